@@ -1,0 +1,3 @@
+"""Near-duplicate detection inside PostgreSQL: SimHash in plain tables and plain SQL."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The main job: readers -> fingerprints -> index -> pairs -> clusters -> report."""
