@@ -1,0 +1,10 @@
+"""The Hamming problem on integers: blocks and keys, designs and their cost, pairs and clusters in memory.
+
+Needs numpy alone and knows no database. Fingerprints are unsigned 64-bit integers: `int` in [0, 2**64) or
+`numpy.uint64`.
+"""
+
+from simsql.hamming.blocks import Permutation, block_sizes, flip_masks, permutations
+from simsql.hamming.design import Design
+
+__all__ = ["Design", "Permutation", "block_sizes", "flip_masks", "permutations"]

@@ -1,0 +1,56 @@
+"""Checks of arguments, shared by this package. Each error names the value and what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+FINGERPRINT_BITS = 64
+_BIGINT_HINT = (
+    "a negative value is the bigint of a PostgreSQL row: take it modulo 2**64 "
+    "(value % 2**64; for an int64 array: array.view(numpy.uint64))"
+)
+
+
+def whole_number(name: str, value: object, low: int, high: int) -> int:
+    """`value` as an int, if it is a whole number from `low` to `high`.
+
+    Raises TypeError for anything but Python and numpy integers (bool is refused too), ValueError outside
+    the range.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an int from {low} to {high}, not {value!r}")
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be from {low} to {high}, not {value}")
+    return int(value)
+
+
+def one_fingerprint(value: object, width: int = FINGERPRINT_BITS) -> int:
+    """`value` as an int, if it is an integer in [0, 2**width)."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"a fingerprint must be an int in [0, 2**{width}), not {value!r}")
+    if not 0 <= value < 1 << width:
+        hint = f"; {_BIGINT_HINT}" if value < 0 else ""
+        raise ValueError(f"a fingerprint must be in [0, 2**{width}), not {value}{hint}")
+    return int(value)
+
+
+def fingerprint_array(values: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return an array of any unsigned integer type as uint64, with its shape and mask.
+
+    Raises TypeError for every other type. Signed arrays are refused even where no value is negative: whether
+    they hold plain numbers or bigint bit patterns cannot be told from the type, and a wrong guess gives wrong
+    distances.
+    """
+    if values.dtype.kind == "u":
+        return values.astype(np.uint64, copy=False)
+    hint = f"; {_BIGINT_HINT}" if values.dtype.kind == "i" else ""
+    raise TypeError(f"fingerprints must be an array of uint64, not of {values.dtype}{hint}")
+
+
+def refuse_array(values: NDArray[np.uint64], width: int) -> NoReturn:
+    """Raise the ValueError that names the first of `values` at or above 2**width."""
+    wrong = values.reshape(-1)[np.flatnonzero(values.reshape(-1) >> np.uint64(width))[0]]
+    raise ValueError(f"every fingerprint must be in [0, 2**{width}), not {wrong}")

@@ -1,0 +1,233 @@
+"""Blocks of a fingerprint, and the permutations that bring some of them to the front.
+
+A fingerprint of `width` bits is cut into contiguous blocks. One permutation per choice of lead blocks moves
+these to the most significant end; the result is the *key*, its lead bits are the *prefix*. Fingerprints that
+agree in the lead blocks have keys with the same prefix, so a sorted list of keys (a B-tree in PostgreSQL, a
+sorted array in memory) holds them side by side. Manku, Jain, Das Sarma: Detecting near-duplicates for web
+crawling (WWW 2007), section 3.
+
+The SQL side numbers blocks and permutations exactly as this module does: keys made by one are found by the
+other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from math import comb
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.hamming._checks import (
+    FINGERPRINT_BITS,
+    fingerprint_array,
+    one_fingerprint,
+    refuse_array,
+    whole_number,
+)
+
+# Elements permuted at a time: the three arrays of one step then fit a core's own cache, which is faster than
+# passes over the full array.
+_STEP = 1 << 15
+# More masks than this (128 MB) mean a search that would cost more than any scan.
+_MASKS_AT_MOST = 1 << 24
+
+
+def block_sizes(blocks: int, width: int = FINGERPRINT_BITS) -> tuple[int, ...]:
+    """Sizes in bits of the contiguous blocks of a `width`-bit fingerprint, from the most significant on.
+
+    Sizes differ by one at most, larger blocks first: 64 bits in 6 blocks are 11, 11, 11, 11, 10, 10. Raises
+    ValueError unless 1 <= blocks <= width <= 64.
+    """
+    width = whole_number("width", width, 1, FINGERPRINT_BITS)
+    blocks = whole_number("blocks", blocks, 1, width)
+    size, larger = divmod(width, blocks)
+    return (size + 1,) * larger + (size,) * (blocks - larger)
+
+
+def block_shifts(sizes: Iterable[int]) -> tuple[int, ...]:
+    """For each block of these sizes, the number of bits below it: block b holds (x >> shift) % 2**size."""
+    sizes = tuple(sizes)
+    below = sum(sizes) - np.cumsum(sizes, dtype=int)
+    return tuple(below.tolist())
+
+
+@dataclass(frozen=True)
+class BitOrder:
+    """A reordering of a 64-bit word: its segments, as (bits below, size) in the old word, in their new order.
+
+    The first segment becomes the most significant; together the segments cover every bit of the word once.
+    The bits of a word narrower than 64 are its low ones: the segments of a 12-bit word cover 12 bits.
+    """
+
+    segments: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def _moves(self) -> tuple[tuple[int, int], ...]:
+        """(mask in the old word, shift to the left, negative to the right), one for each distance moved."""
+        masks: dict[int, int] = {}
+        above = sum(size for _, size in self.segments)
+        for low, size in self.segments:
+            above -= size
+            masks[above - low] = masks.get(above - low, 0) | ((1 << size) - 1) << low
+        return tuple((mask, shift) for shift, mask in masks.items())
+
+    @cached_property
+    def _moves_back(self) -> tuple[tuple[int, int], ...]:
+        return tuple((_shifted(mask, shift), -shift) for mask, shift in self._moves)
+
+    @overload
+    def apply(self, words: int) -> int: ...
+    @overload
+    def apply(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
+    def apply(self, words: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
+        """Return the words reordered. Nothing is checked: `Permutation.key` is the checked form."""
+        return _move(words, self._moves)
+
+    @overload
+    def undo(self, words: int) -> int: ...
+    @overload
+    def undo(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
+    def undo(self, words: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
+        """Return the words in their old order: the inverse of `apply`."""
+        return _move(words, self._moves_back)
+
+
+def _shifted(word: int, shift: int) -> int:
+    return word << shift if shift >= 0 else word >> -shift
+
+
+def _move(words: int | NDArray[np.uint64], moves: tuple[tuple[int, int], ...]) -> int | NDArray[np.uint64]:
+    if isinstance(words, int):
+        return sum(_shifted(words & mask, shift) for mask, shift in moves)
+    moved = np.empty(words.shape, dtype=np.uint64)
+    source, target = np.ascontiguousarray(words).reshape(-1), moved.reshape(-1)
+    buffer = np.empty(min(_STEP, source.size), dtype=np.uint64)
+    for start in range(0, source.size, _STEP):
+        step = source[start : start + _STEP]
+        out, part = target[start : start + _STEP], buffer[: step.size]
+        out[...] = 0
+        for mask, shift in moves:
+            np.bitwise_and(step, np.uint64(mask), out=part)
+            if shift > 0:
+                np.left_shift(part, np.uint64(shift), out=part)
+            elif shift < 0:
+                np.right_shift(part, np.uint64(-shift), out=part)
+            np.bitwise_or(out, part, out=out)
+    return moved
+
+
+@dataclass(frozen=True)
+class Permutation:
+    """One choice of lead blocks, and the keys it makes. `permutations` builds them.
+
+    `number` counts the choices in lexicographic order from 0, `lead` holds the numbers of the lead blocks in
+    rising order (block 0 is the most significant), `sizes` the sizes of all blocks in bits.
+    """
+
+    number: int
+    lead: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Bits of a fingerprint."""
+        return sum(self.sizes)
+
+    @property
+    def prefix_bits(self) -> int:
+        """Bits of the lead blocks: the length of a key's prefix."""
+        return sum(self.sizes[block] for block in self.lead)
+
+    @property
+    def lead_mask(self) -> int:
+        """The lead bits where they are in a fingerprint."""
+        shifts = block_shifts(self.sizes)
+        return sum(((1 << self.sizes[block]) - 1) << shifts[block] for block in self.lead)
+
+    @property
+    def prefix_mask(self) -> int:
+        """The lead bits where they are in a key: its `prefix_bits` most significant ones."""
+        return ((1 << self.prefix_bits) - 1) << (self.width - self.prefix_bits)
+
+    @cached_property
+    def order(self) -> BitOrder:
+        """The blocks in the order they have in a key: the lead blocks, then the others."""
+        shifts = block_shifts(self.sizes)
+        others = (block for block in range(len(self.sizes)) if block not in self.lead)
+        return BitOrder(tuple((shifts[block], self.sizes[block]) for block in (*self.lead, *others)))
+
+    @overload
+    def key(self, fingerprint: int) -> int: ...
+    @overload
+    def key(self, fingerprint: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
+    def key(self, fingerprint: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
+        """Return the key of a fingerprint (int), or the keys of an array of them (uint64, same shape).
+
+        Raises ValueError for values outside [0, 2**width), TypeError for anything but ints and unsigned
+        arrays.
+        """
+        if isinstance(fingerprint, np.ndarray):
+            return self.order.apply(_within(fingerprint, self.width))
+        return self.order.apply(one_fingerprint(fingerprint, self.width))
+
+    @overload
+    def fingerprint(self, key: int) -> int: ...
+    @overload
+    def fingerprint(self, key: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
+    def fingerprint(self, key: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
+        """Return the fingerprint of a key: the inverse of `key`, for ints and arrays, same errors."""
+        if isinstance(key, np.ndarray):
+            return self.order.undo(_within(key, self.width))
+        return self.order.undo(one_fingerprint(key, self.width))
+
+
+def _within(values: NDArray[np.uint64], width: int) -> NDArray[np.uint64]:
+    values = np.asarray(fingerprint_array(values))
+    if width < FINGERPRINT_BITS and values.size and int(values.max()) >> width:
+        refuse_array(values, width)
+    return values
+
+
+def permutations(blocks: int, lead: int, width: int = FINGERPRINT_BITS) -> tuple[Permutation, ...]:
+    """Every choice of `lead` out of `blocks` blocks, in lexicographic order: comb(blocks, lead) permutations.
+
+    Raises ValueError unless 1 <= lead <= blocks <= width <= 64.
+    """
+    sizes = block_sizes(blocks, width)
+    lead = whole_number("lead", lead, 1, blocks)
+    choices = itertools.combinations(range(blocks), lead)
+    return tuple(Permutation(number, choice, sizes) for number, choice in enumerate(choices))
+
+
+def flip_masks(mask: int, radius: int) -> NDArray[np.uint64]:
+    """All ways to flip up to `radius` of the set bits of `mask`, as a uint64 array.
+
+    There are sum(comb(bits, i) for i <= radius), by number of flips, so the first is 0 (nothing flipped). XOR
+    with them visits every value that differs from a fingerprint in at most `radius` of these bits. For the
+    prefix of a key pass `Permutation.prefix_mask`, for the lead bits of a fingerprint its `lead_mask`.
+
+    Raises ValueError if `mask` is outside [0, 2**64), `radius` outside 0..64, or there are more than 2**24.
+    """
+    mask = whole_number("mask", mask, 0, (1 << FINGERPRINT_BITS) - 1)
+    radius = whole_number("radius", radius, 0, FINGERPRINT_BITS)
+    bits = [1 << bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+    count = sum(comb(len(bits), flips) for flips in range(radius + 1))
+    if count > _MASKS_AT_MOST:
+        raise ValueError(
+            f"flipping up to {radius} of {len(bits)} bits takes {count} masks, allowed are {_MASKS_AT_MOST}: "
+            "scan all fingerprints instead"
+        )
+    levels = [np.zeros(1, dtype=np.uint64)]
+    for flips in range(1, min(radius, len(bits)) + 1):
+        fewer = levels[-1]
+        # A level is sorted by the highest bit flipped: the ways to flip one bit less, all of them below the
+        # i-th, are its first comb(i, flips - 1).
+        levels.append(
+            np.concatenate([fewer[: comb(i, flips - 1)] | np.uint64(bit) for i, bit in enumerate(bits)])
+        )
+    return np.concatenate(levels)

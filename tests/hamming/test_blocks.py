@@ -1,0 +1,187 @@
+"""Blocks, permutations and flip masks against a slow oracle on strings of bits."""
+
+import itertools
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simsql.hamming.blocks import block_sizes, flip_masks, permutations
+
+BOUNDARIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
+fingerprints = st.integers(0, 2**64 - 1) | st.sampled_from(BOUNDARIES)
+choices = st.integers(2, 12).flatmap(lambda m: st.tuples(st.just(m), st.integers(1, min(m, 4))))
+
+
+def slow_keys(fingerprint, blocks, lead, width):
+    """The keys of all permutations, by cutting and joining a string of bits."""
+    bits = format(fingerprint, f"0{width}b")
+    parts = []
+    for block in range(blocks):
+        size = width // blocks + (block < width % blocks)
+        parts.append(bits[:size])
+        bits = bits[size:]
+    keys = []
+    for leading in itertools.combinations(range(blocks), lead):
+        others = [part for block, part in enumerate(parts) if block not in leading]
+        keys.append(int("".join([parts[block] for block in leading] + others), 2))
+    return keys
+
+
+def test_blocks_are_contiguous_and_the_larger_ones_come_first():
+    assert block_sizes(6) == (11, 11, 11, 11, 10, 10)
+    assert block_sizes(5) == (13, 13, 13, 13, 12)
+    assert block_sizes(4) == (16,) * 4
+    assert block_sizes(1) == (64,)
+    assert block_sizes(64) == (1,) * 64
+    assert block_sizes(5, 12) == (3, 3, 2, 2, 2)
+
+
+@pytest.mark.parametrize("width", [1, 12, 63, 64])
+def test_blocks_cover_every_bit(width):
+    for blocks in range(1, width + 1):
+        sizes = block_sizes(blocks, width)
+        assert len(sizes) == blocks
+        assert sum(sizes) == width
+        assert list(sizes) == sorted(sizes, reverse=True)
+        assert sizes[0] - sizes[-1] <= 1
+
+
+def test_permutations_are_numbered_in_lexicographic_order():
+    made = permutations(5, 2)
+    assert [p.number for p in made] == list(range(10))
+    assert [p.lead for p in made] == sorted(p.lead for p in made)
+    assert made[0].lead == (0, 1)
+    assert made[9].lead == (3, 4)
+
+
+def test_a_worked_example_in_hexadecimal():
+    keys = [p.key(0x0123456789ABCDEF) for p in permutations(4, 2)]
+    assert [f"{key:016x}" for key in keys] == [
+        "0123456789abcdef",
+        "012389ab4567cdef",
+        "0123cdef456789ab",
+        "456789ab0123cdef",
+        "4567cdef012389ab",
+        "89abcdef01234567",
+    ]
+
+
+@given(fingerprints, choices)
+def test_keys_of_ints_equal_the_oracle_and_lead_back(fingerprint, choice):
+    made = permutations(*choice)
+    keys = [p.key(fingerprint) for p in made]
+    assert keys == slow_keys(fingerprint, *choice, 64)
+    assert [p.fingerprint(key) for p, key in zip(made, keys, strict=True)] == [fingerprint] * len(made)
+
+
+@given(st.integers(0, 2**12 - 1), choices)
+def test_keys_of_narrow_fingerprints_equal_the_oracle(fingerprint, choice):
+    assert [p.key(fingerprint) for p in permutations(*choice, width=12)] == slow_keys(
+        fingerprint, *choice, 12
+    )
+
+
+@given(st.lists(fingerprints, max_size=20), choices)
+def test_keys_of_arrays_equal_keys_of_ints(values, choice):
+    array = np.array([*BOUNDARIES, *values], dtype=np.uint64)
+    for permutation in permutations(*choice):
+        keys = permutation.key(array)
+        assert keys.dtype == np.uint64
+        assert keys.tolist() == [permutation.key(int(value)) for value in array]
+        assert permutation.fingerprint(keys).tolist() == array.tolist()
+
+
+def test_the_shape_of_an_array_is_kept_and_the_array_untouched():
+    array = np.random.default_rng(1).integers(0, 2**64, (70_000, 2), dtype=np.uint64)
+    before = array.copy()
+    permutation = permutations(7, 3)[20]
+    strided, scalar, empty = array[::2, 1], np.array(array[0, 0]), array[:0]
+    assert permutation.fingerprint(permutation.key(array)).shape == (70_000, 2)
+    assert (permutation.fingerprint(permutation.key(array)) == array).all()
+    assert (permutation.key(strided) == permutation.key(array)[::2, 1]).all()
+    assert permutation.key(scalar).shape == ()
+    assert permutation.key(empty).shape == (0, 2)
+    assert (array == before).all()
+
+
+@given(fingerprints, choices)
+def test_masks_mark_the_lead_bits_before_and_after(fingerprint, choice):
+    for permutation in permutations(*choice):
+        assert permutation.key(permutation.lead_mask) == permutation.prefix_mask
+        assert permutation.lead_mask.bit_count() == permutation.prefix_bits
+        assert permutation.key(fingerprint & permutation.lead_mask) == (
+            permutation.key(fingerprint) & permutation.prefix_mask
+        )
+        assert permutation.prefix_mask >> (64 - permutation.prefix_bits) == 2**permutation.prefix_bits - 1
+
+
+def test_permutations_keep_the_distance():
+    left, right = np.random.default_rng(2).integers(0, 2**64, (2, 100), dtype=np.uint64)
+    for permutation in permutations(6, 3):
+        keys = permutation.key(left) ^ permutation.key(right)
+        assert (np.bitwise_count(keys) == np.bitwise_count(left ^ right)).all()
+
+
+@pytest.mark.parametrize(("mask", "radius"), [(0, 3), (1, 0), (0b1011_0110, 2), (0xFFFF, 3), (1 << 63, 64)])
+def test_flip_masks_are_every_subset_up_to_the_radius(mask, radius):
+    masks = flip_masks(mask, radius)
+    expected = {value for value in subsets(mask) if value.bit_count() <= radius}
+    assert masks.dtype == np.uint64
+    assert masks[0] == 0
+    assert len(masks) == len(expected)
+    assert set(masks.tolist()) == expected
+    assert np.bitwise_count(masks).tolist() == sorted(np.bitwise_count(masks).tolist())
+
+
+def subsets(mask):
+    value = mask
+    while True:
+        yield value
+        if value == 0:
+            return
+        value = (value - 1) & mask
+
+
+def test_flip_masks_of_a_prefix():
+    permutation = permutations(2, 1)[1]
+    masks = flip_masks(permutation.prefix_mask, 1)
+    assert len(masks) == 1 + comb(32, 1)
+    assert not (masks & np.uint64(2**32 - 1)).any()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: block_sizes(0), ValueError, "blocks must be from 1 to 64, not 0"),
+        (lambda: block_sizes(13, 12), ValueError, "blocks must be from 1 to 12, not 13"),
+        (lambda: block_sizes(4, 65), ValueError, "width must be from 1 to 64, not 65"),
+        (lambda: block_sizes(4.0), TypeError, "blocks must be an int from 1 to 64, not 4.0"),
+        (lambda: permutations(4, 5), ValueError, "lead must be from 1 to 4, not 5"),
+        (lambda: permutations(4, 0), ValueError, "lead must be from 1 to 4, not 0"),
+        (lambda: permutations(4, 1)[0].key(-1), ValueError, r"not -1; .*bigint"),
+        (
+            lambda: permutations(4, 1)[0].key(2**64),
+            ValueError,
+            r"in \[0, 2\*\*64\), not 18446744073709551616",
+        ),
+        (lambda: permutations(4, 1, 12)[0].fingerprint(4096), ValueError, r"in \[0, 2\*\*12\), not 4096"),
+        (lambda: permutations(4, 1)[0].key("1"), TypeError, "must be an int"),
+        (lambda: permutations(4, 1)[0].key(True), TypeError, "must be an int"),
+        (lambda: permutations(4, 1)[0].key(np.array([1])), TypeError, "not of int64; .*bigint"),
+        (lambda: permutations(4, 1)[0].key(np.array([0.5])), TypeError, "not of float64$"),
+        (
+            lambda: permutations(4, 1, 12)[0].key(np.array([1, 5000], dtype=np.uint64)),
+            ValueError,
+            r"in \[0, 2\*\*12\), not 5000",
+        ),
+        (lambda: flip_masks(-1, 1), ValueError, "mask must be from 0"),
+        (lambda: flip_masks(1, 65), ValueError, "radius must be from 0 to 64, not 65"),
+        (lambda: flip_masks(2**64 - 1, 10), ValueError, "up to 10 of 64 bits takes .* scan"),
+    ],
+)
+def test_wrong_arguments_are_named(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
