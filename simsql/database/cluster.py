@@ -1,0 +1,184 @@
+"""One PostgreSQL server on one data folder: made, started, stopped. Unix socket only, for its owner only."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from sqlalchemy import URL
+
+from simsql.database.programs import (
+    Account,
+    major_version,
+    make_folder,
+    programs_within_reach,
+    server_account,
+)
+from simsql.database.watcher import (
+    PORT,
+    read_postmaster,
+    server_lives,
+    server_lock,
+    stop_server,
+    take_if_free,
+)
+from simsql.errors import SimsqlError
+
+SUPERUSER = "postgres"
+_PATIENCE = 300.0  # seconds until the server must answer; recovery after a crash reads up to max_wal_size
+_LONGEST_SOCKET = 103  # bytes of a socket's path: macOS takes 103, Linux 107
+_LARGEST_LOG = 10_000_000  # bytes; checked when the server starts
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A PostgreSQL server of the programs in `bin_folder` on the data in `data_folder`.
+
+    It listens on a Unix socket that only its owner (and root) can reach, and needs no password there.
+    `settings` are configuration parameters for as long as the server runs. Beside the data folder stand
+    its log (`<name>.log`) and its lock (`<name>.lock`), which every process of the server holds.
+
+    As root the server runs as the owner of the data folder, a new one being owned by the user `simsql`.
+    """
+
+    bin_folder: Path
+    data_folder: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def log_file(self) -> Path:
+        """What the server and initdb have to say."""
+        return self.data_folder.with_name(self.data_folder.name + ".log")
+
+    @cached_property
+    def _account(self) -> Account:
+        return server_account(self.data_folder)
+
+    def init(self) -> None:
+        """Make the data folder: UTF-8, ordered by code point, owned by the superuser `postgres`.
+
+        Raises SimsqlError if it exists, if initdb fails or if the server's user cannot get there.
+        """
+        if self.data_folder.exists():
+            raise SimsqlError(f"{self.data_folder} exists already")
+        parent = self.data_folder.parent
+        make_folder(parent, self._account)
+        # PostgreSQL 17 brings its own Unicode rules, the same everywhere; before, C knows ASCII letters only.
+        locale = ["--locale=C"]
+        if major_version(self.bin_folder) >= 17:
+            locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        programs = programs_within_reach(self.bin_folder, self._account)
+        # Made elsewhere and renamed: a folder of this name is complete, whenever this process is killed.
+        unfinished = Path(tempfile.mkdtemp(prefix=f"{self.data_folder.name}.new-", dir=parent))
+        try:
+            os.chown(unfinished, self._account.uid, self._account.gid)
+            # Not flushed to disk: a machine that crashes in this half minute loses a server without data.
+            options = ["--no-sync", "--no-instructions", "--auth=trust", "--encoding=UTF8", *locale]
+            self._account.run(programs / "initdb", f"--username={SUPERUSER}", *options, "-D", unfinished)
+            unfinished.rename(self.data_folder)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+
+    def start(self) -> None:
+        """Start the server if it does not run, and return when it answers.
+
+        Recovers after a crash. Raises SimsqlError with the end of the server's log if it does not start.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        launched = False
+        while not self.is_running():
+            lock = take_if_free(server_lock(self.data_folder))
+            if lock is not None:  # no process of the server is left
+                try:
+                    if launched:
+                        raise SimsqlError(f"the server does not start: {self._end_of_log()}")
+                    self._launch(lock)
+                    launched = True
+                finally:
+                    os.close(lock)  # the server has inherited it
+            if time.monotonic() > deadline:
+                raise SimsqlError(f"the server does not answer after {_PATIENCE:.0f} s: {self._end_of_log()}")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Stop the server, cutting its connections, and return when its last process is gone.
+
+        Does nothing if it does not run. Raises SimsqlError if it cannot be stopped.
+        """
+        try:
+            stop_server(self.data_folder)
+        except TimeoutError as error:
+            raise SimsqlError(f"{error}: {self._end_of_log()}") from error
+
+    def is_running(self) -> bool:
+        """Whether the server runs and answers."""
+        if not server_lives(self.data_folder):
+            return False
+        postmaster = read_postmaster(self.data_folder)
+        return postmaster is not None and postmaster.ready and postmaster.accepts_connections()
+
+    def url(self, database: str = "postgres") -> URL:
+        """Return the URL of a database of the running server. Raises SimsqlError if it does not run."""
+        postmaster = read_postmaster(self.data_folder)
+        if postmaster is None:
+            raise SimsqlError(f"no server runs on {self.data_folder}")
+        where = {"host": str(postmaster.socket_folder), "port": str(PORT)}
+        return URL.create("postgresql+psycopg", username=SUPERUSER, database=database, query=where)
+
+    def _launch(self, lock: int) -> None:
+        make_folder(self.data_folder.parent, self._account)
+        programs = programs_within_reach(self.bin_folder, self._account)
+        stale = read_postmaster(self.data_folder)
+        if stale and stale.accepts_connections():
+            raise SimsqlError(f"a server that simsql did not start runs on {self.data_folder}: stop it first")
+        # The lock proves that the server which wrote this is gone. PostgreSQL itself would look whether the
+        # pid exists, and refuse to start if another program has got the same one since.
+        (self.data_folder / "postmaster.pid").unlink(missing_ok=True)
+        settings = {
+            "listen_addresses": "",
+            "port": str(PORT),
+            "unix_socket_directories": '"' + str(self._socket_folder()).replace('"', '""') + '"',
+            "unix_socket_permissions": "0700",
+            **self.settings,
+        }
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        if self.log_file.exists() and self.log_file.stat().st_size > _LARGEST_LOG:
+            self.log_file.replace(self.log_file.with_suffix(".log.old"))
+        command = [str(programs / "postgres"), "-D", str(self.data_folder), *options]
+        self._account.launch(command, self.log_file, keep_open=[lock])
+
+    def _socket_folder(self) -> Path:
+        """Return the data folder, which is private, or a short path if its own is too long.
+
+        A comma does not do either: libpq takes it for a list of hosts.
+        """
+        path = os.fsencode(self.data_folder / f".s.PGSQL.{PORT}")
+        if len(path) <= _LONGEST_SOCKET and b"," not in path:
+            return self.data_folder
+        digest = hashlib.sha256(os.fsencode(self.data_folder)).hexdigest()[:12]
+        folder = Path(tempfile.gettempdir(), f"simsql-{self._account.uid}-{digest}")
+        make_folder(folder.parent, self._account)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        # Anybody may have put something of this name into the temporary folder before us.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            found = os.fstat(descriptor)
+            if found.st_uid not in (os.geteuid(), self._account.uid) or found.st_mode & 0o077:
+                raise SimsqlError(f"{folder} is not a private folder of {self._account.name}: remove it")
+            os.fchown(descriptor, self._account.uid, self._account.gid)
+        finally:
+            os.close(descriptor)
+        return folder
+
+    def _end_of_log(self) -> str:
+        try:
+            lines = self.log_file.read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            lines = []
+        return "\n".join([f"see {self.log_file}", *lines[-8:]])

@@ -1,0 +1,260 @@
+"""The server simsql uses when no database is named: started by the first user, stopped after the last one.
+
+A process uses the server of a folder for as long as it holds a shared lock on `users.lock` in it. The kernel
+drops that lock when the process ends, whatever ends it. So the last user can tell that it is the last, and
+where it was killed, a small detached process (`watcher.py`) gets the exclusive lock and stops the server.
+
+    users.lock      shared: uses the server.  exclusive: stops it, new users wait
+    start.lock      exclusive: starts or leaves
+    watcher.lock    exclusive, inherited by the watcher: one watches
+    postgres.lock   inherited by the server: some process of it lives
+
+Nobody who holds `start.lock` waits for a process that wants it, so nothing hangs: users take it after their
+shared lock and only try for the exclusive one, and the watcher never takes it.
+"""
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import URL
+
+from simsql.errors import SimsqlError
+
+if sys.platform == "win32":
+    raise SimsqlError("the embedded server runs on Linux and macOS: name a database with --database")
+
+import fcntl
+
+from simsql.database import watcher
+from simsql.database.cluster import Cluster
+from simsql.database.programs import Account, bundled_programs, make_folder, server_account, user_name
+from simsql.errors import SimsqlError
+
+_DATA = "postgres"  # the data folder's name
+
+# The data can be computed again from the user's own files, and one user at a time works on them.
+_SETTINGS = {
+    "synchronous_commit": "off",  # a crash loses the last moments, never the order
+    "wal_level": "minimal",  # nothing replicates, so filling a new table writes no log
+    "max_wal_senders": "0",
+    "max_wal_size": "4GB",
+    "shared_buffers": "128MB",
+    "maintenance_work_mem": "256MB",
+    "jit": "off",
+    "log_checkpoints": "off",
+}
+
+
+class EmbeddedServer:
+    """A running server on a folder, used until close(), the end of a with block, or the end of the process.
+
+    The last user to leave stops the server, in whatever process it is.
+    """
+
+    def __init__(self, use: "_Use") -> None:
+        self._use: _Use | None = use
+        self.folder = use.folder
+
+    def url(self, database: str = "simsql") -> URL:
+        """Return the URL of a database, which is created if it is missing."""
+        if self._use is None:
+            raise SimsqlError("the embedded server is closed")
+        url = self._use.cluster.url()
+        _create_database(url, database)
+        return url.set(database=database)
+
+    def close(self) -> None:
+        """Stop using the server, and stop the server if nobody else uses it. Closing twice does no harm."""
+        use, self._use = self._use, None
+        if use is not None:
+            _leave(use)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def start_embedded(folder: Path | None = None, *, version: int | None = None) -> EmbeddedServer:
+    """Start the server of a folder, or join those who use it already.
+
+    The folder is made if it is missing; by default it is `SIMSQL_HOME`, else `simsql` in the user's data
+    folder (as root `/var/lib/simsql`). Its data stays. A new folder gets PostgreSQL of this `version`, by
+    default the newest there is; an existing one keeps its own. As root the server runs as the user `simsql`,
+    created if missing; an empty folder is then opened to others (o+x), and no other folder's mode is changed.
+
+    Raises SimsqlError if the extra `embedded` is not installed, the folder belongs to somebody else or cannot
+    be reached by the server, the version does not fit, or the server does not start.
+    """
+    return EmbeddedServer(_join((folder or _default_folder()).expanduser().resolve(), version))
+
+
+def _default_folder() -> Path:
+    if home := os.environ.get("SIMSQL_HOME"):
+        return Path(home)
+    if os.geteuid() == 0:
+        return Path("/var/lib/simsql")  # root's home is closed to the user that runs the server
+    try:
+        return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "simsql"
+    except RuntimeError as error:
+        raise SimsqlError("there is no home folder to keep the server in: set SIMSQL_HOME") from error
+
+
+class _Use:
+    """One process's use of the server of a folder, shared by its EmbeddedServer objects on that folder."""
+
+    def __init__(self, folder: Path, version: int | None) -> None:
+        _take_folder(folder)
+        self.folder = folder
+        self.count = 1
+        self.users = watcher.open_lock(folder / "users.lock")
+        try:
+            fcntl.flock(self.users, fcntl.LOCK_SH)
+            with _changing(folder):
+                self.cluster = Cluster(_choose_programs(folder, version), folder / _DATA, _SETTINGS)
+                # First the watcher: from here on the server is stopped even if this process is killed.
+                _ensure_watcher(folder, self.cluster.log_file)
+                if not self.cluster.data_folder.exists():
+                    self.cluster.init()
+                self.cluster.start()
+        except BaseException:
+            os.close(self.users)  # where the server has been started all the same, the watcher stops it
+            raise
+
+    def end(self) -> None:
+        """Stop using the server, and stop it if nobody else uses it."""
+        try:
+            with _changing(self.folder):
+                try:
+                    fcntl.flock(self.users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    # Others use it. Or the watcher came first, as the kernel drops the shared lock before it
+                    # tries the exclusive one: then this waits until the watcher has stopped the server.
+                    fcntl.flock(self.users, fcntl.LOCK_SH)
+                else:
+                    self.cluster.stop()
+        except FileNotFoundError:
+            pass  # the folder was removed: PostgreSQL notices that and ends on its own
+        finally:
+            os.close(self.users)
+
+
+_uses: dict[Path, _Use] = {}
+_guard = threading.RLock()
+
+
+def _join(folder: Path, version: int | None) -> _Use:
+    with _guard:
+        use = _uses.get(folder)
+        if use is None:
+            use = _uses[folder] = _Use(folder, version)
+        else:
+            _choose_programs(folder, version)
+            use.count += 1
+        return use
+
+
+def _leave(use: _Use) -> None:
+    with _guard:
+        if _uses.get(use.folder) is not use:
+            return  # inherited by a forked child: the parent goes on using the server
+        use.count -= 1
+        if use.count == 0:
+            del _uses[use.folder]
+            use.end()
+
+
+@atexit.register
+def _leave_all() -> None:
+    with _guard:
+        while _uses:
+            _uses.popitem()[1].end()
+
+
+def _forget_in_child() -> None:
+    """Let go of what a fork has copied. Closing is enough: the locks stay with the parent's descriptors."""
+    for use in _uses.values():
+        os.close(use.users)
+    _uses.clear()
+    _guard.release()
+
+
+# A fork waits until no thread is starting or stopping a server, so that no child holds the locks of that.
+os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_forget_in_child)
+
+
+@contextlib.contextmanager
+def _changing(folder: Path) -> Iterator[None]:
+    """One process at a time starts or leaves the server of a folder."""
+    descriptor = watcher.open_lock(folder / "start.lock")
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take_folder(folder: Path) -> None:
+    try:
+        make_folder(folder, server_account(folder / _DATA))
+        owner = folder.stat().st_uid
+    except OSError as error:
+        raise SimsqlError(f"cannot use the folder {folder}: {error.strerror}") from error
+    if owner != os.geteuid():
+        raise SimsqlError(
+            f"the folder {folder} belongs to {user_name(owner)}, and you are {user_name(os.geteuid())}:"
+            " choose another folder, by SIMSQL_HOME for instance"
+        )
+
+
+def _choose_programs(folder: Path, version: int | None) -> Path:
+    programs = bundled_programs()
+    marker = folder / _DATA / "PG_VERSION"
+    chosen = int(marker.read_text()) if marker.exists() else version or max(programs)
+    if version not in (None, chosen):
+        raise SimsqlError(
+            f"the data in {folder} are of PostgreSQL {chosen}, not {version}:"
+            " ask for no version, or choose another folder"
+        )
+    if chosen not in programs:
+        offered = " and ".join(str(known) for known in sorted(programs))
+        raise SimsqlError(f"{folder} needs PostgreSQL {chosen}, and the extra 'embedded' brings {offered}")
+    return programs[chosen]
+
+
+def _ensure_watcher(folder: Path, log_file: Path) -> None:
+    """Start the process that stops the server when all its users are gone, unless it runs already."""
+    watching = watcher.take_if_free(folder / "watcher.lock")
+    if watching is None:
+        return
+    users = watcher.open_lock(folder / "users.lock")
+    try:
+        # A plain file in an interpreter without site: it starts in 20 ms, and stays small while it waits.
+        program = [sys.executable, "-I", "-S", watcher.__file__]
+        arguments = [str(folder / _DATA), str(watching), str(users)]
+        Account.current().launch([*program, *arguments], log_file, keep_open=[watching, users])
+    finally:
+        os.close(watching)
+        os.close(users)
+
+
+def _create_database(url: URL, database: str) -> None:
+    parameters = url.translate_connect_args(username="user", database="dbname") | dict(url.query)
+    with psycopg.connect(**parameters, autocommit=True) as connection:
+        if connection.execute("SELECT FROM pg_database WHERE datname = %s", [database]).rowcount:
+            return
+        # Two processes may find it missing at the same time.
+        with contextlib.suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))

