@@ -1,0 +1,267 @@
+"""Finding the files that a user names and reading the documents in them, whatever their format.
+
+What a file holds is decided in this order:
+
+- Compression (gzip, xz, bzip2) is recognised by the first bytes and undone.
+- The ending of the name, with one of .gz, .xz and .bz2 left out, tells files of records from texts: .jsonl
+  and .ndjson are JSON lines, .csv and .tsv are tables, whether they were named or found in a folder.
+- `-` (standard input), named pipes and devices that the user names are JSON lines.
+- Everything else is one document if its content is text.
+
+Folders are read recursively in the order of the names, hidden files included. Symbolic links are followed if
+the user names them and skipped inside folders; what two arguments reach is read once.
+"""
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from simsql.dedup.formats import (
+    READ_ERRORS,
+    Document,
+    Layout,
+    Skip,
+    Stream,
+    printable,
+    read_json_lines,
+    read_table,
+    read_text,
+    storable,
+)
+from simsql.errors import UsageError
+
+__all__ = ["Document", "DocumentReader", "Skip"]
+
+_COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
+    (re.compile(rb"\x1f\x8b\x08"), gzip.open),
+    (re.compile(rb"\xfd7zXZ\0"), lzma.open),
+    # The second alternative is what an empty file becomes.
+    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.open),
+)
+
+_ENDINGS_OF_COMPRESSED = {".gz", ".xz", ".bz2"}
+
+_Format = Callable[[Stream, str, Layout], Iterator[Document | Skip]]
+
+_FORMATS: dict[str, _Format] = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".csv": read_table,
+    ".tsv": partial(read_table, delimiter="\t"),
+}
+
+
+class _Input(NamedTuple):
+    """One file, or standard input, that is going to be read."""
+
+    path: Path | None
+    """None is standard input."""
+    format: _Format
+    size: int | None
+    """Bytes on disk; None for what has no size: standard input, pipes and devices."""
+
+
+class DocumentReader:
+    """The documents in files, folders and standard input; iterate over it.
+
+    Yields a `Document` for every text and a `Skip` for everything that cannot be used: one bad document, or a
+    file that cannot be read, never ends the iteration. Holds one document at a time in memory.
+
+    Args:
+        paths: Files and folders; `-` is standard input (a file of that name is `./-`, as a string).
+        text_field: The field of a JSON object, or the column of a table, that holds the text.
+        id_field: The field or column that names the document. Records without it are named `path:line`.
+        encoding: How texts are encoded. With UTF-8, a byte order mark of UTF-16 or UTF-32 has precedence.
+        stdin: What `-` reads. It is not closed.
+
+    Raises:
+        UsageError: A path does not exist, or nothing is known of the encoding. Nothing has been read then.
+
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        text_field: str = "text",
+        id_field: str = "id",
+        encoding: str = "utf-8",
+        stdin: BinaryIO | None = None,
+    ) -> None:
+        self._layout = Layout(text_field, id_field, _known_encoding(encoding))
+        self._arguments = [None if str(path) == "-" else Path(path) for path in paths]
+        self._stdin = stdin
+        if stdin is None and None in self._arguments:
+            raise UsageError("'-' stands for standard input, and there is none")
+        _check_exist(self._arguments)
+        self._finished = 0
+        self._current: Stream | None = None
+
+    @property
+    def bytes_done(self) -> int:
+        """How many bytes have been read so far, as they lie on disk: compressed files count compressed."""
+        return self._finished + (self._current.consumed if self._current else 0)
+
+    @cached_property
+    def bytes_total(self) -> int | None:
+        """What `bytes_done` is at the end; None if standard input, a pipe or a device is among the paths.
+
+        The first use walks all folders.
+        """
+        total = 0
+        for found in self._find():
+            if isinstance(found, _Input):
+                if found.size is None:
+                    return None
+                total += found.size
+        return total
+
+    def __iter__(self) -> Iterator[Document | Skip]:
+        self._finished = 0
+        for found in self._find():
+            if isinstance(found, Skip):
+                yield found
+                continue
+            yield from self._read(found)
+            # A binary file counts in full although only its start was looked at.
+            self._finished = self.bytes_done if found.size is None else self._finished + found.size
+            self._current = None
+
+    def _read(self, found: _Input) -> Iterator[Document | Skip]:
+        if found.path is None:
+            assert self._stdin is not None  # noqa: S101 - checked when the reader was made
+            yield from self._decode(self._stdin, "stdin", found.format)
+            return
+        try:
+            # Stream has a buffer of its own.
+            file = found.path.open("rb", buffering=0)
+        except OSError as error:
+            yield _unreadable(storable(found.path), error)
+            return
+        with file:
+            yield from self._decode(file, storable(found.path), found.format)
+
+    def _decode(self, file: BinaryIO | io.FileIO, name: str, read: _Format) -> Iterator[Document | Skip]:
+        stream = self._current = Stream(file)
+        try:
+            start = stream.sample()
+            for magic, decompressor in _COMPRESSED:
+                if magic.match(start):
+                    stream = Stream(decompressor(stream))
+                    break
+            yield from read(stream, name, self._layout)
+        except READ_ERRORS as error:
+            yield _unreadable(name, error)
+        except UnicodeError as error:
+            # The codecs of domain names and the like know no error handlers.
+            yield Skip(printable(name), f"not {self._layout.encoding}", str(error))
+
+    def _find(self) -> Iterator[_Input | Skip]:
+        """Find all that is to be read, in order, each file once however many arguments reach it."""
+        # Links inside folders are not followed, so a file has been reached before if and only if its real path
+        # or a folder above it was an earlier argument. That takes memory for the arguments, not for the files.
+        earlier: set[Path] = set()
+        for argument in dict.fromkeys(self._arguments):
+            if argument is None:
+                yield _Input(None, read_json_lines, None)
+                continue
+            real = argument.resolve()
+            if real in earlier or not earlier.isdisjoint(real.parents):
+                continue
+            try:
+                status = argument.stat()
+            except OSError as error:
+                yield _unreadable(storable(argument), error)
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                yield from _walk(
+                    argument,
+                    {argument / path.relative_to(real) for path in earlier if path.is_relative_to(real)},
+                )
+            elif stat.S_ISREG(status.st_mode):
+                yield _Input(argument, _format_of(argument), status.st_size)
+            else:
+                yield _Input(argument, read_json_lines, None)
+            earlier.add(real)
+
+
+def _known_encoding(encoding: str) -> str:
+    """Return Python's name for an encoding, so that utf8 and UTF-8 are the same."""
+    try:
+        name = codecs.lookup(encoding).name
+        "a".encode(name)  # refuses codecs that are not between text and bytes, such as base64
+    except (LookupError, ValueError):
+        raise UsageError(f"unknown encoding {encoding!r}: try utf-8, latin-1, cp1252 or utf-16") from None
+    return name
+
+
+def _check_exist(arguments: Sequence[Path | None]) -> None:
+    missing = []
+    for path in arguments:
+        if path is None:
+            continue
+        try:
+            path.stat()
+        except PermissionError:
+            continue  # it may well exist: skipped as unreadable when its turn comes
+        except (OSError, ValueError):  # ValueError: a NUL in the path
+            missing.append(repr(storable(path)))
+    if missing:
+        raise UsageError(f"no such file or folder: {', '.join(missing)}")
+
+
+def _walk(folder: Path, leave_out: set[Path]) -> Iterator[_Input | Skip]:
+    """Find the files in a folder and the folders in it, in the order of their names."""
+    # A stack rather than recursion: folders may be nested deeper than Python's calls.
+    stack = [iter([folder])]
+    while stack:
+        path = next(stack[-1], None)
+        if path is None:
+            stack.pop()
+            continue
+        if path in leave_out:
+            continue
+        try:
+            status = path.stat(follow_symlinks=path is folder)
+            if stat.S_ISDIR(status.st_mode):
+                stack.append(_entries(path))
+                continue
+        except OSError as error:
+            yield _unreadable(storable(path), error)
+            continue
+        place = printable(storable(path))
+        if stat.S_ISREG(status.st_mode):
+            yield _Input(path, _format_of(path), status.st_size)
+        elif stat.S_ISLNK(status.st_mode):
+            yield Skip(place, "link", "a symbolic link inside a folder is not followed: name it to read it")
+        else:
+            yield Skip(place, "special file", "a pipe, socket or device inside a folder is not read")
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    # A folder may hold millions of files: their names are kept, paths are made one at a time.
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries)
+    return (folder / name for name in names)
+
+
+def _format_of(path: Path) -> _Format:
+    endings = [ending.lower() for ending in path.suffixes[-2:]]
+    if endings and endings[-1] in _ENDINGS_OF_COMPRESSED:
+        endings.pop()
+    return _FORMATS.get(endings[-1], read_text) if endings else read_text
+
+
+def _unreadable(name: str, error: Exception) -> Skip:
+    if isinstance(error, OSError) and error.errno is not None:
+        return Skip(printable(name), "unreadable", error.strerror or str(error))
+    return Skip(printable(name), "corrupt", f"the compressed data is damaged or cut short: {error}")
