@@ -1,8 +1,8 @@
 """From the bytes of one file to documents: plain text, JSON lines and CSV.
 
-Each reader here takes an open `Stream`, the name of the file and the `Layout` that the caller asked for. It yields
-a `Document` for every text and a `Skip` for everything that it cannot use. None of them raises because of what is
-inside a file; only failures of reading itself (see `READ_ERRORS`) come through, after the documents before them.
+Each reader here takes an open `Stream`, the name of the file and the `Layout` that the caller asked for. It
+yields a `Document` for every text and a `Skip` for everything that it cannot use. What is inside a file never
+makes it raise; only failures of reading itself do (see `READ_ERRORS`), after the documents before them.
 """
 
 import codecs
@@ -31,10 +31,10 @@ _CONTROLS = bytes({*range(32), 0x7F} - set(b"\b\t\n\v\f\r\x1b"))
 # Decoding as UTF-8, -16 or -32 succeeds by chance so rarely that many controls are forgiven afterwards. Every
 # other encoding accepts (nearly) any bytes, and a failure to decode says nothing either way: controls decide.
 _MANY_CONTROLS = 0.30
-_FEW_CONTROLS = 0.03
+_FEW_CONTROLS = 0.05
 
-# Formats that can consist of nothing but readable bytes, and whose text is not the text of a document.
-_SIGNATURES = ((0, b"%PDF-"), (257, b"ustar"))
+# Formats that can begin like a text, and whose text is not the text of a document: PDF, tar, programs.
+_SIGNATURES = ((0, b"%PDF-"), (257, b"ustar"), (0, b"\x7fELF"))
 
 # UTF-32 before UTF-16: the little-endian mark of the first begins with the mark of the second.
 _BYTE_ORDER_MARKS = (
@@ -280,6 +280,8 @@ def _check_text(sample: bytes, encoding: str) -> None:
         text = _decode_sample(sample, encoding)
     except UnicodeDecodeError as error:
         _check_not_binary(sample)
+        if b"\0" in sample:
+            raise _binary() from None
         raise _undecodable(encoding, f"byte {_offset(sample, error)}") from None
     # In UTF-8 every control is one byte, whatever the file's own encoding is.
     share = _control_share(text.encode("utf-8", "surrogatepass"), len(text))
@@ -375,7 +377,7 @@ def _choice(owner: str, names: Sequence[str], limit: int = 8) -> str:
     """Say which names there are instead of the missing one, in bounded space."""
     if not names:
         return f"the {owner} has none at all"
-    shown = ", ".join(ascii(name) if len(name) <= 40 else f"{name[:40]!a}..." for name in names[:limit])
+    shown = ", ".join(repr(name) if len(name) <= 40 else f"{name[:40]!r}..." for name in names[:limit])
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return f"the {owner} has {shown}{more}; choose with --text-field"
 

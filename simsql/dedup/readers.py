@@ -167,8 +167,8 @@ class DocumentReader:
 
     def _find(self) -> Iterator[_Input | Skip]:
         """Find all that is to be read, in order, each file once however many arguments reach it."""
-        # Links inside folders are not followed, so a file has been reached before if and only if its real path
-        # or a folder above it was an earlier argument. That takes memory for the arguments, not for the files.
+        # Links inside folders are not followed: a file has been reached before exactly if its real path or
+        # a folder above it was an earlier argument. That takes memory for the arguments, not for the files.
         earlier: set[Path] = set()
         for argument in dict.fromkeys(self._arguments):
             if argument is None:
@@ -214,7 +214,7 @@ def _check_exist(arguments: Sequence[Path | None]) -> None:
         except PermissionError:
             continue  # it may well exist: skipped as unreadable when its turn comes
         except (OSError, ValueError):  # ValueError: a NUL in the path
-            missing.append(repr(storable(path)))
+            missing.append(f"'{printable(storable(path))}'")
     if missing:
         raise UsageError(f"no such file or folder: {', '.join(missing)}")
 
