@@ -1,0 +1,108 @@
+"""Texts to fingerprints: one, or any number in batches and processes."""
+
+import multiprocessing
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.fingerprint.features import distinct, shingle, weigh
+from simsql.fingerprint.hashes import U64, mix
+from simsql.fingerprint.recipe import DEFAULT, Recipe
+from simsql.fingerprint.tokens import hash_tokens
+from simsql.fingerprint.vote import majorities
+
+# A batch's arrays, of some 30 bytes for each character, should stay in the processor's cache.
+_BATCH_CHARACTERS = 1 << 18
+_BATCH_TEXTS = 1 << 14
+# What a process is given at once, so that passing it on costs little beside the work.
+_TASK_CHARACTERS = 1 << 22
+
+# Fingerprints, and which texts have none.
+_Result = tuple[U64, NDArray[np.bool_]]
+
+
+def simhash(text: str, recipe: Recipe = DEFAULT) -> int | None:
+    """Return the fingerprint of a text, in [0, 2**64), or None if the text has no features.
+
+    A text without a letter, digit or emoji has no features. For many texts, `simhash_many` is many times
+    faster. Raises TypeError if `text` is not a str.
+    """
+    _check(text, 0)
+    values, empty = _fingerprint([text], recipe)
+    return None if empty[0] else int(values[0])
+
+
+def simhash_many(
+    texts: Iterable[str], recipe: Recipe = DEFAULT, workers: int | None = None
+) -> "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]":
+    """Return the fingerprints of texts, in their order; texts without features are masked.
+
+    `texts` may be any iterable, a generator too; it is read as the work goes on. `workers` is the number of
+    processes; None and 1 mean this process alone. Further processes are spawned: they import the main module
+    anew, so a script must keep its own work behind `if __name__ == "__main__":`. Fingerprints depend neither
+    on `workers` nor on the other texts.
+
+    Returns a masked array of uint64, one-dimensional, with a full mask. Raises TypeError if a text is not a
+    str, and ValueError if `workers` is less than 1.
+    """
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be None or at least 1, not {workers}")
+    if workers is None or workers == 1:
+        results = [_fingerprint(batch, recipe) for batch in _batches(texts, _BATCH_CHARACTERS)]
+    else:
+        results = _fingerprint_in_processes(_batches(texts, _TASK_CHARACTERS), recipe, workers)
+    values = np.concatenate([np.zeros(0, dtype=np.uint64), *(values for values, _ in results)])
+    empty = np.concatenate([np.zeros(0, dtype=bool), *(empty for _, empty in results)])
+    return np.ma.MaskedArray(values, mask=empty)
+
+
+def _fingerprint_in_processes(batches: Iterator[list[str]], recipe: Recipe, workers: int) -> list[_Result]:
+    results = []
+    running: deque[Future[_Result]] = deque()
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for batch in batches:
+            running.append(pool.submit(_fingerprint_task, batch, recipe))
+            # A few tasks ahead keep every process busy; more would only hold texts in memory.
+            if len(running) > 2 * workers:
+                results.append(running.popleft().result())
+        results.extend(future.result() for future in running)
+    return results
+
+
+def _fingerprint_task(texts: list[str], recipe: Recipe) -> _Result:
+    results = [_fingerprint(batch, recipe) for batch in _batches(texts, _BATCH_CHARACTERS)]
+    return np.concatenate([values for values, _ in results]), np.concatenate([empty for _, empty in results])
+
+
+def _batches(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
+    """Yield lists of texts of so many characters or a little more; a long text is a batch of its own."""
+    batch: list[str] = []
+    size = 0
+    for position, text in enumerate(texts):
+        _check(text, position)
+        if batch and (size + len(text) > characters or len(batch) == _BATCH_TEXTS):
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    if batch:
+        yield batch
+
+
+def _check(text: object, position: int) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"a text must be str, but text {position} is {type(text).__name__}")
+
+
+def _fingerprint(texts: list[str], recipe: Recipe) -> _Result:
+    tokens, documents = hash_tokens(texts, recipe.tokens)
+    features = distinct(*shingle(tokens, documents, recipe.shingles))
+    empty = documents == 0
+    values = np.zeros(len(texts), dtype=np.uint64)
+    if len(tokens):
+        weights = weigh(features.occurrences, recipe.weight)
+        values[~empty] = majorities(mix(features.hashes), weights, features.documents[~empty])
+    return values, empty

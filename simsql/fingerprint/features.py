@@ -1,0 +1,107 @@
+"""Features of documents: shingles of tokens, each once, with its weight."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simsql.fingerprint.hashes import I64, SHINGLE, U64
+from simsql.fingerprint.recipe import WeightKind
+
+# A longer run of hashes is first spread over buckets by its upper 16 bits. numpy sorts a few hundred values
+# within registers at under 2 ns each, but many at once, on some processors, at 50 ns.
+_SORT_AT_ONCE = 1 << 11
+_BUCKETS_AT_ONCE = 192
+
+
+class Features(NamedTuple):
+    """The distinct features of a batch, document after document."""
+
+    hashes: U64
+    occurrences: I64
+    documents: I64
+    """The number of distinct features of each document."""
+
+
+def shingle(tokens: U64, documents: I64, lengths: tuple[int, ...]) -> tuple[U64, I64]:
+    """Return the hashes of all shingles of these lengths, and how many each document has.
+
+    `tokens` are the hashes of the tokens, document after document; `documents` says how many each has. A
+    document with tokens, but fewer than the shortest length, has one shingle: all of them.
+    """
+    if lengths == (1,):
+        return tokens, documents
+    ends = np.cumsum(documents)
+    starts = ends - documents
+    shingles = np.empty((len(tokens), len(lengths)), dtype=np.uint64)
+    valid = np.ones(shingles.shape, dtype=bool)
+    counts = np.zeros(len(documents), dtype=np.int64)
+
+    running = (
+        tokens.copy()
+    )  # Horner's rule over `reached` tokens from each place; garbage past a document's end
+    reached = 1
+    whole = np.zeros(len(documents), dtype=np.uint64)
+    for column, length in enumerate(lengths):
+        while reached < length:
+            if column == 0:
+                short = documents == reached
+                whole[short] = running[starts[short]]
+            running *= SHINGLE
+            running[: max(len(tokens) - reached, 0)] += tokens[reached:]
+            reached += 1
+        shingles[:, column] = running
+        counts += np.maximum(documents - (length - 1), 0)
+        for back in range(1, length):
+            place = ends - back
+            valid[place[place >= starts], column] = False
+
+    short = (documents > 0) & (documents < lengths[0])
+    shingles[starts[short], 0] = whole[short]
+    valid[starts[short], 0] = True
+    counts[short] = 1
+    return shingles[valid], counts
+
+
+def distinct(hashes: U64, counts: I64) -> Features:
+    """Return the distinct hashes of each document, ascending, and how often each occurs.
+
+    Sorts `hashes` in place.
+    """
+    ends = np.cumsum(counts)
+    sort_runs(hashes, ends)
+    new = np.empty(len(hashes), dtype=bool)
+    new[:1] = True
+    np.not_equal(hashes[1:], hashes[:-1], out=new[1:])
+    new[(ends - counts)[counts > 0]] = True
+    (first,) = np.nonzero(new)
+    of_document = np.diff(np.searchsorted(first, ends), prepend=0)
+    return Features(hashes[first], np.diff(first, append=len(hashes)), of_document)
+
+
+def sort_runs(values: U64, ends: I64) -> None:
+    """Sort in place each run of values; the runs follow one another and end at `ends`."""
+    start = 0
+    for end in ends.tolist():
+        run = values[start:end]
+        if len(run) <= _SORT_AT_ONCE:
+            run.sort()
+        else:
+            top = (run >> np.uint64(48)).astype(np.uint16)
+            order = np.argsort(top, kind="stable")  # a radix sort
+            run[:] = run[order]
+            top = top[order]
+            # Cut about every _BUCKETS_AT_ONCE values, where a bucket begins.
+            cuts = np.unique(np.searchsorted(top, top[_BUCKETS_AT_ONCE::_BUCKETS_AT_ONCE]))
+            for part in np.split(run, cuts):
+                part.sort()
+        start = end
+
+
+def weigh(occurrences: I64, kind: WeightKind) -> I64:
+    """Return the weights of features that occur so many times: see `Recipe`."""
+    if kind == "set":
+        return np.ones_like(occurrences)
+    if kind == "count":
+        return occurrences
+    # The exponent of frexp is the number of binary digits, exactly for all below 2**53.
+    return np.frexp(occurrences.astype(np.float64))[1].astype(np.int64) + 1

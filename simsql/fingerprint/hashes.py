@@ -1,0 +1,73 @@
+"""64-bit hashes of tokens and features, over whole arrays.
+
+Every value here is defined by arithmetic modulo 2**64 on bytes in a fixed order, so that it is the same on
+every platform and in every version; tests hold golden values.
+
+A token is hashed over the bytes of its UTF-8, taken as little-endian 64-bit words w[0], w[1], ... with the
+last one padded with zeros:
+
+    hash(token) = mix(len(token) + sum(mix(w[k] + (k + 1) * GOLDEN)))
+
+`mix` is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
+OOPSLA 2014; constants: David Stafford's Mix13, as in Vigna's splitmix64.c), which follows Appleby's finaliser
+of MurmurHash3; GOLDEN is SplitMix64's odd increment. A sum of mixed words needs no chain from one word to the
+next, so tokens of every length are hashed in the same few array operations.
+
+A shingle is hashed from its tokens by Horner's rule with an odd multiplier, and mixed once more before it
+votes.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+U64 = NDArray[np.uint64]
+I64 = NDArray[np.int64]
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+SHINGLE = np.uint64(0xD1342543DE82EF95)  # Steele and Vigna 2021, table of good 64-bit multipliers
+
+# The mask that keeps the first n bytes of a little-endian word.
+_KEEP = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
+
+
+def mix(values: U64) -> U64:
+    """Return a well mixed 64-bit value for each value: a bijection, the finaliser of SplitMix64."""
+    mixed = values >> np.uint64(30)
+    mixed ^= values
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def hash_spans(data: bytes, starts: I64, lengths: I64) -> U64:
+    """Return the hash of each span data[start:start + length], of one byte or more.
+
+    `data` must go on for at least seven bytes after the last span's start, whatever they are: spans are read
+    in words of eight.
+    """
+    if not len(starts):
+        return np.zeros(0, dtype=np.uint64)
+    words = np.ndarray(len(data) - 7, dtype="<u8", buffer=data, strides=(1,))
+    first = words[starts]
+    first &= _KEEP[np.minimum(lengths, 8)]
+    first += GOLDEN
+    total = mix(first)
+    total += lengths.view(np.uint64)
+    (longer,) = np.nonzero(lengths > 8)
+    if len(longer):
+        total[longer] += _sum_of_later_words(words, starts[longer], lengths[longer])
+    return mix(total)
+
+
+def _sum_of_later_words(words: U64, starts: I64, lengths: I64) -> U64:
+    """Return, for spans of nine bytes and more, the sum of their mixed words but the first."""
+    later = (lengths - 1) >> 3
+    offsets = np.cumsum(later) - later
+    number = np.arange(1, later.sum() + 1) - np.repeat(offsets, later)
+    left = np.minimum(np.repeat(lengths, later) - 8 * number, 8)
+    word = words[np.repeat(starts, later) + 8 * number] & _KEEP[left]
+    number += 1
+    word += number.view(np.uint64) * GOLDEN
+    return np.add.reduceat(mix(word), offsets)
