@@ -1,0 +1,28 @@
+-- Fingerprints are unsigned in Python and bigint with the same 64 bits here.
+
+CREATE FUNCTION simsql.fp(fingerprint numeric) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+BEGIN
+    IF fingerprint < 0 OR fingerprint > 18446744073709551615 OR fingerprint <> trunc(fingerprint) THEN
+        RAISE EXCEPTION 'simsql.fp: % is not an unsigned 64-bit fingerprint', fingerprint
+            USING ERRCODE = 'numeric_value_out_of_range',
+                  HINT = 'Pass a whole number from 0 to 18446744073709551615. A negative number is '
+                         'already the bigint that the column holds: use it as it is.';
+    END IF;
+    IF fingerprint > 9223372036854775807 THEN
+        RETURN (fingerprint - 18446744073709551616)::bigint;
+    END IF;
+    RETURN fingerprint::bigint;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.fp(numeric) IS
+    'the bigint with the bits of an unsigned decimal fingerprint: simsql.fp(13835058055282163712)';
+
+CREATE FUNCTION simsql.hamming_distance(a bigint, b bigint) RETURNS integer
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT bit_count((a # b)::bit(64))::integer $$;
+
+COMMENT ON FUNCTION simsql.hamming_distance(bigint, bigint) IS
+    'number of bits, 0 to 64, in which two fingerprints differ';

@@ -1,0 +1,282 @@
+-- create_index and drop_index: key tables, triggers and search functions of one column.
+--
+-- All objects are named by the registry's id: the name of the user's table may be 63 bytes long, may
+-- stand in two schemas and may change. No function here depends on the user's table or its row type,
+-- so DROP TABLE stays possible.
+
+-- Raises unless this table and column can be indexed exactly.
+CREATE FUNCTION simsql._check_indexable(table_name regclass, column_name text) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    class pg_class;
+    attribute pg_attribute;
+    reason text;
+BEGIN
+    SELECT c.* INTO class FROM pg_class AS c WHERE c.oid = $1;
+    reason := CASE
+        WHEN class.relkind = 'p' THEN 'is partitioned: rows written straight into a partition would be missed'
+        WHEN class.relkind = 'f' THEN 'is a foreign table: rows written on the other server would be missed'
+        WHEN class.relkind IN ('v', 'm') THEN 'is a view: index the table below it'
+        WHEN class.relkind <> 'r' THEN 'is not a table'
+        WHEN class.relpersistence = 't' THEN 'is temporary: no other session could search it'
+        WHEN class.relispartition THEN 'is a partition: rows written through its parent would be missed'
+        WHEN EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1 OR inhparent = $1)
+        THEN 'takes part in inheritance: rows written through another table would be missed'
+        WHEN class.relnamespace = 'simsql'::regnamespace THEN 'belongs to simsql itself'
+    END;
+    IF reason IS NOT NULL THEN
+        RAISE EXCEPTION 'simsql.create_index: % %', $1, reason
+            USING ERRCODE = 'feature_not_supported', HINT = 'An ordinary table can be indexed.';
+    END IF;
+    SELECT a.* INTO attribute FROM pg_attribute AS a
+     WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'simsql.create_index: % has no column %', $1, quote_ident($2)
+            USING ERRCODE = 'undefined_column',
+                  HINT = format('Add it: ALTER TABLE %s ADD COLUMN %I bigint;', $1, $2);
+    END IF;
+    IF attribute.atttypid <> 'bigint'::regtype THEN
+        RAISE EXCEPTION 'simsql.create_index: column % of % is %, not bigint', quote_ident($2), $1,
+                        format_type(attribute.atttypid, attribute.atttypmod)
+            USING ERRCODE = 'datatype_mismatch',
+                  HINT = 'A fingerprint is kept as bigint with the same 64 bits: simsql.fp converts an unsigned decimal.';
+    END IF;
+    IF attribute.attgenerated = 'v' THEN
+        RAISE EXCEPTION 'simsql.create_index: column % of % is a virtual generated column', quote_ident($2), $1
+            USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it has to have a B-tree.';
+    END IF;
+    IF NOT pg_has_role(class.relowner, 'USAGE') THEN
+        RAISE EXCEPTION 'simsql.create_index: must be owner of table %', $1
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    IF NOT has_schema_privilege('simsql', 'CREATE') OR NOT has_table_privilege('simsql.registry', 'INSERT, DELETE')
+    THEN
+        RAISE EXCEPTION 'simsql.create_index: % may not create objects in schema simsql', current_user
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = format('As the owner of the schema: GRANT CREATE ON SCHEMA simsql TO %1$I; '
+                                'GRANT INSERT, DELETE ON simsql.registry TO %1$I;', current_user);
+    END IF;
+    IF row_security_active($1) THEN
+        RAISE EXCEPTION 'simsql.create_index: row-level security hides rows of % from %', $1, current_user
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = 'Create the index as a role that sees all rows.';
+    END IF;
+END
+$$;
+
+-- One table per permutation: permuted keys and nothing else, so that any primary key works and
+-- deleting a document touches nothing.
+CREATE FUNCTION simsql._create_keys(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    permutation record;
+    keys text;
+    unlogged constant text := CASE (SELECT relpersistence FROM pg_class WHERE oid = index.table_id)
+                                   WHEN 'u' THEN 'UNLOGGED' ELSE '' END;
+BEGIN
+    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead) LOOP
+        keys := format('simsql.keys_%s_%s', index.id, permutation.number);
+        EXECUTE format('CREATE %s TABLE %s (key bigint NOT NULL)', unlogged, keys);
+        EXECUTE format('COMMENT ON TABLE %s IS %L', keys,
+                       format('keys of the simhash index on %s(%I), permutation %s, lead blocks %s of %s',
+                              index.table_name, index.column_name, permutation.number,
+                              permutation.lead_blocks, index.blocks));
+        -- The B-tree comes after a sorted fill: a quarter faster, and packed.
+        EXECUTE format('INSERT INTO %s SELECT DISTINCT %s AS key FROM ONLY %s AS t WHERE t.%I IS NOT NULL ORDER BY key',
+                       keys, simsql._permute(format('t.%I', index.column_name), index.blocks, permutation.lead_blocks),
+                       index.table_name, index.column_name);
+        EXECUTE format('CREATE INDEX ON %s (key)', keys);
+        -- Equal keys are allowed, so there is no unique index to identify a row by.
+        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', keys);
+        -- Who may read the column may read its keys, and nobody else; asked for the role that
+        -- searches, at the time of the search. The subquery makes it one question per scan.
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', keys);
+        EXECUTE format('CREATE POLICY readers ON %s FOR SELECT USING ((SELECT has_column_privilege(%L, %L, ''SELECT'')))',
+                       keys, index.table_name, index.column_name);
+        EXECUTE format('GRANT SELECT ON %s TO PUBLIC', keys);
+    END LOOP;
+END
+$$;
+
+-- Writers always add, and never look whether a key is there. The trigger functions have the layout
+-- baked in and read no table of simsql: a writer with an older snapshot would not see the registry's
+-- row, and add nothing. They run with the rights of the index's owner, so INSERT on the user's table
+-- is all that a writer needs, and ENABLE ALWAYS, so that a restore or a replica's apply loses nothing.
+CREATE FUNCTION simsql._create_triggers(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    event text;
+    source text;
+    inserts text;
+    function_name text;
+    trigger_name text;
+BEGIN
+    SELECT string_agg(format('    INSERT INTO simsql.keys_%s_%s SELECT %s FROM (%%1$s) AS f;',
+                             index.id, p.number, simsql._permute('f.fp', index.blocks, p.lead_blocks)),
+                      E'\n' ORDER BY p.number)
+      INTO inserts
+      FROM simsql._permutations(index.blocks, index.lead) AS p;
+    FOREACH event IN ARRAY ARRAY['insert', 'update'] LOOP
+        source := format(CASE event
+            WHEN 'insert' THEN 'SELECT DISTINCT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL'
+            -- An update of other columns adds no key.
+            ELSE 'SELECT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL '
+                 'EXCEPT SELECT o.%1$I FROM old_rows AS o'
+            END, index.column_name);
+        function_name := format('simsql.add_on_%s_%s', event, index.id);
+        trigger_name := format('simsql_%s_%s', index.id, event);
+        EXECUTE format('CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql '
+                       'SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
+                       function_name, format(E'BEGIN\n%s\n    RETURN NULL;\nEND', format(inserts, source)));
+        EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', function_name);
+        EXECUTE format('CREATE TRIGGER %I AFTER %s ON %s REFERENCING %s NEW TABLE AS new_rows '
+                       'FOR EACH STATEMENT EXECUTE FUNCTION %s()',
+                       trigger_name, event, index.table_name,
+                       CASE event WHEN 'update' THEN 'OLD TABLE AS old_rows' ELSE '' END, function_name);
+        EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', index.table_name, trigger_name);
+    END LOOP;
+END
+$$;
+
+-- The B-tree that leads from a fingerprint to its rows, unless the column has one.
+CREATE FUNCTION simsql._create_btree(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_index AS i
+          JOIN pg_class AS c ON c.oid = i.indexrelid
+          JOIN pg_am AS m ON m.oid = c.relam
+          JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+         WHERE i.indrelid = index.table_id AND a.attname = index.column_name
+           AND m.amname = 'btree' AND i.indisvalid AND i.indpred IS NULL)
+    THEN
+        EXECUTE format('CREATE INDEX ON %s (%I)', index.table_name, index.column_name);
+    END IF;
+END
+$$;
+
+CREATE FUNCTION simsql.create_index(
+    table_name regclass, column_name text, distance integer DEFAULT 3,
+    blocks integer DEFAULT 4, lead integer DEFAULT 1, recipe text DEFAULT NULL)
+RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    index simsql.registry;
+BEGIN
+    IF simsql._distance($3, NULL) IS NULL OR blocks IS NULL OR lead IS NULL
+       OR NOT (blocks BETWEEN 2 AND 64 AND lead BETWEEN 1 AND blocks - 1)
+    THEN
+        RAISE EXCEPTION 'simsql.create_index: no layout has % blocks with % in the lead', blocks, lead
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take 2 to 64 blocks, and a lead of at least 1 and less than the blocks.';
+    END IF;
+    IF simsql._table_count(blocks, lead) > 128 THEN
+        RAISE EXCEPTION 'simsql.create_index: % blocks with % in the lead need % tables', blocks, lead,
+                        simsql._table_count(blocks, lead)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take a layout of at most 128 tables.';
+    END IF;
+    -- An older snapshot than the lock would miss rows that were committed in between.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'simsql.create_index: the transaction is %, and has to be read committed',
+                        current_setting('transaction_isolation')
+            USING ERRCODE = 'active_sql_transaction',
+                  HINT = 'Begin it with BEGIN ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+    PERFORM simsql._check_indexable($1, $2);
+    -- Writers wait, as for CREATE INDEX. All that follows reads with a later snapshot than this lock.
+    EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', $1);
+    PERFORM simsql._check_indexable($1, $2);
+    IF EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2) THEN
+        RAISE EXCEPTION 'simsql.create_index: column % of % has a simhash index already', quote_ident($2), $1
+            USING ERRCODE = 'duplicate_object',
+                  HINT = format('To lay it out anew, drop it first: SELECT simsql.drop_index(%L, %L);', $1, $2);
+    END IF;
+    PERFORM simsql._drop_orphans();
+    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, recipe, ready)
+    SELECT $1, format('%I.%I', n.nspname, c.relname), $2, $3, $4, $5, $6, true
+      FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+     WHERE c.oid = $1
+    RETURNING r.* INTO index;
+    PERFORM simsql._create_btree(index);
+    PERFORM simsql._create_keys(index);
+    PERFORM simsql._create_search(index);
+    PERFORM simsql._create_triggers(index);
+    RETURN index.id;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, text) IS
+    'create a simhash index on a bigint column, in this transaction; writers wait. Returns its id.';
+
+CREATE FUNCTION simsql._table_count(blocks integer, lead integer) RETURNS numeric
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT factorial(blocks) / (factorial(lead) * factorial(blocks - lead)) $$;
+
+-- Drops what create_index made, apart from the B-tree on the user's column.
+CREATE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    number integer;
+    event text;
+BEGIN
+    FOREACH event IN ARRAY ARRAY['insert', 'update'] LOOP
+        IF EXISTS (SELECT FROM pg_class WHERE oid = index.table_id) THEN
+            EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', format('simsql_%s_%s', index.id, event), index.table_id);
+        END IF;
+        EXECUTE format('DROP FUNCTION IF EXISTS simsql.%I()', format('add_on_%s_%s', event, index.id));
+    END LOOP;
+    EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s(bigint, integer), simsql.scan_%1$s(bigint, integer)', index.id);
+    FOR number IN SELECT p.number FROM simsql._permutations(index.blocks, index.lead) AS p LOOP
+        EXECUTE format('DROP TABLE IF EXISTS simsql.keys_%s_%s', index.id, number);
+    END LOOP;
+    DELETE FROM simsql.registry AS r WHERE r.id = index.id;
+END
+$$;
+
+-- DROP TABLE leaves the keys of its index behind; whoever creates the next index clears away those
+-- that this role owns.
+CREATE FUNCTION simsql._drop_orphans() RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    index simsql.registry;
+BEGIN
+    FOR index IN
+        SELECT r.* FROM simsql.registry AS r
+          JOIN pg_class AS keys ON keys.oid = to_regclass(format('simsql.keys_%s_0', r.id))
+         WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = r.table_id)
+           AND pg_has_role(keys.relowner, 'USAGE')
+    LOOP
+        RAISE NOTICE 'simsql: table % is gone; dropping what is left of its simhash index', index.table_name;
+        PERFORM simsql._drop_objects(index);
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION simsql.drop_index(table_name regclass, column_name text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    columns constant text[] := ARRAY(SELECT r.column_name FROM simsql.registry AS r
+                                      WHERE r.table_id = $1 AND ($2 IS NULL OR r.column_name = $2) ORDER BY r.id);
+    index simsql.registry;
+BEGIN
+    IF cardinality(columns) <> 1 THEN
+        RAISE EXCEPTION 'simsql.drop_index: % has % simhash indexes%', $1, cardinality(columns),
+                        coalesce(format(' on column %I', $2), '')
+            USING ERRCODE = CASE cardinality(columns) WHEN 0 THEN 'undefined_object' ELSE 'ambiguous_column' END,
+                  HINT = CASE cardinality(columns) WHEN 0 THEN 'SELECT * FROM simsql.indexes lists them.'
+                         ELSE format('Name the column: one of %s.', array_to_string(columns, ', ')) END;
+    END IF;
+    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = columns[1];
+    PERFORM simsql._drop_objects(index);
+END
+$$;
+
+COMMENT ON FUNCTION simsql.drop_index(regclass, text) IS
+    'drop a simhash index; the column and its B-tree stay';

@@ -1,0 +1,54 @@
+-- The schema, its registry of indexes and the row types that searches return.
+-- Everything of simsql lives in the schema "simsql"; searching needs no grant on it beyond these.
+
+CREATE SCHEMA IF NOT EXISTS simsql;
+
+GRANT USAGE ON SCHEMA simsql TO PUBLIC;
+
+CREATE FUNCTION simsql.version() RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT '0.1.0'::text $$;
+
+COMMENT ON FUNCTION simsql.version() IS 'version of the simsql schema in this database';
+
+CREATE TYPE simsql.match AS (fingerprint bigint, distance integer);
+CREATE TYPE simsql.pair AS (a bigint, b bigint, distance integer);
+CREATE TYPE simsql.member AS (cluster bigint, fingerprint bigint);
+
+-- The table is held twice, by OID and by name: near compares the two, so that a table swapped by
+-- rename is never read in silence. regclass survives pg_dump and pg_upgrade, which restore it by name.
+CREATE TABLE simsql.registry (
+    id          integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    table_id    regclass NOT NULL,
+    table_name  text NOT NULL,
+    column_name text NOT NULL,
+    distance    integer NOT NULL CHECK (distance BETWEEN 0 AND 64),
+    blocks      integer NOT NULL CHECK (blocks BETWEEN 2 AND 64),
+    lead        integer NOT NULL CHECK (lead >= 1 AND lead < blocks),
+    recipe      text,
+    ready       boolean NOT NULL,
+    UNIQUE (table_id, column_name)
+);
+
+COMMENT ON TABLE simsql.registry IS
+    'simhash indexes: written by simsql.create_index and simsql.drop_index alone; read simsql.indexes';
+
+CREATE VIEW simsql.indexes AS
+SELECT r.id,
+       r.table_name,
+       r.column_name,
+       r.distance,
+       r.blocks,
+       r.lead,
+       r.recipe,
+       CASE WHEN c.oid IS NULL THEN 'table dropped'
+            WHEN to_regclass(r.table_name) IS DISTINCT FROM r.table_id THEN 'table renamed'
+            WHEN NOT r.ready THEN 'building'
+            ELSE 'ready'
+       END AS state
+  FROM simsql.registry AS r
+  LEFT JOIN pg_catalog.pg_class AS c ON c.oid = r.table_id;
+
+COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state';
+
+GRANT SELECT ON simsql.registry, simsql.indexes TO PUBLIC;

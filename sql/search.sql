@@ -1,0 +1,241 @@
+-- Searching: near, near_rows, explain_near, and the functions that create_index generates for them.
+
+-- The index of a column, as the caller's snapshot sees it, or an error that says what is wrong with it.
+CREATE FUNCTION simsql._index(table_name regclass, column_name text) RETURNS simsql.registry
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    found_index simsql.registry;
+    columns text[];
+BEGIN
+    BEGIN
+        SELECT r.* INTO STRICT found_index
+          FROM simsql.registry AS r
+         WHERE r.table_id = $1 AND ($2 IS NULL OR r.column_name = $2);
+    EXCEPTION
+        WHEN no_data_found THEN
+            RAISE EXCEPTION 'simsql: % has no simhash index%', $1,
+                            coalesce(format(' on column %I', $2), '')
+                USING ERRCODE = 'undefined_object',
+                      HINT = format('Create it with SELECT simsql.create_index(%L, %L). An index that was '
+                                    'created after this transaction took its snapshot is not visible to it.',
+                                    $1, coalesce($2, 'fingerprint'));
+        WHEN too_many_rows THEN
+            columns := ARRAY(SELECT r.column_name FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id);
+            RAISE EXCEPTION 'simsql: % has % simhash indexes', $1, cardinality(columns)
+                USING ERRCODE = 'ambiguous_column',
+                      HINT = format('Name the column: column_name => one of %s.', array_to_string(columns, ', '));
+    END;
+    IF to_regclass(found_index.table_name) IS DISTINCT FROM $1 THEN
+        RAISE EXCEPTION 'simsql: table % was called % when its simhash index was created', $1, found_index.table_name
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Rename it back, or create the index anew: SELECT simsql.drop_index(%L, %L); '
+                                'SELECT simsql.create_index(%L, %L);',
+                                $1, found_index.column_name, $1, found_index.column_name);
+    END IF;
+    IF NOT found_index.ready THEN
+        RAISE EXCEPTION 'simsql: the simhash index on %(%) is still being built', $1, found_index.column_name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Wait until its build has finished.';
+    END IF;
+    -- Writes that go through a parent table fire the parent's triggers only.
+    IF EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1) OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = $1)
+    THEN
+        RAISE EXCEPTION 'simsql: table % takes part in inheritance or partitioning since its index was created', $1
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Rows written through another table are not indexed: detach the table, drop the index '
+                         'and create it anew.';
+    END IF;
+    RETURN found_index;
+END
+$$;
+
+-- The distance of a search: the one asked for, or the index's own.
+CREATE FUNCTION simsql._distance(asked integer, of_index integer) RETURNS integer
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+BEGIN
+    IF asked < 0 OR asked > 64 THEN
+        RAISE EXCEPTION 'simsql: a distance is a number of bits from 0 to 64, not %', asked
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN coalesce(asked, of_index);
+END
+$$;
+
+-- The text of a search over an index: $1 is the fingerprint, $2 the distance. The generated search
+-- function and explain_near both run exactly this text.
+--   exact   one range per permutation: the prefix has to be equal
+--   probes  one range per permutation and flip of its prefix
+--   scan    all keys of the first permutation
+-- Keys may be stored twice and may outlive their rows: sort, keep one of each, and keep those that a
+-- live row has.
+CREATE FUNCTION simsql._search_statement(index simsql.registry, strategy text) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    branches text;
+BEGIN
+    SELECT string_agg(
+               CASE strategy
+               WHEN 'probes' THEN format(
+                   'SELECT bit_count((k.key # p.center)::bit(64))::integer AS distance, %s AS fingerprint '
+                   'FROM simsql._probes(%s, %s, %s) AS p CROSS JOIN simsql.%I AS k '
+                   'WHERE k.key >= p.low AND k.key <= p.high AND bit_count((k.key # p.center)::bit(64)) <= $2',
+                   unpermuted, permuted, p.prefix, radius, keys)
+               WHEN 'exact' THEN format(
+                   -- In a subquery of its own the permuted fingerprint is computed once, not per candidate.
+                   'SELECT bit_count((k.key # (SELECT %2$s))::bit(64))::integer AS distance, %1$s AS fingerprint '
+                   'FROM simsql.%3$I AS k WHERE k.key >= %2$s & %4$L::bigint AND k.key <= %2$s | %5$L::bigint '
+                   'AND bit_count((k.key # (SELECT %2$s))::bit(64)) <= $2',
+                   unpermuted, permuted, keys, -1::bigint << (64 - p.prefix), (1::bigint << (64 - p.prefix)) - 1)
+               ELSE format(
+                   'SELECT bit_count((k.key # (SELECT %2$s))::bit(64))::integer AS distance, %1$s AS fingerprint '
+                   'FROM simsql.%3$I AS k WHERE bit_count((k.key # (SELECT %2$s))::bit(64)) <= $2',
+                   unpermuted, permuted, keys)
+               END, E'\n UNION ALL ' ORDER BY p.number)
+      INTO branches
+      FROM simsql._permutations(index.blocks, index.lead) AS p
+     CROSS JOIN LATERAL (
+           SELECT simsql._unpermute('k.key', index.blocks, p.lead_blocks) AS unpermuted,
+                  simsql._permute('$1', index.blocks, p.lead_blocks) AS permuted,
+                  format('keys_%s_%s', index.id, p.number) AS keys,
+                  simsql._radius_of_parameter(index.blocks, index.lead) AS radius) AS expression
+     WHERE strategy <> 'scan' OR p.number = 0;
+    RETURN format(
+        E'SELECT m.fingerprint, m.distance\n'
+        '  FROM (SELECT DISTINCT c.distance, c.fingerprint FROM (\n %s\n) AS c) AS m\n'
+        ' WHERE EXISTS (SELECT FROM ONLY %s AS t WHERE t.%I = m.fingerprint)\n'
+        ' ORDER BY m.distance, m.fingerprint',
+        branches, index.table_name, index.column_name);
+END
+$$;
+
+-- simsql._radius for the distance $2, written out with the layout as constants.
+CREATE FUNCTION simsql._radius_of_parameter(blocks integer, lead integer) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+    SELECT format('(%1$s * ($2 / %2$s) + greatest(0, %1$s - (%2$s - $2 %% %2$s)))', lead, blocks)
+$$;
+
+-- Two functions per index, with the layout and the names baked in. They run with the caller's
+-- rights: the policy on the key tables and the table's own grants decide who may search.
+-- A generic plan cannot know how narrow a range is; with the settings below it is a nested loop of
+-- index scans whatever it estimates, and it is planned once per session.
+CREATE FUNCTION simsql._create_search(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    EXECUTE format(
+        'CREATE FUNCTION simsql.%I(bigint, integer) RETURNS SETOF simsql.match '
+        'LANGUAGE plpgsql STABLE ROWS 10 SET plan_cache_mode = force_generic_plan SET jit = off '
+        'AS %L',
+        'scan_' || index.id,
+        format(E'BEGIN\nRETURN QUERY\n%s;\nEND', simsql._search_statement(index, 'scan')));
+    EXECUTE format(
+        'CREATE FUNCTION simsql.%I(bigint, integer) RETURNS SETOF simsql.match '
+        'LANGUAGE plpgsql STABLE ROWS 10 SET plan_cache_mode = force_generic_plan SET jit = off '
+        'SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashagg = off '
+        'SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off '
+        'SET max_parallel_workers_per_gather = 0 AS %L',
+        'search_' || index.id,
+        format(E'DECLARE\n    radius constant integer := %1$s;\nBEGIN\n'
+               'IF radius = 0 THEN\nRETURN QUERY\n%2$s;\n'
+               'ELSIF %3$s THEN\nRETURN QUERY\n%4$s;\n'
+               'ELSE\nRETURN QUERY SELECT * FROM simsql.%5$I($1, $2);\nEND IF;\nEND',
+               simsql._radius_of_parameter(index.blocks, index.lead),
+               simsql._search_statement(index, 'exact'),
+               simsql._probing_pays(index, 'radius'),
+               simsql._search_statement(index, 'probes'),
+               'scan_' || index.id));
+END
+$$;
+
+-- The condition under which probing with this radius (an expression) is expected to be cheaper than
+-- a scan: a key takes 36 bytes of its table. Past the end of the array it is null, and the answer no.
+CREATE FUNCTION simsql._probing_pays(index simsql.registry, radius text) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT format('pg_relation_size(%L) / 36 >= (%L::bigint[])[%s]',
+                  format('simsql.keys_%s_0', index.id), simsql._scan_below(index.blocks, index.lead), radius)
+$$;
+
+CREATE FUNCTION simsql.near(
+    table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL)
+RETURNS SETOF simsql.match
+LANGUAGE plpgsql STABLE ROWS 10
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._index($1, $4);
+BEGIN
+    RETURN QUERY EXECUTE format('SELECT * FROM simsql.search_%s($1, $2)', index.id)
+                   USING $2, simsql._distance($3, index.distance);
+END
+$$;
+
+COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text) IS
+    'every fingerprint within the distance that a row of the table has, once each, nearest first';
+
+CREATE FUNCTION simsql.near_rows(
+    row_type anyelement, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL)
+RETURNS SETOF anyelement
+LANGUAGE plpgsql STABLE ROWS 10
+AS $$
+DECLARE
+    table_id constant regclass := (SELECT c.oid FROM pg_class AS c WHERE c.reltype = pg_typeof($1) AND c.relkind <> 'c');
+    index simsql.registry;
+BEGIN
+    IF table_id IS NULL THEN
+        RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof($1)
+            USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
+    END IF;
+    index := simsql._index(table_id, $4);
+    RETURN QUERY EXECUTE format(
+        'SELECT t.* FROM simsql.search_%s($1, $2) AS m JOIN ONLY %s AS t ON t.%I = m.fingerprint '
+        'ORDER BY m.distance, m.fingerprint', index.id, index.table_name, index.column_name)
+        USING $2, simsql._distance($3, index.distance);
+END
+$$;
+
+COMMENT ON FUNCTION simsql.near_rows(anyelement, bigint, integer, text) IS
+    'rows of a table whose fingerprint is within the distance, nearest first: simsql.near_rows(NULL::article, ...)';
+
+CREATE FUNCTION simsql.explain_near(
+    table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL)
+RETURNS SETOF text
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._index($1, $4);
+    asked constant integer := simsql._distance($3, index.distance);
+    radius constant integer := simsql._radius(index.blocks, index.lead, asked);
+    strategy text := 'exact';
+    probing_pays boolean;
+    settings text[];
+    line text;
+BEGIN
+    IF radius > 0 THEN
+        EXECUTE format('SELECT %s', simsql._probing_pays(index, radius::text)) INTO probing_pays;
+        strategy := CASE WHEN probing_pays THEN 'probes' ELSE 'scan' END;
+    END IF;
+    RETURN NEXT format('strategy: %s, radius: %s', strategy, radius);
+    -- The settings of the function that runs this text, for this call only.
+    SELECT p.proconfig INTO settings FROM pg_proc AS p
+     WHERE p.pronamespace = 'simsql'::regnamespace
+       AND p.proname = CASE strategy WHEN 'scan' THEN 'scan_' ELSE 'search_' END || index.id;
+    BEGIN
+        PERFORM set_config(split_part(s, '=', 1), split_part(s, '=', 2), true) FROM unnest(settings) AS s;
+        EXECUTE 'PREPARE simsql_explain (bigint, integer) AS ' || simsql._search_statement(index, strategy);
+        FOR line IN EXECUTE format('EXPLAIN (ANALYZE) EXECUTE simsql_explain(%L, %L)', $2, asked) LOOP
+            RETURN NEXT line;
+        END LOOP;
+        DEALLOCATE simsql_explain;
+        -- Leaving the block through an error undoes its settings.
+        RAISE EXCEPTION USING ERRCODE = 'SIM00';
+    EXCEPTION
+        WHEN SQLSTATE 'SIM00' THEN NULL;
+    END;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.explain_near(regclass, bigint, integer, text) IS
+    'EXPLAIN ANALYZE of exactly what simsql.near runs for the same arguments';
