@@ -338,7 +338,9 @@ def _parse_object(line: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
-        raise _Unfit("not JSON", f"column {error.colno}: {error.msg}{advice}") from None
+        # The error's own column starts anew behind the line end, where a line that is cut short fails.
+        column = min(error.pos, len(line.rstrip())) + 1
+        raise _Unfit("not JSON", f"column {column}: {error.msg}{advice}") from None
     except RecursionError:
         raise _Unfit("not JSON", "nested too deeply to be read") from None
     except ValueError as error:  # Python's limit on the digits of an integer
