@@ -73,8 +73,13 @@ class Cluster:
         if major_version(self.bin_folder) >= 17:
             locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         programs = programs_within_reach(self.bin_folder, self._account)
-        # Made elsewhere and renamed: a folder of this name is complete, whenever this process is killed.
-        unfinished = Path(tempfile.mkdtemp(prefix=f"{self.data_folder.name}.new-", dir=parent))
+        # Made elsewhere and renamed: a folder of this name is complete, whenever this process is killed. Never
+        # twice in the same place, as an initdb whose parent was killed may still write there.
+        prefix = f"{self.data_folder.name}.new-"
+        for leftover in parent.iterdir():
+            if leftover.name.startswith(prefix):
+                shutil.rmtree(leftover, ignore_errors=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
             os.chown(unfinished, self._account.uid, self._account.gid)
             # Not flushed to disk: a machine that crashes in this half minute loses a server without data.
@@ -164,13 +169,17 @@ class Cluster:
         digest = hashlib.sha256(os.fsencode(self.data_folder)).hexdigest()[:12]
         folder = Path(tempfile.gettempdir(), f"simsql-{self._account.uid}-{digest}")
         make_folder(folder.parent, self._account)
-        folder.mkdir(mode=0o700, exist_ok=True)
         # Anybody may have put something of this name into the temporary folder before us.
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        foreign = SimsqlError(f"{folder} is not a private folder of {self._account.name}: remove it")
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError as error:
+            raise foreign from error
         try:
             found = os.fstat(descriptor)
             if found.st_uid not in (os.geteuid(), self._account.uid) or found.st_mode & 0o077:
-                raise SimsqlError(f"{folder} is not a private folder of {self._account.name}: remove it")
+                raise foreign
             os.fchown(descriptor, self._account.uid, self._account.gid)
         finally:
             os.close(descriptor)

@@ -118,20 +118,25 @@ class _Use:
     def __init__(self, folder: Path, version: int | None) -> None:
         _take_folder(folder)
         self.folder = folder
-        self.count = 1
+        self.count = 0
         self.users = watcher.open_lock(folder / "users.lock")
         try:
             fcntl.flock(self.users, fcntl.LOCK_SH)
-            with _changing(folder):
-                self.cluster = Cluster(_choose_programs(folder, version), folder / _DATA, _SETTINGS)
-                # First the watcher: from here on the server is stopped even if this process is killed.
-                _ensure_watcher(folder, self.cluster.log_file)
-                if not self.cluster.data_folder.exists():
-                    self.cluster.init()
-                self.cluster.start()
+            self.begin(version)
         except BaseException:
             os.close(self.users)  # where the server has been started all the same, the watcher stops it
             raise
+
+    def begin(self, version: int | None) -> None:
+        """Count one more user in this process, and start what does not run: watcher, server or both."""
+        with _changing(self.folder):
+            self.cluster = Cluster(_choose_programs(self.folder, version), self.folder / _DATA, _SETTINGS)
+            # First the watcher: from here on the server is stopped even if this process is killed.
+            _ensure_watcher(self.folder, self.cluster.log_file)
+            if not self.cluster.data_folder.exists():
+                self.cluster.init()
+            self.cluster.start()
+        self.count += 1
 
     def end(self) -> None:
         """Stop using the server, and stop it if nobody else uses it."""
@@ -161,8 +166,7 @@ def _join(folder: Path, version: int | None) -> _Use:
         if use is None:
             use = _uses[folder] = _Use(folder, version)
         else:
-            _choose_programs(folder, version)
-            use.count += 1
+            use.begin(version)
         return use
 
 

@@ -5,6 +5,7 @@ stale and a lock file in the temporary folder, and as root opens every parent fo
 """
 
 import contextlib
+import functools
 import importlib.metadata
 import importlib.util
 import logging
@@ -185,6 +186,7 @@ def _check_way(way: Path, account: Account, target: Path) -> None:
     )
 
 
+@functools.cache
 def major_version(bin_folder: Path) -> int:
     """Return the major version of the PostgreSQL in this bin folder."""
     output = Account.current().run(bin_folder / "postgres", "--version")

@@ -73,10 +73,9 @@ def server_lock(data_folder: Path) -> Path:
 
 def server_lives(data_folder: Path) -> bool:
     """Whether any process of the server is left: it may be starting, running, stopping or an orphan."""
-    try:
-        descriptor = take_if_free(server_lock(data_folder))
-    except FileNotFoundError:
-        return False  # the folder is gone
+    if not server_lock(data_folder).exists():
+        return False
+    descriptor = take_if_free(server_lock(data_folder))
     if descriptor is None:
         return True
     os.close(descriptor)
@@ -89,21 +88,20 @@ def stop_server(data_folder: Path) -> None:
     Connections are cut (a fast shutdown). Does nothing if no server runs. Raises TimeoutError if even an
     immediate shutdown leaves processes behind.
     """
-    postmaster = None
     for how in (signal.SIGINT, signal.SIGQUIT):  # fast, then immediate
-        told = False
+        told = None
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
             if not server_lives(data_folder):
-                if postmaster and postmaster.socket_folder != data_folder:
+                if told and told.socket_folder != data_folder:
                     with contextlib.suppress(OSError):  # not empty: then it is not only ours
-                        postmaster.socket_folder.rmdir()
+                        told.socket_folder.rmdir()
                 return
-            postmaster = read_postmaster(data_folder)
             # Only one that answers is told to stop: the pid of a dead one may be another program's by now.
+            postmaster = read_postmaster(data_folder)
             if not told and postmaster and postmaster.accepts_connections():
                 os.kill(postmaster.pid, how)
-                told = True
+                told = postmaster
             time.sleep(0.01)
     raise TimeoutError(f"the server on {data_folder} does not stop")
 
