@@ -99,21 +99,6 @@ BEGIN
 END
 $$;
 
--- The ranges of keys that a search scans in one permutation table. Their bounds are columns of a
--- function that the planner cannot see through, on purpose: under row-level security only a bare
--- column may be compared in an index condition (operators such as & and # are not leakproof).
-CREATE FUNCTION simsql._probes(key bigint, prefix integer, radius integer)
-RETURNS TABLE (center bigint, low bigint, high bigint)
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE ROWS 100
-AS $$
-DECLARE
-    rest constant bigint := (1::bigint << (64 - prefix)) - 1;
-BEGIN
-    RETURN QUERY SELECT key, (key # (f << (64 - prefix))) & ~rest, (key # (f << (64 - prefix))) | rest
-                   FROM unnest(simsql._flips(prefix, radius)) AS f;
-END
-$$;
-
 -- Sum of the binomial coefficients (prefix choose i) for i up to radius.
 CREATE FUNCTION simsql._ways(prefix integer, radius integer) RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE

@@ -78,16 +78,22 @@ BEGIN
     SELECT string_agg(
                CASE strategy
                WHEN 'probes' THEN format(
-                   'SELECT bit_count((k.key # p.center)::bit(64))::integer AS distance, %s AS fingerprint '
-                   'FROM simsql._probes(%s, %s, %s) AS p CROSS JOIN simsql.%I AS k '
+                   -- OFFSET 0 keeps the bounds bare columns: under row-level security nothing else may be
+                   -- compared in an index condition, since operators such as & are not leakproof.
+                   'SELECT bit_count((k.key # p.center)::bit(64))::integer AS distance, %1$s AS fingerprint '
+                   'FROM (SELECT q.key AS center, (q.key # (f << %3$s)) & %4$L::bigint AS low, '
+                   '(q.key # (f << %3$s)) | %5$L::bigint AS high '
+                   'FROM (SELECT %2$s AS key OFFSET 0) AS q CROSS JOIN unnest(%6$s) AS f OFFSET 0) AS p '
+                   'CROSS JOIN simsql.%7$I AS k '
                    'WHERE k.key >= p.low AND k.key <= p.high AND bit_count((k.key # p.center)::bit(64)) <= $2',
-                   unpermuted, permuted, p.prefix, radius, keys)
+                   unpermuted, permuted, 64 - p.prefix, outside, inside,
+                   simsql._flips_of_parameter(index.blocks, index.lead, p.prefix), keys)
                WHEN 'exact' THEN format(
                    -- In a subquery of its own the permuted fingerprint is computed once, not per candidate.
                    'SELECT bit_count((k.key # (SELECT %2$s))::bit(64))::integer AS distance, %1$s AS fingerprint '
                    'FROM simsql.%3$I AS k WHERE k.key >= %2$s & %4$L::bigint AND k.key <= %2$s | %5$L::bigint '
                    'AND bit_count((k.key # (SELECT %2$s))::bit(64)) <= $2',
-                   unpermuted, permuted, keys, -1::bigint << (64 - p.prefix), (1::bigint << (64 - p.prefix)) - 1)
+                   unpermuted, permuted, keys, outside, inside)
                ELSE format(
                    'SELECT bit_count((k.key # (SELECT %2$s))::bit(64))::integer AS distance, %1$s AS fingerprint '
                    'FROM simsql.%3$I AS k WHERE bit_count((k.key # (SELECT %2$s))::bit(64)) <= $2',
@@ -99,7 +105,8 @@ BEGIN
            SELECT simsql._unpermute('k.key', index.blocks, p.lead_blocks) AS unpermuted,
                   simsql._permute('$1', index.blocks, p.lead_blocks) AS permuted,
                   format('keys_%s_%s', index.id, p.number) AS keys,
-                  simsql._radius_of_parameter(index.blocks, index.lead) AS radius) AS expression
+                  -1::bigint << (64 - p.prefix) AS outside,
+                  (1::bigint << (64 - p.prefix)) - 1 AS inside) AS expression
      WHERE strategy <> 'scan' OR p.number = 0;
     RETURN format(
         E'SELECT m.fingerprint, m.distance\n'
@@ -115,6 +122,18 @@ CREATE FUNCTION simsql._radius_of_parameter(blocks integer, lead integer) RETURN
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
     SELECT format('(%1$s * ($2 / %2$s) + greatest(0, %1$s - (%2$s - $2 %% %2$s)))', lead, blocks)
+$$;
+
+-- The flips for the distance $2: written out where they are few, since a search at radius 1 takes
+-- about as long as computing them.
+CREATE FUNCTION simsql._flips_of_parameter(blocks integer, lead integer, prefix integer) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+    SELECT format('CASE %1$s WHEN 1 THEN %2$L::bigint[]%3$s ELSE simsql._flips(%4$s, %1$s) END',
+                  simsql._radius_of_parameter(blocks, lead), simsql._flips(prefix, 1),
+                  CASE WHEN simsql._ways(prefix, 2) <= 600
+                       THEN format(' WHEN 2 THEN %L::bigint[]', simsql._flips(prefix, 2)) END,
+                  prefix)
 $$;
 
 -- Two functions per index, with the layout and the names baked in. They run with the caller's
