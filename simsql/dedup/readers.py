@@ -25,12 +25,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from simsql.dedup.content import READ_ERRORS, Stream
 from simsql.dedup.formats import (
-    READ_ERRORS,
     Document,
     Layout,
     Skip,
-    Stream,
     printable,
     read_json_lines,
     read_table,

@@ -24,7 +24,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simsql.dedup.formats import SAMPLE, printable, storable
+from simsql.dedup.content import SAMPLE
+from simsql.dedup.formats import printable, storable
 from simsql.dedup.readers import Document, DocumentReader, Skip
 from simsql.errors import UsageError
 

@@ -1,0 +1,196 @@
+"""What the bytes of a file hold: whether they are text, in which encoding, and the text itself.
+
+`decode_text` takes a file as a whole, `decode_lines` line by line, for files of records.
+"""
+
+import codecs
+import io
+import lzma
+import zlib
+from typing import Any
+
+READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
+"""What reading a file can raise: the system's refusals, and compressed data that is damaged or cut short."""
+
+SAMPLE = 1 << 16
+"""How many bytes at the start of a file decide what it holds."""
+
+_CHUNK = 1 << 18
+
+# The C0 controls that occur in real texts are left out: \b \t \n \v \f \r and escape (colours of a terminal).
+_CONTROLS = bytes({*range(32), 0x7F} - set(b"\b\t\n\v\f\r\x1b"))
+
+# Decoding as UTF-8, -16 or -32 succeeds by chance so rarely that many controls are forgiven afterwards. Every
+# other encoding accepts (nearly) any bytes, and a failure to decode says nothing either way: controls decide.
+_MANY_CONTROLS = 0.30
+_FEW_CONTROLS = 0.05
+
+# Formats that can begin like a text, and whose text is not the text of a document: PDF, tar, programs.
+_SIGNATURES = ((0, b"%PDF-"), (257, b"ustar"), (0, b"\x7fELF"))
+
+# UTF-32 before UTF-16: the little-endian mark of the first begins with the mark of the second.
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+# What stands for undecodable bytes in a line, until the record they belong to is known and skipped. No
+# decoder of a real encoding produces a lone surrogate by itself, so finding one is proof.
+UNDECODABLE = "\udcff"
+_MARK_UNDECODABLE = "simsql.undecodable"
+codecs.register_error(_MARK_UNDECODABLE, lambda error: (UNDECODABLE, error.end))  # type: ignore[attr-defined]
+
+
+class UnfitError(Exception):
+    """What was read is no document: the reason and the detail of a `Skip`, wherever it turns out."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+
+class Stream(io.BufferedIOBase):
+    """Bytes whose start can be looked at before they are read.
+
+    An error that the source raises is handed on only when all bytes before it have been read, so that looking
+    ahead loses nothing of a file that is damaged further on.
+    """
+
+    def __init__(self, source: Any) -> None:
+        # `read` of a decompressor gathers many reads, and loses what it has gathered when a later one fails.
+        self._fetch = getattr(source, "read1", source.read)
+        self._head = b""
+        self._error: Exception | None = None
+        self.consumed = 0
+        """How many bytes have been taken from the source."""
+
+    def sample(self) -> bytes:
+        """Return the first `SAMPLE` bytes, or all if there are fewer, without consuming them."""
+        while len(self._head) < SAMPLE and self._error is None:
+            try:
+                data = self._take(SAMPLE - len(self._head))
+            except READ_ERRORS as error:
+                self._error = error
+                break
+            if not data:
+                break
+            self._head += data
+        if not self._head and self._error is not None:
+            raise self._error
+        return self._head
+
+    def readable(self) -> bool:
+        """Return True, as `io` wants to know before it reads."""
+        return True
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Return up to `size` bytes with one read of the source; nothing means the end."""
+        if size < 0:
+            size = _CHUNK
+        if self._head:
+            data, self._head = self._head[:size], self._head[size:]
+            return data
+        if self._error is not None:
+            raise self._error
+        return self._take(size)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return everything that is left, or up to `size` bytes."""
+        if size is None or size < 0:
+            return b"".join(iter(self.read1, b""))
+        return self.read1(size)
+
+    def _take(self, size: int) -> bytes:
+        data: bytes = self._fetch(size)
+        self.consumed += len(data)
+        return data
+
+
+def decode_text(stream: Stream, encoding: str) -> str:
+    """Return the text of a whole file; raise UnfitError if it is none."""
+    sample = stream.sample()
+    if not sample:
+        raise UnfitError("empty", "the file is empty")
+    encoding = _actual_encoding(sample, encoding)
+    _check_text(sample, encoding)
+    data = stream.read()
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise undecodable(encoding, f"byte {_offset(data, error)}") from None
+
+
+def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrapper:
+    """Return the lines of a file of records, with `UNDECODABLE` wherever the encoding is violated."""
+    sample = stream.sample()
+    if not sample:
+        raise UnfitError("empty", "the file is empty")
+    encoding = _actual_encoding(sample, encoding)
+    try:
+        _decode_sample(sample, encoding)
+    except UnicodeDecodeError:
+        # A few bad lines in a file of records are skipped one by one, but not an image that is called .csv.
+        _check_not_binary(sample)
+    return io.TextIOWrapper(stream, encoding, _MARK_UNDECODABLE, newline)  # type: ignore[arg-type]  # no name
+
+
+def undecodable(encoding: str, position: str) -> UnfitError:
+    """Return what to raise where bytes are not of the encoding, and say what the user can do."""
+    encoding = encoding.removesuffix("-sig")
+    advice = "name the encoding, for example --encoding latin-1"
+    return UnfitError(f"not {encoding}", f"{position} is not {encoding}: {advice}")
+
+
+def _actual_encoding(sample: bytes, encoding: str) -> str:
+    """Return the encoding that a byte order mark announces, unless the user asked for another than UTF-8."""
+    if encoding == "utf-8":
+        for mark, name in _BYTE_ORDER_MARKS:
+            if sample.startswith(mark):
+                return name
+    return encoding
+
+
+def _decode_sample(sample: bytes, encoding: str) -> str:
+    """Decode the start of a file, which may end in the middle of a character."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    return decoder.decode(sample, final=len(sample) < SAMPLE)
+
+
+def _control_share(data: bytes, characters: int) -> float:
+    return (len(data) - len(data.translate(None, _CONTROLS))) / max(characters, 1)
+
+
+def _check_text(sample: bytes, encoding: str) -> None:
+    """Raise unless this is the start of a text in the given encoding."""
+    try:
+        text = _decode_sample(sample, encoding)
+    except UnicodeDecodeError as error:
+        _check_not_binary(sample)
+        if b"\0" in sample:
+            raise _binary() from None
+        raise undecodable(encoding, f"byte {_offset(sample, error)}") from None
+    # In UTF-8 every control is one byte, whatever the file's own encoding is.
+    share = _control_share(text.encode("utf-8", "surrogatepass"), len(text))
+    if share > (_MANY_CONTROLS if encoding.startswith("utf") else _FEW_CONTROLS):
+        raise _binary()
+    if any(sample.startswith(signature, offset) for offset, signature in _SIGNATURES):
+        raise _binary()
+
+
+def _check_not_binary(sample: bytes) -> None:
+    """Raise if bytes that do not decode cannot be text in any other encoding either."""
+    if _control_share(sample, len(sample)) > _FEW_CONTROLS:
+        raise _binary()
+
+
+def _binary() -> UnfitError:
+    return UnfitError("binary", "not a text file: extract its text first if it is a document")
+
+
+def _offset(data: bytes, error: UnicodeDecodeError) -> int:
+    """Return where decoding failed; the error's own count leaves out a byte order mark that was dropped."""
+    return len(data) - len(error.object) + error.start
