@@ -14,7 +14,7 @@ from simsql.fingerprint.recipe import DEFAULT, Recipe
 from simsql.fingerprint.tokens import hash_tokens
 from simsql.fingerprint.vote import majorities
 
-# A batch's arrays, of some 30 bytes for each character, should stay in the processor's cache.
+# Its arrays, of some 30 bytes for each character, stay in the cache; smaller batches pay more calls of numpy.
 _BATCH_CHARACTERS = 1 << 18
 _BATCH_TEXTS = 1 << 14
 # What a process is given at once, so that passing it on costs little beside the work.

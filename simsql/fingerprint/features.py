@@ -92,8 +92,10 @@ def sort_runs(values: U64, ends: I64) -> None:
             top = top[order]
             # Cut about every _BUCKETS_AT_ONCE values, where a bucket begins.
             cuts = np.unique(np.searchsorted(top, top[_BUCKETS_AT_ONCE::_BUCKETS_AT_ONCE]))
-            for part in np.split(run, cuts):
-                part.sort()
+            begin = 0
+            for cut in [*cuts.tolist(), len(run)]:
+                run[begin:cut].sort()
+                begin = cut
         start = end
 
 

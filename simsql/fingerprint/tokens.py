@@ -93,6 +93,8 @@ _PHONEMES = [
 # All characters outside these ranges are unassigned or private: words.
 _TABLED = (range(0x33480), range(0xE0000, 0xE0200))
 
+# Punctuation with an ASCII form that composes with nothing.
+_FULL_WIDTH = [("\u3000", " "), *((chr(ord(narrow) + 0xFEE0), narrow) for narrow in "!(),:;?")]
 # ASCII letters in lower case, digits, and NUL for all else.
 _ASCII_WORDS = bytes(
     ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else 0 for byte in range(256)
@@ -118,6 +120,10 @@ _Finder = Callable[[Sequence[str], TokenKind], Spans]
 
 def normalise(text: str) -> str:
     """Return the normal form of a text, whose class and bytes make the tokens."""
+    if not unicodedata.is_normalized("NFKC", text):
+        # Nearly every Chinese text has these, and few anything else for which NFKC would have to work.
+        for wide, narrow in _FULL_WIDTH:
+            text = text.replace(wide, narrow)
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
@@ -125,11 +131,11 @@ def hash_tokens(texts: Sequence[str], kind: TokenKind) -> tuple[U64, I64]:
     """Return the hashes of the tokens of all texts, in order, and how many tokens each text has."""
     ascii_only = np.fromiter(map(str.isascii, texts), dtype=bool, count=len(texts))
     plain = [text for text in texts if text.isascii()]
-    other = [normalise(text) for text in texts if not text.isascii()]
     plain_hashes, plain_counts = _hash_all(plain, kind, spans_of_ascii)
-    other_hashes, other_counts = _hash_all(other, kind, spans_of_normalised)
-    if not other:
+    if len(plain) == len(texts):
         return plain_hashes, plain_counts
+    other = [normalise(text) for text in texts if not text.isascii()]
+    other_hashes, other_counts = _hash_all(other, kind, spans_of_normalised)
     # Put the two halves together in the order of the texts.
     counts = np.empty(len(texts), dtype=np.int64)
     counts[ascii_only], counts[~ascii_only] = plain_counts, other_counts
@@ -197,11 +203,10 @@ def spans_of_normalised(texts: Sequence[str], kind: TokenKind) -> Spans:
     first, last = _group_units(units)
 
     # From places in `points` to places in its UTF-8.
-    size = np.ones(len(points) + 1, dtype=np.int64)
-    size[0] = 0
+    size = np.ones(len(points), dtype=np.uint8)
     for limit in (0x80, 0x800, 0x10000):
-        size[1:] += points >= limit
-    byte = np.cumsum(size)
+        size += points >= limit
+    byte = np.cumsum(size, dtype=np.int64) - size
     data = points.tobytes().decode("utf-32-le", "surrogatepass").encode("utf-8", "surrogatepass") + bytes(8)
     token_starts = byte[starts[first]]
     token_ends = byte[starts[last + 1]]
@@ -242,7 +247,8 @@ def _classes() -> NDArray[np.uint8]:
     """Return the class of every code point. Built at the first text that is not ASCII."""
     category = np.full(sys.maxunicode + 1, b"Cn")
     for block in _TABLED:
-        category[block.start : block.stop] = [unicodedata.category(chr(point)).encode() for point in block]
+        names = "".join(map(unicodedata.category, map(chr, block)))
+        category[block.start : block.stop] = np.frombuffer(names.encode(), dtype="S2")
     classes = np.empty(len(category), dtype=np.uint8)
     names, kind = np.unique(category, return_inverse=True)
     classes[:] = np.array([_class_of_category(name.decode()) for name in names], dtype=np.uint8)[kind]
