@@ -1,6 +1,15 @@
 -- The schema, its registry of indexes and the row types that searches return.
 -- Everything of simsql lives in the schema "simsql"; searching needs no grant on it beyond these.
 
+DO $$
+BEGIN
+    IF current_setting('server_version_num')::integer < 140000 THEN
+        RAISE EXCEPTION 'PostgreSQL % is too old for simsql', current_setting('server_version')
+            USING HINT = 'simsql needs PostgreSQL 14 or newer (bit_count on bit strings).';
+    END IF;
+END
+$$;
+
 CREATE SCHEMA IF NOT EXISTS simsql;
 
 GRANT USAGE ON SCHEMA simsql TO PUBLIC;

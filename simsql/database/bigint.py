@@ -1,0 +1,41 @@
+"""The one place where fingerprints change between unsigned 64-bit numbers and PostgreSQL's bigint."""
+
+from collections.abc import Iterable
+from typing import SupportsIndex
+
+import numpy as np
+
+_HALF = 1 << 63
+_WHOLE = 1 << 64
+
+
+def to_bigint(fingerprint: SupportsIndex) -> int:
+    """Return the bigint, in [-2**63, 2**63), with the bits of a fingerprint in [0, 2**64).
+
+    Raises ValueError for a number that is no unsigned 64-bit fingerprint.
+    """
+    number = int(fingerprint)
+    if not 0 <= number < _WHOLE:
+        hint = (
+            "; a negative number is a bigint from PostgreSQL: from_bigint converts it" if number < 0 else ""
+        )
+        raise ValueError(f"{number} is not a fingerprint: they range from 0 to 2**64 - 1{hint}")
+    return number - _WHOLE if number >= _HALF else number
+
+
+def from_bigint(value: SupportsIndex) -> int:
+    """Return the fingerprint, in [0, 2**64), with the bits of a bigint in [-2**63, 2**63).
+
+    Raises ValueError for a number that no bigint can hold.
+    """
+    number = int(value)
+    if not -_HALF <= number < _HALF:
+        raise ValueError(f"{number} is not a bigint: they range from -2**63 to 2**63 - 1")
+    return number % _WHOLE
+
+
+def to_bigints(fingerprints: "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]") -> Iterable[int | None]:
+    """Return the bigints of an array of fingerprints, None where it is masked."""
+    bigints: list[int] = fingerprints.data.view(np.int64).tolist()
+    missing: list[bool] = np.ma.getmaskarray(fingerprints).tolist()
+    return [None if no else bigint for bigint, no in zip(bigints, missing, strict=True)]

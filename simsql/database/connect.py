@@ -1,0 +1,42 @@
+"""From a database URL to an engine, and from an error of PostgreSQL to one line."""
+
+import re
+
+from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from simsql.errors import UsageError
+
+_PLAIN = ("postgresql", "postgres")
+
+
+def open_engine(database: str | URL) -> Engine:
+    """Return an engine for a SQLAlchemy URL; a plain `postgresql://` means psycopg.
+
+    Connects to nothing yet. Raises UsageError for a URL of another database system or driver.
+    """
+    try:
+        url = make_url(database)
+    except ArgumentError:
+        # The URL may hold a password: it is not repeated.
+        raise UsageError(
+            "the database is not a URL: write it as postgresql://user@host:5432/database"
+        ) from None
+    if url.drivername in _PLAIN:
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername != "postgresql+psycopg":
+        raise UsageError(
+            f"{url.drivername}:// is not supported: simsql works in PostgreSQL, through psycopg (postgresql://)"
+        )
+    try:
+        return create_engine(url, connect_args={"application_name": "simsql"})
+    except NoSuchModuleError as error:
+        raise UsageError(str(error)) from error
+
+
+def one_line(error: DBAPIError) -> str:
+    """Return in one line what PostgreSQL or psycopg said, with the hint that came with it."""
+    diagnostic = getattr(error.orig, "diag", None)
+    message = getattr(diagnostic, "message_primary", None) or str(error.orig)
+    hint = getattr(diagnostic, "message_hint", None)
+    return re.sub(r"\s+", " ", f"{message}. {hint}" if hint else message).strip()

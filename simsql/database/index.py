@@ -1,0 +1,52 @@
+"""Create and drop simhash indexes: thin calls of the SQL functions."""
+
+from sqlalchemy import Connection, text
+
+from simsql.fingerprint import DEFAULT, Recipe
+from simsql.hamming import Design
+
+
+def create_index(
+    connection: Connection,
+    table: str,
+    column: str,
+    *,
+    distance: int = 3,
+    design: Design | None = None,
+    recipe: Recipe = DEFAULT,
+) -> int:
+    """Index the fingerprints of a bigint column, in the connection's transaction; return the index's id.
+
+    `table` is a name as SQL writes it, with its schema and quotes where needed. Writers of the table wait
+    until the transaction ends. `distance` (0 to 64) is what searches use that name none; the layout is
+    `design`, four blocks with one in the lead by default. The id of `recipe` is kept with the index, so that
+    a search by text makes the same fingerprints. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message:
+    no such table or column, not bigint, a kind of table that cannot be indexed, missing rights, an
+    isolation level other than READ COMMITTED.
+    """
+    layout = design or Design()
+    statement = text(
+        "SELECT simsql.create_index(CAST(:table AS regclass), :column, distance => :distance,"
+        " blocks => :blocks, lead => :lead, recipe => :recipe)"
+    )
+    parameters = {
+        "table": table,
+        "column": column,
+        "distance": distance,
+        "blocks": layout.blocks,
+        "lead": layout.lead,
+        "recipe": recipe.id,
+    }
+    index: int = connection.execute(statement, parameters).scalar_one()
+    return index
+
+
+def drop_index(connection: Connection, table: str, column: str | None = None) -> None:
+    """Drop the simhash index of a column; the column itself and its B-tree stay.
+
+    The column may be left out where the table has one index. Raises sqlalchemy.exc.DBAPIError if there is none.
+    """
+    connection.execute(
+        text("SELECT simsql.drop_index(CAST(:table AS regclass), CAST(:column AS text))"),
+        {"table": table, "column": column},
+    )
