@@ -6,5 +6,15 @@ Needs numpy alone and knows no database. Fingerprints are unsigned 64-bit intege
 
 from simsql.hamming.blocks import Permutation, block_sizes, flip_masks, permutations
 from simsql.hamming.design import Design
+from simsql.hamming.pairs import find_all, find_clusters, hamming_distance
 
-__all__ = ["Design", "Permutation", "block_sizes", "flip_masks", "permutations"]
+__all__ = [
+    "Design",
+    "Permutation",
+    "block_sizes",
+    "find_all",
+    "find_clusters",
+    "flip_masks",
+    "hamming_distance",
+    "permutations",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -54,3 +55,25 @@ def refuse_array(values: NDArray[np.uint64], width: int) -> NoReturn:
     """Raise the ValueError that names the first of `values` at or above 2**width."""
     wrong = values.reshape(-1)[np.flatnonzero(values.reshape(-1) >> np.uint64(width))[0]]
     raise ValueError(f"every fingerprint must be in [0, 2**{width}), not {wrong}")
+
+
+def fingerprint_list(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
+    """Return any iterable of fingerprints as a one-dimensional uint64 array; masked elements are left out.
+
+    Raises TypeError and ValueError that name the first wrong element.
+    """
+    if not isinstance(fingerprints, np.ndarray):
+        values = list(fingerprints)
+        if set(map(type, values)) - {int}:
+            values = [one_fingerprint(value) for value in values]
+        try:
+            return np.array(values, dtype=np.uint64)
+        except OverflowError:
+            for value in values:
+                one_fingerprint(value)
+            raise
+    if fingerprints.ndim != 1:
+        raise ValueError(f"fingerprints must be an array of one dimension, not of {fingerprints.ndim}")
+    if isinstance(fingerprints, np.ma.MaskedArray):
+        fingerprints = fingerprints.compressed()
+    return fingerprint_array(fingerprints)

@@ -13,7 +13,6 @@ other.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
@@ -49,36 +48,46 @@ def block_sizes(blocks: int, width: int = FINGERPRINT_BITS) -> tuple[int, ...]:
     return (size + 1,) * larger + (size,) * (blocks - larger)
 
 
-def block_shifts(sizes: Iterable[int]) -> tuple[int, ...]:
-    """For each block of these sizes, the number of bits below it: block b holds (x >> shift) % 2**size."""
-    sizes = tuple(sizes)
-    below = sum(sizes) - np.cumsum(sizes, dtype=int)
-    return tuple(below.tolist())
+def block_masks(word: int, blocks: int) -> tuple[int, ...]:
+    """Cut the set bits of `word` into blocks: the mask of each, sized and ordered as `block_sizes` says."""
+    masks = []
+    bits = [1 << bit for bit in reversed(range(word.bit_length())) if word >> bit & 1]
+    for size in block_sizes(blocks, len(bits)):
+        masks.append(sum(bits[:size]))
+        bits = bits[size:]
+    return tuple(masks)
 
 
 @dataclass(frozen=True)
 class BitOrder:
-    """A reordering of a 64-bit word: its segments, as (bits below, size) in the old word, in their new order.
+    """A reordering of the bits of a word: those of the first mask, then those of the second, and so on.
 
-    The first segment becomes the most significant; together the segments cover every bit of the word once.
-    The bits of a word narrower than 64 are its low ones: the segments of a 12-bit word cover 12 bits.
+    The first mask's bits become the most significant; bits of one mask keep their order. Together the masks
+    cover every bit of the word once.
     """
 
-    segments: tuple[tuple[int, int], ...]
+    masks: tuple[int, ...]
 
     @cached_property
     def _moves(self) -> tuple[tuple[int, int], ...]:
         """(mask in the old word, shift to the left, negative to the right), one for each distance moved."""
-        masks: dict[int, int] = {}
-        above = sum(size for _, size in self.segments)
-        for low, size in self.segments:
-            above -= size
-            masks[above - low] = masks.get(above - low, 0) | ((1 << size) - 1) << low
-        return tuple((mask, shift) for shift, mask in masks.items())
+        moves: dict[int, int] = {}
+        target = sum(mask.bit_count() for mask in self.masks)
+        for mask in self.masks:
+            for bit in reversed(range(mask.bit_length())):
+                if mask >> bit & 1:
+                    target -= 1
+                    moves[target - bit] = moves.get(target - bit, 0) | 1 << bit
+        return tuple((mask, shift) for shift, mask in moves.items())
 
     @cached_property
     def _moves_back(self) -> tuple[tuple[int, int], ...]:
         return tuple((_shifted(mask, shift), -shift) for mask, shift in self._moves)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether every bit stays where it is."""
+        return all(shift == 0 for _, shift in self._moves)
 
     @overload
     def apply(self, words: int) -> int: ...
@@ -121,6 +130,12 @@ def _move(words: int | NDArray[np.uint64], moves: tuple[tuple[int, int], ...]) -
     return moved
 
 
+def lead_order(masks: tuple[int, ...], lead: tuple[int, ...], stay: int = 0) -> BitOrder:
+    """Return the order that brings the `lead` blocks to the front, behind the bits of `stay`."""
+    others = (mask for block, mask in enumerate(masks) if block not in lead)
+    return BitOrder((stay, *(masks[block] for block in lead), *others))
+
+
 @dataclass(frozen=True)
 class Permutation:
     """One choice of lead blocks, and the keys it makes. `permutations` builds them.
@@ -146,20 +161,21 @@ class Permutation:
     @property
     def lead_mask(self) -> int:
         """The lead bits where they are in a fingerprint."""
-        shifts = block_shifts(self.sizes)
-        return sum(((1 << self.sizes[block]) - 1) << shifts[block] for block in self.lead)
+        masks = self._block_masks
+        return sum(masks[block] for block in self.lead)
 
     @property
     def prefix_mask(self) -> int:
         """The lead bits where they are in a key: its `prefix_bits` most significant ones."""
         return ((1 << self.prefix_bits) - 1) << (self.width - self.prefix_bits)
 
+    @property
+    def _block_masks(self) -> tuple[int, ...]:
+        return block_masks((1 << self.width) - 1, len(self.sizes))
+
     @cached_property
-    def order(self) -> BitOrder:
-        """The blocks in the order they have in a key: the lead blocks, then the others."""
-        shifts = block_shifts(self.sizes)
-        others = (block for block in range(len(self.sizes)) if block not in self.lead)
-        return BitOrder(tuple((shifts[block], self.sizes[block]) for block in (*self.lead, *others)))
+    def _order(self) -> BitOrder:
+        return lead_order(self._block_masks, self.lead)
 
     @overload
     def key(self, fingerprint: int) -> int: ...
@@ -172,8 +188,8 @@ class Permutation:
         arrays.
         """
         if isinstance(fingerprint, np.ndarray):
-            return self.order.apply(_within(fingerprint, self.width))
-        return self.order.apply(one_fingerprint(fingerprint, self.width))
+            return self._order.apply(_within(fingerprint, self.width))
+        return self._order.apply(one_fingerprint(fingerprint, self.width))
 
     @overload
     def fingerprint(self, key: int) -> int: ...
@@ -182,8 +198,8 @@ class Permutation:
     def fingerprint(self, key: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
         """Return the fingerprint of a key: the inverse of `key`, for ints and arrays, same errors."""
         if isinstance(key, np.ndarray):
-            return self.order.undo(_within(key, self.width))
-        return self.order.undo(one_fingerprint(key, self.width))
+            return self._order.undo(_within(key, self.width))
+        return self._order.undo(one_fingerprint(key, self.width))
 
 
 def _within(values: NDArray[np.uint64], width: int) -> NDArray[np.uint64]:
@@ -227,7 +243,5 @@ def flip_masks(mask: int, radius: int) -> NDArray[np.uint64]:
         fewer = levels[-1]
         # A level is sorted by the highest bit flipped: the ways to flip one bit less, all of them below the
         # i-th, are its first comb(i, flips - 1).
-        levels.append(
-            np.concatenate([fewer[: comb(i, flips - 1)] | np.uint64(bit) for i, bit in enumerate(bits)])
-        )
+        levels.append(np.concatenate([fewer[: comb(i, flips - 1)] | np.uint64(bit) for i, bit in enumerate(bits)]))
     return np.concatenate(levels)

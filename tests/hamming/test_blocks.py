@@ -79,9 +79,7 @@ def test_keys_of_ints_equal_the_oracle_and_lead_back(fingerprint, choice):
 
 @given(st.integers(0, 2**12 - 1), choices)
 def test_keys_of_narrow_fingerprints_equal_the_oracle(fingerprint, choice):
-    assert [p.key(fingerprint) for p in permutations(*choice, width=12)] == slow_keys(
-        fingerprint, *choice, 12
-    )
+    assert [p.key(fingerprint) for p in permutations(*choice, width=12)] == slow_keys(fingerprint, *choice, 12)
 
 
 @given(st.lists(fingerprints, max_size=20), choices)

@@ -53,9 +53,7 @@ def test_a_search_meets_every_fingerprint_within_the_distance(blocks, lead):
         assert probes == design.probes(distance)
 
 
-@pytest.mark.parametrize(
-    ("blocks", "lead"), [(2, 1), (3, 1), (4, 1), (5, 2), (6, 3), (7, 4), (64, 1), (64, 63)]
-)
+@pytest.mark.parametrize(("blocks", "lead"), [(2, 1), (3, 1), (4, 1), (5, 2), (6, 3), (7, 4), (64, 1), (64, 63)])
 def test_the_radius_at_64_bits_is_what_the_evenest_spread_needs(blocks, lead):
     design = Design(blocks, lead)
     for distance in range(65):

@@ -1,0 +1,175 @@
+"""All pairs within a distance: sort, compare neighbours, split crowded runs again.
+
+Cut the bits in which keys vary into m blocks. Two keys that differ in at most k bits agree in some m - k of
+them, so for each choice of m - k lead blocks the keys are permuted, sorted and compared where they agree in
+the prefix (Manku, Jain, Das Sarma, WWW 2007). Where very many keys share a prefix (at the start they all
+share the empty one) the same is done again with the remaining bits, as in the paper's nested designs; at
+each level arithmetic decides between splitting and comparing all with all. A pair is reported once, by the
+first choice of blocks in which it agrees. Memory is a few times that of the keys, however they are
+distributed, besides the pairs themselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.hamming._checks import FINGERPRINT_BITS
+from simsql.hamming.blocks import block_masks, lead_order
+
+Keys = NDArray[np.uint64]
+Pairs = NDArray[np.uint64]
+
+# Nanoseconds, rounded from measurements: what choosing between the ways below needs is their proportion.
+_TABLE_KEY_NS = 25.0  # permute, sort and pass over one key
+_TABLE_NS = 100_000.0  # the calls that one permutation takes, however few the keys
+_NEIGHBOUR_NS = 12.0  # compare two keys of a short run
+_TILE_PAIR_NS = 1.0  # compare two keys of a long run
+_RUN_NS = 30_000.0  # the calls that one long run takes
+
+# Up to this size runs are compared by offsets, all short runs at once; longer ones are faster in tiles.
+_SHORT_RUN = 64
+# Rows and columns of a tile: its arrays fit a core's own cache.
+_TILE_ROWS, _TILE_COLUMNS = 32, 2048
+# Neighbours compared at a time when looking for runs.
+_STEP = 1 << 16
+
+
+class _Runs(NamedTuple):
+    """Runs of two and more neighbouring keys: where they start, and how many keys they have."""
+
+    starts: NDArray[np.intp]
+    sizes: NDArray[np.intp]
+
+
+def close_pairs(values: Keys, distance: int) -> Iterator[Pairs]:
+    """Yield every pair of `values` at most `distance` bits apart once, as uint64 arrays of shape (n, 2).
+
+    `values` are sorted and distinct. Neither the pairs nor the two values of a pair come in any order.
+    """
+    if values.size > 1:
+        everything = _Runs(np.zeros(1, dtype=np.intp), np.array([values.size], dtype=np.intp))
+        yield from _pairs_in_runs(values, everything, distance)
+
+
+def _pairs_in_runs(keys: Keys, runs: _Runs, distance: int) -> Iterator[Pairs]:
+    short = runs.sizes <= _SHORT_RUN
+    if short.any():
+        yield from _compare_short(keys, _Runs(runs.starts[short], runs.sizes[short]), distance)
+    if short.all():
+        return
+    keys, runs = _only(keys, _Runs(runs.starts[~short], runs.sizes[~short]))
+    varying = _varying_bits(keys, runs)
+    blocks = _cheapest_blocks(runs, varying.bit_count(), distance)
+    if blocks:
+        yield from _split(keys, varying, blocks, distance)
+    else:
+        for run in np.split(keys, runs.starts[1:]):
+            yield from _compare_all(run, distance)
+
+
+def _split(keys: Keys, varying: int, blocks: int, distance: int) -> Iterator[Pairs]:
+    """Yield the pairs of keys that agree outside `varying`, by each choice of lead blocks."""
+    masks = block_masks(varying, blocks)
+    constant = ~varying & (1 << FINGERPRINT_BITS) - 1
+    for lead in itertools.combinations(range(blocks), blocks - distance):
+        order = lead_order(masks, lead, stay=constant)
+        # Sorted keys in an order that changes nothing are sorted already: a whole sort saved.
+        permuted = keys if order.changes_nothing else order.apply(keys)
+        if permuted is not keys:
+            permuted.sort()
+        behind = sum(masks[block].bit_count() for block in range(blocks) if block not in lead)
+        passed_over = [np.uint64(masks[block]) for block in range(lead[-1]) if block not in lead]
+        for found in _pairs_in_runs(permuted, _find_runs(permuted, behind), distance):
+            pairs = order.undo(found)
+            differing = pairs[:, 0] ^ pairs[:, 1]
+            first = np.ones(len(pairs), dtype=bool)
+            for mask in passed_over:
+                first &= (differing & mask) != 0
+            yield pairs[first]
+
+
+def _cheapest_blocks(runs: _Runs, bits: int, distance: int) -> int:
+    """Return the number of blocks to split into, or 0 where comparing all with all is cheaper."""
+    members, comparisons = int(runs.sizes.sum()), int((runs.sizes * (runs.sizes - 1) // 2).sum())
+    best, cheapest = 0, comparisons * _TILE_PAIR_NS + len(runs.sizes) * _RUN_NS
+    for blocks in range(distance + 1, bits + 1):
+        tables = comb(blocks, distance)
+        sorting = tables * (members * _TABLE_KEY_NS + _TABLE_NS)
+        if sorting >= cheapest:
+            break
+        prefix = bits * (blocks - distance) / blocks
+        cost = sorting + tables * comparisons * _NEIGHBOUR_NS / 2**prefix
+        if cost < cheapest:
+            best, cheapest = blocks, cost
+    return best
+
+
+def _find_runs(keys: Keys, behind: int) -> _Runs:
+    """Return the runs of sorted keys that are equal but for their last `behind` bits."""
+    last = np.uint64((1 << behind) - 1)
+    found = []
+    for start in range(0, keys.size - 1, _STEP):
+        step = keys[start : start + _STEP + 1]
+        found.append(np.flatnonzero((step[1:] ^ step[:-1]) <= last) + start)
+    followed = np.concatenate(found)  # positions of keys that agree with the next one
+    opens = np.ones(followed.size, dtype=bool)
+    np.not_equal(followed[1:], followed[:-1] + 1, out=opens[1:])
+    first = np.flatnonzero(opens)
+    return _Runs(followed[first], np.diff(first, append=followed.size) + 1)
+
+
+def _positions(starts: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return start, start + 1, ... for `counts` numbers each, one behind the other."""
+    before = np.cumsum(counts) - counts
+    positions: NDArray[np.intp] = np.arange(counts.sum()) + np.repeat(starts - before, counts)
+    return positions
+
+
+def _only(keys: Keys, runs: _Runs) -> tuple[Keys, _Runs]:
+    """Return the keys of these runs alone, and where the runs are among them."""
+    starts = np.cumsum(runs.sizes) - runs.sizes
+    if runs.sizes.sum() < keys.size:
+        keys = keys[_positions(runs.starts, runs.sizes)]
+    return keys, _Runs(starts, runs.sizes)
+
+
+def _varying_bits(keys: Keys, runs: _Runs) -> int:
+    """Return a mask of the bits in which keys of the same run differ; the runs hold all the keys."""
+    set_in_some = np.bitwise_or.reduceat(keys, runs.starts)
+    set_in_all = np.bitwise_and.reduceat(keys, runs.starts)
+    return int(np.bitwise_or.reduce(set_in_some ^ set_in_all))
+
+
+def _compare_short(keys: Keys, runs: _Runs, distance: int) -> Iterator[Pairs]:
+    """Compare each key with the next of its run, then the next but one, and so on: all runs at once."""
+    here = _positions(runs.starts, runs.sizes - 1)
+    end = np.repeat(runs.starts + runs.sizes, runs.sizes - 1)
+    for offset in itertools.count(1):
+        inside = here + offset < end
+        here, end = here[inside], end[inside]
+        if not here.size:
+            return
+        left, right = keys[here], keys[here + offset]
+        close = np.bitwise_count(left ^ right) <= distance
+        if close.any():
+            yield np.stack((left[close], right[close]), axis=1)
+
+
+def _compare_all(run: Keys, distance: int) -> Iterator[Pairs]:
+    """Compare all keys with all, a tile at a time."""
+    for top in range(0, run.size, _TILE_ROWS):
+        rows = run[top : top + _TILE_ROWS]
+        for left in range(top, run.size, _TILE_COLUMNS):
+            columns = run[left : left + _TILE_COLUMNS]
+            close = np.bitwise_count(rows[:, None] ^ columns) <= distance
+            row, column = np.divmod(np.flatnonzero(close), columns.size)
+            if left == top:
+                row, column = row[row < column], column[row < column]
+            if row.size:
+                yield np.stack((rows[row], columns[column]), axis=1)

@@ -1,0 +1,162 @@
+"""Distances, all pairs and clusters of near-duplicates among fingerprints in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.hamming._checks import (
+    FINGERPRINT_BITS,
+    fingerprint_array,
+    fingerprint_list,
+    one_fingerprint,
+    whole_number,
+)
+from simsql.hamming._join import close_pairs
+
+# Pairs are sorted as one number made of two positions of 32 bits.
+_DISTINCT_AT_MOST = 1 << 32
+# Pairs handled at a time: enough that the calls do not count.
+_BATCH = 1 << 20
+
+
+@overload
+def hamming_distance(a: int, b: int) -> int: ...
+@overload
+def hamming_distance(a: NDArray[Any], b: NDArray[Any] | int) -> NDArray[np.uint8]: ...
+@overload
+def hamming_distance(a: int, b: NDArray[Any]) -> NDArray[np.uint8]: ...
+def hamming_distance(a: int | NDArray[Any], b: int | NDArray[Any]) -> int | NDArray[np.uint8]:
+    """Return the number of bits, 0 to 64, in which two fingerprints differ.
+
+    Two ints give an int; an array on either side gives an array of uint8, broadcast as numpy does and masked
+    where an argument is masked. Raises ValueError for ints outside [0, 2**64), TypeError for anything but
+    ints and unsigned integer arrays: the signed bigint values of PostgreSQL have to be converted first.
+    """
+    if not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray):
+        return (one_fingerprint(a) ^ one_fingerprint(b)).bit_count()
+    left, right = (
+        fingerprint_array(side) if isinstance(side, np.ndarray) else np.uint64(one_fingerprint(side))
+        for side in (a, b)
+    )
+    distances: NDArray[np.uint8] = np.bitwise_count(np.bitwise_xor(left, right))
+    return distances
+
+
+def find_all(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3) -> NDArray[np.uint64]:
+    """Return all pairs of distinct fingerprints that differ in at most `distance` bits (0..64).
+
+    `fingerprints` is an array of unsigned integers or any iterable of ints in [0, 2**64); masked elements are
+    left out and repeated values count once. The result is a uint64 array of shape (n, 2): the smaller
+    fingerprint first, rows in lexicographic order. It is exact at every distance. Time is that of sorting the
+    fingerprints again and again (10 times for millions of them at distance 3, 120 times at 7), and from about
+    distance 15 that of comparing all with all. Memory grows with the fingerprints and the result.
+
+    Raises ValueError for values or a distance out of range, TypeError for anything but integers; signed
+    arrays are refused, because bigint bit patterns from PostgreSQL cannot be told from numbers.
+    """
+    values, distance = _distinct(fingerprints), _checked_distance(distance)
+    codes = [
+        np.minimum(left, right) << 32 | np.maximum(left, right) for left, right in _ranked_pairs(values, distance)
+    ]
+    joined = np.concatenate(codes).view(np.uint64) if codes else np.empty(0, dtype=np.uint64)
+    del codes
+    joined.sort()
+    pairs = np.empty((joined.size, 2), dtype=np.uint64)
+    pairs[:, 0] = values[joined >> np.uint64(32)]
+    pairs[:, 1] = values[joined & np.uint64(_DISTINCT_AT_MOST - 1)]
+    return pairs
+
+
+def find_clusters(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3) -> list[NDArray[np.uint64]]:
+    """Return the clusters of fingerprints that chains of pairs within `distance` bits (0..64) connect.
+
+    Takes what `find_all` takes and raises what it raises. Each cluster is a sorted uint64 array of two and
+    more distinct fingerprints; clusters come in the order of their first members. Pairs are not kept, so
+    memory grows with the number of fingerprints alone.
+    """
+    values, distance = _distinct(fingerprints), _checked_distance(distance)
+    positions = np.arange(values.size)  # a tree for each value, joined below
+    parents = positions.copy()
+    for left, right in _ranked_pairs(values, distance):
+        _unite(parents, left, right)
+        if np.count_nonzero(parents == positions) == 1:
+            break
+    hooked = np.flatnonzero(parents != positions)
+    if not hooked.size:
+        return []
+    members = np.union1d(hooked, _roots(parents, hooked))
+    roots = parents[members]
+    by_root = np.argsort(roots, kind="stable")
+    starts = np.flatnonzero(np.diff(roots[by_root]) != 0) + 1
+    return np.split(values[members[by_root]], starts)
+
+
+def _checked_distance(distance: int) -> int:
+    return whole_number("distance", distance, 0, FINGERPRINT_BITS)
+
+
+def _distinct(fingerprints: Iterable[int] | NDArray[Any]) -> NDArray[np.uint64]:
+    values = np.sort(fingerprint_list(fingerprints))
+    first = np.ones(values.size, dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    values = values[first]
+    if values.size > _DISTINCT_AT_MOST:
+        raise ValueError(
+            f"at most 2**32 distinct fingerprints can be compared in memory, not {values.size}: use an index"
+        )
+    return values
+
+
+def _ranked_pairs(
+    values: NDArray[np.uint64], distance: int
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Yield each close pair once, in batches, as the positions of its two members in `values`."""
+    waiting: list[NDArray[np.uint64]] = []
+    missing = enough = max(_BATCH, values.size)  # a batch costs find_clusters a pass over all values
+    for pairs in close_pairs(values, distance):
+        waiting.append(pairs)
+        missing -= len(pairs)
+        if missing <= 0:
+            yield _positions_of(values, waiting)
+            waiting, missing = [], enough
+    if waiting:
+        yield _positions_of(values, waiting)
+
+
+def _positions_of(
+    values: NDArray[np.uint64], waiting: list[NDArray[np.uint64]]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    pairs = np.concatenate(waiting)
+    return np.searchsorted(values, pairs[:, 0]), np.searchsorted(values, pairs[:, 1])
+
+
+def _unite(parents: NDArray[np.intp], left: NDArray[np.intp], right: NDArray[np.intp]) -> None:
+    """Join the trees of left[i] and right[i] for every i, the larger root below the smaller one.
+
+    Every root hooks onto its smallest neighbour at once. A root without a smaller neighbour has absorbed all
+    its neighbours two rounds later, or is gone, so the rounds are at most twice the logarithm of the roots.
+    """
+    left, right = _roots(parents, left), _roots(parents, right)
+    while True:
+        apart = left != right
+        if not apart.any():
+            return
+        lower = np.minimum(left[apart], right[apart])
+        upper = np.maximum(left[apart], right[apart])
+        np.minimum.at(parents, upper, lower)
+        # All that have been hooked are in `upper`: chains of them are halved in every step there.
+        left, right = _roots(parents, upper), _roots(parents, lower)
+
+
+def _roots(parents: NDArray[np.intp], nodes: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the root above each node, and shorten the ways to it (pointer jumping)."""
+    while True:
+        above = parents[nodes]
+        two_above = parents[above]
+        if np.array_equal(above, two_above):
+            return above
+        parents[nodes] = two_above

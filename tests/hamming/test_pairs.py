@@ -1,0 +1,329 @@
+"""Distances, all pairs and clusters, against loops over Python ints."""
+
+import itertools
+import json
+import os
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simsql.hamming import _join, find_all, find_clusters, hamming_distance, pairs
+
+SHARED = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
+BOUNDARIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
+word = st.integers(0, 2**64 - 1) | st.sampled_from(BOUNDARIES)
+few_flips = st.lists(st.integers(0, 63), max_size=12)
+
+
+@st.composite
+def clustered(draw):
+    """Fingerprints around a few centres, with repetitions."""
+    centres = draw(st.lists(word, min_size=1, max_size=4))
+    flips = draw(st.lists(st.tuples(st.sampled_from(centres), few_flips), max_size=25))
+    near = []
+    for centre, bits in flips:
+        near.append(centre ^ sum(1 << bit for bit in set(bits)))
+    return draw(st.permutations(centres + near))
+
+
+def slow_pairs(values, distance):
+    distinct = sorted(set(values))
+    return [[a, b] for a, b in itertools.combinations(distinct, 2) if (a ^ b).bit_count() <= distance]
+
+
+def slow_clusters(close):
+    """Connected components by merging sets."""
+    component = {}
+    for a, b in close:
+        merged = component.get(a, {a}) | component.get(b, {b})
+        component.update(dict.fromkeys(merged, merged))
+    return sorted(sorted(members) for members in {id(c): c for c in component.values()}.values())
+
+
+def as_lists(clusters):
+    return [cluster.tolist() for cluster in clusters]
+
+
+def random_words(seed, count):
+    return np.random.default_rng(seed).integers(0, 2**64, count, dtype=np.uint64)
+
+
+def planted(seed, count, distances, each):
+    """Random words, and for each distance `each` neighbours of as many of them."""
+    rng = np.random.default_rng(seed)
+    words = random_words(seed, count).tolist()
+    for distance, start in zip(distances, itertools.count(0, each), strict=False):
+        for centre in words[start : start + each]:
+            bits = rng.choice(64, distance, replace=False).tolist()
+            words.append(centre ^ sum(1 << bit for bit in bits))
+    return words
+
+
+# --- hamming_distance
+
+
+@given(word, word)
+def test_distance_of_ints(a, b):
+    distance = hamming_distance(a, b)
+    assert type(distance) is int
+    assert distance == (a ^ b).bit_count()
+
+
+def test_distance_at_the_boundaries():
+    assert hamming_distance(0, 2**64 - 1) == 64
+    assert hamming_distance(2**63 - 1, 2**63) == 64
+    assert hamming_distance(2**63, 2**64 - 1) == 63
+    assert hamming_distance(np.uint64(1), 0) == 1
+
+
+@given(st.lists(word, min_size=1, max_size=8), st.lists(word, min_size=1, max_size=8))
+def test_distance_of_arrays_broadcasts(left, right):
+    a, b = np.array(left, dtype=np.uint64), np.array(right, dtype=np.uint64)
+    table = hamming_distance(a[:, None], b)
+    assert table.dtype == np.uint8
+    assert table.tolist() == [[(x ^ y).bit_count() for y in right] for x in left]
+    assert hamming_distance(a, right[0]).tolist() == hamming_distance(right[0], a).tolist()
+
+
+def test_masked_fingerprints_have_masked_distances():
+    some = np.ma.array(np.array([1, 2, 3], dtype=np.uint64), mask=[False, True, False])
+    distances = hamming_distance(some, 0)
+    assert distances.tolist() == [1, None, 2]
+    assert hamming_distance(np.arange(3, dtype=np.uint64), some).tolist() == [1, None, 1]
+
+
+def test_small_unsigned_arrays_count_as_they_are():
+    assert hamming_distance(np.array([255, 0], dtype=np.uint8), 2**63).tolist() == [9, 1]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "error", "says"),
+    [
+        (-1, 0, ValueError, r"in \[0, 2\*\*64\), not -1; .*bigint of a PostgreSQL row.*value % 2\*\*64"),
+        (0, 2**64, ValueError, r"in \[0, 2\*\*64\), not 18446744073709551616$"),
+        (1.0, 0, TypeError, "not 1.0"),
+        (True, 0, TypeError, "not True"),
+        (None, 0, TypeError, "not None"),
+        (np.array([1]), 0, TypeError, r"not of int64; .*array.view\(numpy.uint64\)"),
+        (np.array([1], dtype=np.uint64), np.array([-1]), TypeError, "not of int64; .*bigint"),
+        (np.array([1], dtype=np.uint64), -1, ValueError, "not -1"),
+        (np.array([1.0]), 1, TypeError, "not of float64$"),
+        (np.array(["1"]), 1, TypeError, "not of <U1$"),
+    ],
+)
+def test_wrong_fingerprints_are_named(a, b, error, says):
+    with pytest.raises(error, match=says):
+        hamming_distance(a, b)
+
+
+# --- find_all and find_clusters
+
+
+@given(clustered(), st.integers(0, 64))
+def test_pairs_and_clusters_equal_the_oracle(values, distance):
+    close = slow_pairs(values, distance)
+    found = find_all(values, distance)
+    assert found.dtype == np.uint64
+    assert found.shape == (len(close), 2)
+    assert found.tolist() == close
+    assert as_lists(find_clusters(values, distance)) == slow_clusters(close)
+
+
+def test_every_distance():
+    values = planted(3, 60, range(0, 40, 2), 2)
+    for distance in range(65):
+        close = slow_pairs(values, distance)
+        assert find_all(values, distance).tolist() == close
+        assert as_lists(find_clusters(values, distance)) == slow_clusters(close)
+
+
+def test_thousands_with_planted_neighbours():
+    values = planted(4, 2500, range(11), 40)
+    close = slow_pairs(values, 10)
+    assert len(close) >= 10 * 40
+    for distance in range(11):
+        expected = [pair for pair in close if hamming_distance(*pair) <= distance]
+        assert find_all(values, distance).tolist() == expected
+        assert as_lists(find_clusters(values, distance)) == slow_clusters(expected)
+
+
+@pytest.mark.parametrize("distance", [1, 2, 3, 5])
+def test_fingerprints_that_share_most_bits(distance):
+    """A dense corner of the cube: the same prefixes over and over, whatever blocks lead."""
+    rng = np.random.default_rng(5)
+    low = rng.integers(0, 2**11, 300, dtype=np.uint64)
+    spread = low & np.uint64(0x3F) | (low >> np.uint64(6)) << np.uint64(40)
+    values = [*(spread ^ np.uint64(0xABCDEF0123456789)).tolist(), *BOUNDARIES]
+    close = slow_pairs(values, distance)
+    assert find_all(values, distance).tolist() == close
+    assert as_lists(find_clusters(values, distance)) == slow_clusters(close)
+
+
+def always_split(extra):
+    return lambda runs, bits, distance: min(distance + extra, bits) if bits > distance else 0
+
+
+@pytest.mark.parametrize("distance", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"_cheapest_blocks": always_split(1), "_SHORT_RUN": 4},
+        {"_cheapest_blocks": always_split(2), "_SHORT_RUN": 16, "_STEP": 50},
+        {"_cheapest_blocks": lambda *_: 0, "_SHORT_RUN": 2, "_TILE_ROWS": 7, "_TILE_COLUMNS": 21},
+        {"_SHORT_RUN": 10**6},
+    ],
+    ids=["nested deeply", "nested", "all with all in tiles", "all with all by offsets"],
+)
+def test_every_way_of_comparing_finds_the_same(monkeypatch, changed, distance):
+    values = planted(6, 100, range(8), 10) + list(range(64)) + [2**63 + i for i in range(0, 256, 5)]
+    expected = slow_pairs(values, distance)
+    for name, value in changed.items():
+        monkeypatch.setattr(_join, name, value)
+    assert find_all(values, distance).tolist() == expected
+
+
+def test_clusters_arrive_in_batches(monkeypatch):
+    """Chains that only later batches close, and the end of the work when all are one."""
+    monkeypatch.setattr(pairs, "_BATCH", 1)
+    values = planted(7, 200, [1, 2, 3, 4], 30) + [(1 << i) - 1 for i in range(65)]
+    for distance in (1, 3, 64):
+        expected = slow_clusters(slow_pairs(values, distance))
+        assert as_lists(find_clusters(values, distance)) == expected
+
+
+def test_long_chains_are_one_cluster():
+    chain = np.cumsum(np.uint64(1) << np.arange(64, dtype=np.uint64), dtype=np.uint64)
+    gray = np.arange(5000, dtype=np.uint64)
+    gray ^= gray >> np.uint64(1)
+    assert as_lists(find_clusters(chain, 1)) == [chain.tolist()]
+    assert as_lists(find_clusters(gray[::-1], 1)) == [sorted(gray.tolist())]
+
+
+@pytest.mark.parametrize("distance", [1, 3])
+def test_a_crowded_prefix_takes_little_memory(distance):
+    """30,000 fingerprints that agree in their first 40 bits: all with all at once would take 7 GB."""
+    crowded = np.random.default_rng(8).integers(0, 2**24, 30_000, dtype=np.uint64) | np.uint64(1 << 63)
+    tracemalloc.start()
+    try:
+        found = find_all(crowded, distance)
+        find_clusters(crowded, distance)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found) > 0
+    assert peak < 30e6
+
+
+def test_a_large_distance_takes_little_memory():
+    values = random_words(9, 10_000)
+    tracemalloc.start()
+    try:
+        assert len(find_all(values, 12)) < 100
+        assert len(find_clusters(values, 64)) == 1
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100e6  # all with all at once would take 800 MB
+
+
+def test_any_kind_of_input():
+    words = [7, 5, 5, 2**64 - 1, 4]
+    expected = [[4, 5], [5, 7]]
+    masked = np.ma.array(np.array([*words, 6], dtype=np.uint64), mask=[0] * 5 + [1])
+    for given_as in (
+        words,
+        tuple(words),
+        iter(words),
+        dict.fromkeys(words),
+        np.array(words, dtype=np.uint64),
+        [np.uint64(value) for value in words],
+        masked,
+    ):
+        assert find_all(given_as, 1).tolist() == expected
+    assert find_all(np.array([7, 5, 4], dtype=np.uint8), distance=1).tolist() == expected
+    assert as_lists(find_clusters(masked, np.int64(1))) == [[4, 5, 7]]
+
+
+def test_the_default_distance_is_3():
+    assert find_all([0, 0b111, 0b1111]).tolist() == [[0, 0b111], [0b111, 0b1111]]
+    assert as_lists(find_clusters([0, 0b111, 0xFFFF])) == [[0, 0b111]]
+
+
+@pytest.mark.parametrize("nothing", [[], [5], [5, 5, 5], np.empty(0, dtype=np.uint64)])
+def test_nothing_to_pair(nothing):
+    for distance in (0, 3, 64):
+        assert find_all(nothing, distance).shape == (0, 2)
+        assert find_all(nothing, distance).dtype == np.uint64
+        assert find_clusters(nothing, distance) == []
+
+
+def test_the_input_stays_as_it_was():
+    values = random_words(10, 500)
+    before = values.copy()
+    find_all(values)
+    find_clusters(values)
+    assert (values == before).all()
+
+
+@pytest.mark.parametrize("search", [find_all, find_clusters])
+@pytest.mark.parametrize(
+    ("values", "distance", "error", "says"),
+    [
+        ([1, -2], 3, ValueError, "not -2; .*bigint of a PostgreSQL row"),
+        ([1, 2**64], 3, ValueError, "not 18446744073709551616$"),
+        ([1, None], 3, TypeError, "not None"),
+        ([1, 2.0], 3, TypeError, r"not 2\.0"),
+        ([1, False], 3, TypeError, "not False"),
+        ([np.int64(-1)], 3, ValueError, "not -1; .*bigint"),
+        (["1"], 3, TypeError, "not '1'"),
+        (np.array([1, 2]), 3, TypeError, r"not of int64; .*array.view\(numpy.uint64\)"),
+        (np.array([[1]], dtype=np.uint64), 3, ValueError, "one dimension, not of 2"),
+        ([1], 65, ValueError, "distance must be from 0 to 64, not 65"),
+        ([1], -1, ValueError, "distance must be from 0 to 64, not -1"),
+        ([1], 3.0, TypeError, r"distance must be an int from 0 to 64, not 3\.0"),
+    ],
+)
+def test_wrong_arguments_are_named(search, values, distance, error, says):
+    with pytest.raises(error, match=says):
+        search(values, distance)
+
+
+def test_more_than_positions_can_tell_apart(monkeypatch):
+    monkeypatch.setattr(pairs, "_DISTINCT_AT_MOST", 3)
+    with pytest.raises(ValueError, match="not 4: use an index"):
+        find_all([1, 2, 3, 4, 4])
+
+
+# --- published values
+
+
+def test_ladders_of_bits():
+    """Nested sets of set bits, one ladder in each byte: pairs within a ladder, never across."""
+    ladder = [0xFF, 0xEF, 0xEE, 0xCE, 0x33]
+    values = [step << 8 * byte for byte in range(8) for step in ladder]
+    found = find_all(values, 3).tolist()
+    assert found == slow_pairs(values, 3)
+    assert len(found) == 8 * 6
+
+
+def test_published_pairs():
+    for row in published("find_all"):
+        expected = sorted(sorted(pair) for pair in row["pairs"])
+        assert find_all(row["fingerprints"], row["distance"]).tolist() == expected
+
+
+def test_published_clusters():
+    for row in published("find_clusters"):
+        assert len(find_clusters(row["fingerprints"], row["distance"])) == row["clusters"]
+
+
+def published(name):
+    if not SHARED.is_dir():
+        pytest.skip(f"no shared data in {SHARED}")
+    rows = json.loads((SHARED / "vectors.json").read_text())[name]
+    assert rows
+    return rows
