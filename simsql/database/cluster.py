@@ -1,5 +1,6 @@
 """One PostgreSQL server on one data folder: made, started, stopped. Unix socket only, for its owner only."""
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -21,6 +22,7 @@ from simsql.database.programs import (
 )
 from simsql.database.watcher import (
     PORT,
+    open_lock,
     read_postmaster,
     server_lives,
     server_lock,
@@ -73,22 +75,22 @@ class Cluster:
         if major_version(self.bin_folder) >= 17:
             locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         programs = programs_within_reach(self.bin_folder, self._account)
-        # Made elsewhere and renamed: a folder of this name is complete, whenever this process is killed. Never
-        # twice in the same place, as an initdb whose parent was killed may still write there.
-        prefix = f"{self.data_folder.name}.new-"
-        for leftover in parent.iterdir():
-            if leftover.name.startswith(prefix):
-                shutil.rmtree(leftover, ignore_errors=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        unfinished = self.data_folder.with_name(self.data_folder.name + ".new")
+        lock = open_lock(server_lock(self.data_folder))
         try:
+            # initdb inherits the lock: one whose parent was killed goes on writing, and is waited for here.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if unfinished.exists():
+                shutil.rmtree(unfinished)
+            unfinished.mkdir(mode=0o700)
             os.chown(unfinished, self._account.uid, self._account.gid)
             # Not flushed to disk: a machine that crashes in this half minute loses a server without data.
             options = ["--no-sync", "--no-instructions", "--auth=trust", "--encoding=UTF8", *locale]
-            self._account.run(programs / "initdb", f"--username={SUPERUSER}", *options, "-D", unfinished)
-            unfinished.rename(self.data_folder)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
+            options += [f"--username={SUPERUSER}", "-D", str(unfinished)]
+            self._account.run(str(programs / "initdb"), *options, keep_open=[lock])
+            unfinished.rename(self.data_folder)  # so a data folder is complete, whenever this is killed
+        finally:
+            os.close(lock)
 
     def start(self) -> None:
         """Start the server if it does not run, and return when it answers.
@@ -139,16 +141,18 @@ class Cluster:
     def _launch(self, lock: int) -> None:
         make_folder(self.data_folder.parent, self._account)
         programs = programs_within_reach(self.bin_folder, self._account)
-        stale = read_postmaster(self.data_folder)
-        if stale and stale.accepts_connections():
+        postmaster = read_postmaster(self.data_folder)
+        if postmaster and postmaster.accepts_connections():
             raise SimsqlError(f"a server that simsql did not start runs on {self.data_folder}: stop it first")
-        # The lock proves that the server which wrote this is gone. PostgreSQL itself would look whether the
-        # pid exists, and refuse to start if another program has got the same one since.
-        (self.data_folder / "postmaster.pid").unlink(missing_ok=True)
+        # Our lock proves that the server which wrote these is gone. PostgreSQL itself would look whether its
+        # pid exists, and refuse to start if a zombie still has it or another program has got it since.
+        socket_folder = self._socket_folder()
+        for stale in (self.data_folder / "postmaster.pid", socket_folder / f".s.PGSQL.{PORT}.lock"):
+            stale.unlink(missing_ok=True)
         settings = {
             "listen_addresses": "",
             "port": str(PORT),
-            "unix_socket_directories": '"' + str(self._socket_folder()).replace('"', '""') + '"',
+            "unix_socket_directories": '"' + str(socket_folder).replace('"', '""') + '"',
             "unix_socket_permissions": "0700",
             **self.settings,
         }

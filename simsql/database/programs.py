@@ -70,12 +70,12 @@ class Account:
             extra_groups=[] if other else None,
         ).returncode
 
-    def run(self, *command: str | Path) -> str:
+    def run(self, *command: str | Path, keep_open: Sequence[int] = ()) -> str:
         """Run a program as this account and return its output. Raises SimsqlError with it on failure."""
         # A file, not a pipe: a server that inherited a pipe would keep us reading for ever.
         with tempfile.TemporaryFile() as output:
             try:
-                status = self._execute(command, output.fileno())
+                status = self._execute(command, output.fileno(), keep_open)
             except OSError as error:
                 raise SimsqlError(f"cannot run {command[0]} as {self.name}: {error.strerror}") from error
             output.seek(0)
