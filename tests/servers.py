@@ -1,0 +1,151 @@
+"""The PostgreSQL servers that tests run on: those of the wheel, and every one that Debian has installed."""
+
+import contextlib
+import itertools
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from sqlalchemy import URL
+
+from simsql.database.cluster import Cluster
+from simsql.database.connect import open_engine
+from simsql.database.install import install_schema
+from simsql.database.programs import bundled_programs
+from simsql.errors import SimsqlError
+
+OLDEST = 14
+TEMPLATE = "simsql_template"
+# What is stored here dies with the test run: nothing waits for a disk.
+SETTINGS = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "wal_level": "logical",
+    "max_wal_size": "4GB",
+    "shared_buffers": "64MB",
+    "max_connections": "60",
+    "autovacuum": "off",
+    "deadlock_timeout": "100ms",
+    "log_statement": "none",
+}
+_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Program:
+    """An installed PostgreSQL, not running."""
+
+    bin_folder: Path
+    version: str
+    source: str
+
+    @property
+    def major(self) -> int:
+        return int(self.version.split(".")[0])
+
+    @property
+    def name(self) -> str:
+        return f"pg{self.major}"
+
+    def __str__(self) -> str:
+        return f"{self.version} ({self.source})"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running PostgreSQL with a template database in which simsql is installed."""
+
+    program: Program
+    cluster: Cluster
+    _numbers: Iterator[int]
+
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+    @property
+    def version(self) -> str:
+        return self.program.version
+
+    @property
+    def major(self) -> int:
+        return self.program.major
+
+    def url(self, database: str = "postgres") -> URL:
+        return self.cluster.url(database)
+
+    def connect(self, database: str = "postgres") -> psycopg.Connection:
+        """A connection of psycopg in autocommit mode."""
+        url = self.url(database).set(drivername="postgresql").render_as_string(hide_password=False)
+        return psycopg.connect(url, autocommit=True)
+
+    def run(self, program: str, *arguments: str, script: str | None = None) -> str:
+        """Run psql, pg_dump or another client program of this server and return its output."""
+        host = str(self.url().query["host"])
+        where = ["--host", host, "--port", str(self.url().query["port"]), "--username", "postgres"]
+        command = [str(self.program.bin_folder / program), *where, *arguments]
+        result = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"{program} {' '.join(arguments)}: {result.stderr}"
+        return result.stdout
+
+    @contextlib.contextmanager
+    def new_database(self, *, template: str = TEMPLATE) -> Iterator[URL]:
+        """A database of its own, dropped afterwards; `template0` for one without simsql."""
+        name = f"test_{next(self._numbers)}"
+        # Copying files takes half as long as copying through the log, for databases as small as these.
+        strategy = " STRATEGY file_copy" if self.major >= 15 else ""
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}{strategy}")
+        try:
+            yield self.url(name)
+        finally:
+            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def execute(self, statement: str, database: str = "postgres") -> None:
+        with self.connect(database) as connection:
+            connection.execute(statement)
+
+
+def find_programs() -> list[Program]:
+    """Every PostgreSQL that simsql supports, newest first, one for each major version."""
+    found = {}
+    for folder in Path("/usr/lib/postgresql").glob("*/bin"):
+        if (folder / "postgres").exists():
+            program = _describe(folder, str(folder.parent))
+            found[program.major] = program
+    with contextlib.suppress(SimsqlError):  # the extra "embedded" is not installed
+        found |= {major: _describe(folder, "wheel") for major, folder in bundled_programs().items()}
+    return [found[major] for major in sorted(found, reverse=True) if major >= OLDEST]
+
+
+def _describe(bin_folder: Path, source: str) -> Program:
+    command = [str(bin_folder / "postgres"), "--version"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return Program(bin_folder, output.split()[2], source)  # postgres (PostgreSQL) 15.18 (Debian ...)
+
+
+@contextlib.contextmanager
+def run_server(program: Program) -> Iterator[Server]:
+    """Start a new server, in memory where there is enough, and remove it afterwards."""
+    in_memory = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2_000_000_000
+    folder = Path(tempfile.mkdtemp(prefix=f"simsql-{program.name}-", dir=_MEMORY if in_memory else None))
+    folder.chmod(0o711)  # as root, the server runs as another user
+    cluster = Cluster(program.bin_folder, folder / "data", SETTINGS)
+    try:
+        cluster.init()
+        cluster.start()
+        try:
+            server = Server(program, cluster, itertools.count())
+            server.execute(f"CREATE DATABASE {TEMPLATE}")
+            engine = open_engine(server.url(TEMPLATE))
+            install_schema(engine)
+            engine.dispose()
+            yield server
+        finally:
+            cluster.stop()
+    finally:
+        shutil.rmtree(folder)
