@@ -134,7 +134,11 @@ def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrappe
         _decode_sample(sample, encoding)
     except UnicodeDecodeError:
         # A few bad lines in a file of records are skipped one by one, but not an image that is called .csv.
-        _check_not_binary(sample)
+        if not _is_wide(encoding) and _control_share(sample, len(sample)) > _FEW_CONTROLS:
+            raise _binary() from None
+    if not sample.strip(b"\0"):
+        # Allocated and never written, it may be one line of any length.
+        raise _binary()
     return io.TextIOWrapper(stream, encoding, _MARK_UNDECODABLE, newline)  # type: ignore[arg-type]  # no name
 
 
@@ -160,6 +164,11 @@ def _decode_sample(sample: bytes, encoding: str) -> str:
     return decoder.decode(sample, final=len(sample) < SAMPLE)
 
 
+def _is_wide(encoding: str) -> bool:
+    """Whether half of the bytes of a text are controls anyway, so that they do not tell what else it may be."""
+    return encoding.startswith(("utf-16", "utf-32"))
+
+
 def _control_share(data: bytes, characters: int) -> float:
     return (len(data) - len(data.translate(None, _CONTROLS))) / max(characters, 1)
 
@@ -169,8 +178,8 @@ def _check_text(sample: bytes, encoding: str) -> None:
     try:
         text = _decode_sample(sample, encoding)
     except UnicodeDecodeError as error:
-        _check_not_binary(sample)
-        if b"\0" in sample:
+        # Legacy texts hold no NUL.
+        if not _is_wide(encoding) and (b"\0" in sample or _control_share(sample, len(sample)) > _FEW_CONTROLS):
             raise _binary() from None
         raise undecodable(encoding, f"byte {_offset(sample, error)}") from None
     # In UTF-8 every control is one byte, whatever the file's own encoding is.
@@ -178,12 +187,6 @@ def _check_text(sample: bytes, encoding: str) -> None:
     if share > (_MANY_CONTROLS if encoding.startswith("utf") else _FEW_CONTROLS):
         raise _binary()
     if any(sample.startswith(signature, offset) for offset, signature in _SIGNATURES):
-        raise _binary()
-
-
-def _check_not_binary(sample: bytes) -> None:
-    """Raise if bytes that do not decode cannot be text in any other encoding either."""
-    if _control_share(sample, len(sample)) > _FEW_CONTROLS:
         raise _binary()
 
 

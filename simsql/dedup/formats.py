@@ -104,9 +104,7 @@ def read_json_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Docum
             yield Document(_name_of(record.get(layout.id_field), f"{name}:{number}"), text, place)
 
 
-def read_table(
-    stream: Stream, name: str, layout: Layout, *, delimiter: str = ","
-) -> Iterator[Document | Skip]:
+def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",") -> Iterator[Document | Skip]:
     """Yield the text column of every row of a CSV file. Its first row names the columns.
 
     A row's place is the line it begins on. Rows without an id are named after their place. Quoting is taken

@@ -14,6 +14,7 @@ import pickle
 import socket
 import sqlite3
 import struct
+import sys
 import tempfile
 import threading
 import tracemalloc
@@ -76,6 +77,31 @@ def without_privileges():
         os.seteuid(0)
 
 
+@contextlib.contextmanager
+def nested(folder, names):
+    """Folders inside each other, however deep; removed afterwards, which rmtree does by recursion."""
+    here = os.open(folder, os.O_RDONLY)
+
+    def move(target):
+        nonlocal here
+        there = os.open(target, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = there
+
+    for name in names:
+        os.mkdir(name, dir_fd=here)
+        move(name)
+    try:
+        yield Path(folder, *names)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("a.txt", dir_fd=here)
+        for name in reversed(names):
+            move("..")
+            os.rmdir(name, dir_fd=here)
+        os.close(here)
+
+
 class TestFolders:
     def test_every_text_file_is_a_document_named_by_its_path_in_the_order_of_names(self, tmp_path):
         for name in ("b/z.txt", "b/a", "a.txt", "c.md", ".hidden"):
@@ -103,26 +129,19 @@ class TestFolders:
     def test_an_empty_folder_has_no_documents(self, tmp_path):
         assert read(tmp_path) == []
 
-    def test_folders_nested_deeper_than_calls_of_python_and_paths_of_the_system(self, tmp_path):
-        write(tmp_path / "e.txt", "text")
-        here = os.open(tmp_path, os.O_RDONLY)
-        for _ in range(2200):
-            os.mkdir("d", dir_fd=here)
-            deeper = os.open("d", os.O_RDONLY, dir_fd=here)
-            os.close(here)
-            here = deeper
-        os.close(here)
-        try:
+    def test_folders_nested_deeper_than_calls_of_python(self, tmp_path):
+        names = ["d"] * (sys.getrecursionlimit() + 10)
+        write(tmp_path / "e.txt", "after")
+        with nested(tmp_path, names) as deepest:
+            write(deepest / "a.txt", "deepest")
+            assert texts(tmp_path) == ["deepest", "after"]
+
+    def test_a_path_longer_than_the_system_allows(self, tmp_path):
+        write(tmp_path / "e.txt", "after")
+        with nested(tmp_path, ["d" * 250] * 20):
             skip, document = read(tmp_path)
-        finally:
-            # Removed here since rmtree is recursive.
-            with contextlib.suppress(FileNotFoundError):
-                while True:
-                    (tmp_path / "d/d").rename(tmp_path / "x")
-                    (tmp_path / "d").rmdir()
-                    (tmp_path / "x").rename(tmp_path / "d")
         assert (skip.reason, skip.detail) == ("unreadable", "File name too long")
-        assert document.text == "text"
+        assert document.text == "after"
 
     def test_links_are_counted_and_not_followed(self, tmp_path):
         inside = write(tmp_path / "in/a.txt", "text")
@@ -459,8 +478,9 @@ class TestBinary:
             assert one_skip(path).reason == "binary"
             assert texts(path, encoding="utf-16-le") == [text]
 
-    def test_a_binary_file_is_not_read_to_its_end(self, tmp_path):
-        path = tmp_path / "sparse"
+    @pytest.mark.parametrize("name", ["sparse", "sparse.jsonl", "sparse.csv"])
+    def test_a_binary_file_is_not_read_to_its_end(self, tmp_path, name):
+        path = tmp_path / name
         with path.open("wb") as file:
             file.truncate(1 << 40)
         assert one_skip(path).reason == "binary"
@@ -538,6 +558,12 @@ class TestJsonLines:
             "not utf-8",
         ]
 
+    def test_utf16_that_is_cut_off(self, tmp_path):
+        assert one_skip(write(tmp_path / "a", "text".encode("utf-16") + b"x")).reason == "not utf-16"
+        first, second, skip = from_stdin('\ufeff{"text": "a"}\n{"text": "b"}\n'.encode("utf-16-le") + b"x")
+        assert (first.text, second.text) == ("a", "b")
+        assert (skip.place, skip.reason) == ("stdin:3", "not utf-16")
+
     def test_the_fields_that_are_listed_are_bounded(self):
         record = {f"field\n{number}" + "x" * 100: 1 for number in range(1000)}
         [skip] = from_stdin(json.dumps(record).encode())
@@ -582,9 +608,7 @@ class TestJsonLines:
             expected.append(
                 Document(storable(record["id"]) or place, record["text"], place) if filled else "empty"
             )
-        assert [item if isinstance(item, Document) else item.reason for item in found] == (
-            expected or ["empty"]
-        )
+        assert [item if isinstance(item, Document) else item.reason for item in found] == (expected or ["empty"])
 
 
 class TestTables:
