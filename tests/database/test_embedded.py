@@ -340,7 +340,11 @@ def test_forked_children_neither_stop_nor_keep_the_server(folder: Path, spawn: S
 def test_a_killed_server_is_started_again_and_recovers(folder: Path) -> None:
     with start_embedded(folder) as first:
         query(first.url(), "SET synchronous_commit = on; CREATE TABLE note AS SELECT 'kept' AS body")
-        os.kill(postmaster_pid(folder), signal.SIGKILL)
+        postmaster = watcher.read_postmaster(folder / "postgres")
+        assert postmaster is not None
+        os.kill(postmaster.pid, signal.SIGKILL)
+        while postmaster.accepts_connections():
+            time.sleep(0.01)
         with start_embedded(folder) as second:
             assert query(second.url(), "SELECT body FROM note") == "kept"
             assert query(first.url(), "SELECT body FROM note") == "kept"
