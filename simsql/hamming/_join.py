@@ -26,6 +26,8 @@ Keys = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
 
 # Nanoseconds, rounded from measurements: what choosing between the ways below needs is their proportion.
+# (On AMD Zen 4 numpy's AVX-512 sort takes 70 ns a key instead of 15: NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL"
+# in the environment makes it take the AVX2 one.)
 _TABLE_KEY_NS = 25.0  # permute, sort and pass over one key
 _TABLE_NS = 100_000.0  # the calls that one permutation takes, however few the keys
 _NEIGHBOUR_NS = 12.0  # compare two keys of a short run
@@ -36,6 +38,8 @@ _RUN_NS = 30_000.0  # the calls that one long run takes
 _SHORT_RUN = 64
 # Rows and columns of a tile: its arrays fit a core's own cache.
 _TILE_ROWS, _TILE_COLUMNS = 32, 2048
+# Pairs looked at to see how keys are distributed before they are split.
+_SAMPLE = 2048
 # Neighbours compared at a time when looking for runs.
 _STEP = 1 << 16
 
@@ -65,7 +69,7 @@ def _pairs_in_runs(keys: Keys, runs: _Runs, distance: int) -> Iterator[Pairs]:
         return
     keys, runs = _only(keys, _Runs(runs.starts[~short], runs.sizes[~short]))
     varying = _varying_bits(keys, runs)
-    blocks = _cheapest_blocks(runs, varying.bit_count(), distance)
+    blocks = _cheapest_blocks(runs, varying, _sample(keys, runs), distance)
     if blocks:
         yield from _split(keys, varying, blocks, distance)
     else:
@@ -94,20 +98,40 @@ def _split(keys: Keys, varying: int, blocks: int, distance: int) -> Iterator[Pai
             yield pairs[first]
 
 
-def _cheapest_blocks(runs: _Runs, bits: int, distance: int) -> int:
-    """Return the number of blocks to split into, or 0 where comparing all with all is cheaper."""
+def _cheapest_blocks(runs: _Runs, varying: int, sample: Keys, distance: int) -> int:
+    """Return the number of blocks to split into, or 0 where comparing all with all is cheaper.
+
+    `sample` holds the differing bits of some pairs. A pair that agrees in n of the blocks is compared once for
+    each choice of lead blocks among these n. A sample shows no rare agreement, so the number that random keys
+    would have is taken as the least.
+    """
     members, comparisons = int(runs.sizes.sum()), int((runs.sizes * (runs.sizes - 1) // 2).sum())
     best, cheapest = 0, comparisons * _TILE_PAIR_NS + len(runs.sizes) * _RUN_NS
+    bits = varying.bit_count()
     for blocks in range(distance + 1, bits + 1):
-        tables = comb(blocks, distance)
+        tables, lead = comb(blocks, distance), blocks - distance
         sorting = tables * (members * _TABLE_KEY_NS + _TABLE_NS)
         if sorting >= cheapest:
             break
-        prefix = bits * (blocks - distance) / blocks
-        cost = sorting + tables * comparisons * _NEIGHBOUR_NS / 2**prefix
+        agreeing = sum((sample & np.uint64(mask)) == 0 for mask in block_masks(varying, blocks))
+        choices = np.array([comb(agree, lead) for agree in range(blocks + 1)], dtype=float)
+        compared = max(float(choices[agreeing].mean()), tables / 2 ** (bits * lead / blocks))
+        cost = sorting + comparisons * compared * _NEIGHBOUR_NS
         if cost < cheapest:
             best, cheapest = blocks, cost
     return best
+
+
+def _sample(keys: Keys, runs: _Runs) -> Keys:
+    """Return the differing bits of random pairs, always the same ones, of keys of the same run."""
+    random = np.random.default_rng(0)
+    weights = runs.sizes.astype(float) ** 2
+    run = random.choice(len(weights), size=_SAMPLE, p=weights / weights.sum())
+    starts, sizes = runs.starts[run], runs.sizes[run]
+    one = random.integers(0, sizes)
+    other = (one + random.integers(1, sizes)) % sizes
+    differing: Keys = keys[starts + one] ^ keys[starts + other]
+    return differing
 
 
 def _find_runs(keys: Keys, behind: int) -> _Runs:

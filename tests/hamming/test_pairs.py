@@ -164,7 +164,11 @@ def test_fingerprints_that_share_most_bits(distance):
 
 
 def always_split(extra):
-    return lambda runs, bits, distance: min(distance + extra, bits) if bits > distance else 0
+    def blocks(runs, varying, sample, distance):
+        bits = varying.bit_count()
+        return min(distance + extra, bits) if bits > distance else 0
+
+    return blocks
 
 
 @pytest.mark.parametrize("distance", [0, 1, 2, 3])
