@@ -1,3 +1,23 @@
-"""Near-duplicate detection inside PostgreSQL: SimHash in plain tables and plain SQL."""
+"""Near-duplicate detection inside PostgreSQL: SimHash in plain tables and plain SQL.
+
+What stands here needs numpy alone; `simsql.database` talks to PostgreSQL.
+"""
+
+from simsql.errors import SimsqlError, UsageError
+from simsql.fingerprint import DEFAULT, Recipe, simhash, simhash_many
+from simsql.hamming import Design, find_all, find_clusters, hamming_distance
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "DEFAULT",
+    "Design",
+    "Recipe",
+    "SimsqlError",
+    "UsageError",
+    "find_all",
+    "find_clusters",
+    "hamming_distance",
+    "simhash",
+    "simhash_many",
+]

@@ -2,6 +2,7 @@
 
 import re
 
+import psycopg
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
@@ -19,9 +20,7 @@ def open_engine(database: str | URL) -> Engine:
         url = make_url(database)
     except ArgumentError:
         # The URL may hold a password: it is not repeated.
-        raise UsageError(
-            "the database is not a URL: write it as postgresql://user@host:5432/database"
-        ) from None
+        raise UsageError("the database is not a URL: write it as postgresql://user@host:5432/database") from None
     if url.drivername in _PLAIN:
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername != "postgresql+psycopg":
@@ -29,14 +28,16 @@ def open_engine(database: str | URL) -> Engine:
             f"{url.drivername}:// is not supported: simsql works in PostgreSQL, through psycopg (postgresql://)"
         )
     try:
-        return create_engine(url, connect_args={"application_name": "simsql"})
+        # create_index needs READ COMMITTED, whatever the database's default is.
+        return create_engine(url, isolation_level="READ COMMITTED", connect_args={"application_name": "simsql"})
     except NoSuchModuleError as error:
         raise UsageError(str(error)) from error
 
 
-def one_line(error: DBAPIError) -> str:
+def one_line(error: DBAPIError | psycopg.Error) -> str:
     """Return in one line what PostgreSQL or psycopg said, with the hint that came with it."""
-    diagnostic = getattr(error.orig, "diag", None)
-    message = getattr(diagnostic, "message_primary", None) or str(error.orig)
+    original = error.orig if isinstance(error, DBAPIError) else error
+    diagnostic = getattr(original, "diag", None)
+    message = getattr(diagnostic, "message_primary", None) or str(original)
     hint = getattr(diagnostic, "message_hint", None)
     return re.sub(r"\s+", " ", f"{message}. {hint}" if hint else message).strip()

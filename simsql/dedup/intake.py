@@ -1,0 +1,107 @@
+"""From what the reader yields to rows for the database: digested, and fingerprinted where not known already."""
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from uuid import UUID
+
+from simsql.database.bigint import to_bigints
+from simsql.dedup.readers import Document, Skip
+from simsql.dedup.store import StagedDocument
+from simsql.fingerprint import simhash_batches
+
+_EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
+_LOOK_UP = 500  # documents that are looked up in the table at once
+_LOOK_UP_CHARACTERS = 1 << 22
+
+FindKnown = Callable[[Sequence[tuple[UUID, UUID]]], set[tuple[UUID, UUID]]]
+
+
+class SkipCount:
+    """What was skipped: how many by reason, and the first ten of each."""
+
+    def __init__(self) -> None:
+        self.by_reason: Counter[str] = Counter()
+        self.examples: list[Skip] = []
+
+    def add(self, skip: Skip) -> None:
+        """Count one."""
+        self.by_reason[skip.reason] += 1
+        if self.by_reason[skip.reason] <= _EXAMPLES:
+            self.examples.append(skip)
+
+
+class Intake:
+    """Documents of a reader as rows for `DocumentStore.stage`; iterate over it once.
+
+    `find_known` says which (name, text) digests the table holds already: those are not fingerprinted again.
+    `skips` counts what the reader skips, and the texts without words.
+    """
+
+    def __init__(
+        self,
+        source: Iterable[Document | Skip],
+        *,
+        find_known: FindKnown | None,
+        workers: int | None,
+        skips: SkipCount,
+    ) -> None:
+        self.read = 0
+        self._source = source
+        self._find_known = find_known
+        self._workers = workers
+        self._skips = skips
+        self._known: deque[StagedDocument] = deque()
+        self._pending: deque[StagedDocument] = deque()
+
+    def __iter__(self) -> Iterator[StagedDocument]:
+        for fingerprints in simhash_batches(self._texts(), workers=self._workers):
+            for fingerprint in to_bigints(fingerprints):
+                document = self._pending.popleft()
+                if fingerprint is None:
+                    self._skips.add(Skip(document.place, "no words", "a text without letters or digits"))
+                yield document._replace(fingerprint=fingerprint)
+            while self._known:
+                yield self._known.popleft()
+        yield from self._known
+
+    def _texts(self) -> Iterator[str]:
+        """Yield the texts to fingerprint; what is known of each waits in `_pending` in the same order."""
+        documents = self._digest()
+        while batch := list(_take(documents)):
+            known = set()
+            if self._find_known:
+                known = self._find_known([(row.name_digest, row.text_digest) for row, _ in batch])
+            for row, text in batch:
+                if (row.name_digest, row.text_digest) in known:
+                    self._known.append(row)
+                else:
+                    self._pending.append(row)
+                    yield text
+
+    def _digest(self) -> Iterator[tuple[StagedDocument, str]]:
+        for item in self._source:
+            if isinstance(item, Skip):
+                self._skips.add(item)
+                continue
+            row = StagedDocument(
+                self.read, item.name, _digest(item.name), item.place, _digest(item.text), len(item.text), None
+            )
+            self.read += 1
+            yield row, item.text
+
+
+def _take(documents: Iterator[tuple[StagedDocument, str]]) -> Iterator[tuple[StagedDocument, str]]:
+    """Yield some documents: so many, or so many characters, whichever is reached first."""
+    characters = 0
+    for row, text in islice(documents, _LOOK_UP):
+        yield row, text
+        characters += len(text)
+        if characters > _LOOK_UP_CHARACTERS:
+            return
+
+
+def _digest(text: str) -> UUID:
+    data = text.encode("utf-8", "surrogatepass")
+    return UUID(bytes=hashlib.blake2b(data, digest_size=16).digest())

@@ -1,0 +1,34 @@
+"""The stages of a job: a progress bar for each on a terminal, and how long each took."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+Report = Callable[[int], None]
+"""Tells how much of a stage is done, in the unit of its total."""
+
+
+class Stages:
+    """Runs the stages of a job one after the other."""
+
+    def __init__(self, console: Console) -> None:
+        self.seconds: dict[str, float] = {}
+        self._console = console
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Report]:
+        """Time a stage and show its bar; without a total the bar only shows that work goes on."""
+        start = time.perf_counter()
+        columns = TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+        with Progress(*columns, console=self._console, disable=not self._console.is_terminal) as bar:
+            task = bar.add_task(name, total=total)
+
+            def report(done: int) -> None:
+                bar.update(task, completed=done)
+
+            yield report
+            bar.update(task, total=total or 1, completed=total or 1)
+        self.seconds[name] = time.perf_counter() - start

@@ -1,0 +1,220 @@
+"""The documents' table: loading it, indexing it and reading its clusters."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Identity,
+    MetaData,
+    Table,
+    Text,
+    Uuid,
+    delete,
+    func,
+    inspect,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects.postgresql import REGCLASS, insert
+from sqlalchemy.sql.expression import cast
+
+from simsql.database.index import create_index, drop_index
+from simsql.database.install import install_schema
+from simsql.database.load import copy_rows
+from simsql.database.search import recipe_of
+from simsql.errors import SimsqlError
+from simsql.fingerprint import DEFAULT
+
+
+class StagedDocument(NamedTuple):
+    """A document on its way into the table."""
+
+    ordinal: int
+    """Its place in the order of reading."""
+    name: str
+    name_digest: UUID
+    place: str
+    text_digest: UUID
+    characters: int
+    fingerprint: int | None
+    """A bigint; None for a text without features, and for a text that the table knows already."""
+
+
+class StoredDocument(NamedTuple):
+    """A document of a cluster."""
+
+    cluster: int
+    id: int
+    name: str
+    place: str
+    characters: int
+    fingerprint: int
+    """A bigint."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What became of the staged documents."""
+
+    added: int
+    changed: int
+    """Documents that the table knew with another text."""
+    unchanged: int
+
+
+class DocumentStore:
+    """A table with one row per document: its name, where it was read, and its fingerprint.
+
+    Names are identified by a digest of 16 bytes, since a B-tree takes no text of more than 2.7 kB.
+    """
+
+    def __init__(self, engine: Engine, table: str, schema: str | None = None, *, logged: bool = True) -> None:
+        self.engine = engine
+        self._table = Table(
+            table,
+            MetaData(),
+            Column("id", BigInteger, Identity(always=True), primary_key=True),
+            Column("name", Text, nullable=False),
+            Column("name_digest", Uuid, nullable=False, unique=True),
+            Column("place", Text, nullable=False),
+            Column("text_digest", Uuid, nullable=False),
+            Column("characters", BigInteger, nullable=False),
+            Column("fingerprint", BigInteger),
+            schema=schema,
+            prefixes=[] if logged else ["UNLOGGED"],
+        )
+        self._staged = Table(
+            "simsql_staged",
+            MetaData(),
+            Column("ordinal", BigInteger, primary_key=True),
+            *(Column(name, self._table.c[name].type) for name in StagedDocument._fields[1:]),
+            prefixes=["TEMPORARY"],
+            postgresql_on_commit="DROP",
+        )
+
+    @property
+    def sql_name(self) -> str:
+        """The table's name as SQL writes it."""
+        return self.engine.dialect.identifier_preparer.format_table(self._table)
+
+    def prepare(self) -> bool:
+        """Install simsql's schema and create the table where missing; return whether it holds documents.
+
+        Raises SimsqlError if another table has the name or the table's fingerprints are of another recipe, and
+        sqlalchemy.exc.DBAPIError if the role may not create one.
+        """
+        install_schema(self.engine)
+        with self.engine.begin() as connection:
+            inspector = inspect(connection)
+            if not inspector.has_table(self._table.name, self._table.schema):
+                self._table.create(connection)
+                return False
+            found = {column["name"] for column in inspector.get_columns(self._table.name, self._table.schema)}
+            missing = [column.name for column in self._table.columns if column.name not in found]
+            if missing:
+                raise SimsqlError(
+                    f"table {self.sql_name} was not made by simsql dedup: it has no column {missing[0]};"
+                    " give another name with --table"
+                )
+            if self._is_indexed(connection) and (recipe := recipe_of(connection, self.sql_name)) != DEFAULT:
+                raise SimsqlError(
+                    f"table {self.sql_name} holds fingerprints of recipe {recipe.id}, and this version makes"
+                    f" {DEFAULT.id}: give another name with --table"
+                )
+            return connection.execute(select(self._table.c.id).limit(1)).first() is not None
+
+    def find_known(self, digests: Sequence[tuple[UUID, UUID]]) -> set[tuple[UUID, UUID]]:
+        """Return those (name, text) digests that the table holds."""
+        key = tuple_(self._table.c.name_digest, self._table.c.text_digest)
+        with self.engine.connect() as connection:
+            rows = connection.execute(
+                select(self._table.c.name_digest, self._table.c.text_digest).where(key.in_(digests))
+            )
+            return {(name, text) for name, text in rows}
+
+    def stage(self, connection: Connection, documents: Iterable[StagedDocument]) -> int:
+        """COPY documents to a temporary table of the connection's transaction; return how many."""
+        self._staged.create(connection)
+        return copy_rows(connection, (self._staged.name,), StagedDocument._fields, documents)
+
+    def drop_duplicates(self, connection: Connection) -> Iterator[tuple[str, str, str]]:
+        """Drop staged documents whose name came earlier; yield (place, name, place of the first)."""
+        staged = self._staged
+        name, ordinal = staged.c.name_digest, staged.c.ordinal
+        ranked = select(
+            ordinal,
+            func.row_number().over(partition_by=name, order_by=ordinal).label("rank"),
+            func.first_value(staged.c.place).over(partition_by=name, order_by=ordinal).label("first"),
+        ).subquery()
+        rows = connection.execute(
+            delete(staged)
+            .where(staged.c.ordinal == ranked.c.ordinal, ranked.c.rank > 1)
+            .returning(staged.c.place, staged.c.name, ranked.c.first)
+        )
+        yield from ((place, name, first) for place, name, first in rows)
+
+    def merge(self, connection: Connection) -> Loaded:
+        """Bring the table up to date with the staged documents."""
+        table, staged = self._table, self._staged
+        total = connection.execute(select(func.count()).select_from(staged)).scalar_one()
+        data = [table.c.place, table.c.text_digest, table.c.characters, table.c.fingerprint]
+        changed = connection.execute(
+            update(table)
+            .values({column: staged.c[column.name] for column in data})
+            .where(table.c.name_digest == staged.c.name_digest, table.c.text_digest != staged.c.text_digest)
+        ).rowcount
+        names = StagedDocument._fields[1:]
+        added = connection.execute(
+            insert(table)
+            .from_select(names, select(*(staged.c[name] for name in names)).order_by(staged.c.ordinal))
+            .on_conflict_do_nothing(index_elements=[table.c.name_digest])
+            .execution_options(preserve_rowcount=True)
+        ).rowcount
+        return Loaded(added, changed, total - added - changed)
+
+    def build_index(self, connection: Connection, distance: int) -> None:
+        """Create the simhash index unless the table has one."""
+        if not self._is_indexed(connection):
+            create_index(connection, self.sql_name, "fingerprint", distance=distance)
+
+    def clusters(self, connection: Connection, distance: int) -> Iterator[list[StoredDocument]]:
+        """Yield the documents of each cluster in the order of reading, the largest cluster first."""
+        table = self._table
+        found = func.simsql.clusters(cast(self.sql_name, REGCLASS), distance, "fingerprint").table_valued(
+            "cluster", "fingerprint"
+        )
+        size = func.count().over(partition_by=found.c.cluster)
+        first = func.min(table.c.id).over(partition_by=found.c.cluster)
+        rows = connection.execute(
+            select(
+                found.c.cluster, table.c.id, table.c.name, table.c.place, table.c.characters, table.c.fingerprint
+            )
+            .join_from(found, table, table.c.fingerprint == found.c.fingerprint)
+            .order_by(size.desc(), first, table.c.id)
+            .execution_options(yield_per=10_000)
+        )
+        documents = (StoredDocument(*row) for row in rows)
+        for _, members in groupby(documents, key=attrgetter("cluster")):
+            yield list(members)
+
+    def drop(self) -> None:
+        """Drop the table and its index, if they are there."""
+        with self.engine.begin() as connection:
+            if inspect(connection).has_table(self._table.name, self._table.schema):
+                if self._is_indexed(connection):
+                    drop_index(connection, self.sql_name)
+                self._table.drop(connection)
+
+    def _is_indexed(self, connection: Connection) -> bool:
+        registry = Table("registry", MetaData(), Column("table_id", REGCLASS), schema="simsql")
+        indexed = select(registry.c.table_id).where(registry.c.table_id == cast(self.sql_name, REGCLASS))
+        return connection.execute(indexed).first() is not None

@@ -1,0 +1,48 @@
+"""The table at the end of a run."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from simsql.dedup.intake import SkipCount
+from simsql.dedup.job import DedupSummary
+
+_NOT_NAMED = {"binary", "link", "special file"}  # expected in any folder: counted alone
+
+
+def print_skips(skips: SkipCount, console: Console) -> None:
+    """Name what was skipped, up to ten of a reason; what no folder is without goes unnamed."""
+    for skip in skips.examples:
+        if skip.reason not in _NOT_NAMED:
+            # As Text: a file name is not markup.
+            console.print(Text(f"skipped {skip.place}: {skip.reason}: {skip.detail}"), soft_wrap=True)
+    for reason, count in skips.by_reason.items():
+        named = sum(skip.reason == reason for skip in skips.examples)
+        if reason not in _NOT_NAMED and count > named:
+            console.print(Text(f"skipped {count - named:,} more: {reason}"), soft_wrap=True)
+
+
+def print_summary(summary: DedupSummary, console: Console) -> None:
+    """Print what a run did: documents, what was skipped and why, clusters, seconds per stage."""
+    skips = summary.skips
+    print_skips(skips, console)
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(justify="left")
+    table.add_column(justify="right")
+    table.add_row("documents", f"{summary.documents:,}")
+    if summary.loaded.changed or summary.loaded.unchanged:
+        table.add_row("  new", f"{summary.loaded.added:,}")
+        table.add_row("  with another text than before", f"{summary.loaded.changed:,}")
+        table.add_row("  known already", f"{summary.loaded.unchanged:,}")
+    table.add_row("skipped", f"{skips.by_reason.total():,}")
+    for reason, count in skips.by_reason.most_common():
+        table.add_row(Text(f"  {reason}"), f"{count:,}")
+    table.add_row("clusters", f"{summary.clusters:,}")
+    table.add_row("  documents in them", f"{summary.clustered:,}")
+    table.add_row("documents that could be dropped", f"{summary.droppable:,}")
+    if summary.unlisted:
+        table.add_row("  not in the drop list: a line end in the id", f"{summary.unlisted:,}")
+    table.add_row("seconds", f"{sum(summary.seconds.values()):.2f}")
+    for stage, seconds in summary.seconds.items():
+        table.add_row(f"  {stage}", f"{seconds:.2f}")
+    console.print(table)

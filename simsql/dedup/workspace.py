@@ -1,0 +1,75 @@
+"""Where a job keeps its documents: a scratch database, a folder that is kept, or the user's database."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from simsql.database.connect import open_engine
+from simsql.database.embedded import start_embedded
+from simsql.database.scratch import scratch_database
+from simsql.dedup.store import DocumentStore
+from simsql.errors import UsageError
+
+DEFAULT_TABLE = "simsql_documents"
+
+
+@dataclass(frozen=True)
+class Destination:
+    """What the user said about where the documents go; at most one of `database` and `keep`."""
+
+    database: str | None = None
+    """URL of a PostgreSQL database."""
+    keep: Path | None = None
+    """Folder of an embedded server whose data stays."""
+    table: str | None = None
+    """Name of the documents' table, with its schema if need be: it stays, and a later run adds to it."""
+
+    def __post_init__(self) -> None:
+        if self.database and self.keep:
+            raise UsageError("--database and --keep exclude each other: each says where the documents go")
+        if self.table and not (self.database or self.keep):
+            raise UsageError("--table names a table that stays: say where, with --keep DIR or --database URL")
+
+
+@contextmanager
+def open_store(destination: Destination) -> Iterator[DocumentStore]:
+    """Open the documents' table; what does not stay is removed at the end, however the job ends."""
+    if destination.database:
+        engine = open_engine(destination.database)
+        store = DocumentStore(engine, *_split_name(destination.table or f"{DEFAULT_TABLE}_{secrets.token_hex(4)}"))
+        with _disposing(engine):
+            try:
+                yield store
+            finally:
+                if not destination.table:
+                    store.drop()
+    elif destination.keep:
+        with start_embedded(destination.keep) as server, _disposing(open_engine(server.url())) as engine:
+            yield DocumentStore(engine, *_split_name(destination.table or DEFAULT_TABLE))
+    else:
+        with (
+            start_embedded() as server,
+            scratch_database(server) as url,
+            _disposing(open_engine(url)) as engine,
+        ):
+            yield DocumentStore(engine, DEFAULT_TABLE, logged=False)
+
+
+@contextmanager
+def _disposing(engine: Engine) -> Iterator[Engine]:
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def _split_name(table: str) -> tuple[str, str | None]:
+    """Split `schema.table` as it is written, without SQL's quotes and folding; a bare name has no schema."""
+    schema, _, name = table.rpartition(".")
+    if not name or "\0" in table:
+        raise UsageError(f"{table!r} is not the name of a table")
+    return name, schema or None
