@@ -36,9 +36,7 @@ def shingle(tokens: U64, documents: I64, lengths: tuple[int, ...]) -> tuple[U64,
     valid = np.ones(shingles.shape, dtype=bool)
     counts = np.zeros(len(documents), dtype=np.int64)
 
-    running = (
-        tokens.copy()
-    )  # Horner's rule over `reached` tokens from each place; garbage past a document's end
+    running = tokens.copy()  # Horner's rule over `reached` tokens from each place; garbage past a document's end
     reached = 1
     whole = np.zeros(len(documents), dtype=np.uint64)
     for column, length in enumerate(lengths):

@@ -96,9 +96,7 @@ _TABLED = (range(0x33480), range(0xE0000, 0xE0200))
 # Punctuation with an ASCII form that composes with nothing.
 _FULL_WIDTH = [("\u3000", " "), *((chr(ord(narrow) + 0xFEE0), narrow) for narrow in "!(),:;?")]
 # ASCII letters in lower case, digits, and NUL for all else.
-_ASCII_WORDS = bytes(
-    ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else 0 for byte in range(256)
-)
+_ASCII_WORDS = bytes(ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else 0 for byte in range(256))
 # Some characters that separate tokens: where a long text may be cut without a look at its classes.
 _SURE_SEPARATOR = re.compile("[\\0-/:-@[-`{-\\x7f\u3001\u3002]")
 # Texts of more characters than this are tokenised in pieces, cut at separators, to bound the memory.
@@ -147,11 +145,14 @@ def hash_tokens(texts: Sequence[str], kind: TokenKind) -> tuple[U64, I64]:
 
 def _hash_all(texts: Sequence[str], kind: TokenKind, find: _Finder) -> tuple[U64, I64]:
     if len(texts) == 1 and len(texts[0]) > _PIECE:
-        pieces = [_hash_all([piece], kind, find)[0] for piece in _pieces(texts[0])]
-        hashes = np.concatenate(pieces)
+        hashes = np.concatenate([_hash(find([piece], kind)) for piece in _pieces(texts[0])])
         return hashes, np.array([len(hashes)])
     spans = find(texts, kind)
-    return hash_spans(spans.data, spans.starts, spans.lengths), spans.documents
+    return _hash(spans), spans.documents
+
+
+def _hash(spans: Spans) -> U64:
+    return hash_spans(spans.data, spans.starts, spans.lengths)
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -247,8 +248,8 @@ def _classes() -> NDArray[np.uint8]:
     """Return the class of every code point. Built at the first text that is not ASCII."""
     category = np.full(sys.maxunicode + 1, b"Cn")
     for block in _TABLED:
-        names = "".join(map(unicodedata.category, map(chr, block)))
-        category[block.start : block.stop] = np.frombuffer(names.encode(), dtype="S2")
+        joined = "".join(map(unicodedata.category, map(chr, block)))
+        category[block.start : block.stop] = np.frombuffer(joined.encode(), dtype="S2")
     classes = np.empty(len(category), dtype=np.uint8)
     names, kind = np.unique(category, return_inverse=True)
     classes[:] = np.array([_class_of_category(name.decode()) for name in names], dtype=np.uint8)[kind]

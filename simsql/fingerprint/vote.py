@@ -25,11 +25,11 @@ _AT_ONCE = 1 << 20
 def majority(hashes: Iterable[int] | U64, weights: Iterable[int] | I64 | None = None) -> int:
     """Return the raw vote of feature hashes, in [0, 2**64).
 
-    `hashes` are integers in [0, 2**64); `weights` are integers from 0 on whose sum is below 2**62, one for each
-    hash, 1 where not given. A tie gives 0, and so does an empty vote, in all bits.
+    `hashes` are integers in [0, 2**64); `weights` are integers from 0 on whose sum is below 2**62, one for
+    each hash, 1 where not given. A tie gives 0, and so does an empty vote, in all bits.
 
-    Raises TypeError if one is no integer, OverflowError if a hash is not in its range, ValueError if a weight is
-    negative or there are not as many weights as hashes.
+    Raises TypeError if one is no integer, OverflowError if a hash is not in its range, ValueError if a weight
+    is negative or there are not as many weights as hashes.
     """
     votes = np.fromiter(map(index, hashes), dtype=np.uint64)
     if weights is None:
