@@ -67,7 +67,7 @@ AS $$
                CASE WHEN m.mask = -1 THEN operand
                     WHEN m.shift = 0 THEN format('(%s & %L::bigint)', operand, m.mask)
                     WHEN m.shift > 0 THEN format('((%s & %L::bigint) >> %s & %L::bigint)', operand, m.mask,
-                                                 m.shift, (1::bigint << (64 - m.shift)) - 1)
+                                                 m.shift, ~(-1::bigint << (64 - m.shift)))
                     ELSE format('((%s & %L::bigint) << %s)', operand, m.mask, -m.shift)
                END, ' | ' ORDER BY m.shift) || ')'
       FROM simsql._moves(blocks, lead_blocks) AS m
@@ -121,7 +121,7 @@ CREATE FUNCTION simsql._cost(blocks integer, lead integer, radius integer,
                              OUT probes double precision, OUT share double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    SELECT sum(ways), sum(ways * 2.0 ^ -prefix)
+    SELECT sum(ways), sum(ways * 2::double precision ^ -prefix)
       FROM (SELECT p.prefix, simsql._ways(p.prefix, radius) AS ways
               FROM simsql._permutations(blocks, lead) AS p) AS tables
 $$;

@@ -106,7 +106,7 @@ BEGIN
                   simsql._permute('$1', index.blocks, p.lead_blocks) AS permuted,
                   format('keys_%s_%s', index.id, p.number) AS keys,
                   -1::bigint << (64 - p.prefix) AS outside,
-                  (1::bigint << (64 - p.prefix)) - 1 AS inside) AS expression
+                  ~(-1::bigint << (64 - p.prefix)) AS inside) AS expression
      WHERE strategy <> 'scan' OR p.number = 0;
     RETURN format(
         E'SELECT m.fingerprint, m.distance\n'

@@ -3,9 +3,10 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 from servers import Program, Server, find_programs, run_server
-from sqlalchemy import URL, Engine
+from sqlalchemy import URL, Engine, make_url
 
 from simsql.database.connect import open_engine
 
@@ -40,7 +41,29 @@ def server(request: pytest.FixtureRequest, _running: Callable[[Program], Server]
 
 
 @pytest.fixture
-def database_url(server: Server) -> Iterator[str]:
+def _roles(server: Server) -> Iterator[list[str]]:
+    """Roles of this test, dropped after its database: they belong to the whole server."""
+    names: list[str] = []
+    yield names
+    for name in names:
+        server.execute(f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def new_role(server: Server, _roles: list[str]) -> Callable[[], str]:
+    """Create roles that may log in and have been granted nothing; call it for a name."""
+
+    def create() -> str:
+        name = f"role_{len(_roles)}"
+        server.execute(f"CREATE ROLE {name} LOGIN")
+        _roles.append(name)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def database_url(server: Server, _roles: list[str]) -> Iterator[str]:
     """The URL of a new database with simsql installed."""
     with server.new_database() as url:
         yield _in_full(url)
@@ -51,6 +74,20 @@ def database(database_url: str) -> Iterator[Engine]:
     """An engine for a new database with simsql installed."""
     with _engine(database_url) as engine:
         yield engine
+
+
+@pytest.fixture
+def connect(server: Server, database_url: str) -> Iterator[Callable[..., psycopg.Connection]]:
+    """Open connections of psycopg to the test's database, in autocommit mode: `connect(user="postgres")`."""
+    with contextlib.ExitStack() as stack:
+        name = make_url(database_url).database
+        yield lambda user="postgres": stack.enter_context(contextlib.closing(server.connect(name, user)))
+
+
+@pytest.fixture
+def connection(connect: Callable[..., psycopg.Connection]) -> psycopg.Connection:
+    """A superuser's connection of psycopg to a new database with simsql installed, in autocommit mode."""
+    return connect()
 
 
 @pytest.fixture

@@ -79,10 +79,9 @@ class Server:
     def url(self, database: str = "postgres") -> URL:
         return self.cluster.url(database)
 
-    def connect(self, database: str = "postgres") -> psycopg.Connection:
+    def connect(self, database: str = "postgres", user: str = "postgres") -> psycopg.Connection:
         """A connection of psycopg in autocommit mode."""
-        url = self.url(database).set(drivername="postgresql").render_as_string(hide_password=False)
-        return psycopg.connect(url, autocommit=True)
+        return psycopg.connect(dbname=database, user=user, autocommit=True, **self.url().query)
 
     def run(self, program: str, *arguments: str, script: str | None = None) -> str:
         """Run psql, pg_dump or another client program of this server and return its output."""

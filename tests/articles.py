@@ -1,0 +1,85 @@
+"""A table of fingerprints with a simhash index, and a look at what the index holds."""
+
+from collections.abc import Iterable, Sequence
+
+import psycopg
+from psycopg import sql
+
+# (blocks, lead): with one and with several lead blocks, equal and unequal blocks, most tables.
+DESIGNS = [(4, 1), (2, 1), (3, 1), (5, 2), (6, 3), (7, 3), (64, 1)]
+
+
+def create_articles(
+    connection: psycopg.Connection, fingerprints: Iterable[int | None] = (), design: tuple[int, int] = (4, 1)
+) -> None:
+    """The table `article` (id, body, fingerprint), filled and indexed; ids count from 1 in this order."""
+    create_table(connection, fingerprints)
+    create_index(connection, design=design)
+
+
+def create_table(connection: psycopg.Connection, fingerprints: Iterable[int | None] = ()) -> None:
+    connection.execute(
+        "CREATE TABLE article (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text, fingerprint bigint)"
+    )
+    connection.execute("INSERT INTO article (fingerprint) SELECT unnest(%s::bigint[])", [list(fingerprints)])
+
+
+def create_index(
+    connection: psycopg.Connection,
+    table: str = "article",
+    column: str = "fingerprint",
+    design: tuple[int, int] = (4, 1),
+) -> int:
+    statement = "SELECT simsql.create_index(%s::regclass, %s, blocks => %s, lead => %s)"
+    return connection.execute(statement, [table, column, *design]).fetchone()[0]
+
+
+def near(
+    connection: psycopg.Connection, query: int | None, within: int | None = None, table: str = "article"
+) -> list[tuple[int, int]]:
+    statement = "SELECT fingerprint, distance FROM simsql.near(%s::regclass, %s::bigint, %s::integer)"
+    return connection.execute(statement, [table, query, within]).fetchall()
+
+
+def fingerprints_of(connection: psycopg.Connection) -> list[int | None]:
+    return [row[0] for row in connection.execute("SELECT fingerprint FROM article ORDER BY id")]
+
+
+def count_keys(connection: psycopg.Connection, index: int = 1) -> list[int]:
+    """How many keys each permutation table of an index holds, superfluous ones too."""
+    tables = connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'simsql'::regnamespace AND relkind = 'r'"
+        " AND relname ~ %s ORDER BY length(relname), relname",
+        [f"^keys_{index}_"],
+    ).fetchall()
+    count = sql.SQL("SELECT count(*) FROM simsql.{}")
+    return [connection.execute(count.format(sql.Identifier(name))).fetchone()[0] for (name,) in tables]
+
+
+def missing_keys(connection: psycopg.Connection, table: str = "article") -> Sequence[tuple[str, int]]:
+    """(key table, fingerprint) for every key that a row of this snapshot should have: the invariant if empty."""
+    branches = connection.execute(
+        "SELECT format('keys_%%s_%%s', r.id, p.number), r.column_name,"
+        " simsql._permute('t.f', r.blocks, p.lead_blocks)"
+        " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead) AS p"
+        " WHERE r.table_id = %s::regclass",
+        [table],
+    ).fetchall()
+    assert branches, f"{table} has no index"
+    # One statement, so that all is read with one snapshot.
+    missing = sql.SQL(
+        "SELECT {name}, t.f FROM (SELECT {column} AS f FROM ONLY {table}) AS t WHERE t.f IS NOT NULL"
+        " AND NOT EXISTS (SELECT FROM simsql.{keys} AS k WHERE k.key = {key})"
+    )
+    return connection.execute(
+        sql.SQL(" UNION ALL ").join(
+            missing.format(
+                name=keys,
+                column=sql.Identifier(column),
+                table=sql.SQL(table),
+                keys=sql.Identifier(keys),
+                key=sql.SQL(key),
+            )
+            for keys, column, key in branches
+        )
+    ).fetchall()

@@ -1,0 +1,100 @@
+"""The layout in SQL and the layout in Python are one: keys made by either are found by the other."""
+
+import math
+import random
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from articles import DESIGNS
+from oracle import EXTREMES, to_bigint
+from servers import TEMPLATE, Server
+
+from simsql.hamming import Design, flip_masks
+
+pytestmark = pytest.mark.parametrize("design", [Design(*design) for design in DESIGNS], ids=str)
+FINGERPRINTS = [number % 2**64 for number in EXTREMES] + [random.Random(1).getrandbits(64) for _ in range(40)]
+DISTANCES = range(65)
+
+
+@pytest.fixture
+def connection(server: Server) -> Iterator[psycopg.Connection]:
+    """Nothing is written here, so the template itself will do."""
+    with server.connect(TEMPLATE) as connection:
+        yield connection
+
+
+def test_permutations_have_the_same_numbers_lead_blocks_and_prefixes(connection, design):
+    rows = connection.execute("SELECT * FROM simsql._permutations(%s, %s)", [design.blocks, design.lead])
+    expected = [(p.number, list(p.lead), p.prefix_bits) for p in design.permutations]
+    assert sorted(rows) == expected
+
+
+def test_keys_are_the_same_and_lead_back_to_the_fingerprint(connection, design):
+    for permutation in design.permutations:
+        layout = [design.blocks, list(permutation.lead)]
+        permute, unpermute = connection.execute(
+            "SELECT simsql._permute('f', %s, %s), simsql._unpermute('k', %s, %s)", layout * 2
+        ).fetchone()
+        rows = connection.execute(
+            f"SELECT k, {unpermute} FROM (SELECT {permute} AS k FROM unnest(%s::bigint[]) AS f) AS keys",
+            [[to_bigint(fingerprint) for fingerprint in FINGERPRINTS]],
+        )
+        expected = [
+            (to_bigint(permutation.key(fingerprint)), to_bigint(fingerprint)) for fingerprint in FINGERPRINTS
+        ]
+        assert rows.fetchall() == expected
+
+
+def test_the_radius_is_the_same_at_every_distance(connection, design):
+    rows = connection.execute(
+        "SELECT simsql._radius(%s, %s, d) FROM generate_series(0, 64) AS d", [design.blocks, design.lead]
+    )
+    assert [radius for (radius,) in rows] == [design.radius(distance) for distance in DISTANCES]
+
+
+def test_the_radius_written_into_a_search_is_the_same_too(connection, design):
+    (expression,) = connection.execute(
+        "SELECT simsql._radius_of_parameter(%s, %s)", [design.blocks, design.lead]
+    ).fetchone()
+    connection.execute(f"PREPARE radius (bigint, integer) AS SELECT {expression}")
+    found = [connection.execute(f"EXECUTE radius (0, {distance})").fetchone()[0] for distance in DISTANCES]
+    assert found == [design.radius(distance) for distance in DISTANCES]
+
+
+def test_the_cost_counts_the_same_probes_and_candidates(connection, design):
+    for distance in DISTANCES:
+        probes, share = connection.execute(
+            "SELECT * FROM simsql._cost(%s, %s, %s)", [design.blocks, design.lead, design.radius(distance)]
+        ).fetchone()
+        assert probes == pytest.approx(design.probes(distance), rel=1e-12)
+        assert share * 10**6 == pytest.approx(design.candidates(distance, 10**6), rel=1e-12)
+
+
+def test_scans_start_to_pay_at_the_same_number_of_rows(connection, design):
+    (scan_below,) = connection.execute(
+        "SELECT simsql._scan_below(%s, %s)", [design.blocks, design.lead]
+    ).fetchone()
+    for distance in DISTANCES:
+        radius = design.radius(distance)
+        if radius == 0:
+            continue
+        if radius > len(scan_below):
+            assert design.scan_rows(distance) >= 1e15
+        else:
+            # Both are floating point, rounded up in SQL.
+            assert scan_below[radius - 1] == pytest.approx(math.ceil(design.scan_rows(distance)), abs=1, rel=1e-9)
+
+
+def test_flips_are_the_same_bits_of_the_prefix(connection, design):
+    for permutation in design.permutations[:3]:
+        bits = permutation.prefix_bits
+        for radius in (radius for radius in range(4) if math.comb(bits, radius) < 50_000):
+            flips, ways = connection.execute(
+                "SELECT simsql._flips(%(bits)s, %(radius)s), simsql._ways(%(bits)s, %(radius)s)",
+                {"bits": bits, "radius": radius},
+            ).fetchone()
+            assert len(flips) == ways
+            assert sorted(f << 64 - bits for f in flips) == sorted(
+                flip_masks(permutation.prefix_mask, radius).tolist()
+            )
