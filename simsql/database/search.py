@@ -124,9 +124,7 @@ def _describe_index(connection: Connection, table: str, column: str | None) -> _
     catalog = MetaData(schema="pg_catalog")
     class_ = Table("pg_class", catalog, Column("oid"), Column("relname"), Column("relnamespace"))
     namespace = Table("pg_namespace", catalog, Column("oid"), Column("nspname"))
-    index = func.simsql._index(cast(table, REGCLASS), column).table_valued(
-        "table_id", "column_name", "recipe"
-    )
+    index = func.simsql._index(cast(table, REGCLASS), column).table_valued("table_id", "column_name", "recipe")
     row = connection.execute(
         select(namespace.c.nspname, class_.c.relname, index.c.column_name, index.c.recipe)
         .join_from(index, class_, class_.c.oid == index.c.table_id)
