@@ -64,6 +64,8 @@ def simhash_batches(
 
     `texts` is read some batches ahead of what has been yielded. Arguments and errors as for `simhash_many`.
     """
+    if isinstance(texts, str):
+        raise TypeError("texts must be an iterable of str, not one str: use simhash")
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be None or at least 1, not {workers}")
     if workers is None or workers == 1:

@@ -1,4 +1,24 @@
-"""Recipe: one frozen description of how a text becomes a fingerprint."""
+"""Recipe: one frozen description of how a text becomes a fingerprint.
+
+The default was chosen by measuring (`benchmarks/quality.py`) on 9,107 sections of civil codes, joined into
+clusters of texts within distance 7. Recall is the share of the pairs with a Jaccard index of word trigrams of
+at least 0.9 (0.7) that one cluster holds, precision the share of the pairs in one cluster with at least 0.5:
+
+    recipe             recall 0.9   0.7    precision   largest cluster
+    words12-log-1          0.993   0.783       0.917         13         the default
+    words12-set-1          0.969   0.718       0.953         10
+    words12-count-1        0.995   0.922       0.006      1,495
+    words1-log-1           0.995   0.901       0.701         21
+    words2-log-1           0.978   0.672       0.970         10
+    words3-log-1           0.936   0.499       0.990          9
+    words123-log-1         0.962   0.671       0.950         11
+    characters5-log-1      0.986   0.824       0.922         13         a third of the speed
+
+It joined 35 pairs of 1,042 Chinese laws, all with a Jaccard index of character 5-grams above 0.5, where
+weights by count joined pairs that share 4%; and it gave 3,367 Arabic texts the same fingerprint with vowel
+signs as without, 3,363 different ones. The logarithm starts at 2 because weights of 1 + log2 n instead lost
+5% of precision: long texts grew alike by their frequent words.
+"""
 
 import re
 from dataclasses import dataclass

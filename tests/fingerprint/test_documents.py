@@ -1,0 +1,143 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simsql.fingerprint import DEFAULT, Recipe, majority, simhash, simhash_many
+from simsql.fingerprint.features import shingle, sort_runs
+from simsql.fingerprint.hashes import mix
+from simsql.fingerprint.tokens import hash_tokens
+
+MULTIPLIER = 0xD1342543DE82EF95
+RECIPES = [
+    DEFAULT,
+    Recipe(shingles=(3,), weight="set"),
+    Recipe(shingles=(2, 4), weight="count"),
+    Recipe("characters", (2, 5)),
+]
+WORDS = st.lists(st.sampled_from(["a", "b", "zwei", "三四五", "ни", "😀", "-", "longer_than_eight"]), max_size=40)
+TEXTS = st.lists(st.one_of(st.text(max_size=30), WORDS.map(" ".join)), max_size=8)
+
+GOLDEN = {
+    "a": 6626184877350737975,
+    "hello world": 4611354221745448388,
+    "The quick brown fox jumps over the lazy dog.": 10867794378900501191,
+    "Straße, Ёлка και Tiếng Việt": 2882424906628514414,
+    "بَلَدٌ جميل": 12450325168589490433,
+    "बाल बल": 2589036669253238963,
+    "中华人民共和国，かガー": 11732243942334314806,
+    "สวัสดีครับ": 2884518198852371566,
+    "한국어 문장": 12220248355504257312,
+    "😀❤️": 17670329743940784025,
+    "word " * 1000: 1982322708796410408,
+}
+
+
+def fingerprint_by_hand(text, recipe):
+    """One text, one feature at a time, with Python's integers."""
+    tokens = hash_tokens([text], recipe.tokens)[0].tolist()
+    occurrences = {}
+    for length in recipe.shingles:
+        size = len(tokens) if length == recipe.shingles[0] and len(tokens) < length else length
+        for start in range(len(tokens) - size + 1 if tokens else 0):
+            value = 0
+            for token in tokens[start : start + size]:
+                value = (value * MULTIPLIER + token) % 2**64
+            occurrences[value] = occurrences.get(value, 0) + 1
+    if not occurrences:
+        return None
+    weigh = {"set": lambda n: 1, "log": lambda n: 1 + n.bit_length(), "count": lambda n: n}[recipe.weight]
+    mixed = mix(np.array(list(occurrences), dtype=np.uint64)).tolist()
+    return majority(mixed, [weigh(n) for n in occurrences.values()])
+
+
+@given(TEXTS, st.sampled_from(RECIPES))
+def test_batches_are_the_definition_text_by_text(texts, recipe):
+    many = simhash_many(texts, recipe)
+    assert many.tolist() == [simhash(text, recipe) for text in texts]
+    assert many.tolist() == [fingerprint_by_hand(text, recipe) for text in texts]
+
+
+@pytest.mark.parametrize("text", GOLDEN)
+def test_golden_values(text):
+    assert simhash(text) == GOLDEN[text]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\0", "...", "---- ____", "\u200d\u064b", "\ud800", "\n\t"])
+def test_texts_without_features_have_no_fingerprint(text):
+    assert simhash(text) is None
+    many = simhash_many(["a", text, "b"])
+    assert many.mask.tolist() == [False, True, False]
+
+
+def test_result_is_a_masked_array_with_a_full_mask():
+    for texts in ([], ["a"], ["", "a"]):
+        many = simhash_many(texts)
+        assert isinstance(many, np.ma.MaskedArray)
+        assert many.dtype == np.uint64
+        assert isinstance(many.mask, np.ndarray)
+        assert many.shape == many.mask.shape == (len(texts),)
+
+
+def test_texts_shorter_than_the_shingles_have_one_feature():
+    recipe = Recipe(shingles=(3,))
+    assert simhash("one", recipe) is not None
+    assert simhash("one two", recipe) not in (None, simhash("one", recipe), simhash("two one", recipe))
+    assert simhash("one two three", recipe) != simhash("one two", recipe)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_batching_does_not_matter(monkeypatch, recipe):
+    texts = [f"text {number} " + "wörd 三四 other " * (number % 40) for number in range(60)] + ["", "x y " * 3000]
+    whole = simhash_many(texts, recipe).tolist()
+    monkeypatch.setattr("simsql.fingerprint.documents._BATCH_CHARACTERS", 100)
+    assert simhash_many((text for text in texts), recipe).tolist() == whole
+    monkeypatch.setattr("simsql.fingerprint.documents._BATCH_TEXTS", 1)
+    monkeypatch.setattr("simsql.fingerprint.tokens._PIECE", 50)
+    assert simhash_many(iter(texts), recipe).tolist() == whole
+
+
+def test_workers_give_the_same_and_keep_the_order(monkeypatch):
+    texts = [f"number {number} of the texts" for number in range(40)] + [""]
+    monkeypatch.setattr("simsql.fingerprint.documents._TASK_CHARACTERS", 100)
+    assert simhash_many((text for text in texts), workers=2).tolist() == simhash_many(texts).tolist()
+    assert simhash_many([], workers=2).tolist() == []
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"bytes", ["a"]])
+def test_what_is_no_text_is_refused_with_its_place(wrong):
+    with pytest.raises(TypeError, match=rf"text 2 is {type(wrong).__name__}"):
+        simhash_many(["a", "b", wrong])
+    with pytest.raises(TypeError, match=type(wrong).__name__):
+        simhash(wrong)
+
+
+def test_a_string_is_not_a_list_of_texts():
+    with pytest.raises(TypeError, match="texts must be an iterable of str"):
+        simhash_many("abc")
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_workers_must_be_positive(workers):
+    with pytest.raises(ValueError, match="workers must be None or at least 1"):
+        simhash_many([], workers=workers)
+
+
+@given(st.lists(st.integers(0, 30), max_size=6), st.sampled_from([(1,), (2,), (1, 2), (2, 3), (4,)]))
+def test_shingles_stay_within_documents(documents, lengths):
+    tokens = np.arange(1, sum(documents) + 1, dtype=np.uint64)
+    hashes, counts = shingle(tokens.copy(), np.array(documents, dtype=np.int64), lengths)
+    sizes = [sum(max(count - length + 1, 0) for length in lengths) or min(count, 1) for count in documents]
+    assert counts.tolist() == sizes
+    assert len(np.unique(hashes)) == len(hashes) == sum(sizes)
+
+
+def test_long_and_short_runs_are_sorted():
+    random = np.random.default_rng(3)
+    counts = [0, 1, 100, 5000, 20_000, 3]
+    values = random.integers(0, 2**64, sum(counts), dtype=np.uint64)
+    values[5000:9000] = 7
+    ends = np.cumsum(counts)
+    expected = np.concatenate([np.sort(run) for run in np.split(values, ends[:-1])])
+    sort_runs(values, ends)
+    assert values.tolist() == expected.tolist()

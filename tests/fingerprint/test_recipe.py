@@ -1,0 +1,69 @@
+from itertools import combinations, product
+
+import pytest
+
+from simsql.fingerprint import DEFAULT, Recipe, simhash
+
+ALL = [
+    Recipe(tokens, shingles, weight)
+    for tokens, weight in product(("words", "characters"), ("set", "log", "count"))
+    for size in (1, 2, 3)
+    for shingles in combinations(range(1, 6), size)
+]
+
+
+def test_default_is_frozen_hashable_and_named():
+    assert Recipe() == DEFAULT
+    assert hash(DEFAULT) == hash(Recipe())
+    assert DEFAULT.id == "words12-log-1"
+    with pytest.raises(AttributeError):
+        DEFAULT.weight = "set"
+
+
+def test_ids_differ_and_give_the_recipe_back():
+    assert len({recipe.id for recipe in ALL}) == len(ALL)
+    for recipe in ALL:
+        assert Recipe.from_id(recipe.id) == recipe
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Recipe("characters"),
+        Recipe(shingles=(1,)),
+        Recipe(shingles=(1, 3)),
+        Recipe(weight="set"),
+        Recipe(weight="count"),
+    ],
+)
+def test_every_field_counts(other):
+    text = "to be or not to be that is the question whether it is nobler in the mind to suffer the slings"
+    assert simhash(text, other) != simhash(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "words12-log", "words12-log-2", "words21-log-1", "lines1-set-1", " words1-set-1"]
+)
+def test_unknown_ids_are_refused(name):
+    with pytest.raises(ValueError, match=r"recipe|shingles"):
+        Recipe.from_id(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tokens": "lines"}, "tokens must be one of 'words', 'characters', not 'lines'"),
+        ({"weight": "tf"}, "weight must be one of 'set', 'log', 'count', not 'tf'"),
+        ({"shingles": ()}, "ascending lengths from 1 to 9"),
+        ({"shingles": (2, 1)}, "ascending lengths from 1 to 9"),
+        ({"shingles": (1, 1)}, "ascending lengths from 1 to 9"),
+        ({"shingles": (0,)}, "ascending lengths from 1 to 9"),
+        ({"shingles": (10,)}, "ascending lengths from 1 to 9"),
+        ({"shingles": (True,)}, "ascending lengths from 1 to 9"),
+        ({"shingles": [1, 2]}, "must be a tuple"),
+        ({"shingles": 3}, "must be a tuple"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Recipe(**arguments)
