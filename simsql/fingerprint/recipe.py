@@ -16,8 +16,8 @@ at least 0.9 (0.7) that one cluster holds, precision the share of the pairs in o
 
 It joined 35 pairs of 1,042 Chinese laws, all with a Jaccard index of character 5-grams above 0.5, where
 weights by count joined pairs that share 4%; and it gave 3,367 Arabic texts the same fingerprint with vowel
-signs as without, 3,363 different ones. The logarithm starts at 2 because weights of 1 + log2 n instead lost
-5% of precision: long texts grew alike by their frequent words.
+signs as without, 3,363 different ones. The logarithm starts at 2 because with weights of 1 + log2 n precision
+fell to 0.87 (mean of four hash functions; 0.92 with the default's weights).
 """
 
 import re
