@@ -250,7 +250,8 @@ def status_command(database: Database = None, keep: Keep = None) -> None:
             names = Text(index.table_name), Text(index.column_name)
             numbers = str(index.distance), str(index.blocks), str(index.lead)
             table.add_row(*names, *numbers, Text(index.recipe or "-"), index.state)
-        Console(highlight=False).print(table)
+        # Into a pipe or a file every index goes on one line, however long.
+        Console(highlight=False, width=None if sys.stdout.isatty() else 1_000).print(table)
 
 
 @_command("sql")
