@@ -1,0 +1,424 @@
+"""The documentation is true: every block of code in it is run, and what it shows is what comes out.
+
+Fenced blocks by language:
+
+- sql: statement by statement, one database for a page, on every server. A comment `--> 1` behind a statement is
+  its result, cells separated by ` | `.
+- python: one namespace for a page, as it stands or in doctest's style.
+- console: lines after `$ ` run in bash, in one folder for a page; the lines below them are their output. With sh
+  all lines are commands. Lines that install or make something are looked up, not run.
+- text, right behind one of these: the result of the last statement as psql prints it, what the Python block
+  prints, or what the last command prints.
+
+`...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
+
+Run as a program, this file writes the reference in docs/command-line.md anew.
+"""
+
+import contextlib
+import doctest
+import functools
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+import typer
+
+import simsql
+import simsql.cli
+from simsql.database.connect import open_engine
+from simsql.database.embedded import EmbeddedServer, start_embedded
+from simsql.database.install import install_schema
+from simsql.database.programs import bundled_programs
+from simsql.errors import SimsqlError
+from simsql.fingerprint import DEFAULT
+from simsql.hamming import Design
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/*.md"))]
+README, COMMANDS, SQL = (REPOSITORY / name for name in ("README.md", "docs/command-line.md", "docs/sql.md"))
+EXAMPLE_URL = "postgresql://me@localhost/app"
+LANGUAGES = {"sql", "python", "console", "sh", "text"}
+# From which text on the reference is made from the commands, and to where.
+REFERENCE = re.compile(r"(<!-- made by tests/test_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of code, and the text block right behind it."""
+
+    page: str
+    line: int
+    language: str
+    code: str
+    output: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(REPOSITORY))
+
+
+@functools.cache
+def read_blocks(page: Path) -> list[Block]:
+    blocks: list[Block] = []
+    fence = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
+    text, end = page.read_text(encoding="utf-8"), 0
+    for match in fence.finditer(text):
+        between, end = text[end : match.start()], match.end()
+        block = Block(page_id(page), text.count("\n", 0, match.start()) + 1, *match.groups())
+        assert block.language in LANGUAGES, f"{block}: nobody knows how to test {block.language!r}"
+        if block.language == "text":
+            assert blocks, f"{block}: the output of what?"
+            assert not between.strip(), f"{block}: the output of what?"
+            last = blocks.pop()
+            assert last.output is None, f"{block}: the output of what?"
+            block = Block(last.page, last.line, last.language, last.code, block.code)
+        blocks.append(block)
+    # Nothing is left that looks like code: an indented fence, a fence that is not closed.
+    assert "```" not in fence.sub("", text), f"{page}: a fence that is not at the start of a line, or not closed"
+    return blocks
+
+
+def pages_with(*languages: str) -> pytest.MarkDecorator:
+    chosen = [page for page in PAGES if any(block.language in languages for block in read_blocks(page))]
+    return pytest.mark.parametrize("page", chosen, ids=page_id)
+
+
+def assert_output(found: str, expected: str, where: Block | str) -> None:
+    """Compare output line by line, `...` standing for any text; spaces at the ends of lines do not count."""
+
+    def tidy(text: str) -> str:
+        return "".join(f"{line.rstrip()}\n" for line in text.strip("\n").splitlines())
+
+    if not doctest.OutputChecker().check_output(tidy(expected), tidy(found), doctest.ELLIPSIS):
+        pytest.fail(f"{where} shows\n{expected}\nand what comes out is\n{found}", pytrace=False)
+
+
+# SQL
+
+
+def split_statements(code: str) -> Iterator[tuple[str, str | None]]:
+    """Yield each statement and what a comment `-->` behind it says that it returns."""
+    token = re.compile(r"'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$|--[^\n]*|;(?:[ ]*-->([^\n]*))?", re.DOTALL)
+    start = 0
+    for match in token.finditer(code):
+        if match[0].startswith(";"):
+            yield code[start : match.start()].strip(), match[2] and match[2].strip()
+            start = match.end()
+    rest = re.sub(r"--[^\n]*", "", code[start:]).strip()
+    assert not rest, f"a statement without a semicolon: {rest}"
+
+
+def run_statement(connection: psycopg.Connection, statement: str) -> list[list[str]]:
+    """Return the header and the rows as psql prints them: PostgreSQL's own text, nothing for NULL."""
+    result = connection.execute(statement).pgresult
+    assert result is not None
+    columns = range(result.nfields)
+    header = [(result.fname(column) or b"").decode() for column in columns]
+    rows = [[(result.get_value(row, c) or b"").decode() for c in columns] for row in range(result.ntuples)]
+    return [header, *rows]
+
+
+def read_table(text: str) -> list[list[str]]:
+    """Read a table as psql prints it."""
+    lines = [line for line in text.splitlines() if line.strip() and not re.fullmatch(r"\(\d+ rows?\)", line)]
+    assert set(lines[1]) <= set("-+"), f"this is no table of psql's:\n{text}"
+    return [[cell.strip() for cell in line.split("|")] for line in (lines[0], *lines[2:])]
+
+
+def as_table(rows: list[list[str]]) -> str:
+    return "\n".join(" | ".join(row) for row in rows)
+
+
+def as_error(error: psycopg.Error) -> str:
+    hint = f"\nHINT:  {error.diag.message_hint}" if error.diag.message_hint else ""
+    return f"ERROR:  {error.diag.message_primary}{hint}"
+
+
+def run_sql(connection: psycopg.Connection, block: Block) -> None:
+    statements = list(split_statements(block.code))
+    for number, (statement, shown) in enumerate(statements, 1):
+        last = number == len(statements)
+        try:
+            rows = run_statement(connection, statement)
+        except psycopg.Error as error:
+            if not (last and block.output and block.output.startswith("ERROR:")):
+                pytest.fail(f"{block}: {statement}\n{as_error(error)}", pytrace=False)
+            # Long lines are wrapped on the page.
+            assert_output(*(re.sub(r"\s+", " ", text) for text in (as_error(error), block.output)), where=block)
+            return
+        if shown is not None:
+            assert_output(as_table(rows[1:]), shown, f"{block}: {statement}")
+        if last and block.output is not None:
+            assert not block.output.startswith("ERROR:"), f"{block}: no error\n{as_table(rows)}"
+            assert_output(as_table(rows), as_table(read_table(block.output)), block)
+
+
+@pages_with("sql")
+def test_sql_does_what_the_pages_say(page: Path, connection: psycopg.Connection) -> None:
+    connection.add_notice_handler(lambda _: None)
+    for block in read_blocks(page):
+        if block.language == "sql":
+            run_sql(connection, block)
+
+
+# Commands and Python
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[EmbeddedServer]:
+    """The embedded server of a folder that SIMSQL_HOME names."""
+    folder = Path(tempfile.mkdtemp(prefix="simsql-docs-"))
+    folder.chmod(0o711)  # as root, the server runs as another user
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SIMSQL_HOME", str(folder / "home"))
+        patch.delenv("SIMSQL_DATABASE", raising=False)
+        try:
+            server = start_embedded()
+        except SimsqlError as error:
+            pytest.skip(str(error))
+        with server:
+            yield server
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def example_url(embedded: EmbeddedServer, page: Path) -> str:
+    """A URL that SQLAlchemy and libpq understand, of a new database with simsql."""
+    url = embedded.url(f"docs_{page.stem}".lower().replace("-", "_"))
+    engine = open_engine(url)
+    install_schema(engine)
+    engine.dispose()
+    return f"postgresql://{url.username}@/{url.database}?host={quote(str(url.query['host']), safe='')}"
+
+
+@pytest.fixture
+def workplace(embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder of a page's programs, for which the programs of the environment come first."""
+    folder = Path(tempfile.mkdtemp(dir=embedded.folder.parent))
+    folder.chmod(0o711)
+    programs = bundled_programs()
+    path = [Path(sys.executable).parent, programs[max(programs)], os.environ["PATH"]]
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, path)))
+    monkeypatch.setenv("COLUMNS", "115")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def read_commands(block: Block) -> Iterator[tuple[str, str]]:
+    """Yield each command of a console or sh block with its output."""
+    if block.language == "sh":
+        yield from ((line, "") for line in block.code.splitlines() if line)
+        return
+    assert block.code.startswith("$ "), f"{block}: output of nothing"
+    for part in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
+        match = re.match(r"((?:.*\\\n)*.*)\n?", part)
+        assert match is not None
+        yield match[1], part[match.end() :]
+
+
+def is_there(command: str) -> bool:
+    """Whether a command installs or makes something; then check that there is such a thing."""
+    words = shlex.split(command, comments=True)
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    match words:
+        case ["pip", "install", *requirements]:
+            for requirement in requirements:
+                name, extra = re.fullmatch(r"([\w-]+)(?:\[(\w+)\])?", requirement).groups()
+                assert name == project["name"]
+                assert extra is None or extra in project["optional-dependencies"]
+        case ["make", *targets]:
+            makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+            for target in targets:
+                assert "=" in target or re.search(rf"^{target}:", makefile, re.MULTILINE), command
+        case _:
+            return False
+    return True
+
+
+def run_commands(block: Block, url: str) -> None:
+    commands = [(command, output) for command, output in read_commands(block) if not is_there(command)]
+    if block.output is not None:
+        commands[-1] = (commands[-1][0], block.output)
+    # One shell for the block; a line that no command prints tells how each one ended.
+    end = "@@@ end of command @@@"
+    lines = [f"{command.replace(EXAMPLE_URL, shlex.quote(url))}\necho '{end}'$?" for command, _ in commands]
+    script = ["bash", "-c", "\n".join(lines)]
+    result = subprocess.run(
+        script, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    parts = re.split(rf"{end}(\d+)\n", result.stdout)
+    for number, (command, expected) in enumerate(commands):
+        found, status = parts[2 * number : 2 * number + 2]
+        if expected:
+            assert_output(found, expected, f"{block}: {command}")
+        # A command that fails says so: its error is shown.
+        if status != "0" and not expected.startswith("simsql: "):
+            pytest.fail(f"{block}: {command} ends with status {status}\n{found}", pytrace=False)
+
+
+def run_python(block: Block, names: dict[str, Any], url: str) -> None:
+    code = block.code.replace(EXAMPLE_URL, url)
+    if code.startswith(">>> "):
+        test = doctest.DocTestParser().get_doctest(code, names, str(block), block.page, block.line)
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+        report = io.StringIO()
+        runner.run(test, out=report.write, clear_globs=False)
+        names.update(test.globs)
+        if runner.summarize(verbose=False).failed:
+            pytest.fail(report.getvalue(), pytrace=False)
+        return
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile("\n" * block.line + code, block.page, "exec"), names)
+    if block.output is not None or printed.getvalue():
+        assert_output(printed.getvalue(), block.output or "", block)
+
+
+@pages_with("python", "console", "sh")
+def test_commands_and_python_do_what_the_pages_say(page: Path, workplace: Path, example_url: str) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in read_blocks(page):
+        if block.language == "python":
+            run_python(block, names, example_url)
+        elif block.language in ("console", "sh"):
+            run_commands(block, example_url)
+
+
+# Links and lists
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of the headings."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors_of(linked), target
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    linked = {
+        name.partition("#")[0] for name in re.findall(r"\]\(([^)\s]+)\)", README.read_text(encoding="utf-8"))
+    }
+    assert {page_id(page) for page in PAGES} - {"README.md"} <= linked
+
+
+def rows_of_table(page: Path, *header: str) -> list[list[str]]:
+    """Return the rows of the Markdown table with this header."""
+    lines = iter(page.read_text(encoding="utf-8").splitlines())
+    for line in lines:
+        if [cell.strip() for cell in line.strip("|").split("|")][: len(header)] == list(header):
+            next(lines)
+            rows: list[list[str]] = []
+            for row in lines:
+                if not row.startswith("|"):
+                    return rows
+                rows.append([cell.strip() for cell in row.strip("|").split("|")])
+            return rows
+    raise AssertionError(f"{page} has no table {header}")
+
+
+@pytest.mark.parametrize("page", [README, REPOSITORY / "docs/how-it-works.md"], ids=page_id)
+def test_the_cost_of_distances_is_what_the_design_says(page: Path) -> None:
+    design = Design()
+    rows = rows_of_table(page, "distance", "radius", "probes", "keys read of a million")
+    assert [row[0] for row in rows[:3]] == ["3", "7", "10"]
+    for row in rows:
+        distance = int(row[0])
+        assert row[1:4] == [
+            str(design.radius(distance)),
+            f"{design.probes(distance):,}",
+            f"{design.candidates(distance, 1_000_000):,.0f}",
+        ]
+
+
+def test_every_sql_function_is_described(connection: psycopg.Connection) -> None:
+    functions = connection.execute(
+        "SELECT p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid) FROM pg_proc AS p"
+        " WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname NOT LIKE '\\_%' ORDER BY p.proname"
+    ).fetchall()
+    text = SQL.read_text(encoding="utf-8")
+    signatures = set(re.findall(r"^`simsql\.(\w+)\((.*)\) → (.*)`$", text, re.MULTILINE))
+    expected = {
+        (name, re.sub(r"DEFAULT (NULL::\w+|(\w+))", lambda m: f"DEFAULT {m[2] or 'NULL'}", arguments), result)
+        for name, arguments, result in functions
+    }
+    assert signatures == expected
+
+
+def test_every_reason_for_skipping_is_described() -> None:
+    found = set()
+    for file in REPOSITORY.glob("simsql/dedup/*.py"):
+        found |= set(re.findall(r"(?:UnfitError\(|Skip\([^\"]*?)\"([^\"]+)\"", file.read_text(encoding="utf-8")))
+    assert len(found) > 10
+    described = {row[0].strip("`") for row in rows_of_table(COMMANDS, "reason")}
+    assert described - {"not utf-8"} == found - {"not utf-8"}
+
+
+def test_the_recipe_and_the_version_are_those_of_the_code() -> None:
+    for name in ("README.md", "docs/fingerprints.md"):
+        assert DEFAULT.id in (REPOSITORY / name).read_text(encoding="utf-8")
+    assert f"## [{simsql.__version__}]" in (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+# The reference of the commands
+
+
+def command_reference() -> str:
+    """Return what the commands say of themselves, as Markdown."""
+    # Not as --help prints it: that depends on the version of the library.
+    lines: list[str] = []
+    for name, command in typer.main.get_command(simsql.cli.app).commands.items():  # type: ignore[attr-defined]
+        arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+        options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+        usage = " ".join(argument.metavar or argument.name.upper() for argument in arguments)
+        lines += [f"### simsql {name}", "", f"`simsql {name}{' ' * bool(options)}{'[OPTIONS]' * bool(options)}"]
+        lines[-1] += f"{' ' * bool(usage)}{usage}`"
+        lines += ["", *re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "").splitlines(), ""]
+        for parameter in (*arguments, *options):
+            title = parameter.metavar or parameter.name.upper()
+            if parameter in options:
+                title = f"{parameter.opts[0]} {parameter.metavar or 'TEXT'}"
+            default = f" Default: `{parameter.default}`." if parameter.default is not None else ""
+            lines.append(f"- `{title}`: {parameter.help}{default}")
+        lines += [""] * bool(command.params)
+    return "\n".join(lines)
+
+
+def test_the_reference_of_the_commands_is_up_to_date() -> None:
+    match = REFERENCE.search(COMMANDS.read_text(encoding="utf-8"))
+    assert match is not None
+    assert match[0] == f"{match[1]}\n{command_reference()}\n", "run: python tests/test_docs.py"
+
+
+if __name__ == "__main__":
+    before = COMMANDS.read_text(encoding="utf-8")
+    after = REFERENCE.sub(lambda match: f"{match[1]}\n{command_reference()}\n", before)
+    COMMANDS.write_text(after, encoding="utf-8")
