@@ -1,0 +1,50 @@
+"""One embedded server for the tests of the job, running all the while so that runs need not start it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from program import running_home, write_lines
+
+from simsql.database.programs import bundled_programs
+from simsql.errors import SimsqlError
+
+# Three texts that are near each other, a fourth that is like none, and a fifth that is a copy of the fourth.
+FOX = "The quick brown fox jumps over the lazy dog and runs away from the old barn near the river"
+TEXTS = {
+    "fox": FOX,
+    "fox 2": FOX + " bank",
+    "fox 3": FOX.upper() + "!",
+    "ship": "A ship of iron sails across the northern ocean with a cargo of salt, timber and letters home",
+    "ship 2": "A ship of iron sails across the northern ocean with a cargo of salt, timber and letters home",
+    "alone": "Nothing else in this small collection of texts speaks about mountains, glaciers or avalanches",
+}
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Path]:
+    """`SIMSQL_HOME` of a running embedded server."""
+    try:
+        bundled_programs()
+    except SimsqlError as error:
+        pytest.skip(str(error))
+    with running_home() as path:
+        yield path
+
+
+@pytest.fixture
+def texts() -> dict[str, str]:
+    """Texts by id: two clusters, and one text that is in none."""
+    return dict(TEXTS)
+
+
+@pytest.fixture
+def groups() -> set[frozenset[str]]:
+    """The clusters of `texts`."""
+    return {frozenset({"fox", "fox 2", "fox 3"}), frozenset({"ship", "ship 2"})}
+
+
+@pytest.fixture
+def lines(tmp_path: Path, texts: dict[str, str]) -> Path:
+    """`texts` as JSON lines."""
+    return write_lines(tmp_path / "texts.jsonl", texts)

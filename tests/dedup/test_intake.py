@@ -1,0 +1,248 @@
+"""Bad input through the whole job: it is skipped, counted and named, and everything else is compared."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from program import run, run_apart, write_lines
+
+from simsql.database.bigint import to_bigint
+
+WORDS = "the same twelve words are written here once more so they match"
+BAD_LINES = {
+    "not JSON": b'{"id": 1, "text": "cut off\n',
+    "not an object": b"[1, 2]\n",
+    "no field": b'{"id": 3, "body": "x"}\n',
+    "no text": b'{"id": 4, "text": null}\n',
+    "not a string": b'{"id": 5, "text": 6}\n',
+    "empty": b'{"id": 6, "text": "  "}\n',
+    "not utf-8": b'{"id": 7, "text": "caf\xe9"}\n',
+    "no words": b'{"id": 8, "text": "?!"}\n',
+}
+
+
+def line(name, text=WORDS):
+    return json.dumps({"id": name, "text": text}).encode() + b"\n"
+
+
+def skipped(found):
+    return [message for message in found.err.split("\n") if re.match(r"skipped \S", message)]
+
+
+@pytest.mark.parametrize("reason", BAD_LINES)
+def test_a_bad_line_is_named_and_the_lines_around_it_are_compared(tmp_path, home, reason):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(line("before") + BAD_LINES[reason] + line("after"))
+    found = run("dedup", path, home=home).done()
+    assert found.groups == {frozenset({"before", "after"})}
+    (message,) = skipped(found)
+    assert message.startswith(f"skipped {path}:2: {reason}: ")
+    assert found.table[reason] == found.table["skipped"] == "1"
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path, home):
+    for name in ("1.txt", "2.txt"):
+        (tmp_path / name).write_text(WORDS)
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "latin.txt").write_bytes(WORDS.encode() + b" caf\xe9")
+    (tmp_path / "damaged.txt.gz").write_bytes(b"\x1f\x8b\x08 and nothing of the kind")
+    (tmp_path / "wrong.csv").write_text("a,b\n1,2\n")
+    found = run("dedup", tmp_path, home=home).done()
+    assert found.groups == {frozenset(str(tmp_path / name) for name in ("1.txt", "2.txt"))}
+    reasons = {Path(message.split(": ")[0]).name: message.split(": ")[1] for message in skipped(found)}
+    assert reasons == {
+        "empty.txt": "empty",
+        "latin.txt": "not utf-8",
+        "damaged.txt.gz": "corrupt",
+        "wrong.csv": "no field",
+    }
+    assert "--encoding" in found.err
+    assert "--text-field" in found.err
+    assert found.table["skipped"] == "4"
+
+
+def test_a_file_that_cannot_be_read(tmp_path, home):
+    good = write_lines(tmp_path / "a.jsonl", {"1": WORDS, "2": WORDS})
+    unreadable = Path("/proc/self/mem")  # by nobody at its start, root included
+    if not unreadable.exists():
+        pytest.skip("there is no /proc")
+    found = run("dedup", unreadable, good, home=home).done()
+    assert found.groups == {frozenset("12")}
+    assert skipped(found) == [f"skipped {unreadable}: unreadable: Input/output error"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission(tmp_path, home):
+    write_lines(tmp_path / "a.jsonl", {"1": WORDS, "2": WORDS})
+    (tmp_path / "closed.txt").touch(mode=0)
+    found = run("dedup", tmp_path, home=home).done()
+    assert found.groups == {frozenset("12")}
+    assert skipped(found) == [f"skipped {tmp_path / 'closed.txt'}: unreadable: Permission denied"]
+
+
+def test_ten_of_a_reason_are_named_and_all_are_counted(tmp_path, home):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"oops\n" * 1_234 + line("1") + line("2") + b"{}\n")
+    found = run("dedup", path, home=home).done()
+    assert found.groups == {frozenset("12")}
+    assert (found.table["skipped"], found.table["not JSON"], found.table["no field"]) == ("1,235", "1,234", "1")
+    messages = skipped(found)
+    assert len(messages) == 12
+    assert messages[9].startswith(f"skipped {path}:10: not JSON")
+    assert messages[11] == "skipped 1,224 more: not JSON"
+
+
+# Ids
+
+
+def test_of_a_duplicate_id_the_first_stays(tmp_path, home):
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    a.write_bytes(line("x") + line("twice") + line("twice", "something else entirely is written in this line"))
+    b.write_bytes(line("twice", "and a third text that has nothing to do with the others") + line("y"))
+    found = run("dedup", a, b, home=home).done()
+    assert found.groups == {frozenset({"x", "twice", "y"})}
+    (twice,) = (member for member in found.clusters[0]["members"] if member["id"] == "twice")
+    assert twice["place"] == f"{a}:2"
+    assert found.table["duplicate id"] == "2"
+    assert skipped(found) == [
+        f"skipped {place}: duplicate id: 'twice' was read before, at {a}:2" for place in (f"{a}:3", f"{b}:1")
+    ]
+
+
+def test_odd_ids(tmp_path, home):
+    names = ["two\nlines", "return\r", "n" * 5000, "n" * 4999 + "m", "nul\0", "[bold]", "'\"\\", "é 文書 🙂", " ", "%s"]
+    path = tmp_path / "a.jsonl"
+    numbers = [17, 1.5, True, {"a": [1]}]
+    path.write_bytes(b"".join(line(name) for name in [*names, *numbers]))
+    found = run("dedup", path, "--drop-list", tmp_path / "drop", home=home).done()
+    stored = [name.replace("\0", "\\x00") for name in names] + ["17", "1.5", "true", '{"a": [1]}']
+    (members,) = ([member["id"] for member in cluster["members"]] for cluster in found.clusters)
+    assert members == stored
+    # A line end in an id would make two ids of one.
+    assert (tmp_path / "drop").read_text().split("\n") == [*stored[2:], ""]
+    assert found.table["not in the drop list: a line end in the id"] == "1"
+
+
+def test_long_and_odd_ids_are_told_apart_in_a_kept_table(tmp_path, database_url):
+    names = ["n" * 5000, "n" * 4999 + "m", "two\nlines", "two", "lines", "N", "n", "n ", "nul\0"]
+    path = write_lines(tmp_path / "a.jsonl", dict.fromkeys(names, WORDS))
+    options = ["--database", database_url, "--table", "kept"]
+    first = run("dedup", path, *options).done()
+    assert first.clusters[0]["size"] == len(names)
+    assert run("dedup", path, *options).done().table["known already"] == str(len(names))
+
+
+def test_file_names_of_any_kind(tmp_path, home):
+    names = [b"with space", b"two\nlines", b"'quotes\"", b"\xff\xfe bytes", b"[bold]markup[\\bold]", b"-option", "é文".encode()]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in names:
+        Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_text(WORDS)
+        Path(os.fsdecode(os.fsencode(folder) + b"/bad " + name)).touch()
+    found = run("dedup", folder, home=home).done()
+    (cluster,) = found.clusters
+    shown = {os.path.relpath(member["id"], folder) for member in cluster["members"]}
+    assert shown == {name.decode("utf-8", "backslashreplace") for name in names}
+    places = [message.removeprefix(f"skipped {folder}/bad ").split(": empty")[0] for message in skipped(found)]
+    assert sorted(places) == sorted(
+        ["with space", "two\\nlines", "'quotes\"", "\\xff\\xfe bytes", "[bold]markup[\\bold]", "-option", "é文"]
+    )
+
+
+@pytest.mark.parametrize("name", [b"with space", b"two\nlines", b"\xff bytes", b"[red]x"])
+def test_arguments_of_any_kind_in_a_process(tmp_path, home, name):
+    folder = os.fsencode(tmp_path) + b"/" + name
+    os.mkdir(folder)
+    run_apart("dedup", folder, home=home).failed(1, "no documents in ", "nothing is there to read")
+    run_apart("dedup", folder + b"/missing", home=home).failed(2, "no such file or folder: ")
+
+
+# Texts
+
+
+def test_a_text_with_nul_bytes(tmp_path, home):
+    (tmp_path / "file.txt").write_bytes(WORDS.encode().replace(b"twelve", b"twelve\0"))
+    (tmp_path / "a.jsonl").write_bytes(line("json", WORDS.replace("twelve", "twelve\0")))
+    (tmp_path / "a.csv").write_bytes(b"id,text\ncsv," + WORDS.encode().replace(b"twelve", b"twelve\0") + b"\n")
+    found = run("dedup", tmp_path, home=home).done()
+    assert found.groups == {frozenset({str(tmp_path / "file.txt"), "json", "csv"})}
+    assert found.table["skipped"] == "0"
+
+
+def test_lone_surrogates_in_a_text_and_in_an_id(tmp_path, home):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(line("\ud800", WORDS + " \ud800") + line("\udcff", WORDS))
+    found = run("dedup", path, home=home).done()
+    assert found.groups == {frozenset({"\\ud800", "\\udcff"})}
+
+
+def test_a_line_of_100_megabytes(tmp_path, home):
+    text = WORDS + " "
+    data = (text * (100_000_000 // len(text) + 1)).encode()
+    (tmp_path / "a.jsonl").write_bytes(b'{"id": "json", "text": "' + data + b'"}\n' + line("next"))
+    (tmp_path / "b.csv").write_bytes(b"id,text\ncsv," + data + b"\nlast," + WORDS.encode() + b"\n")
+    found = run("dedup", tmp_path, "--distance", "0", home=home).done()
+    assert {frozenset({"json", "csv"}), frozenset({"next", "last"})} <= found.groups or found.groups == {
+        frozenset({"json", "csv", "next", "last"})
+    }
+    assert found.table["documents"] == "4"
+    assert found.table["skipped"] == "0"
+
+
+# Nothing at all to compare
+
+
+def test_an_empty_folder(tmp_path, home):
+    run("dedup", tmp_path, home=home).failed(1, f"no documents in {tmp_path}: nothing is there to read")
+
+
+def test_nothing_but_bad_input_says_what_was_wrong_first(tmp_path, home):
+    (tmp_path / "a.jsonl").write_text("oops\noops\n")
+    (tmp_path / "b").write_bytes(bytes(100))
+    found = run("dedup", tmp_path, home=home)
+    found.failed(1, "skipped 2 not JSON, 1 binary; the first was ", f"{tmp_path}/a.jsonl:1: ")
+
+
+def test_missing_paths_are_named_before_any_work(tmp_path):
+    # There is no home either, and nobody notices.
+    found = run("dedup", tmp_path, tmp_path / "a", tmp_path / "b")
+    found.failed(2, f"no such file or folder: '{tmp_path}/a', '{tmp_path}/b'")
+
+
+def test_a_kept_table_is_compared_even_when_nothing_new_can_be_read(tmp_path, lines, groups, database_url):
+    options = ["--database", database_url, "--table", "kept"]
+    run("dedup", lines, *options).done()
+    (tmp_path / "empty").mkdir()
+    assert run("dedup", tmp_path / "empty", *options).done().groups == groups
+
+
+# What is known already
+
+
+def test_texts_that_are_known_are_not_fingerprinted_again(tmp_path, texts, database, database_url):
+    options = ["--database", database_url, "--table", "kept"]
+    path = write_lines(tmp_path / "a.jsonl", texts)
+    run("dedup", path, *options).done()
+    # A fingerprint that no text has: it would be overwritten if the text were fingerprinted again.
+    mark = to_bigint(0xFEDC_BA98_7654_3210)
+    with database.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE kept SET fingerprint = {mark} WHERE name = 'alone'")
+    texts["ship 2"] = texts["fox"]
+    texts["new"] = texts["ship"]
+    found = run("dedup", write_lines(path, texts), *options).done()
+    with database.connect() as connection:
+        kept = connection.exec_driver_sql("SELECT fingerprint FROM kept WHERE name = 'alone'").scalar()
+    assert kept == mark
+    counts = ("new", "with another text than before", "known already")
+    assert [found.table[name] for name in counts] == ["1", "1", "5"]
+    assert found.groups == {frozenset({"fox", "fox 2", "fox 3", "ship 2"}), frozenset({"ship", "new"})}
+
+
+def test_a_changed_text_may_lose_its_words_and_get_them_back(tmp_path, database_url):
+    options = ["--database", database_url, "--table", "kept"]
+    for text, expected in ((WORDS, [2]), ("...", []), (WORDS, [2])):
+        path = write_lines(tmp_path / "a.jsonl", {"1": WORDS, "2": text})
+        assert [cluster["size"] for cluster in run("dedup", path, *options).done().clusters] == expected
+    assert run("dedup", write_lines(path, {"2": "..."}), *options).done().groups == set()

@@ -1,0 +1,275 @@
+"""The main job from the command line: files in, clusters out."""
+
+import bz2
+import csv
+import fcntl
+import gzip
+import io
+import json
+import lzma
+import os
+import pty
+import re
+import struct
+import termios
+from pathlib import Path
+
+import pytest
+from program import finish, run, run_apart, spawn, write_lines
+
+from simsql.database.install import read_status
+
+COMPRESSORS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
+def as_json_lines(texts, text_field="text", id_field="id"):
+    return "".join(
+        json.dumps({id_field: name, text_field: text}) + "\n" for name, text in texts.items()
+    ).encode()
+
+
+def as_csv(texts, text_field="text", id_field="id"):
+    output = io.StringIO()
+    csv.writer(output).writerows([(id_field, text_field), *texts.items()])
+    return output.getvalue().encode()
+
+
+# What is read
+
+
+@pytest.mark.parametrize("ending", COMPRESSORS)
+@pytest.mark.parametrize("kind", [".jsonl", ".csv"])
+def test_files_of_records(tmp_path, home, texts, groups, kind, ending):
+    data = (as_csv if kind == ".csv" else as_json_lines)(texts)
+    path = tmp_path / f"texts{kind}{ending}"
+    path.write_bytes(COMPRESSORS[ending](data))
+    found = run("dedup", path, home=home).done()
+    assert found.groups == groups
+    first = 2 if kind == ".csv" else 1
+    places = {member["place"] for cluster in found.clusters for member in cluster["members"]}
+    assert places == {f"{path}:{first + number}" for number in range(5)}
+
+
+def test_other_names_of_fields(tmp_path, home, texts, groups):
+    for name, convert in (("a.jsonl", as_json_lines), ("a.csv", as_csv)):
+        (tmp_path / name).write_bytes(convert(texts, "body", "number"))
+        options = ["--text-field", "body", "--id-field", "number"]
+        assert run("dedup", tmp_path / name, *options, home=home).done().groups == groups
+
+
+def test_records_without_ids_are_named_by_their_places(tmp_path, home, texts):
+    path = write_lines(tmp_path / "a.jsonl", [{"text": text} for text in texts.values()])
+    found = run("dedup", path, home=home).done()
+    assert found.groups == {
+        frozenset(f"{path}:{line}" for line in lines) for lines in ([1, 2, 3], [4, 5])
+    }
+
+
+def test_folders_files_and_standard_input_together(tmp_path, home, texts, groups):
+    folder = tmp_path / "folder"
+    (folder / "deep" / "deeper").mkdir(parents=True)
+    (folder / "fox.txt").write_text(texts["fox"])
+    (folder / "deep" / "fox").write_text(texts["fox 2"])
+    (folder / "deep" / "deeper" / "fox.md.xz").write_bytes(lzma.compress(texts["fox 3"].encode()))
+    (folder / "picture.txt").write_bytes(bytes(range(256)) * 9)
+    (tmp_path / "ship.txt").write_text(texts["ship"])
+    line = as_json_lines({"ship 2": texts["ship 2"]})
+    found = run("dedup", folder, tmp_path / "ship.txt", "-", stdin=line, home=home).done()
+    assert found.groups == {
+        frozenset(map(str, (folder / "fox.txt", folder / "deep/fox", folder / "deep/deeper/fox.md.xz"))),
+        frozenset({str(tmp_path / "ship.txt"), "ship 2"}),
+    }
+    assert found.table["documents"] == "5"
+    assert found.table["skipped"] == found.table["binary"] == "1"
+    assert "picture" not in found.err  # binary files are counted, and lie in every folder
+
+
+def test_another_encoding(tmp_path, home):
+    text = "Ein Fürst, der Äpfel über alles liebte, ließ im Frühjahr tausend Bäume für sein Schloß setzen"
+    (tmp_path / "1.txt").write_bytes(text.encode("latin-1"))
+    (tmp_path / "2.txt").write_bytes((text + " und gießen").encode("latin-1"))
+    (tmp_path / "3.txt").write_bytes(text.encode("utf-16"))
+    found = run("dedup", tmp_path / "1.txt", tmp_path / "2.txt", "--encoding", "latin-1", home=home).done()
+    assert len(found.groups) == 1
+    (tmp_path / "1.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "2.txt").unlink()
+    assert len(run("dedup", tmp_path, home=home).done().groups) == 1
+
+
+def test_standard_input_of_a_process(home, texts, groups):
+    found = run_apart("dedup", "-", stdin=as_json_lines(texts), home=home).done()
+    assert found.groups == groups
+    assert {m["place"] for c in found.clusters for m in c["members"]} == {f"stdin:{n}" for n in range(1, 6)}
+
+
+def test_large_input_is_fingerprinted_in_processes_with_the_same_result(tmp_path, home):
+    # Above a million bytes; each text is a copy of another but for one word.
+    texts = {f"{n}": f"{'lorem ipsum dolor sit amet ' * 20}{n % 1500} {n % 1500}" * 2 for n in range(3000)}
+    path = write_lines(tmp_path / "a.jsonl", texts)
+    assert path.stat().st_size > 1_000_000
+    found = run("dedup", path, "--distance", "0", home=home).done()
+    assert sum(cluster["size"] for cluster in found.clusters) == 3000
+    alone = run("fingerprint", path, home=home).done()
+    by_fingerprint = {}
+    for line in alone.lines:
+        fingerprint, name = line.split("\t")
+        by_fingerprint.setdefault(fingerprint, set()).add(name)
+    assert found.groups == {frozenset(names) for names in by_fingerprint.values()}
+
+
+# What is written
+
+
+def test_a_cluster(lines, home):
+    (fox, ship) = run("dedup", lines, home=home).done().clusters
+    assert (fox["cluster"], fox["size"], ship["cluster"], ship["size"]) == (1, 3, 2, 2)
+    # fox and its copy in capitals are equally central; the longer text represents.
+    assert fox["representative"] == "fox 3"
+    assert [(member["id"], member["place"], member["distance"]) for member in fox["members"][:2]] == [
+        ("fox 3", f"{lines}:3", 0),
+        ("fox", f"{lines}:1", 0),
+    ]
+    assert 0 < fox["members"][2]["distance"] <= 7
+    assert [list(member) for member in fox["members"]] == [["id", "place", "distance"]] * 3
+    assert ship["representative"] == "ship"
+    assert [member["distance"] for member in ship["members"]] == [0, 0]
+
+
+def test_the_summary(lines, tmp_path, home):
+    (tmp_path / "bad.jsonl").write_text('{"text": ""}\nnot json\n{"body": "x"}\n{"text": "... !"}\n')
+    found = run("dedup", lines, tmp_path / "bad.jsonl", home=home).done()
+    wanted = {
+        "documents": "7",
+        "skipped": "4",
+        "empty": "1",
+        "not JSON": "1",
+        "no field": "1",
+        "no words": "1",
+        "clusters": "2",
+        "documents in them": "5",
+        "documents that could be dropped": "3",
+    }
+    assert {name: found.table[name] for name in wanted} == wanted
+    stages = ["start the server", "read and fingerprint", "load", "index", "find and write clusters"]
+    assert list(found.table)[-6:] == ["seconds", *stages]
+    assert all(re.fullmatch(r"\d+\.\d\d", found.table[stage]) for stage in stages)
+
+
+def test_the_distance(lines, home, groups):
+    assert run("dedup", lines, "--distance", "0", home=home).done().groups == {
+        frozenset({"fox", "fox 3"}),
+        frozenset({"ship", "ship 2"}),
+    }
+    (everything,) = run("dedup", lines, "--distance", "64", home=home).done().clusters
+    assert everything["size"] == 6
+    assert run("dedup", lines, "--distance", "7", home=home).done().groups == groups
+
+
+def test_no_clusters_are_no_error(tmp_path, home, texts):
+    (tmp_path / "alone.txt").write_text(texts["alone"])
+    found = run("dedup", tmp_path, home=home).done()
+    assert found.stdout == b""
+    assert found.table["clusters"] == found.table["documents that could be dropped"] == "0"
+
+
+def test_texts_without_words_are_in_no_cluster(tmp_path, home):
+    for number in range(3):
+        (tmp_path / f"{number}").write_text("... --- ...")
+    found = run("dedup", tmp_path, home=home).done()
+    assert found.stdout == b""
+    assert found.table["no words"] == "3"
+
+
+def test_two_runs_give_the_same_bytes(tmp_path, home, lines):
+    first = run("dedup", lines, home=home).done()
+    assert run("dedup", lines, home=home).done().stdout == first.stdout
+    assert run("dedup", lines, "--output", tmp_path / "out", home=home).done().stdout == b""
+    assert (tmp_path / "out").read_bytes() == first.stdout
+
+
+def test_the_drop_list_leaves_one_of_each_cluster(tmp_path, home, lines):
+    found = run("dedup", lines, "--drop-list", tmp_path / "drop", home=home).done()
+    dropped = (tmp_path / "drop").read_text().splitlines()
+    members = [[member["id"] for member in cluster["members"]] for cluster in found.clusters]
+    assert dropped == [name for names in members for name in names[1:]]
+    assert str(len(dropped)) == found.table["documents that could be dropped"]
+
+
+# Bars and no bars
+
+STAGES = ("start the server", "read and fingerprint", "load", "index", "find and write clusters")
+
+
+def test_a_terminal_shows_a_bar_for_each_stage(home, lines, groups):
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    process = spawn("dedup", lines, home=home, stderr=slave, variables={"TERM": "xterm-256color"})
+    os.close(slave)
+    screen = b""
+    while data := read_terminal(master):
+        screen += data
+    os.close(master)
+    found = finish(process)
+    assert found.code == 0
+    assert found.groups == groups
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.decode())
+    for stage in STAGES:
+        assert re.search(rf"{stage} +━+ 100% ", shown), stage
+    assert re.search(r"clusters +2\b", shown)
+    assert "\x1b[?25h" in screen.decode()  # the cursor is back
+
+
+def read_terminal(descriptor):
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:  # the other side is closed
+        return b""
+
+
+def test_without_a_terminal_there_are_no_bars(home, lines):
+    found = run_apart("dedup", lines, home=home).done()
+    assert "━" not in found.err
+    assert "\x1b" not in found.err
+    assert "\r" not in found.err
+    assert found.err.count("read and fingerprint") == 1  # in the table
+
+
+# On every server
+
+
+def test_a_database_without_a_table_keeps_nothing_of_the_documents(database, database_url, lines, groups):
+    def tables():
+        with database.connect() as connection:
+            return connection.exec_driver_sql(
+                "SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace"
+                " WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' ORDER BY 1, 2"
+            ).all()
+
+    before = tables()
+    assert run("dedup", lines, "--database", database_url).done().groups == groups
+    assert tables() == before
+    assert read_status(database).indexes == ()
+
+
+def test_a_database_without_the_schema_gets_it(empty_database, lines, groups):
+    url = empty_database.url.render_as_string(hide_password=False)
+    assert run("dedup", lines, "--database", url).done().groups == groups
+    status = read_status(empty_database)
+    assert status.revision == status.newest_revision
+
+
+def test_a_table_stays_and_a_later_run_adds_to_it(database, database_url, tmp_path, texts, groups):
+    options = ["--database", database_url, "--table", "kept"]
+    names = list(texts)
+    first = write_lines(tmp_path / "1.jsonl", {name: texts[name] for name in names[:2]})
+    found = run("dedup", first, *options).done()
+    assert found.groups == {frozenset(names[:2])}
+    (index,) = read_status(database).indexes
+    assert (index.table_name, index.column_name, index.distance) == ("public.kept", "fingerprint", 7)
+    rest = write_lines(tmp_path / "2.jsonl", {name: texts[name] for name in names[1:]})
+    found = run("dedup", rest, *options).done()
+    assert found.groups == groups
+    assert (found.table["new"], found.table["known already"]) == ("4", "1")
+    with database.connect() as connection:
+        stored = connection.exec_driver_sql("SELECT name FROM kept ORDER BY id").scalars().all()
+    assert stored == names
