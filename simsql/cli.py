@@ -29,7 +29,7 @@ from simsql.database.install import install_schema, read_status, schema_sql
 from simsql.database.search import near_rows, recipe_of
 from simsql.dedup.formats import printable
 from simsql.dedup.intake import SkipCount
-from simsql.dedup.job import DedupOptions, run_dedup
+from simsql.dedup.job import DedupOptions, name_paths, run_dedup
 from simsql.dedup.readers import Document, DocumentReader, Skip
 from simsql.dedup.summary import print_skips, print_summary
 from simsql.dedup.workspace import Destination
@@ -184,7 +184,7 @@ def fingerprint_command(
         del names[: len(batch)]
     print_skips(skips, Console(stderr=True))
     if not printed:
-        raise SimsqlError(f"no document with a fingerprint in {', '.join(paths)}")
+        raise SimsqlError(f"no document with a fingerprint in {name_paths(paths)}")
 
 
 @_command("near")

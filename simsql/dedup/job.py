@@ -11,6 +11,7 @@ from typing import TextIO
 
 from rich.console import Console
 
+from simsql.dedup.formats import printable, storable
 from simsql.dedup.grouping import RankedDocument, rank_members
 from simsql.dedup.intake import Intake, SkipCount
 from simsql.dedup.output import check_writable, open_output
@@ -81,6 +82,11 @@ def run_dedup(options: DedupOptions, console: Console) -> DedupSummary:
         documents, loaded = _load(store, reader, stages, skips, options, holds_documents=holds_documents)
         counts = _write_clusters(store, stages, options)
     return DedupSummary(documents, loaded, skips, *counts, stages.seconds)
+
+
+def name_paths(paths: Sequence[str | Path]) -> str:
+    """Return the arguments of a run as one line, whatever bytes are in the names."""
+    return ", ".join(printable(storable(Path(path))) for path in paths)
 
 
 def _load(
@@ -168,7 +174,7 @@ def _workers(reader: DocumentReader) -> int | None:
 
 
 def _nothing_found(paths: Sequence[str], skips: SkipCount) -> str:
-    where = ", ".join(paths)
+    where = name_paths(paths)
     if not skips.by_reason:
         return f"no documents in {where}: nothing is there to read"
     reasons = ", ".join(f"{count} {reason}" for reason, count in skips.by_reason.most_common())

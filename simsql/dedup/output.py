@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO, cast
 
+from simsql.dedup.formats import printable, storable
 from simsql.errors import SimsqlError, UsageError
 
 
@@ -15,11 +16,11 @@ def check_writable(path: Path) -> None:
     """Raise UsageError if no file can be written there; asked before the work, not after it."""
     folder = path.parent
     if path.is_dir():
-        raise UsageError(f"{path} is a folder: give the name of a file")
+        raise UsageError(f"{_show(path)} is a folder: give the name of a file")
     if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder: create it, or write elsewhere")
+        raise UsageError(f"{_show(folder)} is not a folder: create it, or write elsewhere")
     if not os.access(path if _is_special(path) else folder, os.W_OK):
-        raise UsageError(f"no permission to write in {folder}: write elsewhere")
+        raise UsageError(f"no permission to write in {_show(folder)}: write elsewhere")
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
         with _replacing(path) as file:
             yield file
     except OSError as error:
-        raise SimsqlError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise SimsqlError(f"{_show(path)} cannot be written: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -59,6 +60,10 @@ def _replacing(path: Path) -> Iterator[TextIO]:
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
+
+
+def _show(path: Path) -> str:
+    return printable(storable(path))
 
 
 def _is_special(path: Path) -> bool:
