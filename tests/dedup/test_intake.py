@@ -179,15 +179,13 @@ def test_lone_surrogates_in_a_text_and_in_an_id(tmp_path, home):
 
 
 def test_a_line_of_100_megabytes(tmp_path, home):
-    text = WORDS + " "
-    data = (text * (100_000_000 // len(text) + 1)).encode()
+    # Long words, which are fewer: what takes time is not the length of the line.
+    data = b" ".join(b"%d" % number * 200 for number in range(100_000))
+    assert len(data) > 95_000_000
     (tmp_path / "a.jsonl").write_bytes(b'{"id": "json", "text": "' + data + b'"}\n' + line("next"))
     (tmp_path / "b.csv").write_bytes(b"id,text\ncsv," + data + b"\nlast," + WORDS.encode() + b"\n")
-    found = run("dedup", tmp_path, "--distance", "0", home=home).done()
-    assert {frozenset({"json", "csv"}), frozenset({"next", "last"})} <= found.groups or found.groups == {
-        frozenset({"json", "csv", "next", "last"})
-    }
-    assert found.table["documents"] == "4"
+    found = run("dedup", tmp_path, home=home).done()
+    assert found.groups == {frozenset({"json", "csv"}), frozenset({"next", "last"})}
     assert found.table["skipped"] == "0"
 
 

@@ -1,0 +1,180 @@
+"""Where clusters go: files that are complete or not there at all, pipes, and whatever stdout is."""
+
+import json
+import os
+import stat
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from program import PROGRAM, environment, finish, run, run_apart, spawn, write_lines
+
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+
+
+@pytest.fixture
+def many(tmp_path):
+    """Enough documents in clusters of two that neither their clusters nor their ids fit in a pipe."""
+    texts = {f"{n} {'x' * 100}": f"{n // 2} words {n // 2} of which no two {n // 2} are near" for n in range(1600)}
+    return write_lines(tmp_path / "many.jsonl", texts)
+
+
+def left_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def out(tmp_path):
+    """An empty folder."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("option", ["--output", "--drop-list"])
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, lines, option):
+    # Without a home any work would fail otherwise.
+    run("dedup", lines, option, tmp_path).failed(2, f"{tmp_path} is a folder: give the name of a file")
+    run("dedup", lines, option, tmp_path / "no" / "file").failed(2, f"{tmp_path / 'no'} is not a folder: create it")
+    run("dedup", lines, option, lines / "file").failed(2, f"{lines} is not a folder")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_refused_before_any_work(lines, out):
+    out.chmod(0o500)
+    run("dedup", lines, "--output", out / "file").failed(2, f"no permission to write in {out}")
+
+
+def test_one_file_for_both_is_refused(lines, out):
+    run("dedup", lines, "--output", out / "a", "--drop-list", out / "." / "a").failed(2, "--output and --drop-list")
+    assert left_in(out) == []
+
+
+def test_a_file_is_replaced_and_keeps_its_mode(lines, home, out):
+    (out / "clusters").write_text("old")
+    (out / "clusters").chmod(0o604)
+    found = run("dedup", lines, "--output", out / "clusters", home=home).done()
+    assert found.stdout == b""
+    assert (out / "clusters").read_text().count("\n") == 2
+    assert stat.S_IMODE((out / "clusters").stat().st_mode) == 0o604
+    assert left_in(out) == ["clusters"]
+
+
+def test_a_new_file_has_the_mode_that_the_umask_leaves(lines, home, out):
+    before = os.umask(0o027)
+    try:
+        run("dedup", lines, "--output", out / "clusters", home=home).done()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((out / "clusters").stat().st_mode) == 0o640
+
+
+def test_a_link_stays_and_its_target_is_replaced(lines, home, out):
+    (out / "target").write_text("old")
+    (out / "link").symlink_to("target")
+    run("dedup", lines, "--output", out / "link", home=home).done()
+    assert (out / "link").is_symlink()
+    assert (out / "target").read_text().startswith("{")
+
+
+@pytest.mark.parametrize(
+    "name", [b"with space", b"two\nlines", b"'quotes\"", b"\xff bytes", b"[bold]", b"n" * 255, "文".encode() * 85]
+)
+def test_files_of_any_name(lines, home, out, name):
+    path = Path(os.fsdecode(os.fsencode(out) + b"/" + name))
+    run("dedup", lines, "--output", path, home=home).done()
+    assert [os.fsencode(name) for name in os.listdir(out)] == [name]
+    assert path.read_bytes().count(b"\n") == 2
+
+
+@needs_full
+def test_a_run_that_fails_while_writing_leaves_the_old_file(lines, home, out):
+    (out / "clusters").write_text("old")
+    options = ["--output", out / "clusters", "--drop-list", "/dev/full"]
+    run("dedup", lines, *options, home=home).failed(1, "/dev/full cannot be written: No space left on device")
+    assert (out / "clusters").read_text() == "old"
+    assert left_in(out) == ["clusters"]
+
+
+def test_a_run_that_fails_earlier_leaves_the_old_file(tmp_path, home, out):
+    (out / "clusters").write_text("old")
+    (tmp_path / "empty").mkdir()
+    run("dedup", tmp_path / "empty", "--output", out / "clusters", home=home).failed(1, "no documents")
+    assert (out / "clusters").read_text() == "old"
+    assert left_in(out) == ["clusters"]
+
+
+def test_a_named_pipe_is_written_into(lines, home, out):
+    os.mkfifo(out / "pipe")
+    read = []
+    reader = threading.Thread(target=lambda: read.append((out / "pipe").read_text()))
+    reader.start()
+    run("dedup", lines, "--output", out / "pipe", home=home).done()
+    reader.join()
+    assert read[0].count("\n") == 2
+    assert stat.S_ISFIFO((out / "pipe").stat().st_mode)
+
+
+@needs_full
+def test_a_run_whose_clusters_reach_nobody_leaves_the_old_drop_list(lines, home, out):
+    (out / "drop").write_text("old")
+    run("dedup", lines, "--output", "/dev/full", "--drop-list", out / "drop", home=home).failed(1, "/dev/full")
+    with Path("/dev/full").open("wb") as full:
+        found = finish(spawn("dedup", lines, "--drop-list", out / "drop", home=home, stdout=full))
+    found.failed(1, "standard output")
+    assert (out / "drop").read_text() == "old"
+    assert left_in(out) == ["drop"]
+
+
+# Standard output of a process
+
+
+def test_who_reads_may_stop_reading(many, home, out):
+    process = spawn("dedup", many, "--drop-list", out / "drop", home=home, stdin=subprocess.DEVNULL)
+    first = process.stdout.readline()
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 1
+    assert json.loads(first)["cluster"] == 1
+    assert err == b""
+    assert left_in(out) == []
+
+
+@pytest.mark.parametrize("command", ["dedup", "fingerprint"])
+def test_head(many, home, command):
+    result = subprocess.run(
+        ["/bin/sh", "-c", f'"$0" {command} "$1" | head -1', PROGRAM, many],
+        env=environment(home),
+        capture_output=True,
+        check=True,
+    )
+    assert result.stdout.count(b"\n") == 1
+    assert b"Traceback" not in result.stderr
+    assert b"Exception" not in result.stderr
+
+
+@needs_full
+@pytest.mark.parametrize("command", ["dedup", "fingerprint", "sql"])
+def test_a_full_disk(lines, home, command):
+    with Path("/dev/full").open("wb") as full:
+        arguments = [] if command == "sql" else [lines]
+        process = spawn(command, *arguments, home=home, stdout=full, stdin=subprocess.DEVNULL)
+        found = finish(process)
+    found.failed(1, "standard output cannot be written: No space left on device")
+
+
+def test_closed_streams(lines, home, out):
+    """As under some supervisors: the job goes on, and writes nothing anywhere else."""
+    script = '"$0" dedup "$1" --output "$2" <&- >&- 2>&-'
+    subprocess.run(["/bin/sh", "-c", script, PROGRAM, lines, out / "clusters"], env=environment(home), check=True)
+    assert (out / "clusters").read_bytes() == run("dedup", lines, home=home).done().stdout
+
+
+def test_stdout_is_utf8_whatever_the_terminal_is(tmp_path, home):
+    path = write_lines(tmp_path / "文書.jsonl", {"é": "ein paar Wörter", "文": "ein paar Wörter"})
+    found = run_apart("dedup", path, home=home, variables={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}).done()
+    assert found.groups == {frozenset("é文")}
+    assert run("dedup", path, "--output", tmp_path / "file", home=home).done()
+    assert (tmp_path / "file").read_bytes() == found.stdout
