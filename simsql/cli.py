@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 the job failed, 2 wrong usage; 130 after Ctrl-C and 143 af
 """
 
 import functools
+import io
 import json
 import os
 import signal
@@ -27,9 +28,10 @@ from simsql.database.connect import one_line, open_engine
 from simsql.database.embedded import start_embedded
 from simsql.database.install import install_schema, read_status, schema_sql
 from simsql.database.search import near_rows, recipe_of
-from simsql.dedup.formats import printable
+from simsql.dedup.formats import printable, storable
 from simsql.dedup.intake import SkipCount
 from simsql.dedup.job import DedupOptions, name_paths, run_dedup
+from simsql.dedup.output import abandon
 from simsql.dedup.readers import Document, DocumentReader, Skip
 from simsql.dedup.summary import print_skips, print_summary
 from simsql.dedup.workspace import Destination
@@ -63,11 +65,19 @@ def _command(name: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
                 _fail(str(error), 1)
             except (DBAPIError, psycopg.Error) as error:
                 _fail(f"PostgreSQL: {one_line(error)}", 1)
+            except UnicodeEncodeError:
+                # Without the argument: a URL may hold a password.
+                _fail("an option holds bytes that are no UTF-8: PostgreSQL takes names and URLs in UTF-8", 2)
             except BrokenPipeError:
-                # Who reads stdout has had enough; nothing more may be written, not even at exit.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                abandon(sys.stdout)  # who reads it has had enough
                 raise typer.Exit(1) from None
+            except OSError as error:
+                if error.filename is None:
+                    abandon(sys.stdout)
+                    _fail(f"standard output cannot be written: {error.strerror or error}", 1)
+                _fail(f"{printable(storable(Path(error.filename)))}: {error.strerror}", 1)
             except KeyboardInterrupt:
+                abandon(sys.stdout)  # who reads it may not read on, and would be waited for
                 _fail("interrupted", 130)
 
         app.command(name)(run)
@@ -310,7 +320,17 @@ def _stop_on_sigterm(signal_number: int, frame: FrameType | None) -> NoReturn:  
     raise SystemExit(128 + signal_number)
 
 
+def _prepare_streams() -> None:
+    """Make output UTF-8 whatever the terminal is, and give closed streams something to read and write."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the process ends
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
 def main() -> None:
     """Run the command line."""
+    _prepare_streams()
     signal.signal(signal.SIGTERM, _stop_on_sigterm)
     app()

@@ -14,7 +14,7 @@ from rich.console import Console
 from simsql.dedup.formats import printable, storable
 from simsql.dedup.grouping import RankedDocument, rank_members
 from simsql.dedup.intake import Intake, SkipCount
-from simsql.dedup.output import check_writable, open_output
+from simsql.dedup.output import Output, check_writable, open_output
 from simsql.dedup.progress import Report, Stages
 from simsql.dedup.readers import Document, DocumentReader, Skip
 from simsql.dedup.store import DocumentStore, Loaded
@@ -66,6 +66,8 @@ def run_dedup(options: DedupOptions, console: Console) -> DedupSummary:
     for path in (options.output, options.drop_list):
         if path is not None:
             check_writable(path)
+    if options.output and options.drop_list and options.output.resolve() == options.drop_list.resolve():
+        raise UsageError(f"--output and --drop-list are the same file: {name_paths([options.output])}")
     reader = DocumentReader(
         options.paths,
         text_field=options.text_field,
@@ -135,6 +137,10 @@ def _write_clusters(store: DocumentStore, stages: Stages, options: DedupOptions)
                 output.write(_as_json(clusters, members))
                 if drop_list:
                     unlisted += _write_names(drop_list, members[1:])
+            # Before the first of them takes its name: a full disk fails both.
+            for file in (output, drop_list):
+                if file:
+                    file.flush()
     return clusters, clustered, clustered - clusters, unlisted
 
 
@@ -150,7 +156,7 @@ def _as_json(number: int, members: Sequence[RankedDocument]) -> str:
     return json.dumps(cluster, ensure_ascii=False) + "\n"
 
 
-def _write_names(drop_list: TextIO, members: Iterable[RankedDocument]) -> int:
+def _write_names(drop_list: Output | TextIO, members: Iterable[RankedDocument]) -> int:
     """Write a name a line; return how many could not be written so."""
     unlisted = 0
     for document, _ in members:

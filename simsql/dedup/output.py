@@ -6,10 +6,28 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO, cast
+from typing import IO, TextIO
 
 from simsql.dedup.formats import printable, storable
 from simsql.errors import SimsqlError, UsageError
+
+
+class Output:
+    """Text on its way to a file: an error in writing it names the file."""
+
+    def __init__(self, file: IO[str], path: Path) -> None:
+        self._file = file
+        self._path = path
+
+    def write(self, text: str) -> None:
+        """Write some text. Raises SimsqlError if that fails."""
+        with _naming(self._path):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        """Write what still waits in memory. Raises SimsqlError if that fails."""
+        with _naming(self._path):
+            self._file.flush()
 
 
 def check_writable(path: Path) -> None:
@@ -24,7 +42,7 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def open_output(path: Path | None) -> Iterator[TextIO]:
+def open_output(path: Path | None) -> Iterator[Output | TextIO]:
     """Open a file for writing that takes its name only when it is complete; None is standard output.
 
     What is not a regular file, such as a pipe, is written directly. Raises SimsqlError if writing fails.
@@ -33,33 +51,64 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    try:
-        if _is_special(path):
-            with path.open("w", encoding="utf-8") as file:
-                yield file
-            return
-        with _replacing(path) as file:
-            yield file
-    except OSError as error:
-        raise SimsqlError(f"{_show(path)} cannot be written: {error.strerror or error}") from error
+    with _writing(path) if _is_special(path) else _replacing(path) as output:
+        yield output
+
+
+def abandon(file: IO[str]) -> None:
+    """Write nothing more to a file, not even what waits to be written when it is closed."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, file.fileno())
+    os.close(nowhere)
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
+def _writing(path: Path) -> Iterator[Output]:
+    with _naming(path):
+        file = path.open("w", encoding="utf-8")
+    try:
+        yield Output(file, path)
+        with _naming(path):
+            file.flush()
+    except BaseException:
+        abandon(file)  # who reads the pipe may have gone, or may never read on
+        raise
+    finally:
+        file.close()
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Output]:
     target = path.resolve()
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
-    ) as file:
-        unfinished = Path(file.name)
-        try:
+    with _naming(path):
+        # The beginning of the name alone: the whole of it may be as long as a name can be.
+        file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed below, whatever happens
+            "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name[:40]}.", delete=False
+        )
+    unfinished = Path(file.name)
+    try:
+        with _naming(path):
             # As open() would have made it: the mode of the file it replaces, else what the umask leaves.
             unfinished.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
-            yield cast(TextIO, file)
-            file.flush()
+        yield Output(file, path)
+        with _naming(path):
+            file.close()
             unfinished.replace(target)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        if not file.closed:
+            abandon(file)
+        raise
+    finally:
+        file.close()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SimsqlError(f"{_show(path)} cannot be written: {error.strerror or error}") from error
 
 
 def _show(path: Path) -> str:
