@@ -50,6 +50,7 @@ from simsql.hamming import Design
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/*.md"))]
 README, COMMANDS, SQL = (REPOSITORY / name for name in ("README.md", "docs/command-line.md", "docs/sql.md"))
+MEMORY = Path("/dev/shm")
 EXAMPLE_URL = "postgresql://me@localhost/app"
 LANGUAGES = {"sql", "python", "console", "sh", "text"}
 # From which text on the reference is made from the commands, and to where.
@@ -184,7 +185,9 @@ def test_sql_does_what_the_pages_say(page: Path, connection: psycopg.Connection)
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[EmbeddedServer]:
     """The embedded server of a folder that SIMSQL_HOME names."""
-    folder = Path(tempfile.mkdtemp(prefix="simsql-docs-"))
+    # Most of what a server does as it starts and stops is waiting for the disk.
+    in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 500_000_000
+    folder = Path(tempfile.mkdtemp(prefix="simsql-docs-", dir=MEMORY if in_memory else None))
     folder.chmod(0o711)  # as root, the server runs as another user
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SIMSQL_HOME", str(folder / "home"))
@@ -217,7 +220,6 @@ def workplace(embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iter
     path = [Path(sys.executable).parent, programs[max(programs)], os.environ["PATH"]]
     monkeypatch.setenv("PATH", os.pathsep.join(map(str, path)))
     monkeypatch.setenv("COLUMNS", "115")
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.chdir(folder)
     return folder
 
@@ -382,6 +384,14 @@ def test_every_reason_for_skipping_is_described() -> None:
     assert {"binary", "link", "no words", "duplicate id"} < found  # each found in its own way
     described = {row[0].strip("`") for row in rows_of_table(COMMANDS, "reason")}
     assert described == found | {"not utf-8"}
+
+
+def test_the_messages_of_the_embedded_server_are_those_of_the_code() -> None:
+    code = "".join(file.read_text(encoding="utf-8") for file in REPOSITORY.glob("simsql/database/*.py"))
+    # Strings that the compiler joins, without what is put into them.
+    code = re.sub(r"\{[^{}]*\}", "...", re.sub(r"\"\s*f?\"", "", code))
+    for message, *_ in rows_of_table(REPOSITORY / "docs/embedded.md", "message"):
+        assert message in code
 
 
 def test_the_recipe_and_the_version_are_those_of_the_code() -> None:
