@@ -18,7 +18,7 @@ def open_engine(database: str | URL) -> Engine:
     """
     try:
         url = make_url(database)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
         # The URL may hold a password: it is not repeated.
         raise UsageError("the database is not a URL: write it as postgresql://user@host:5432/database") from None
     if url.drivername in _PLAIN:

@@ -75,7 +75,7 @@ class Intake:
                 known = self._find_known([(row.name_digest, row.text_digest) for row, _ in batch])
             for row, text in batch:
                 if (row.name_digest, row.text_digest) in known:
-                    self._known.append(row)
+                    self._known.append(row._replace(known=True))
                 else:
                     self._pending.append(row)
                     yield text

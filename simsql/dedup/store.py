@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Connection,
     Engine,
@@ -47,6 +48,12 @@ class StagedDocument(NamedTuple):
     characters: int
     fingerprint: int | None
     """A bigint; None for a text without features, and for a text that the table knows already."""
+    known: bool = False
+    """Whether the table held this text under this name when it was looked up."""
+
+
+# What the table and the staged documents have in common.
+_SHARED = tuple(name for name in StagedDocument._fields if name not in ("ordinal", "known"))
 
 
 class StoredDocument(NamedTuple):
@@ -96,7 +103,8 @@ class DocumentStore:
             "simsql_staged",
             MetaData(),
             Column("ordinal", BigInteger, primary_key=True),
-            *(Column(name, self._table.c[name].type) for name in StagedDocument._fields[1:]),
+            Column("known", Boolean, nullable=False),
+            *(Column(name, self._table.c[name].type) for name in _SHARED),
             prefixes=["TEMPORARY"],
             postgresql_on_commit="DROP",
         )
@@ -104,7 +112,8 @@ class DocumentStore:
     @property
     def sql_name(self) -> str:
         """The table's name as SQL writes it."""
-        return self.engine.dialect.identifier_preparer.format_table(self._table)
+        # The preparer doubles percent signs, for statements that have parameters.
+        return self.engine.dialect.identifier_preparer.format_table(self._table).replace("%%", "%")
 
     def prepare(self) -> bool:
         """Install simsql's schema and create the table where missing; return whether it holds documents.
@@ -114,6 +123,8 @@ class DocumentStore:
         """
         install_schema(self.engine)
         with self.engine.begin() as connection:
+            # Of two runs that find no table one creates it.
+            connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("simsql.dedup", 0))))
             inspector = inspect(connection)
             if not inspector.has_table(self._table.name, self._table.schema):
                 self._table.create(connection)
@@ -163,19 +174,29 @@ class DocumentStore:
         yield from ((place, name, first) for place, name, first in rows)
 
     def merge(self, connection: Connection) -> Loaded:
-        """Bring the table up to date with the staged documents."""
+        """Bring the table up to date with the staged documents; other runs wait until the transaction ends.
+
+        A document that was known when it was looked up is left as it is, even if another run has changed it since.
+        """
+        # Two runs that wrote the same documents in other orders, or both built the index, would be in deadlock.
+        table_id = cast(cast(self.sql_name, REGCLASS), BigInteger)
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("simsql.dedup", table_id))))
         table, staged = self._table, self._staged
         total = connection.execute(select(func.count()).select_from(staged)).scalar_one()
         data = [table.c.place, table.c.text_digest, table.c.characters, table.c.fingerprint]
         changed = connection.execute(
             update(table)
             .values({column: staged.c[column.name] for column in data})
-            .where(table.c.name_digest == staged.c.name_digest, table.c.text_digest != staged.c.text_digest)
+            .where(
+                table.c.name_digest == staged.c.name_digest,
+                table.c.text_digest != staged.c.text_digest,
+                ~staged.c.known,
+            )
         ).rowcount
-        names = StagedDocument._fields[1:]
+        new = select(*(staged.c[name] for name in _SHARED)).where(~staged.c.known).order_by(staged.c.ordinal)
         added = connection.execute(
             insert(table)
-            .from_select(names, select(*(staged.c[name] for name in names)).order_by(staged.c.ordinal))
+            .from_select(_SHARED, new)
             .on_conflict_do_nothing(index_elements=[table.c.name_digest])
             .execution_options(preserve_rowcount=True)
         ).rowcount

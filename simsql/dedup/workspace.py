@@ -15,6 +15,7 @@ from simsql.dedup.store import DocumentStore
 from simsql.errors import UsageError
 
 DEFAULT_TABLE = "simsql_documents"
+_LONGEST_NAME = 63  # bytes of a name in PostgreSQL
 
 
 @dataclass(frozen=True)
@@ -72,4 +73,7 @@ def _split_name(table: str) -> tuple[str, str | None]:
     schema, _, name = table.rpartition(".")
     if not name or "\0" in table:
         raise UsageError(f"{table!r} is not the name of a table")
+    for part in (schema, name):
+        if len(part.encode()) > _LONGEST_NAME:
+            raise UsageError(f"{part!r} is longer than {_LONGEST_NAME} bytes: PostgreSQL would cut the name off")
     return name, schema or None
