@@ -215,7 +215,7 @@ COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, intege
 
 CREATE FUNCTION simsql._table_count(blocks integer, lead integer) RETURNS numeric
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT factorial(blocks) / (factorial(lead) * factorial(blocks - lead)) $$;
+AS $$ SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) $$;
 
 -- Drops what create_index made, apart from the B-tree on the user's column.
 CREATE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
@@ -269,7 +269,7 @@ DECLARE
 BEGIN
     IF cardinality(columns) <> 1 THEN
         RAISE EXCEPTION 'simsql.drop_index: % has % simhash indexes%', $1, cardinality(columns),
-                        coalesce(format(' on column %I', $2), '')
+                        coalesce(' on column ' || quote_ident($2), '')
             USING ERRCODE = CASE cardinality(columns) WHEN 0 THEN 'undefined_object' ELSE 'ambiguous_column' END,
                   HINT = CASE cardinality(columns) WHEN 0 THEN 'SELECT * FROM simsql.indexes lists them.'
                          ELSE format('Name the column: one of %s.', array_to_string(columns, ', ')) END;

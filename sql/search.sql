@@ -15,7 +15,7 @@ BEGIN
     EXCEPTION
         WHEN no_data_found THEN
             RAISE EXCEPTION 'simsql: % has no simhash index%', $1,
-                            coalesce(format(' on column %I', $2), '')
+                            coalesce(' on column ' || quote_ident($2), '')
                 USING ERRCODE = 'undefined_object',
                       HINT = format('Create it with SELECT simsql.create_index(%L, %L). An index that was '
                                     'created after this transaction took its snapshot is not visible to it.',
@@ -200,7 +200,9 @@ RETURNS SETOF anyelement
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
 DECLARE
-    table_id constant regclass := (SELECT c.oid FROM pg_class AS c WHERE c.reltype = pg_typeof($1) AND c.relkind <> 'c');
+    table_id constant regclass := (
+        SELECT c.oid FROM pg_type AS y JOIN pg_class AS c ON c.oid = y.typrelid
+         WHERE y.oid = pg_typeof($1) AND c.relkind <> 'c');
     index simsql.registry;
 BEGIN
     IF table_id IS NULL THEN
@@ -237,10 +239,13 @@ BEGIN
         strategy := CASE WHEN probing_pays THEN 'probes' ELSE 'scan' END;
     END IF;
     RETURN NEXT format('strategy: %s, radius: %s', strategy, radius);
-    -- The settings of the function that runs this text, for this call only.
+    -- The settings under which this text runs, for this call only: a scan runs inside the search function.
     SELECT p.proconfig INTO settings FROM pg_proc AS p
-     WHERE p.pronamespace = 'simsql'::regnamespace
-       AND p.proname = CASE strategy WHEN 'scan' THEN 'scan_' ELSE 'search_' END || index.id;
+     WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id;
+    -- An error leaves a prepared statement behind: this one's, the last time.
+    IF EXISTS (SELECT FROM pg_prepared_statements AS s WHERE s.name = 'simsql_explain') THEN
+        DEALLOCATE simsql_explain;
+    END IF;
     BEGIN
         PERFORM set_config(split_part(s, '=', 1), split_part(s, '=', 2), true) FROM unnest(settings) AS s;
         EXECUTE 'PREPARE simsql_explain (bigint, integer) AS ' || simsql._search_statement(index, strategy);

@@ -23,7 +23,6 @@ TEMPLATE = "simsql_template"
 # What is stored here dies with the test run: nothing waits for a disk.
 SETTINGS = {
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "wal_level": "logical",
     "max_wal_size": "4GB",
@@ -31,6 +30,9 @@ SETTINGS = {
     "max_connections": "60",
     "autovacuum": "off",
     "deadlock_timeout": "100ms",
+    # A test that blocks itself fails instead of hanging.
+    "lock_timeout": "30s",
+    "statement_timeout": "120s",
     "log_statement": "none",
 }
 _MEMORY = Path("/dev/shm")

@@ -1,0 +1,116 @@
+"""explain_near shows what near runs, and what near runs is index-only probes for whoever asks."""
+
+import re
+
+import psycopg
+import pytest
+from articles import create_articles, near
+from oracle import clustered
+from psycopg import errors
+
+FINGERPRINTS = clustered(5_000, seed=9)
+QUERY = 0x0123456789ABCDEF
+# (distance, strategy, probes) for four blocks with one in the lead and this many fingerprints.
+SEARCHES = [(3, "exact", 4), (7, "probes", 68), (40, "scan", 1)]
+
+
+def explain(connection, within, query=QUERY):
+    rows = connection.execute("SELECT simsql.explain_near('article', %s, %s)", [query, within]).fetchall()
+    return rows[0][0], "\n".join(line for (line,) in rows[1:])
+
+
+@pytest.fixture
+def articles(connection):
+    create_articles(connection, FINGERPRINTS)
+    connection.execute("VACUUM ANALYZE")
+    return connection
+
+
+@pytest.fixture
+def reader(articles, new_role, connect):
+    """A connection of a role that may read the table and nothing else."""
+    role = new_role()
+    articles.execute(f"GRANT SELECT ON article TO {role}")
+    return connect(role)
+
+
+@pytest.mark.parametrize(("within", "strategy", "probes"), SEARCHES)
+def test_the_explained_statement_is_in_the_function_that_near_calls(articles, within, strategy, probes):
+    assert explain(articles, within)[0].startswith(f"strategy: {strategy}, ")
+    (statement,) = articles.execute(
+        "SELECT simsql._search_statement(r, %s) FROM simsql.registry AS r", [strategy]
+    ).fetchone()
+    function = "scan_1" if strategy == "scan" else "search_1"
+    (source,) = articles.execute("SELECT prosrc FROM pg_proc WHERE proname = %s", [function]).fetchone()
+    assert source.count(statement) == 1
+
+
+@pytest.mark.parametrize("user", ["superuser", "reader"])
+@pytest.mark.parametrize(("within", "probes"), [(3, 1), (7, 17)])
+def test_each_key_table_is_probed_through_its_index_alone(articles, reader, user, within, probes):
+    _, plan = explain(reader if user == "reader" else articles, within)
+    scans = re.findall(r"Index Only Scan using keys_1_(\d)_key_idx on keys_1_\1 .*loops=(\d+)\)\n(.*\n)", plan)
+    assert [(table, int(loops)) for table, loops, _ in scans] == [(str(table), probes) for table in range(4)]
+    for _, _, condition in scans:
+        assert re.search(r"Index Cond: \(\(key >= .*\) AND \(key <= ", condition)
+    assert "Seq Scan on keys_1" not in plan
+    assert "Hash" not in plan
+    assert set(re.findall(r"Heap Fetches: (\d+)", plan)) == {"0"}
+
+
+@pytest.mark.parametrize("within", [3, 7])
+def test_an_ordinary_role_reads_no_more_keys_than_a_superuser(articles, reader, within):
+    def removed(connection):
+        return [int(rows) for rows in re.findall(r"Rows Removed by Filter: (\d+)", explain(connection, within)[1])]
+
+    # Random prefixes: few of 5,000 keys share one. As a filter, a bound would have read all of them.
+    assert sum(removed(reader)) <= sum(removed(articles)) < 200
+
+
+def test_near_runs_the_plan_that_explain_near_shows(articles, server):
+    """Held against auto_explain, where the server has it."""
+    try:
+        articles.execute("LOAD 'auto_explain'")
+    except errors.UndefinedFile:
+        pytest.skip(f"{server} has no auto_explain")
+    for name, value in (
+        ("auto_explain.log_min_duration", "0"),
+        ("auto_explain.log_nested_statements", "on"),
+        ("auto_explain.log_analyze", "off"),
+        ("auto_explain.log_level", "notice"),
+    ):
+        articles.execute("SELECT set_config(%s, %s, false)", [name, value])
+    for within, strategy, _ in SEARCHES:
+        logged: list[str] = []
+        handler = lambda diagnostic, logged=logged: logged.append(diagnostic.message_primary)  # noqa: E731
+        articles.add_notice_handler(handler)
+        near(articles, QUERY, within)
+        articles.remove_notice_handler(handler)
+        (run,) = (message for message in logged if "SELECT DISTINCT c.distance" in message)
+        shown = explain(articles, within)[1]
+        assert nodes(run.split("\n  ->", 1)[1]) == nodes(shown.split("\n  ->", 1)[1]), strategy
+
+
+def nodes(plan):
+    """The nodes of a plan with their depth and objects, without costs and counts."""
+    return [
+        (len(indent), node)
+        for indent, node in re.findall(r"^( *)(?:->  )?(\w[^(\n]*?) +\(cost=", plan, flags=re.MULTILINE)
+    ]
+
+
+def test_explaining_without_the_right_to_search_is_an_error_every_time(articles, new_role, connect):
+    outsider = connect(new_role())
+    for _ in range(2):
+        with pytest.raises(errors.InsufficientPrivilege):
+            explain(outsider, 3)
+
+
+def test_a_statement_of_the_caller_is_left_alone(articles):
+    explain(articles, 3)
+    explain(articles, 7)
+    assert articles.execute("SELECT name FROM pg_prepared_statements WHERE name ~ 'simsql'").fetchall() == []
+
+
+def test_explain_near_reports_the_distance_of_the_index_where_none_is_named(articles: psycopg.Connection):
+    assert explain(articles, None)[0] == "strategy: exact, radius: 0"

@@ -1,0 +1,124 @@
+"""pairs and clusters are exact at every distance and layout, whichever way they are computed."""
+
+import random
+
+import pytest
+from articles import DESIGNS, count_keys, create_articles
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracle import EXTREMES, clustered, flip
+from oracle import clusters as expected_clusters
+from oracle import pairs as expected_pairs
+
+designs = pytest.mark.parametrize("design", DESIGNS, ids=str)
+few_bits = st.builds(flip, st.sampled_from(EXTREMES), st.sets(st.integers(0, 63), max_size=9))
+
+
+def pairs(connection, within):
+    return sorted(
+        connection.execute("SELECT a, b, distance FROM simsql.pairs('article', %s)", [within]).fetchall()
+    )
+
+
+def clusters(connection, within):
+    return connection.execute(
+        "SELECT cluster, fingerprint FROM simsql.clusters('article', %s)", [within]
+    ).fetchall()
+
+
+@designs
+def test_pairs_and_clusters_are_exact_at_every_distance(connection, design):
+    fingerprints = [*clustered(36, seed=5), None, 0, 0]
+    create_articles(connection, fingerprints, design)
+    few_tables = len(count_keys(connection)) <= 20
+    for within in range(65) if few_tables else (0, 1, 7, 63, 64):
+        assert pairs(connection, within) == expected_pairs(fingerprints, within)
+        assert clusters(connection, within) == expected_clusters(fingerprints, within)
+
+
+@pytest.mark.parametrize(("within", "nested"), [(3, False), (7, False), (10, True), (40, True)])
+def test_joined_by_prefix_and_compared_one_by_one_pairs_are_the_same(connection, within, nested):
+    fingerprints = clustered(500, seed=6)
+    create_articles(connection, fingerprints)
+    (statement,) = connection.execute(
+        "SELECT simsql._pairs_statement(r, %s) FROM simsql.registry AS r", [within]
+    ).fetchone()
+    assert ("ON a.fp < b.fp" in statement) == nested
+    assert pairs(connection, within) == expected_pairs(fingerprints, within)
+    assert clusters(connection, within) == expected_clusters(fingerprints, within)
+
+
+@designs
+def test_joins_at_a_radius_report_each_pair_once(connection, design):
+    fingerprints = clustered(300, seed=7)
+    create_articles(connection, fingerprints, design)
+    # Keys without a row are allowed; so many of them make the join pay at any radius.
+    connection.execute("INSERT INTO simsql.keys_1_0 SELECT 1 FROM generate_series(1, 100000)")
+    for within in (3, 7, 9, 12):
+        statement, probes = connection.execute(
+            "SELECT simsql._pairs_statement(r, %(within)s), (c).probes FROM simsql.registry AS r,"
+            " simsql._cost(r.blocks, r.lead, simsql._radius(r.blocks, r.lead, %(within)s)) AS c",
+            {"within": within},
+        ).fetchone()
+        if probes < 5_000:
+            assert "a.prefix" in statement
+            assert pairs(connection, within) == expected_pairs(fingerprints, within)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    fingerprints=st.lists(few_bits | st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=25),
+    design=st.sampled_from(DESIGNS[:-1]),
+    within=st.integers(0, 64),
+)
+def test_pairs_and_clusters_are_what_brute_force_finds(connection, fingerprints, design, within):
+    with connection.transaction(force_rollback=True):
+        create_articles(connection, fingerprints, design)
+        assert pairs(connection, within) == expected_pairs(fingerprints, within)
+        assert clusters(connection, within) == expected_clusters(fingerprints, within)
+
+
+def test_without_a_distance_the_one_of_the_index_is_taken(connection):
+    create_articles(connection, [0b0, 0b111, 0b1111111])
+    assert pairs(connection, None) == [(0b0, 0b111, 3)]
+    assert clusters(connection, None) == [(0b0, 0b0), (0b0, 0b111)]
+
+
+def test_pairs_and_clusters_see_what_is_alive(connection):
+    create_articles(connection, [0, 1, 2])
+    connection.execute("DELETE FROM article WHERE fingerprint = 0")
+    assert pairs(connection, 64) == [(1, 2, 2)]
+    connection.execute("UPDATE article SET fingerprint = 1")
+    assert pairs(connection, 64) == []
+    assert clusters(connection, 64) == [(1, 1)]
+    connection.execute("TRUNCATE article")
+    assert clusters(connection, 64) == []
+
+
+def test_a_long_chain_is_one_cluster(connection):
+    chance = random.Random(8)
+    chain = [chance.getrandbits(63)]
+    while len(chain) < 20_000:
+        chain.append(flip(chain[-1], [chance.randrange(64)]))
+    create_articles(connection, chance.sample(chain, len(chain)))
+    members = sorted(set(chain))
+    assert clusters(connection, 1) == [(members[0], fingerprint) for fingerprint in members]
+
+
+def test_a_crowded_bucket_is_one_cluster(connection):
+    # Gray codes: each is one bit from the next, and all agree in three blocks of four.
+    bucket = [(number ^ (number >> 1)) << 50 for number in range(1_000)]
+    create_articles(connection, bucket)
+    assert clusters(connection, 1) == [(0, fingerprint) for fingerprint in sorted(bucket)]
+
+
+def test_equal_fingerprints_are_stored_and_compared_once(connection):
+    create_articles(connection, [42] * 50_000 + [43])
+    assert count_keys(connection) == [2] * 4
+    connection.execute("INSERT INTO article (fingerprint) SELECT 42 FROM generate_series(1, 10000)")
+    assert count_keys(connection) == [3] * 4
+    connection.execute("UPDATE article SET fingerprint = 44 WHERE id <= 20000")
+    assert count_keys(connection) == [4] * 4
+    assert pairs(connection, 3) == [(42, 43, 1), (42, 44, 2), (43, 44, 3)]
+    assert clusters(connection, 3) == [(42, 42), (42, 43), (42, 44)]
+    assert clusters(connection, 0) == [(42, 42), (44, 44)]
