@@ -94,7 +94,7 @@ def _fail(message: str, code: int) -> NoReturn:
 Paths = Annotated[
     list[str],
     typer.Argument(
-        metavar="PATH...",
+        metavar="PATH",
         help="Folders (read recursively), files of text, .jsonl, .csv, each also .gz, .xz or .bz2; - is JSON"
         " lines on standard input.",
     ),
@@ -145,10 +145,10 @@ def dedup_command(
         ),
     ] = None,
 ) -> None:
-    """Find clusters of near-duplicates in files: one JSON line for each cluster.
+    """Find clusters of near-duplicates in files.
 
-    The representative of a cluster is its most central document; distances are counted from it. What cannot
-    be read is skipped, counted and named in the summary on stderr.
+    Prints one JSON line for each cluster. Its representative is its most central document, and distances are
+    counted from there. What cannot be read is skipped, counted and named in the summary on stderr.
     """
     console = Console(stderr=True)
     options = DedupOptions(
@@ -168,7 +168,10 @@ def dedup_command(
 def fingerprint_command(
     paths: Paths, text_field: TextField = "text", id_field: IdField = "id", encoding: Encoding = "utf-8"
 ) -> None:
-    """Print the fingerprint of every document: unsigned decimal, tab, id."""
+    """Print the fingerprint of every document.
+
+    One line each: the fingerprint as an unsigned decimal number, a tab, the id.
+    """
     skips = SkipCount()
     names: list[str] = []
     reader = DocumentReader(
@@ -215,7 +218,10 @@ def near_command(
     database: Database = None,
     keep: Keep = None,
 ) -> None:
-    """Print the rows of a table that are near a text or a fingerprint: one JSON line each, nearest first."""
+    """Search a table for a text or a fingerprint.
+
+    Prints the rows that are near as one JSON line each, nearest first.
+    """
     if (text is None) == (fingerprint is None):
         raise UsageError("say what to search for: either --text or --fingerprint")
     if distance is not None and not 0 <= distance <= 64:
@@ -233,7 +239,7 @@ def near_command(
 
 @_command("install")
 def install_command(database: Database = None, keep: Keep = None) -> None:
-    """Install the schema simsql in a database, or bring it up to date."""
+    """Install or update the schema in a database."""
     with _open_database(database, keep) as engine:
         changed = install_schema(engine)
         status = read_status(engine)
@@ -242,7 +248,7 @@ def install_command(database: Database = None, keep: Keep = None) -> None:
 
 @_command("status")
 def status_command(database: Database = None, keep: Keep = None) -> None:
-    """Say what of simsql a database holds: schema and indexes."""
+    """Say what of simsql a database holds."""
     with _open_database(database, keep) as engine:
         status = read_status(engine)
     print(f"PostgreSQL     {status.server}")
@@ -266,7 +272,10 @@ def status_command(database: Database = None, keep: Keep = None) -> None:
 
 @_command("sql")
 def sql_command() -> None:
-    """Print the SQL that installs the schema in a database that has none; connect to nothing."""
+    """Print the SQL that installs the schema.
+
+    It is for a database that has none. Connects to nothing.
+    """
     print(schema_sql(), end="")
 
 

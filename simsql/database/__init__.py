@@ -1,1 +1,27 @@
-"""Everything that talks to PostgreSQL, through SQLAlchemy Core and psycopg. Knows no ORM models."""
+"""Everything that talks to PostgreSQL, through SQLAlchemy Core and psycopg. Knows no ORM models.
+
+The embedded server needs the extra `embedded` and stands apart, in `simsql.database.embedded`.
+"""
+
+from simsql.database.bigint import from_bigint, to_bigint
+from simsql.database.connect import open_engine
+from simsql.database.index import create_index, drop_index
+from simsql.database.install import install_schema, read_status
+from simsql.database.load import copy_rows
+from simsql.database.search import clusters, near, near_rows, pairs, recipe_of
+
+__all__ = [
+    "clusters",
+    "copy_rows",
+    "create_index",
+    "drop_index",
+    "from_bigint",
+    "install_schema",
+    "near",
+    "near_rows",
+    "open_engine",
+    "pairs",
+    "read_status",
+    "recipe_of",
+    "to_bigint",
+]

@@ -74,6 +74,8 @@ def run_dedup(options: DedupOptions, console: Console) -> DedupSummary:
         id_field=options.id_field,
         encoding=options.encoding,
         stdin=sys.stdin.buffer,
+        # What this run or an earlier one wrote is no input, where a folder holds it.
+        leave_out=filter(None, (options.output, options.drop_list, options.destination.keep)),
     )
     stages = Stages(console)
     with ExitStack() as stack:

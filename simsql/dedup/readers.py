@@ -20,7 +20,7 @@ import lzma
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -81,6 +81,7 @@ class DocumentReader:
         id_field: The field or column that names the document. Records without it are named `path:line`.
         encoding: How texts are encoded. With UTF-8, a byte order mark of UTF-16 or UTF-32 has precedence.
         stdin: What `-` reads. It is not closed.
+        leave_out: Files and folders that are not read where a folder holds them, such as what a run writes.
 
     Raises:
         UsageError: A path does not exist, or nothing is known of the encoding. Nothing has been read then.
@@ -95,10 +96,12 @@ class DocumentReader:
         id_field: str = "id",
         encoding: str = "utf-8",
         stdin: BinaryIO | None = None,
+        leave_out: Iterable[Path] = (),
     ) -> None:
         self._layout = Layout(text_field, id_field, _known_encoding(encoding))
         self._arguments = [None if str(path) == "-" else Path(path) for path in paths]
         self._stdin = stdin
+        self._leave_out = {path.resolve() for path in leave_out}
         if stdin is None and None in self._arguments:
             raise UsageError("'-' stands for standard input, and there is none")
         _check_exist(self._arguments)
@@ -182,9 +185,10 @@ class DocumentReader:
                 yield _unreadable(storable(argument), error)
                 continue
             if stat.S_ISDIR(status.st_mode):
+                out = earlier | (self._leave_out - {real})
                 yield from _walk(
                     argument,
-                    {argument / path.relative_to(real) for path in earlier if path.is_relative_to(real)},
+                    {argument / path.relative_to(real) for path in out if path.is_relative_to(real)},
                 )
             elif stat.S_ISREG(status.st_mode):
                 yield _Input(argument, _format_of(argument), status.st_size)
