@@ -1,0 +1,232 @@
+"""Writers, searchers, a vacuum and index builds at once, at random: does any snapshot miss a row's fingerprint?
+
+    python tests/soak.py --seconds 600 --seed 1
+
+runs on a new server of the newest PostgreSQL there is, prints what was done, and exits with 1 if a row was lost.
+"""
+
+import argparse
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+from psycopg import errors
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from articles import create_articles, missing_keys  # noqa: E402
+from oracle import flip, to_bigint  # noqa: E402
+from oracle import near as expected_near  # noqa: E402
+from servers import find_programs, run_server  # noqa: E402
+
+LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
+WRITERS, SEARCHERS = 6, 2
+ROWS = 300
+# A table swapped for a new index meanwhile, a snapshot older than it, two that want the same rows: try again.
+RETRIED = (
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+    errors.UndefinedObject,
+    errors.UndefinedTable,
+    errors.UndefinedFunction,
+    errors.LockNotAvailable,
+)
+# Few values, so that rows share them, leave them and come back to them.
+POOL = [flip(to_bigint(0xA5 << 56), random.Random(n).sample(range(64), n % 9)) for n in range(60)]
+
+Connect = Callable[[], psycopg.Connection]
+
+
+class Soak:
+    """What all threads share: how to connect, when to stop, and what has happened."""
+
+    def __init__(self, connect: Connect, seed: int) -> None:
+        self.connect = connect
+        self.seed = seed
+        self.done = threading.Event()
+        self.counts: Counter[str] = Counter()
+        self.failures: list[BaseException] = []
+        self._counting = threading.Lock()
+
+    def count(self, what: str, number: int = 1) -> None:
+        with self._counting:
+            self.counts[what] += number
+
+    def run(self, seconds: float, sabotage: Callable[[psycopg.Connection], None] | None = None) -> Counter[str]:
+        """Run all threads for this long or until a row is lost. `sabotage` changes the index beforehand."""
+        with self.connect() as connection:
+            create_articles(connection, random.Random(self.seed).choices([*POOL, None], k=ROWS))
+            connection.execute("CREATE INDEX ON article (body)")
+            if sabotage:
+                sabotage(connection)
+        jobs = [self._write] * WRITERS + [self._search] * SEARCHERS + [self._vacuum, self._rebuild]
+        threads = [threading.Thread(target=self._repeat, args=(job, n)) for n, job in enumerate(jobs)]
+        for thread in threads:
+            thread.start()
+        self.done.wait(seconds)
+        self.done.set()
+        for thread in threads:
+            thread.join()
+        if self.failures:
+            raise self.failures[0]
+        with self.connect() as connection:
+            self._count_lost(connection)
+        return self.counts
+
+    def _repeat(self, job: Callable[[psycopg.Connection, random.Random], None], number: int) -> None:
+        chance = random.Random(f"{self.seed} {number}")
+        try:
+            with self.connect() as connection:
+                while True:
+                    try:
+                        job(connection, chance)
+                    except RETRIED as error:
+                        connection.execute("ROLLBACK")
+                        self.count(f"retried: {type(error).__name__}")
+                    if self.done.is_set():
+                        return
+        except BaseException as error:
+            self.failures.append(error)
+            self.done.set()
+            raise
+
+    def _write(self, connection: psycopg.Connection, chance: random.Random) -> None:
+        connection.execute(f"BEGIN ISOLATION LEVEL {chance.choice(LEVELS)}")
+        for number in range(chance.randint(1, 4)):
+            savepoint = chance.random() < 0.3
+            if savepoint:
+                connection.execute(f"SAVEPOINT s{number}")
+            self._write_once(connection, chance)
+            if savepoint and chance.random() < 0.5:
+                connection.execute(f"ROLLBACK TO s{number}")
+        connection.execute(chance.choices(["COMMIT", "ROLLBACK"], [5, 1])[0])
+        self.count("transactions")
+
+    def _write_once(self, connection: psycopg.Connection, chance: random.Random) -> None:
+        value, other = chance.choice(POOL), chance.choice([*POOL, None])
+        row = chance.randrange(1, 2 * ROWS)
+        upsert = (
+            "INSERT INTO article (id, fingerprint) OVERRIDING SYSTEM VALUE VALUES (%s, %s)"
+            " ON CONFLICT (id) DO UPDATE SET fingerprint = excluded.fingerprint"
+        )
+        statement, parameters = chance.choice(
+            [
+                (upsert, [row, value]),
+                (upsert, [row, other]),
+                ("UPDATE article SET fingerprint = %s WHERE id = %s", [other, row]),
+                ("UPDATE article SET fingerprint = %s WHERE fingerprint = %s", [value, other]),
+                (
+                    "UPDATE article AS a SET fingerprint = b.fingerprint FROM article AS b"
+                    " WHERE a.id + b.id = %s AND a.id BETWEEN %s AND %s",
+                    [2 * row + 1, row, row + 1],
+                ),  # swaps two neighbours
+                ("UPDATE article SET body = %s WHERE id BETWEEN %s AND %s", [str(value), row, row + 5]),
+                ("DELETE FROM article WHERE id = %s", [row]),
+                ("DELETE FROM article WHERE fingerprint = %s AND id %% 2 = 0", [value]),
+            ]
+        )
+        connection.execute(statement, parameters)
+        self.count("statements")
+
+    def _search(self, connection: psycopg.Connection, chance: random.Random) -> None:
+        """Compare near with brute force over the rows of the same snapshot, and look for missing keys."""
+        isolated = chance.random() < 0.7
+        connection.execute(f"BEGIN ISOLATION LEVEL {chance.choice(LEVELS[1:]) if isolated else LEVELS[0]}")
+        for _ in range(chance.randint(1, 3)):
+            query, within = chance.choice(POOL), chance.choice([0, 3, 3, 7, 20])
+            # One statement: under READ COMMITTED the next one has another snapshot.
+            rows, found = connection.execute(
+                "SELECT (SELECT array_agg(fingerprint) FROM article WHERE fingerprint IS NOT NULL),"
+                " (SELECT array_agg(fingerprint) FROM simsql.near('article', %s, %s))",
+                [query, within],
+            ).fetchone()
+            expected = {fingerprint for fingerprint, _ in expected_near(rows or [], query, within)}
+            self._lose(len(expected - set(found or [])))
+            assert not set(found or []) - expected, "near reported what no row has"
+            self.count("searches")
+        if isolated:
+            self._count_lost(connection)
+        connection.execute("COMMIT")
+
+    def _count_lost(self, connection: psycopg.Connection) -> None:
+        self._lose(len(missing_keys(connection)))
+        self.count("invariants checked")
+
+    def _lose(self, rows: int) -> None:
+        self.count("rows lost", rows)
+        if rows:
+            self.done.set()
+
+    def _vacuum(self, connection: psycopg.Connection, chance: random.Random) -> None:
+        """Remove what one snapshot proves superfluous: keys without a row, and all but one of equal keys."""
+        connection.execute("SELECT pg_advisory_lock(hashtext('simsql.vacuum'))")
+        try:
+            tables = connection.execute(
+                "SELECT format('keys_%s_%s', r.id, p.number),"
+                " simsql._permute('t.fingerprint', r.blocks, p.lead_blocks)"
+                " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead) AS p"
+            ).fetchall()
+            for keys, key in tables:
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+                removed = connection.execute(
+                    f"DELETE FROM simsql.{keys} WHERE ctid IN (SELECT s.ctid FROM (SELECT k.ctid, k.key,"
+                    f" row_number() OVER (PARTITION BY k.key ORDER BY k.ctid) AS nth FROM simsql.{keys} AS k) AS s"
+                    f" WHERE s.nth > 1 OR NOT EXISTS (SELECT FROM article AS t WHERE {key} = s.key)"
+                    f" LIMIT {chance.choice([10, 1000])})"
+                ).rowcount
+                connection.execute("COMMIT")
+                self.count("keys removed", removed)
+                self.count("vacuums")
+        except RETRIED:
+            connection.execute("ROLLBACK")
+            self.count("vacuums given up")
+        finally:
+            connection.execute("SELECT pg_advisory_unlock(hashtext('simsql.vacuum'))")
+
+    def _rebuild(self, connection: psycopg.Connection, chance: random.Random) -> None:
+        """Drop the index and create it with another layout, in one transaction or in two."""
+        blocks, lead = chance.choice([(4, 1), (2, 1), (5, 2)])
+        connection.execute("SET lock_timeout = '1s'")
+        together = chance.random() < 0.9  # between two transactions nothing can be searched
+        if together:
+            connection.execute("BEGIN")
+        connection.execute("SELECT simsql.drop_index('article')")
+        self._create(connection, blocks, lead, retry=not together)
+        if together:
+            connection.execute(chance.choices(["COMMIT", "ROLLBACK"], [5, 1])[0])
+        self.count("indexes built")
+        self.done.wait(chance.uniform(0, 0.5))  # so that snapshots older and newer than an index both have time
+
+    def _create(self, connection: psycopg.Connection, blocks: int, lead: int, *, retry: bool) -> None:
+        statement = "SELECT simsql.create_index('article', 'fingerprint', blocks => %s, lead => %s)"
+        while True:
+            try:
+                connection.execute(statement, [blocks, lead])
+            except (errors.LockNotAvailable, errors.DeadlockDetected):
+                if not retry:
+                    raise
+            else:
+                return
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    options = parser.parse_args()
+    program = find_programs()[0]
+    with run_server(program) as server, server.new_database() as url:
+        counts = Soak(lambda: server.connect(url.database), options.seed).run(options.seconds)
+    print(f"PostgreSQL {program}, seed {options.seed}, {options.seconds:g} s")
+    for what, number in sorted(counts.items()):
+        print(f"{number:10,} {what}")
+    return 1 if counts["rows lost"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
