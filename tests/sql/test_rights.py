@@ -1,0 +1,245 @@
+"""Whoever may write the table may write it indexed; whoever may read the column may search it; nobody else."""
+
+import pytest
+from articles import create_articles, create_index, create_table, missing_keys, near
+from psycopg import errors
+
+# What a role sees of a table with the fingerprints 1 and 3, if it may.
+SEARCHES = {
+    "near": ("SELECT fingerprint FROM simsql.near('article', 1, 3)", [(1,), (3,)]),
+    "near_rows": ("SELECT id FROM simsql.near_rows(NULL::article, 1, 3)", [(1,), (2,)]),
+    "pairs": ("SELECT a, b FROM simsql.pairs('article', 3)", [(1, 3)]),
+    "clusters": ("SELECT fingerprint FROM simsql.clusters('article', 3)", [(1,), (3,)]),
+}
+searches = pytest.mark.parametrize(("search", "expected"), SEARCHES.values(), ids=SEARCHES)
+
+
+@pytest.fixture
+def articles(connection):
+    create_articles(connection, [1, 3])
+    return connection
+
+
+@pytest.fixture
+def role(new_role):
+    return new_role()
+
+
+@pytest.fixture
+def guest(articles, role, connect):
+    """A connection of `role`, which has been granted nothing."""
+    return connect(role)
+
+
+def test_insert_on_the_table_is_all_that_a_writer_needs(articles, role, guest):
+    articles.execute(f"GRANT INSERT ON article TO {role}")
+    guest.execute("INSERT INTO article (fingerprint) VALUES (7)")
+    assert missing_keys(articles) == []
+    assert near(articles, 7, 0) == [(7, 0)]
+    with pytest.raises(errors.InsufficientPrivilege):
+        near(guest, 7, 0)
+
+
+def test_update_of_the_column_is_all_that_an_updater_needs(articles, role, guest):
+    articles.execute(f"GRANT UPDATE (fingerprint) ON article TO {role}")
+    guest.execute("UPDATE article SET fingerprint = 9")
+    assert missing_keys(articles) == []
+
+
+@searches
+def test_select_on_the_table_is_all_that_a_searcher_needs(articles, role, guest, search, expected):
+    articles.execute(f"GRANT SELECT ON article TO {role}")
+    assert guest.execute(search).fetchall() == expected
+
+
+@pytest.mark.parametrize("name", ["near", "pairs", "clusters"])
+def test_select_on_the_column_is_enough_where_no_rows_are_shown(articles, role, guest, name):
+    search, expected = SEARCHES[name]
+    articles.execute(f"GRANT SELECT (fingerprint) ON article TO {role}")
+    assert guest.execute(search).fetchall() == expected
+    with pytest.raises(errors.InsufficientPrivilege):
+        guest.execute(SEARCHES["near_rows"][0])
+
+
+@searches
+def test_without_select_nothing_is_found_out(articles, role, guest, search, expected):
+    with pytest.raises(errors.InsufficientPrivilege):
+        guest.execute(search)
+    articles.execute(f"GRANT INSERT, UPDATE, DELETE, SELECT (id, body) ON article TO {role}")
+    with pytest.raises(errors.InsufficientPrivilege):
+        guest.execute(search)
+
+
+@searches
+def test_rights_are_asked_at_the_time_of_the_search(articles, role, guest, search, expected):
+    for _ in range(2):  # plans are kept in the session: they must not keep what was allowed
+        articles.execute(f"GRANT SELECT ON article TO {role}")
+        assert guest.execute(search).fetchall() == expected
+        articles.execute(f"REVOKE SELECT ON article FROM {role}")
+        with pytest.raises(errors.InsufficientPrivilege):
+            guest.execute(search)
+
+
+def test_one_session_searches_with_the_rights_of_its_current_role(articles, role):
+    assert near(articles, 1, 3) == [(1, 0), (3, 1)]
+    articles.execute(f"SET ROLE {role}")
+    with pytest.raises(errors.InsufficientPrivilege):
+        near(articles, 1, 3)
+    articles.execute("RESET ROLE")
+    assert near(articles, 1, 3) == [(1, 0), (3, 1)]
+
+
+def test_keys_show_nothing_to_a_role_without_select(articles, role, guest):
+    for number in range(4):
+        assert guest.execute(f"SELECT * FROM simsql.keys_1_{number}").fetchall() == []
+    articles.execute(f"GRANT SELECT (fingerprint) ON article TO {role}")
+    assert len(guest.execute("SELECT * FROM simsql.keys_1_0").fetchall()) == 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO simsql.keys_1_0 VALUES (5)",
+        "DELETE FROM simsql.keys_1_0",
+        "UPDATE simsql.keys_1_0 SET key = 0",
+        "TRUNCATE simsql.keys_1_0",
+        "DELETE FROM simsql.registry",
+        "UPDATE simsql.registry SET table_name = 'other'",
+        "DROP FUNCTION simsql.search_1(bigint, integer)",
+    ],
+)
+def test_a_reader_cannot_change_an_index(articles, role, guest, statement):
+    articles.execute(f"GRANT ALL ON article TO {role}")
+    with pytest.raises(errors.InsufficientPrivilege):
+        guest.execute(statement)
+
+
+@pytest.mark.parametrize("event", ["insert", "update"])
+def test_nobody_else_can_use_the_trigger_functions(articles, role, guest, event):
+    articles.execute(f"GRANT CREATE ON SCHEMA public TO {role}")
+    guest.execute("CREATE TABLE mine (fingerprint bigint)")
+    with pytest.raises(errors.InsufficientPrivilege):
+        guest.execute(f"SELECT simsql.add_on_{event}_1()")
+    with pytest.raises(errors.InsufficientPrivilege):
+        guest.execute(
+            f"CREATE TRIGGER forged AFTER {event} ON mine REFERENCING NEW TABLE AS new_rows"
+            f" FOR EACH STATEMENT EXECUTE FUNCTION simsql.add_on_{event}_1()"
+        )
+
+
+def test_a_function_of_a_privileged_owner_searches_for_others(articles, guest):
+    articles.execute(
+        "CREATE FUNCTION similar(bigint) RETURNS SETOF simsql.match LANGUAGE sql SECURITY DEFINER"
+        " SET search_path = public AS $$ SELECT * FROM simsql.near('article', $1, 3) $$"
+    )
+    assert guest.execute("SELECT * FROM similar(1)").fetchall() == [(1, 0), (3, 1)]
+    with pytest.raises(errors.InsufficientPrivilege):
+        near(guest, 1, 3)
+
+
+@searches
+def test_row_level_security_hides_the_fingerprints_of_hidden_rows(articles, role, guest, search, expected):
+    articles.execute(f"GRANT SELECT ON article TO {role}")
+    articles.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
+    articles.execute("CREATE POLICY mine ON article USING (id <> 1)")
+    visible = {"near": [(3,)], "near_rows": [(2,)], "pairs": [], "clusters": []}
+    name = next(name for name, (statement, _) in SEARCHES.items() if statement == search)
+    assert guest.execute(search).fetchall() == visible[name]
+    assert articles.execute(search).fetchall() == expected
+
+
+def test_writers_under_row_level_security_add_keys(articles, role, guest):
+    articles.execute(f"GRANT INSERT, SELECT ON article TO {role}")
+    articles.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
+    articles.execute("CREATE POLICY any_insert ON article FOR INSERT WITH CHECK (true)")
+    guest.execute("INSERT INTO article (fingerprint) VALUES (7)")
+    assert near(guest, 7, 0) == []
+    assert missing_keys(articles) == []
+
+
+def test_only_the_owner_of_a_table_can_index_it(connection, role, connect):
+    create_table(connection)
+    connection.execute(f"GRANT ALL ON article TO {role}")
+    with pytest.raises(errors.InsufficientPrivilege, match="must be owner of table article"):
+        create_index(connect(role))
+
+
+@pytest.fixture
+def owner(connection, role, connect):
+    """A connection of a role that owns `article`, is no superuser and has followed no hint yet."""
+    create_table(connection, [1, 3])
+    connection.execute(f"ALTER TABLE article OWNER TO {role}")
+    connection.execute(f"GRANT CREATE ON SCHEMA public TO {role}")
+    return connect(role)
+
+
+def grant_as_the_hint_says(connection, owner):
+    with pytest.raises(errors.InsufficientPrivilege, match="may not create objects in schema simsql") as caught:
+        create_index(owner)
+    connection.execute(caught.value.diag.message_hint.partition(": ")[2])
+
+
+def test_an_owner_who_was_granted_what_the_hint_says_can_index(connection, owner, role):
+    grant_as_the_hint_says(connection, owner)
+    create_index(owner)
+    owner.execute("INSERT INTO article (fingerprint) VALUES (7)")
+    connection.execute("INSERT INTO article (fingerprint) VALUES (9)")
+    assert near(owner, 1, 64) == near(connection, 1, 64)
+    assert missing_keys(connection) == []
+    owner.execute("SELECT simsql.drop_index('article')")
+    assert connection.execute("TABLE simsql.indexes").fetchall() == []
+
+
+def test_another_role_writes_and_searches_the_index_of_an_ordinary_owner(connection, owner, new_role, connect):
+    grant_as_the_hint_says(connection, owner)
+    create_index(owner)
+    other = new_role()
+    owner.execute(f"GRANT SELECT, INSERT ON article TO {other}")
+    stranger = connect(other)
+    stranger.execute("INSERT INTO article (fingerprint) VALUES (7)")
+    assert near(stranger, 7, 0) == [(7, 0)]
+    assert missing_keys(connection) == []
+
+
+def test_row_level_security_that_hides_rows_from_the_owner_refuses_an_index(connection, owner):
+    grant_as_the_hint_says(connection, owner)
+    connection.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
+    connection.execute("ALTER TABLE article FORCE ROW LEVEL SECURITY")
+    with pytest.raises(errors.InsufficientPrivilege, match="row-level security hides rows of article"):
+        create_index(owner)
+
+
+def test_a_hostile_search_path_cannot_hijack_the_triggers(articles, role, guest):
+    """A writer's own operators and tables come first for the writer, not for the trigger and its rights."""
+    articles.execute(f"CREATE SCHEMA trap AUTHORIZATION {role}")
+    articles.execute(f"GRANT INSERT ON article TO {role}")
+    guest.execute("SET search_path = trap, pg_catalog, public")
+    guest.execute("CREATE TABLE keys_1_0 (key bigint)")
+    guest.execute("CREATE TEMPORARY TABLE new_rows (fingerprint bigint)")
+    guest.execute("INSERT INTO new_rows VALUES (666)")
+    for operator, right, result in (
+        ("&", "bigint", "bigint"),
+        ("|", "bigint", "bigint"),
+        ("=", "bigint", "boolean"),
+        ("<<", "integer", "bigint"),
+        (">>", "integer", "bigint"),
+    ):
+        guest.execute(
+            f'CREATE FUNCTION "seized {operator}"(bigint, {right}) RETURNS {result} LANGUAGE plpgsql AS'
+            " $$ BEGIN RAISE EXCEPTION 'seized by %', current_user; END $$"
+        )
+        guest.execute(
+            f'CREATE OPERATOR {operator} (LEFTARG = bigint, RIGHTARG = {right}, FUNCTION = "seized {operator}")'
+        )
+    with pytest.raises(errors.RaiseException, match=f"seized by {role}"):  # the trap works
+        guest.execute("SELECT 1::bigint & 1::bigint")
+    guest.execute("INSERT INTO article (fingerprint) VALUES (7)")
+    assert guest.execute("SELECT * FROM keys_1_0").fetchall() == []
+    assert missing_keys(articles) == []
+    assert near(articles, 0, 64) == [(1, 1), (3, 2), (7, 3)]
+
+
+def test_everybody_may_see_which_indexes_there_are(guest):
+    assert guest.execute("SELECT table_name, column_name, state FROM simsql.indexes").fetchall() == [
+        ("public.article", "fingerprint", "ready")
+    ]
