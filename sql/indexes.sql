@@ -105,6 +105,11 @@ $$;
 -- row, and add nothing. They run with the rights of the index's owner, so INSERT on the user's table
 -- is all that a writer needs, and ENABLE ALWAYS, so that a restore or a replica's apply loses nothing.
 -- Sorted keys go into a B-tree in two thirds of the time where there are many, and one key needs no sort.
+--
+-- Two more triggers never run; the catalogue says through them what a name cannot. The first knows the
+-- column as the catalogue does, whatever it is called (see _check_column), and makes PostgreSQL refuse
+-- ALTER COLUMN TYPE, which rewrites fingerprints without firing triggers. With the second, PostgreSQL
+-- refuses to make the table a partition or an inheritance child, whose rows come through a parent.
 CREATE FUNCTION simsql._create_triggers(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -131,7 +136,9 @@ BEGIN
         trigger_name := format('simsql_%s_%s', index.id, event);
         EXECUTE format('CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql '
                        'SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
-                       function_name, format(E'BEGIN\n%s\n    RETURN NULL;\nEND', format(inserts, source)));
+                       function_name,
+                       format(E'BEGIN\n    PERFORM simsql._check_column(TG_RELID, %s, %L);\n%s\n    RETURN NULL;\nEND',
+                              index.id, index.column_name, format(inserts, source)));
         EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', function_name);
         EXECUTE format('CREATE TRIGGER %I AFTER %s ON %s REFERENCING %s NEW TABLE AS new_rows '
                        'FOR EACH STATEMENT EXECUTE FUNCTION %s()',
@@ -139,6 +146,12 @@ BEGIN
                        CASE event WHEN 'update' THEN 'OLD TABLE AS old_rows' ELSE '' END, function_name);
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', index.table_name, trigger_name);
     END LOOP;
+    EXECUTE format('CREATE TRIGGER simsql_%1$s_column AFTER UPDATE OF %2$I ON %3$s '
+                   'WHEN (false) EXECUTE FUNCTION simsql.add_on_update_%1$s()',
+                   index.id, index.column_name, index.table_name);
+    EXECUTE format('CREATE TRIGGER simsql_%1$s_no_parent AFTER INSERT ON %2$s REFERENCING NEW TABLE AS new_rows '
+                   'FOR EACH ROW WHEN (false) EXECUTE FUNCTION simsql.add_on_insert_%1$s()',
+                   index.id, index.table_name);
 END
 $$;
 
@@ -223,14 +236,14 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     number integer;
-    event text;
+    name text;
 BEGIN
-    FOREACH event IN ARRAY ARRAY['insert', 'update'] LOOP
-        IF EXISTS (SELECT FROM pg_class WHERE oid = index.table_id) THEN
-            EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', format('simsql_%s_%s', index.id, event), index.table_id);
-        END IF;
-        EXECUTE format('DROP FUNCTION IF EXISTS simsql.%I()', format('add_on_%s_%s', event, index.id));
-    END LOOP;
+    IF EXISTS (SELECT FROM pg_class WHERE oid = index.table_id) THEN
+        FOREACH name IN ARRAY ARRAY['insert', 'update', 'column', 'no_parent'] LOOP
+            EXECUTE format('DROP TRIGGER IF EXISTS simsql_%s_%s ON %s', index.id, name, index.table_id);
+        END LOOP;
+    END IF;
+    EXECUTE format('DROP FUNCTION IF EXISTS simsql.add_on_insert_%1$s(), simsql.add_on_update_%1$s()', index.id);
     EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s(bigint, integer), simsql.scan_%1$s(bigint, integer)', index.id);
     FOR number IN SELECT p.number FROM simsql._permutations(index.blocks, index.lead) AS p LOOP
         EXECUTE format('DROP TABLE IF EXISTS simsql.keys_%s_%s', index.id, number);
