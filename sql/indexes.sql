@@ -182,9 +182,12 @@ AS $$
 DECLARE
     index simsql.registry;
 BEGIN
-    IF simsql._distance($3, NULL) IS NULL OR blocks IS NULL OR lead IS NULL
-       OR NOT (blocks BETWEEN 2 AND 64 AND lead BETWEEN 1 AND blocks - 1)
-    THEN
+    IF $1 IS NULL OR $2 IS NULL OR simsql._distance($3, NULL) IS NULL THEN
+        RAISE EXCEPTION 'simsql.create_index: the table, the column and the distance have to be named'
+            USING ERRCODE = 'null_value_not_allowed',
+                  HINT = 'As in SELECT simsql.create_index(''article'', ''fingerprint'', distance => 3);';
+    END IF;
+    IF blocks IS NULL OR lead IS NULL OR NOT (blocks BETWEEN 2 AND 64 AND lead BETWEEN 1 AND blocks - 1) THEN
         RAISE EXCEPTION 'simsql.create_index: no layout has % blocks with % in the lead', blocks, lead
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Take 2 to 64 blocks, and a lead of at least 1 and less than the blocks.';
     END IF;

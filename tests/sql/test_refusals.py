@@ -1,0 +1,192 @@
+"""What cannot be indexed exactly is refused, with a message that says what and where, and what to do."""
+
+import psycopg
+import pytest
+from articles import create_articles, create_index, create_table
+from psycopg import errors
+
+TABLE = "CREATE TABLE article (id int, fingerprint bigint)"
+# set-up, SQLSTATE class, message about the table `article` and the column `fingerprint`
+REFUSED = {
+    "partitioned": (
+        ["CREATE TABLE article (id int, fingerprint bigint) PARTITION BY LIST (id)"],
+        "article is partitioned",
+    ),
+    "partition": (
+        [
+            "CREATE TABLE whole (id int, fingerprint bigint) PARTITION BY LIST (id)",
+            "CREATE TABLE article PARTITION OF whole DEFAULT",
+        ],
+        "article is a partition",
+    ),
+    "inheritance parent": (
+        [TABLE, "CREATE TABLE child () INHERITS (article)"],
+        "article takes part in inheritance",
+    ),
+    "inheritance child": (
+        ["CREATE TABLE parent (id int)", "CREATE TABLE article (fingerprint bigint) INHERITS (parent)"],
+        "article takes part in inheritance",
+    ),
+    "temporary": (["CREATE TEMPORARY TABLE article (id int, fingerprint bigint)"], "article is temporary"),
+    "foreign": (
+        [
+            "CREATE FOREIGN DATA WRAPPER elsewhere",
+            "CREATE SERVER elsewhere FOREIGN DATA WRAPPER elsewhere",
+            "CREATE FOREIGN TABLE article (id int, fingerprint bigint) SERVER elsewhere",
+        ],
+        "article is a foreign table",
+    ),
+    "view": (["CREATE VIEW article AS SELECT 1::bigint AS fingerprint"], "article is a view"),
+    "materialised view": (
+        ["CREATE MATERIALIZED VIEW article AS SELECT 1::bigint AS fingerprint"],
+        "article is a view",
+    ),
+    "sequence": (["CREATE SEQUENCE article"], "article is not a table"),
+    "composite type": (["CREATE TYPE article AS (fingerprint bigint)"], "article is not a table"),
+}
+
+
+@pytest.mark.parametrize(("statements", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_relation_that_is_no_ordinary_table_is_refused(connection, statements, message):
+    for statement in statements:
+        connection.execute(statement)
+    with pytest.raises(errors.FeatureNotSupported, match=f"simsql.create_index: {message}") as caught:
+        create_index(connection)
+    assert caught.value.diag.message_hint == "An ordinary table can be indexed."
+
+
+@pytest.mark.parametrize("table", ["simsql.registry", "simsql.keys_1_0", "pg_catalog.pg_sequence"])
+def test_tables_of_simsql_and_of_the_catalog_are_refused(connection, table):
+    create_articles(connection)
+    with pytest.raises(psycopg.Error) as caught:
+        create_index(connection, table, "key" if "keys" in table else "seqstart" if "seq" in table else "distance")
+    assert table.rpartition(".")[2] in caught.value.diag.message_primary
+
+
+@pytest.mark.parametrize("type_", ["integer", "numeric", "text", "bit(64)", "bigint[]", "oid"])
+def test_a_column_that_is_not_bigint_is_refused(connection, type_):
+    connection.execute(f"CREATE TABLE article (fingerprint {type_})")
+    with pytest.raises(errors.DatatypeMismatch) as caught:
+        create_index(connection)
+    assert caught.value.diag.message_primary.startswith(
+        f"simsql.create_index: column fingerprint of article is {type_}, not bigint"
+    )
+    assert "simsql.fp" in caught.value.diag.message_hint
+
+
+@pytest.mark.parametrize("column", ["print", "ctid", "xmin", "Fingerprint", "gone"])
+def test_a_missing_column_is_refused(connection, column):
+    create_table(connection)
+    connection.execute("ALTER TABLE article ADD COLUMN gone bigint")
+    connection.execute("ALTER TABLE article DROP COLUMN gone")
+    with pytest.raises(errors.UndefinedColumn, match=f'article has no column "?{column}') as caught:
+        create_index(connection, column=column)
+    if column == "print":
+        connection.execute(caught.value.diag.message_hint.removeprefix("Add it: "))
+        create_index(connection, column=column)
+
+
+def test_a_missing_table_is_refused(connection):
+    with pytest.raises(errors.UndefinedTable, match='"article"'):
+        create_index(connection)
+
+
+@pytest.mark.parametrize("arguments", ["NULL, 'fingerprint'", "'article', NULL", "'article', 'fingerprint', NULL"])
+def test_a_table_column_and_distance_have_to_be_named(connection, arguments):
+    create_table(connection)
+    with pytest.raises(errors.NullValueNotAllowed, match=r"^simsql.create_index: the table") as caught:
+        connection.execute(f"SELECT simsql.create_index({arguments})")
+    connection.execute(caught.value.diag.message_hint.removeprefix("As in "))
+
+
+def test_a_virtual_generated_column_is_refused(connection, server):
+    if server.major < 18:
+        pytest.skip("virtual generated columns came with PostgreSQL 18")
+    connection.execute("CREATE TABLE article (id int, fingerprint bigint GENERATED ALWAYS AS (id) VIRTUAL)")
+    with pytest.raises(errors.FeatureNotSupported, match="fingerprint of article is a virtual generated column"):
+        create_index(connection)
+
+
+def test_a_second_index_on_a_column_is_refused(connection):
+    create_articles(connection)
+    with pytest.raises(
+        errors.DuplicateObject, match="fingerprint of article has a simhash index already"
+    ) as caught:
+        create_index(connection, design=(2, 1))
+    hint = caught.value.diag.message_hint
+    connection.execute(hint[hint.index("SELECT") :])
+    create_index(connection, design=(2, 1))
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_an_older_snapshot_than_the_lock_is_refused(connection, level):
+    create_table(connection, [1])
+    connection.execute(f"BEGIN ISOLATION LEVEL {level}")
+    with pytest.raises(errors.ActiveSqlTransaction, match=level.lower()) as caught:
+        create_index(connection)
+    connection.execute("ROLLBACK")
+    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+    assert "BEGIN ISOLATION LEVEL READ COMMITTED" in caught.value.diag.message_hint
+    create_index(connection)
+    connection.execute("COMMIT")
+
+
+@pytest.mark.parametrize(
+    ("design", "message"),
+    [
+        ((0, 0), "0 blocks with 0 in the lead"),
+        ((1, 1), "1 blocks with 1 in the lead"),
+        ((65, 1), "65 blocks with 1 in the lead"),
+        ((4, 0), "4 blocks with 0 in the lead"),
+        ((4, 4), "4 blocks with 4 in the lead"),
+        ((4, -1), "4 blocks with -1 in the lead"),
+        ((None, 1), "no layout"),
+        ((4, None), "no layout"),
+        ((10, 5), "10 blocks with 5 in the lead need 252 tables"),
+        ((64, 32), "64 blocks with 32 in the lead need 1832624140942590534 tables"),
+    ],
+)
+def test_a_layout_that_is_none_or_too_large_is_refused(connection, design, message):
+    create_table(connection)
+    with pytest.raises(errors.InvalidParameterValue, match=message) as caught:
+        create_index(connection, design=design)
+    assert caught.value.diag.message_hint.startswith("Take ")
+
+
+@pytest.mark.parametrize("distance", [-1, 65])
+def test_a_distance_out_of_range_is_refused(connection, distance):
+    create_table(connection)
+    with pytest.raises(errors.InvalidParameterValue, match=f"from 0 to 64, not {distance}"):
+        connection.execute("SELECT simsql.create_index('article', 'fingerprint', distance => %s)", [distance])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("-1", "-1 is not an unsigned"),
+        ("18446744073709551616", "18446744073709551616 is not"),
+        ("0.5", "0.5 is not"),
+        ("'NaN'", "NaN is not"),
+        ("'Infinity'", "Infinity is not"),
+    ],
+)
+def test_a_number_that_is_no_fingerprint_is_refused(connection, value, message):
+    with pytest.raises(errors.NumericValueOutOfRange, match=message):
+        connection.execute(f"SELECT simsql.fp({value})")
+
+
+@pytest.mark.parametrize("fingerprint", [0, 1, 2**63 - 1, 2**63, 2**64 - 1])
+def test_an_unsigned_decimal_becomes_the_bigint_with_the_same_bits(connection, fingerprint):
+    bits, distance = connection.execute(
+        f"SELECT simsql.fp({fingerprint})::bit(64)::text, simsql.hamming_distance(0, simsql.fp({fingerprint}))"
+    ).fetchone()
+    assert int(bits, 2) == fingerprint
+    assert distance == fingerprint.bit_count()
+
+
+def test_an_index_that_is_not_there_cannot_be_dropped(connection):
+    create_table(connection)
+    with pytest.raises(errors.UndefinedObject, match="article has 0 simhash indexes"):
+        connection.execute("SELECT simsql.drop_index('article')")
+    with pytest.raises(errors.UndefinedObject, match="article has 0 simhash indexes on column fingerprint"):
+        connection.execute("SELECT simsql.drop_index('article', 'fingerprint')")
