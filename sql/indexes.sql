@@ -137,7 +137,7 @@ BEGIN
         EXECUTE format('CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql '
                        'SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
                        function_name,
-                       format(E'BEGIN\n    PERFORM simsql._check_column(TG_RELID, %s, %L);\n%s\n    RETURN NULL;\nEND',
+                       format(E'BEGIN\n    PERFORM simsql._check_column(TG_RELID, %s, %L, writes => true);\n%s\n    RETURN NULL;\nEND',
                               index.id, index.column_name, format(inserts, source)));
         EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', function_name);
         EXECUTE format('CREATE TRIGGER %I AFTER %s ON %s REFERENCING %s NEW TABLE AS new_rows '

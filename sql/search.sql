@@ -4,19 +4,26 @@
 -- swapped by rename would be taken for one another in silence. The index's trigger knows its column
 -- by number, as the catalogue and pg_dump carry it along; the name is that of this moment, whatever
 -- the snapshot.
-CREATE FUNCTION simsql._check_column(table_id regclass, index_id integer, column_name text) RETURNS void
+CREATE FUNCTION simsql._check_column(table_id regclass, index_id integer, column_name text, writes boolean)
+RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
+DECLARE
+    found_name text := (SELECT (pg_identify_object_as_address('pg_class'::regclass, $1, t.tgattr[0])).object_names[3]
+                          FROM pg_trigger AS t
+                         WHERE t.tgrelid = $1 AND t.tgname = 'simsql_' || $2 || '_column');
 BEGIN
-    IF (SELECT (pg_identify_object_as_address('pg_class'::regclass, $1, t.tgattr[0])).object_names[3]
-          FROM pg_trigger AS t
-         WHERE t.tgrelid = $1 AND t.tgname = 'simsql_' || $2 || '_column') IS DISTINCT FROM $3
-    THEN
+    IF found_name IS NULL AND writes THEN
+        -- The snapshot may be older than the index. Or the column was dropped.
+        found_name := (SELECT a.attname FROM pg_attribute AS a
+                        WHERE a.attrelid = $1 AND a.attname = $3 AND NOT a.attisdropped);
+    END IF;
+    IF found_name IS DISTINCT FROM $3 THEN
         RAISE EXCEPTION 'simsql: column % of % was renamed or dropped after its simhash index was created',
                         quote_ident($3), $1
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Rename it back, or create the index anew: SELECT simsql.drop_index(%L, %L); '
-                                'and SELECT simsql.create_index for the new name.', $1, $3);
+                  HINT = format('Rename it back, or drop the index, SELECT simsql.drop_index(%L, %L), and create it '
+                                'on the column that holds the fingerprints now.', $1, $3);
     END IF;
 END
 $$;
@@ -54,7 +61,7 @@ BEGIN
                                 'SELECT simsql.create_index(%L, %L);',
                                 $1, found_index.column_name, $1, found_index.column_name);
     END IF;
-    PERFORM simsql._check_column($1, found_index.id, found_index.column_name);
+    PERFORM simsql._check_column($1, found_index.id, found_index.column_name, writes => false);
     IF NOT found_index.ready THEN
         RAISE EXCEPTION 'simsql: the simhash index on %(%) is still being built', $1, found_index.column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Wait until its build has finished.';
