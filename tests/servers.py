@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import shutil
 import subprocess
 import tempfile
@@ -85,12 +86,12 @@ class Server:
         """A connection of psycopg in autocommit mode."""
         return psycopg.connect(dbname=database, user=user, autocommit=True, **self.url().query)
 
-    def run(self, program: str, *arguments: str, script: str | None = None) -> str:
+    def run(self, program: str, *arguments: str, user: str = "postgres") -> str:
         """Run psql, pg_dump or another client program of this server and return its output."""
-        host = str(self.url().query["host"])
-        where = ["--host", host, "--port", str(self.url().query["port"]), "--username", "postgres"]
-        command = [str(self.program.bin_folder / program), *where, *arguments]
-        result = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+        where = self.url().query
+        command = [str(self.program.bin_folder / program), "--username", user, *arguments]
+        environment = os.environ | {"PGHOST": where["host"], "PGPORT": where["port"]}
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"{program} {' '.join(arguments)}: {result.stderr}"
         return result.stdout
 

@@ -1,0 +1,114 @@
+"""What pg_dump writes, pg_restore brings back: an index that searches, and triggers that keep it."""
+
+import pytest
+from articles import create_articles, create_index, missing_keys, near
+from oracle import clustered
+from oracle import near as expected_near
+
+FINGERPRINTS = clustered(200, seed=10)
+
+
+@pytest.fixture
+def dumped(connection):
+    """Two tables whose OIDs and column numbers will not be the same again, one of them with a hard name."""
+    connection.execute("CREATE TABLE gone (id int)")
+    create_articles(connection, FINGERPRINTS, (5, 2))
+    connection.execute("ALTER TABLE article DROP COLUMN body")
+    connection.execute('CREATE SCHEMA "my app"')
+    connection.execute('CREATE TABLE "my app"."An ""article" (print bigint)')
+    create_index(connection, '"my app"."An ""article"', "print")
+    connection.execute('INSERT INTO "my app"."An ""article" VALUES (1), (2)')
+    connection.execute("DROP TABLE gone")
+    return connection
+
+
+@pytest.fixture
+def restored(server):
+    """A connection to a database without simsql, into which the test restores."""
+    with server.new_database(template="template0") as url, server.connect(url.database) as connection:
+        yield connection
+
+
+def check(connection):
+    """The index answers, its registry means the tables of this database, and writers still add."""
+    tables = connection.execute("SELECT table_name, state FROM simsql.indexes ORDER BY id").fetchall()
+    assert tables == [("public.article", "ready"), ('"my app"."An ""article"', "ready")]
+    oids = connection.execute("SELECT table_id::oid, to_regclass(table_name)::oid FROM simsql.registry").fetchall()
+    assert all(by_id == by_name for by_id, by_name in oids)
+    for table in ("article", '"my app"."An ""article"'):
+        assert missing_keys(connection, table) == []
+    for within in (0, 3, 7, 40):
+        assert near(connection, 0, within) == expected_near(FINGERPRINTS, 0, within)
+    connection.execute("SET session_replication_role = replica")
+    connection.execute("INSERT INTO article (fingerprint) VALUES (123456789)")
+    connection.execute("UPDATE article SET fingerprint = 987654321 WHERE fingerprint = 123456789")
+    connection.execute("RESET session_replication_role")
+    assert near(connection, 987654321, 0) == [(987654321, 0)]
+    assert missing_keys(connection) == []
+    connection.execute("CREATE TABLE later (fingerprint bigint)")
+    assert create_index(connection, "later") == 3
+
+
+@pytest.mark.parametrize("kind", ["plain", "custom"])
+def test_a_dump_restores_a_working_index(server, dumped, restored, tmp_path, kind):
+    file = str(tmp_path / "dump")
+    server.run("pg_dump", f"--format={kind}", f"--file={file}", dumped.info.dbname)
+    if kind == "plain":
+        server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", restored.info.dbname)
+    else:
+        server.run("pg_restore", "--exit-on-error", "--jobs=2", f"--dbname={restored.info.dbname}", file)
+    check(restored)
+
+
+def test_a_dump_restored_by_sections_is_a_working_index(server, dumped, restored, tmp_path):
+    file = str(tmp_path / "dump")
+    server.run("pg_dump", "--format=custom", f"--file={file}", dumped.info.dbname)
+    for section in ("pre-data", "data", "post-data"):
+        server.run(
+            "pg_restore", "--exit-on-error", f"--section={section}", f"--dbname={restored.info.dbname}", file
+        )
+    check(restored)
+
+
+def test_data_restored_into_an_existing_schema_keeps_its_index(server, dumped, restored, tmp_path):
+    """With --disable-triggers the keys come from the dump; the triggers are no longer ALWAYS afterwards."""
+    schema, data = str(tmp_path / "schema"), str(tmp_path / "data")
+    server.run("pg_dump", "--schema-only", "--format=custom", f"--file={schema}", dumped.info.dbname)
+    server.run("pg_dump", "--data-only", "--format=custom", f"--file={data}", dumped.info.dbname)
+    server.run("pg_restore", "--exit-on-error", f"--dbname={restored.info.dbname}", schema)
+    server.run("pg_restore", "--exit-on-error", "--disable-triggers", f"--dbname={restored.info.dbname}", data)
+    restored.execute("ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_insert")
+    restored.execute("ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_update")
+    check(restored)
+
+
+def test_data_restored_with_its_triggers_has_every_key(server, dumped, restored, tmp_path):
+    schema, data = str(tmp_path / "schema"), str(tmp_path / "data")
+    server.run("pg_dump", "--schema-only", "--format=custom", f"--file={schema}", dumped.info.dbname)
+    server.run("pg_dump", "--data-only", "--format=custom", f"--file={data}", dumped.info.dbname)
+    server.run("pg_restore", "--exit-on-error", f"--dbname={restored.info.dbname}", schema)
+    server.run("pg_restore", "--exit-on-error", f"--dbname={restored.info.dbname}", data)
+    check(restored)
+
+
+def test_a_single_table_is_restored_over_its_own_truncated_self(server, dumped, tmp_path):
+    file = str(tmp_path / "dump")
+    dumped.execute("SELECT simsql.drop_index('article')")
+    server.run(
+        "pg_dump", "--data-only", "--table=article", "--format=custom", f"--file={file}", dumped.info.dbname
+    )
+    create_index(dumped)
+    dumped.execute("TRUNCATE article")
+    dumped.execute("DELETE FROM simsql.keys_3_0")
+    server.run("pg_restore", "--exit-on-error", f"--dbname={dumped.info.dbname}", file)
+    assert {key for key, _ in missing_keys(dumped)} == set()
+    assert near(dumped, 0, 64) == expected_near(FINGERPRINTS, 0, 64)
+
+
+def test_an_ordinary_owner_can_dump_their_database(server, dumped, new_role, connect, tmp_path):
+    """Row-level security on the key tables must not hide keys from the one who dumps."""
+    role = new_role()
+    for (table,) in dumped.execute("SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^keys_'").fetchall():
+        dumped.execute(f"ALTER TABLE {table} OWNER TO {role}")
+    out = server.run("pg_dump", "--table=simsql.keys_1_0", "--data-only", dumped.info.dbname, user=role)
+    assert len(out.partition("FROM stdin;\n")[2].partition("\n\\.")[0].splitlines()) == len(set(FINGERPRINTS))
