@@ -28,6 +28,14 @@ if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < 500_000_000:
     MEMORY = None
 
 Process = subprocess.Popen[bytes]
+_started: list[Process] = []
+
+# The sessions of runs that wait for what they read, as seen from another one.
+READING = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name = 'simsql' AND state = 'idle in transaction'"
+    " AND query LIKE '%simsql_staged%'"
+)
+
 Argument = str | bytes | Path | int
 
 
@@ -113,14 +121,28 @@ def spawn(*arguments: Argument, home: Path | None = None, **options: Any) -> Pro
     variables = options.pop("variables", {})
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     command = [os.fspath(PROGRAM), *(a if isinstance(a, bytes) else str(a) for a in arguments)]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command, env=environment(home, **variables), start_new_session=True, **{**streams, **options}
     )
+    _started.append(process)
+    return process
+
+
+def kill_started() -> None:
+    """Kill what a test has started and left running."""
+    while _started:
+        process = _started.pop()
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
 
 
 def finish(process: Process, stdin: bytes | None = None) -> Result:
     """Wait for a process that was started with spawn()."""
-    out, err = process.communicate(stdin, timeout=100)
+    out, err = process.communicate(stdin, timeout=30)
     return Result(process.returncode, out or b"", (err or b"").decode("utf-8"))
 
 
@@ -144,8 +166,9 @@ def temporary_folder(parent: Path | None = MEMORY) -> Iterator[Path]:
     try:
         yield path
     finally:
-        for lock in path.rglob("*.lock"):
-            watcher.stop_server(lock.with_suffix(""))
+        kill_started()
+        for folder in path.rglob("postgres"):
+            watcher.stop_server(folder)
         shutil.rmtree(path)
 
 

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from program import running_home, write_lines
+from program import kill_started, running_home, write_lines
+from sqlalchemy import Engine, NullPool, create_engine
 
+from simsql.database.embedded import start_embedded
 from simsql.database.programs import bundled_programs
+from simsql.database.scratch import scratch_database
 from simsql.errors import SimsqlError
 
 # Three texts that are near each other, a fourth that is like none, and a fifth that is a copy of the fourth.
@@ -21,6 +24,12 @@ TEXTS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _nothing_left_running() -> Iterator[None]:
+    yield
+    kill_started()
+
+
 @pytest.fixture(scope="session")
 def home() -> Iterator[Path]:
     """`SIMSQL_HOME` of a running embedded server."""
@@ -30,6 +39,15 @@ def home() -> Iterator[Path]:
         pytest.skip(str(error))
     with running_home() as path:
         yield path
+
+
+@pytest.fixture
+def newest(home: Path) -> Iterator[tuple[Engine, str]]:
+    """An engine and the URL of a new database of the embedded server: for what no version does differently."""
+    with start_embedded(home) as server, scratch_database(server) as url:
+        engine = create_engine(url, poolclass=NullPool)
+        yield engine, url.render_as_string(hide_password=False)
+        engine.dispose()
 
 
 @pytest.fixture

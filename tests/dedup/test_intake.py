@@ -112,7 +112,18 @@ def test_of_a_duplicate_id_the_first_stays(tmp_path, home):
 
 
 def test_odd_ids(tmp_path, home):
-    names = ["two\nlines", "return\r", "n" * 5000, "n" * 4999 + "m", "nul\0", "[bold]", "'\"\\", "é 文書 🙂", " ", "%s"]
+    names = [
+        "two\nlines",
+        "return\r",
+        "n" * 5000,
+        "n" * 4999 + "m",
+        "nul\0",
+        "[bold]",
+        "'\"\\",
+        "é 文書 🙂",
+        " ",
+        "%s",
+    ]
     path = tmp_path / "a.jsonl"
     numbers = [17, 1.5, True, {"a": [1]}]
     path.write_bytes(b"".join(line(name) for name in [*names, *numbers]))
@@ -135,7 +146,15 @@ def test_long_and_odd_ids_are_told_apart_in_a_kept_table(tmp_path, database_url)
 
 
 def test_file_names_of_any_kind(tmp_path, home):
-    names = [b"with space", b"two\nlines", b"'quotes\"", b"\xff\xfe bytes", b"[bold]markup[\\bold]", b"-option", "é文".encode()]
+    names = [
+        b"with space",
+        b"two\nlines",
+        b"'quotes\"",
+        b"\xff\xfe bytes",
+        b"[bold]markup[\\bold]",
+        b"-option",
+        "é文".encode(),
+    ]
     folder = tmp_path / "folder"
     folder.mkdir()
     for name in names:

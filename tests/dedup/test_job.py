@@ -23,9 +23,7 @@ COMPRESSORS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz
 
 
 def as_json_lines(texts, text_field="text", id_field="id"):
-    return "".join(
-        json.dumps({id_field: name, text_field: text}) + "\n" for name, text in texts.items()
-    ).encode()
+    return "".join(json.dumps({id_field: name, text_field: text}) + "\n" for name, text in texts.items()).encode()
 
 
 def as_csv(texts, text_field="text", id_field="id"):
@@ -60,9 +58,7 @@ def test_other_names_of_fields(tmp_path, home, texts, groups):
 def test_records_without_ids_are_named_by_their_places(tmp_path, home, texts):
     path = write_lines(tmp_path / "a.jsonl", [{"text": text} for text in texts.values()])
     found = run("dedup", path, home=home).done()
-    assert found.groups == {
-        frozenset(f"{path}:{line}" for line in lines) for lines in ([1, 2, 3], [4, 5])
-    }
+    assert found.groups == {frozenset(f"{path}:{line}" for line in lines) for lines in ([1, 2, 3], [4, 5])}
 
 
 def test_folders_files_and_standard_input_together(tmp_path, home, texts, groups):

