@@ -50,6 +50,10 @@ app = typer.Typer(
 _P = ParamSpec("_P")
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: as Ctrl-C, for which psycopg cancels the statement that runs."""
+
+
 def _command(name: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
     """Register a command whose errors are one line on stderr and an exit code."""
 
@@ -76,9 +80,9 @@ def _command(name: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
                     abandon(sys.stdout)
                     _fail(f"standard output cannot be written: {error.strerror or error}", 1)
                 _fail(f"{printable(storable(Path(error.filename)))}: {error.strerror}", 1)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
                 abandon(sys.stdout)  # who reads it may not read on, and would be waited for
-                _fail("interrupted", 130)
+                _fail(*("terminated", 143) if isinstance(interrupt, _Terminated) else ("interrupted", 130))
 
         app.command(name)(run)
         return run
@@ -326,7 +330,7 @@ def _open_database(database: str | None, keep: Path | None) -> Iterator[Engine]:
 
 def _stop_on_sigterm(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
     # As an exception, so that what was begun is cleared away.
-    raise SystemExit(128 + signal_number)
+    raise _Terminated
 
 
 def _prepare_streams() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
@@ -22,6 +22,7 @@ from sqlalchemy import (
     func,
     inspect,
     select,
+    text,
     tuple_,
     update,
 )
@@ -51,6 +52,8 @@ class StagedDocument(NamedTuple):
     known: bool = False
     """Whether the table held this text under this name when it was looked up."""
 
+
+_BATCH = 10_000  # rows of a COPY
 
 # What the table and the staged documents have in common.
 _SHARED = tuple(name for name in StagedDocument._fields if name not in ("ordinal", "known"))
@@ -154,8 +157,14 @@ class DocumentStore:
 
     def stage(self, connection: Connection, documents: Iterable[StagedDocument]) -> int:
         """COPY documents to a temporary table of the connection's transaction; return how many."""
+        # Rows are gathered first: while a COPY waits for a slow reader, nobody can drop a database of the server.
+        connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         self._staged.create(connection)
-        return copy_rows(connection, (self._staged.name,), StagedDocument._fields, documents)
+        rows = iter(documents)
+        count = 0
+        while batch := list(islice(rows, _BATCH)):
+            count += copy_rows(connection, (self._staged.name,), StagedDocument._fields, batch)
+        return count
 
     def drop_duplicates(self, connection: Connection) -> Iterator[tuple[str, str, str]]:
         """Drop staged documents whose name came earlier; yield (place, name, place of the first)."""
