@@ -1,5 +1,6 @@
 """The one place where fingerprints change between unsigned 64-bit numbers and PostgreSQL's bigint."""
 
+import operator
 from collections.abc import Iterable
 from typing import SupportsIndex
 
@@ -12,9 +13,9 @@ _WHOLE = 1 << 64
 def to_bigint(fingerprint: SupportsIndex) -> int:
     """Return the bigint, in [-2**63, 2**63), with the bits of a fingerprint in [0, 2**64).
 
-    Raises ValueError for a number that is no unsigned 64-bit fingerprint.
+    Raises ValueError for a number that is no unsigned 64-bit fingerprint, TypeError for what is no whole number.
     """
-    number = int(fingerprint)
+    number = operator.index(fingerprint)
     if not 0 <= number < _WHOLE:
         hint = "; a negative number is a bigint from PostgreSQL: from_bigint converts it" if number < 0 else ""
         raise ValueError(f"{number} is not a fingerprint: they range from 0 to 2**64 - 1{hint}")
@@ -24,9 +25,9 @@ def to_bigint(fingerprint: SupportsIndex) -> int:
 def from_bigint(value: SupportsIndex) -> int:
     """Return the fingerprint, in [0, 2**64), with the bits of a bigint in [-2**63, 2**63).
 
-    Raises ValueError for a number that no bigint can hold.
+    Raises ValueError for a number that no bigint can hold, TypeError for what is no whole number.
     """
-    number = int(value)
+    number = operator.index(value)
     if not -_HALF <= number < _HALF:
         raise ValueError(f"{number} is not a bigint: they range from -2**63 to 2**63 - 1")
     return number % _WHOLE

@@ -29,9 +29,13 @@ def open_engine(database: str | URL) -> Engine:
         )
     try:
         # create_index needs READ COMMITTED, whatever the database's default is.
-        return create_engine(url, isolation_level="READ COMMITTED", connect_args={"application_name": "simsql"})
+        engine = create_engine(url, isolation_level="READ COMMITTED", connect_args={"application_name": "simsql"})
+        engine.dialect.create_connect_args(url)
     except NoSuchModuleError as error:
         raise UsageError(str(error)) from error
+    except ArgumentError:
+        raise UsageError("the database's URL has a port that is no number") from None
+    return engine
 
 
 def one_line(error: DBAPIError | psycopg.Error) -> str:

@@ -1,0 +1,112 @@
+"""From a URL to an engine, and from an error to one line; a password stays unsaid."""
+
+import os
+import re
+
+import psycopg
+import pytest
+from sqlalchemy import URL, make_url, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from simsql.database import install_schema, open_engine
+from simsql.database.connect import one_line
+from simsql.errors import UsageError
+
+PASSWORD = "hunter2"
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_a_plain_url_means_psycopg(scheme):
+    engine = open_engine(f"{scheme}://someone@somewhere:5433/archive?connect_timeout=3")
+    assert engine.url == make_url("postgresql+psycopg://someone@somewhere:5433/archive?connect_timeout=3")
+    assert engine.dialect.driver == "psycopg"
+
+
+def test_a_url_may_be_an_object_and_is_not_changed():
+    url = URL.create("postgresql", username="someone", password=PASSWORD, host="somewhere", database="archive")
+    assert open_engine(url).url.password == PASSWORD
+    assert url.drivername == "postgresql"
+
+
+@pytest.mark.parametrize(
+    ("database", "said"),
+    [
+        (f"sqlite:///{PASSWORD}.db", "sqlite:// is not supported"),
+        (f"mysql://root:{PASSWORD}@localhost/x", "mysql:// is not supported"),
+        (f"postgresql+psycopg2://root:{PASSWORD}@localhost/x", "postgresql+psycopg2:// is not supported"),
+        (f"postgresql+asyncpg://root:{PASSWORD}@localhost/x", "postgresql+asyncpg:// is not supported"),
+        (f"postgresql+nonsense://root:{PASSWORD}@localhost/x", "postgresql+nonsense:// is not supported"),
+        (f"root:{PASSWORD}@localhost/x", "not a URL"),
+        (f"password={PASSWORD} dbname=x", "not a URL"),
+        (PASSWORD, "not a URL"),
+        ("", "not a URL"),
+        (f"postgresql://root:{PASSWORD}@localhost:port/x", "not a URL"),
+        (f"postgresql:///x?port={PASSWORD}", "a port that is no number"),
+    ],
+)
+def test_another_database_is_refused_in_one_line_without_the_password(database, said):
+    with pytest.raises(UsageError, match=re.escape(said)) as refused:
+        open_engine(database)
+    assert PASSWORD not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_engine_reads_committed_rows_whatever_the_database_does(server, database_url):
+    name = make_url(database_url).database
+    server.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    engine = open_engine(database_url)
+    with engine.connect() as connection:
+        assert connection.execute(text("SHOW transaction_isolation")).scalar_one() == "read committed"
+        assert connection.execute(text("SHOW application_name")).scalar_one() == "simsql"
+    engine.dispose()
+
+
+def failure(engine, statement):
+    with engine.connect() as connection, pytest.raises(DBAPIError) as failed:
+        connection.execute(text(statement))
+    return failed.value
+
+
+def test_an_error_becomes_its_message_and_hint(database):
+    error = failure(database, "SELECT simsql.fp(-1)")
+    assert one_line(error) == one_line(error.orig)
+    assert one_line(error).startswith("simsql.fp: -1 is not an unsigned 64-bit fingerprint. Pass a whole number")
+
+
+def test_an_error_without_a_hint_is_its_message_alone(database):
+    assert one_line(failure(database, "SELECT 1 / 0")) == "division by zero"
+
+
+def test_an_error_of_many_lines_becomes_one(database):
+    error = failure(
+        database, "DO $$ BEGIN RAISE EXCEPTION E'first\\n\\n  second' USING HINT = E'do\\nthis'; END $$"
+    )
+    assert one_line(error) == "first second. do this"
+
+
+def test_a_database_without_simsql_is_told_how_to_get_it(empty_database):
+    error = failure(empty_database, "SELECT simsql.version()")
+    assert one_line(error).endswith("The database lacks simsql: run simsql install")
+    install_schema(empty_database)
+    with empty_database.connect() as connection:
+        connection.execute(text("SELECT simsql.version()"))
+
+
+def test_another_missing_schema_is_not_taken_for_simsql(database):
+    assert "simsql install" not in one_line(failure(database, "SELECT elsewhere.version()"))
+
+
+def test_a_server_that_does_not_answer_is_said_in_one_line_without_the_password(tmp_path):
+    url = URL.create("postgresql", "someone", PASSWORD, database="x", query={"host": os.fspath(tmp_path)})
+    with pytest.raises(OperationalError) as failed:
+        open_engine(url).connect()
+    line = one_line(failed.value)
+    assert os.fspath(tmp_path) in line
+    assert PASSWORD not in line
+    assert "\n" not in line
+
+
+def test_an_error_of_psycopg_alone_is_said_as_well(connection):
+    with pytest.raises(psycopg.Error) as failed:
+        connection.execute("SELECT simsql.near('pg_class', 1)")
+    assert one_line(failed.value).startswith("simsql: pg_class has no simhash index. Create it with")

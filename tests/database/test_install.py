@@ -1,0 +1,233 @@
+"""Installing the schema: once, twice, at once, without the rights, and beside what others have."""
+
+import contextlib
+import threading
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+from articles import create_articles
+from sqlalchemy import make_url, text
+
+import simsql
+from simsql.database import install as module
+from simsql.database import install_schema, open_engine, read_status
+from simsql.database.install import find_folder, schema_sql
+from simsql.errors import SimsqlError
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def stranger(new_role, empty_database):
+    """An engine for a database without simsql, as a role that has been granted nothing."""
+    engine = open_engine(empty_database.url.set(username=new_role()))
+    yield engine
+    engine.dispose()
+
+
+def listing(engine):
+    """Everything in the schema simsql with definitions, comments and rights, one line each; no OIDs."""
+    statement = """
+        SELECT 'function', pg_get_functiondef(oid), proacl, proowner::regrole, obj_description(oid, 'pg_proc')
+          FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace
+         UNION ALL
+        SELECT 'relation', concat_ws(' ', relkind, relname, relpersistence, relrowsecurity,
+                                     CASE relkind WHEN 'v' THEN pg_get_viewdef(oid) END,
+                                     CASE relkind WHEN 'i' THEN pg_get_indexdef(oid) END),
+               relacl, relowner::regrole, obj_description(oid, 'pg_class')
+          FROM pg_class WHERE relnamespace = 'simsql'::regnamespace
+         UNION ALL
+        SELECT 'column', concat_ws(' ', attrelid::regclass, attnum, attname, format_type(atttypid, atttypmod),
+                                   attnotnull, attidentity, pg_get_expr(adbin, adrelid)),
+               attacl, NULL, col_description(attrelid, attnum)
+          FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+         WHERE attnum > 0 AND attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'simsql'::regnamespace)
+         UNION ALL
+        SELECT 'constraint', concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid)),
+               NULL, NULL, NULL
+          FROM pg_constraint WHERE connamespace = 'simsql'::regnamespace
+         UNION ALL
+        SELECT 'type', concat_ws(' ', typtype, typname), typacl, typowner::regrole, obj_description(oid, 'pg_type')
+          FROM pg_type WHERE typnamespace = 'simsql'::regnamespace
+         UNION ALL
+        SELECT 'schema', nspname, nspacl, nspowner::regrole, obj_description(oid, 'pg_namespace')
+          FROM pg_namespace WHERE nspname !~ '^pg_'
+         UNION ALL
+        SELECT 'version', version_num, NULL, NULL, NULL FROM simsql.schema_version
+    """
+    with engine.connect() as connection:
+        rows = connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+        return sorted(tuple(str(value) for value in row) for row in rows)
+
+
+def test_a_fresh_installation_says_what_it_is(empty_database, server):
+    before = read_status(empty_database)
+    assert (before.revision, before.version, before.indexes) == (None, None, ())
+    assert install_schema(empty_database)
+    after = read_status(empty_database)
+    assert after.revision == after.newest_revision == before.newest_revision
+    assert after.version == simsql.__version__
+    assert after.server.split()[0] == server.version
+    assert after.indexes == ()
+
+
+def test_the_version_is_the_same_everywhere(database):
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    with database.connect() as connection:
+        version = connection.execute(text("SELECT simsql.version()")).scalar_one()
+    assert version == simsql.__version__ == project["version"]
+
+
+def test_a_second_installation_changes_nothing(empty_database):
+    install_schema(empty_database)
+    before = listing(empty_database)
+    assert not install_schema(empty_database)
+    assert listing(empty_database) == before
+
+
+def test_of_installations_at_once_one_installs_and_all_succeed(server):
+    for _ in range(3):
+        with server.new_database(template="template0") as url, contextlib.ExitStack() as stack:
+            engines = [open_engine(url) for _ in range(4)]
+            for engine in engines:
+                stack.callback(engine.dispose)
+                engine.connect().close()  # so that all begin at once, not when they have connected
+            start = threading.Barrier(len(engines))
+
+            def install(engine, start=start):
+                start.wait()
+                return install_schema(engine)
+
+            with ThreadPoolExecutor(len(engines)) as threads:
+                assert sorted(threads.map(install, engines)) == [False, False, False, True]
+
+
+def test_the_printed_script_installs_the_same_schema(empty_database, server, tmp_path):
+    install_schema(empty_database)
+    installed = listing(empty_database)
+    everything = {"function", "relation", "column", "constraint", "type", "schema", "version"}
+    assert {kind for kind, *_ in installed} == everything
+    script = tmp_path / "simsql.sql"
+    script.write_text(schema_sql(), encoding="utf-8")
+    with server.new_database(template="template0") as url:
+        server.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", url.database, "-f", str(script))
+        engine = open_engine(url)
+        assert listing(engine) == installed
+        assert not install_schema(engine)
+        engine.dispose()
+
+
+def test_the_printed_script_is_one_transaction():
+    lines = [line for line in schema_sql().splitlines() if line in {"BEGIN;", "COMMIT;"}]
+    assert lines == ["BEGIN;", "COMMIT;"]
+
+
+def test_a_role_that_may_not_create_a_schema_is_told_who_can_help(stranger):
+    role, database = stranger.url.username, stranger.url.database
+    with pytest.raises(SimsqlError, match=f"role {role} may not create the schema") as refused:
+        install_schema(stranger)
+    message = str(refused.value)
+    assert "\n" not in message
+    assert message.endswith(f"GRANT CREATE ON DATABASE {database} TO {role}")
+
+
+def test_a_role_that_may_create_a_schema_can_install(stranger, server):
+    server.execute(f"GRANT CREATE ON DATABASE {stranger.url.database} TO {stranger.url.username}")
+    assert install_schema(stranger)
+    assert read_status(stranger).version == simsql.__version__
+
+
+def test_an_ordinary_role_can_ask_what_is_installed(database_url, new_role, connection):
+    create_articles(connection, [1])
+    engine = open_engine(make_url(database_url).set(username=new_role()))
+    status = read_status(engine)
+    assert not install_schema(engine)  # up to date: there is nothing that it would need a right for
+    engine.dispose()
+    (index,) = status.indexes
+    assert (index.table_name, index.column_name, index.distance) == ("public.article", "fingerprint", 3)
+    assert (index.blocks, index.lead, index.recipe, index.state) == (4, 1, None, "ready")
+
+
+@pytest.mark.parametrize("content", ["", "CREATE TABLE simsql.article (id integer)"])
+def test_a_foreign_schema_of_this_name_is_refused_and_kept(empty_database, content):
+    with empty_database.begin() as connection:
+        connection.execute(text("CREATE SCHEMA simsql"))
+        connection.execute(text(content or "SELECT"))
+    with pytest.raises(
+        SimsqlError, match=r"has a schema simsql \(of postgres\) that simsql did not install"
+    ) as refused:
+        install_schema(empty_database)
+    assert "\n" not in str(refused.value)
+    with empty_database.connect() as connection:
+        found = connection.execute(
+            text("SELECT count(*) FROM pg_class WHERE relnamespace = 'simsql'::regnamespace")
+        ).scalar_one()
+    assert found == bool(content)
+    assert read_status(empty_database).revision is None
+
+
+def test_an_installation_that_fails_leaves_nothing(empty_database, monkeypatch, tmp_path):
+    folder = find_folder("sql")
+    broken = tmp_path / "sql"
+    broken.mkdir()
+    for script in folder.glob("*.sql"):
+        (broken / script.name).write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
+    with (broken / "clusters.sql").open("a", encoding="utf-8") as script:
+        script.write("SELECT 1 / 0;\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "find_folder", lambda name: broken if name == "sql" else find_folder(name))
+        with pytest.raises(Exception, match="division by zero"):
+            install_schema(empty_database)
+    assert read_status(empty_database).revision is None
+    assert install_schema(empty_database)
+
+
+def test_the_history_of_an_application_stays_as_it_is(empty_database):
+    with empty_database.begin() as connection:
+        connection.execute(text("CREATE TABLE public.alembic_version (version_num varchar(32) PRIMARY KEY)"))
+        connection.execute(text("INSERT INTO public.alembic_version VALUES ('of the application')"))
+        connection.execute(text("CREATE TABLE public.schema_version (version_num varchar(32))"))
+        connection.execute(text("INSERT INTO public.schema_version VALUES ('of another tool')"))
+    assert install_schema(empty_database)
+    with empty_database.connect() as connection:
+        rows = connection.execute(text("TABLE public.alembic_version UNION ALL TABLE public.schema_version"))
+        assert rows.scalars().all() == ["of the application", "of another tool"]
+        tables = connection.execute(
+            text("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
+        ).scalar_one()
+    assert tables == 2
+    assert read_status(empty_database).revision == read_status(empty_database).newest_revision
+
+
+class OlderServer:
+    """A connection whose server says that it is older; all else is real."""
+
+    def __init__(self, connection):
+        self._connection = connection
+
+    def execute(self, statement):
+        assert str(statement) == "SHOW server_version_num"
+        return self._connection.execute(text("SELECT '130014'"))
+
+
+def test_a_postgresql_without_bit_count_is_refused(empty_database):
+    with empty_database.connect() as connection:
+        module.check_server(connection)
+        with pytest.raises(SimsqlError, match="PostgreSQL 13 is too old: simsql needs 14 or newer") as refused:
+            module.check_server(OlderServer(connection))
+    assert "\n" not in str(refused.value)
+
+
+def test_the_script_refuses_a_postgresql_without_bit_count(server, empty_database):
+    script = schema_sql()
+    check = "current_setting('server_version_num')::integer < 140000"
+    assert check in script
+    with server.connect(empty_database.url.database) as connection:
+        with pytest.raises(psycopg.errors.RaiseException, match="is too old for simsql") as refused:
+            connection.execute(script.replace(check, check.replace("140000", "10000000")))
+        assert "14 or newer" in refused.value.diag.message_hint
+        connection.execute("ROLLBACK")
+    assert read_status(empty_database).revision is None
