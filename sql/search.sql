@@ -168,14 +168,15 @@ $$;
 -- Two functions per index, with the layout and the names baked in. They run with the caller's
 -- rights: the policy on the key tables and the table's own grants decide who may search.
 -- A generic plan cannot know how narrow a range is; with the settings below it is a nested loop of
--- index scans whatever it estimates, and it is planned once per session.
+-- index scans whatever it estimates, and it is planned once per session. The scan runs inside the search
+-- function, under its settings but for those that it takes back.
 CREATE FUNCTION simsql._create_search(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
     EXECUTE format(
         'CREATE FUNCTION simsql.%I(bigint, integer) RETURNS SETOF simsql.match '
-        'LANGUAGE plpgsql STABLE ROWS 10 SET plan_cache_mode = force_generic_plan SET jit = off '
+        'LANGUAGE plpgsql STABLE ROWS 10 SET enable_seqscan = on SET enable_hashagg = on SET enable_hashjoin = on '
         'AS %L',
         'scan_' || index.id,
         format(E'BEGIN\nRETURN QUERY\n%s;\nEND', simsql._search_statement(index, 'scan')));
@@ -268,9 +269,12 @@ BEGIN
         strategy := CASE WHEN probing_pays THEN 'probes' ELSE 'scan' END;
     END IF;
     RETURN NEXT format('strategy: %s, radius: %s', strategy, radius);
-    -- The settings under which this text runs, for this call only: a scan runs inside the search function.
-    SELECT p.proconfig INTO settings FROM pg_proc AS p
-     WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id;
+    -- The settings under which this text runs, for this call only; the later ones win.
+    settings := ARRAY(SELECT unnest(p.proconfig) FROM pg_proc AS p
+                       WHERE p.pronamespace = 'simsql'::regnamespace
+                         AND (p.proname = 'search_' || index.id
+                              OR strategy = 'scan' AND p.proname = 'scan_' || index.id)
+                       ORDER BY p.proname LIKE 'scan%');
     -- An error leaves a prepared statement behind: this one's, the last time.
     IF EXISTS (SELECT FROM pg_prepared_statements AS s WHERE s.name = 'simsql_explain') THEN
         DEALLOCATE simsql_explain;

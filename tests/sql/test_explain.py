@@ -58,6 +58,12 @@ def test_each_key_table_is_probed_through_its_index_alone(articles, reader, user
     assert set(re.findall(r"Heap Fetches: (\d+)", plan)) == {"0"}
 
 
+def test_a_scan_reads_one_key_table_from_end_to_end_without_its_index(articles):
+    _, plan = explain(articles, 40)
+    assert re.findall(r"Seq Scan on (keys_1_\d)", plan) == ["keys_1_0"]
+    assert "using keys_1" not in plan
+
+
 @pytest.mark.parametrize("within", [3, 7])
 def test_an_ordinary_role_reads_no_more_keys_than_a_superuser(articles, reader, within):
     def removed(connection):
