@@ -18,6 +18,9 @@ def copy_rows(
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
         sql.Identifier(*table), sql.SQL(", ").join(sql.Identifier(column) for column in columns)
     )
+    # Begun as execute() would: a cursor of psycopg alone is not seen, and commit() would commit nothing.
+    if not connection.in_transaction():
+        connection.begin()
     cursor = connection.connection.cursor()
     with cursor.copy(statement) as copy:
         for row in rows:

@@ -1,0 +1,113 @@
+"""Creating and dropping indexes from Python: what is said is registered, and lives in the transaction."""
+
+import pytest
+from articles import create_table, near
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from simsql import Design, Recipe
+from simsql.database import create_index, drop_index, read_status, recipe_of
+
+
+@pytest.fixture
+def articles(connection):
+    """Two rows without an index."""
+    create_table(connection, [1, -1])
+    return connection
+
+
+def test_the_defaults(articles, database):
+    with database.begin() as transaction:
+        number = create_index(transaction, "article", "fingerprint")
+    (index,) = read_status(database).indexes
+    assert (index.id, index.table_name, index.column_name) == (number, "public.article", "fingerprint")
+    assert (index.distance, index.blocks, index.lead, index.state) == (3, 4, 1, "ready")
+    assert near(articles, -1) == [(-1, 0)]
+
+
+def test_distance_design_and_recipe_are_kept(articles, database):
+    recipe = Recipe(shingles=(3,))
+    with database.begin() as transaction:
+        create_index(transaction, "article", "fingerprint", distance=64, design=Design(5, 2), recipe=recipe)
+        assert recipe_of(transaction, "article") == recipe
+    (index,) = read_status(database).indexes
+    assert (index.distance, index.blocks, index.lead) == (64, 5, 2)
+    assert index.recipe == recipe.id
+    assert near(articles, -1) == [(-1, 0), (1, 63)]
+
+
+def test_an_index_lives_and_dies_in_the_transaction(articles, database):
+    with database.connect() as transaction:
+        create_index(transaction, "article", "fingerprint")
+        transaction.rollback()
+        assert read_status(database).indexes == ()
+        create_index(transaction, "article", "fingerprint")
+        transaction.commit()
+        drop_index(transaction, "article")
+        transaction.rollback()
+        assert len(read_status(database).indexes) == 1
+        drop_index(transaction, "article", "fingerprint")
+        transaction.commit()
+    assert read_status(database).indexes == ()
+
+
+def test_drop_index_leaves_nothing_but_the_btree(articles, database):
+    statement = text(
+        "SELECT c.relname FROM pg_class AS c"
+        " WHERE c.relnamespace IN ('simsql'::regnamespace, 'public'::regnamespace)"
+        " UNION ALL SELECT p.proname FROM pg_proc AS p WHERE p.pronamespace = 'simsql'::regnamespace"
+        " UNION ALL SELECT t.tgname FROM pg_trigger AS t ORDER BY 1"
+    )
+    with database.begin() as transaction:
+        before = transaction.execute(statement).scalars().all()
+        create_index(transaction, "article", "fingerprint")
+        during = transaction.execute(statement).scalars().all()
+        drop_index(transaction, "article")
+        after = transaction.execute(statement).scalars().all()
+    assert len(during) > len(after)
+    assert after == sorted([*before, "article_fingerprint_idx"])
+
+
+@pytest.mark.parametrize("name", ["article", "public.article", '"article"', "  ARTICLE "])
+def test_a_table_is_named_as_sql_writes_it(articles, database, name):
+    with database.begin() as transaction:
+        create_index(transaction, name, "fingerprint")
+        drop_index(transaction, name)
+
+
+def test_odd_names_are_taken_and_nothing_is_executed_in_them(articles, database):
+    table, column = 'Odd "name"; DROP TABLE article', "fp'; DROP TABLE article; --"
+    quoted = '"' + table.replace('"', '""') + '"'
+    articles.execute(f'CREATE TABLE {quoted} ("{column}" bigint)')
+    articles.execute(f"INSERT INTO {quoted} VALUES (7)")
+    with database.begin() as transaction:
+        create_index(transaction, quoted, column)
+    assert near(articles, 7, 0, table=quoted) == [(7, 0)]
+    with database.begin() as transaction:
+        drop_index(transaction, quoted, column)
+    assert articles.execute("SELECT count(*) FROM article").fetchone() == (2,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("missing", "fingerprint"), 'relation "missing" does not exist'),
+        (("article", "missing"), "has no column missing"),
+        (("article", "Fingerprint"), 'has no column "Fingerprint"'),
+        (("article", "body"), "is text, not bigint"),
+    ],
+)
+def test_what_cannot_be_indexed_is_an_error_with_postgresqls_message(articles, database, arguments, said):
+    with database.connect() as transaction, pytest.raises(DBAPIError, match=said):
+        create_index(transaction, *arguments)
+
+
+@pytest.mark.parametrize("distance", [-1, 65])
+def test_a_distance_out_of_range_is_refused(articles, database, distance):
+    with database.connect() as transaction, pytest.raises(DBAPIError, match="from 0 to 64"):
+        create_index(transaction, "article", "fingerprint", distance=distance)
+
+
+def test_dropping_what_is_not_there_is_an_error(articles, database):
+    with database.connect() as transaction, pytest.raises(DBAPIError, match="has 0 simhash indexes"):
+        drop_index(transaction, "article")

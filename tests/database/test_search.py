@@ -1,0 +1,146 @@
+"""Searching from Python: unsigned fingerprints, equal to brute force, whatever the table is called."""
+
+import oracle
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from simsql import DEFAULT, Recipe
+from simsql.database import (
+    clusters,
+    copy_rows,
+    create_index,
+    from_bigint,
+    near,
+    near_rows,
+    pairs,
+    recipe_of,
+    to_bigint,
+)
+
+FINGERPRINTS = [*oracle.clustered(150, seed=11), -1, None]
+QUERIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1, *map(from_bigint, FINGERPRINTS[5:8])]
+DISTANCES = [0, 3, 7, 64]
+
+
+@pytest.fixture
+def articles(database):
+    """A connection of SQLAlchemy to a database with an indexed table of fingerprints."""
+    with database.connect() as connection:
+        connection.execute(text("CREATE TABLE article (id integer PRIMARY KEY, body text, fingerprint bigint)"))
+        rows = [(number, "text", fingerprint) for number, fingerprint in enumerate(FINGERPRINTS)]
+        copy_rows(connection, ["article"], ["id", "body", "fingerprint"], rows)
+        create_index(connection, "article", "fingerprint", distance=7)
+        yield connection
+
+
+@pytest.mark.parametrize("within", DISTANCES)
+def test_near_equals_brute_force(articles, within):
+    for query in QUERIES:
+        expected = [(from_bigint(f), d) for f, d in oracle.near(FINGERPRINTS, to_bigint(query), within)]
+        found = near(articles, "article", query, within)
+        assert found == expected
+        assert all(match.distance == (match.fingerprint ^ query).bit_count() for match in found)
+
+
+@pytest.mark.parametrize("within", DISTANCES)
+def test_near_rows_equals_brute_force(articles, within):
+    for query in QUERIES:
+        expected = sorted(
+            (oracle.distance(f, query), f, number)
+            for number, f in enumerate(FINGERPRINTS)
+            if f is not None and oracle.distance(f, query) <= within
+        )
+        found = near_rows(articles, "article", query, within)
+        assert [(match.distance, to_bigint(match.fingerprint)) for match in found] == [
+            (distance, f) for distance, f, _ in expected
+        ]
+        assert sorted((match.distance, match.row["fingerprint"], match.row["id"]) for match in found) == expected
+        assert all(set(match.row) == {"id", "body", "fingerprint"} for match in found)
+
+
+@pytest.mark.parametrize("within", DISTANCES[:3])
+def test_pairs_equal_brute_force(articles, within):
+    found = list(pairs(articles, "article", within))
+    assert sorted((to_bigint(a), to_bigint(b), d) for a, b, d in found) == oracle.pairs(FINGERPRINTS, within)
+    assert all(0 <= number < 2**64 for pair in found for number in pair)
+
+
+@pytest.mark.parametrize("within", DISTANCES[:3])
+def test_clusters_equal_brute_force(articles, within):
+    found = list(clusters(articles, "article", within))
+    assert [(to_bigint(c), to_bigint(f)) for c, f in found] == oracle.clusters(FINGERPRINTS, within)
+    assert all(0 <= number < 2**64 for member in found for number in member)
+
+
+def test_without_a_distance_the_index_has_one(articles):
+    assert near(articles, "article", 0) == near(articles, "article", 0, 7)
+    assert near_rows(articles, "article", 0) == near_rows(articles, "article", 0, 7)
+    assert list(pairs(articles, "article")) == list(pairs(articles, "article", 7))
+    assert list(clusters(articles, "article")) == list(clusters(articles, "article", 7))
+
+
+def test_of_two_indexes_the_column_says_which(articles):
+    articles.execute(text("ALTER TABLE article ADD COLUMN title bigint DEFAULT 5"))
+    create_index(articles, "article", "title", recipe=Recipe(shingles=(3,)))
+    articles.commit()
+    assert near(articles, "article", 5, 0, "title") == [(5, 0)]
+    assert near(articles, "article", 2**64 - 1, 0, "fingerprint") == [(2**64 - 1, 0)]
+    assert len(near_rows(articles, "article", 5, 0, "title")) == len(FINGERPRINTS)
+    assert list(pairs(articles, "article", 7, "title")) == []
+    assert list(clusters(articles, "article", 7, "title")) == [(5, 5)]
+    assert recipe_of(articles, "article", "title") == Recipe(shingles=(3,))
+    assert recipe_of(articles, "article", "fingerprint") == DEFAULT
+    for search in (near, near_rows):
+        with pytest.raises(DBAPIError, match="has 2 simhash indexes"):
+            search(articles, "article", 5, 0)
+        articles.rollback()
+
+
+@pytest.mark.parametrize("search", [near, near_rows])
+@pytest.mark.parametrize("number", [-1, 2**64])
+def test_what_is_no_fingerprint_is_refused(articles, search, number):
+    with pytest.raises(ValueError, match="is not a fingerprint"):
+        search(articles, "article", number)
+
+
+@pytest.mark.parametrize("search", [near, near_rows])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("missing", 0, 3), 'relation "missing" does not exist'),
+        (("pg_class", 0, 3), "has no simhash index"),
+        (("article", 0, 65), "from 0 to 64"),
+        (("article", 0, -1), "from 0 to 64"),
+        (("article", 0, 3, "body"), "has no simhash index on column body"),
+    ],
+)
+def test_what_cannot_be_searched_is_an_error_with_postgresqls_message(articles, search, arguments, said):
+    with pytest.raises(DBAPIError, match=said):
+        search(articles, *arguments)
+
+
+def test_odd_names_are_searched(articles):
+    table, schema, column = 'say "when" %s :x', "Ar.chive", "100% fp's"
+    quoted = f'"{schema}"."{table.replace(chr(34), chr(34) * 2)}"'
+    for statement in (
+        f'CREATE SCHEMA "{schema}"',
+        f'CREATE TABLE {quoted} ("{column}" bigint)',
+        f"INSERT INTO {quoted} VALUES (-1), (-2)",
+    ):
+        articles.execution_options(no_parameters=True).exec_driver_sql(statement)
+    create_index(articles, quoted, column)
+    assert near(articles, quoted, 2**64 - 1, 0) == [(2**64 - 1, 0)]
+    assert [match.row for match in near_rows(articles, quoted, 2**64 - 1, 1, column)] == [
+        {column: -1},
+        {column: -2},
+    ]
+    assert list(pairs(articles, quoted, 1)) == [(2**64 - 2, 2**64 - 1, 1)]
+    assert recipe_of(articles, quoted, column) == DEFAULT
+
+
+def test_the_recipe_of_an_index_that_named_none_is_the_default(articles):
+    articles.execute(text("SELECT simsql.drop_index('article')"))
+    articles.execute(text("SELECT simsql.create_index('article', 'fingerprint')"))
+    assert recipe_of(articles, "article") == DEFAULT
+    assert near(articles, "article", 2**64 - 1, 0) == [(2**64 - 1, 0)]
