@@ -1,0 +1,95 @@
+"""Every public name means one thing: a function is never hidden by a module of the same name."""
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import simsql
+from simsql import database, fingerprint, hamming
+
+MODULES = [importlib.import_module(found.name) for found in pkgutil.walk_packages(simsql.__path__, "simsql.")]
+PACKAGES = [simsql, *(module for module in MODULES if hasattr(module, "__path__"))]
+
+WITHOUT_DATABASE = {
+    fingerprint.majority: ([3, 1, 1], 1),
+    fingerprint.simhash: ("", None),
+    fingerprint.simhash_batches: ([], None),
+    fingerprint.simhash_many: ([], None),
+    hamming.block_sizes: (4, (16, 16, 16, 16)),
+    hamming.find_all: ([1, 3], [[1, 3]]),
+    hamming.find_clusters: ([1, 3], [[1, 3]]),
+    hamming.flip_masks: ((1, 1), [0, 1]),
+    hamming.hamming_distance: ((1, 3), 1),
+    hamming.permutations: ((2, 1), None),
+    database.from_bigint: (-1, 2**64 - 1),
+    database.to_bigint: (2**64 - 1, -1),
+}
+
+
+def public_functions(package: ModuleType) -> list[object]:
+    names = getattr(package, "__all__", [])
+    return [value for value in (getattr(package, name) for name in names) if callable(value)]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_a_package_exports_no_name_of_a_module(package):
+    modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
+    assert modules.isdisjoint(getattr(package, "__all__", []))
+    for name in modules:
+        assert isinstance(getattr(package, name), ModuleType)
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_what_a_package_exports_exists_once_and_in_order(package):
+    names = getattr(package, "__all__", [])
+    assert names == sorted(set(names))
+    for name in names:
+        assert not isinstance(getattr(package, name), ModuleType)
+
+
+@pytest.mark.parametrize(
+    ("function", "case"), WITHOUT_DATABASE.items(), ids=[function.__name__ for function in WITHOUT_DATABASE]
+)
+def test_a_public_function_can_be_called(function, case):
+    argument, expected = case
+    found = function(*argument) if isinstance(argument, tuple) else function(argument)
+    if expected is not None:
+        assert np.array_equal(found, expected)
+
+
+def test_the_public_functions_of_the_database_can_be_called(server):
+    """One pass through all of them, from an empty database on."""
+    called = set()
+
+    def call(function, *arguments, **options):
+        called.add(function)
+        return function(*arguments, **options)
+
+    with server.new_database(template="template0") as url:
+        engine = call(database.open_engine, url)
+        assert call(database.install_schema, engine)
+        assert call(database.read_status, engine).version == simsql.__version__
+        with engine.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE article (fingerprint bigint)")
+            assert call(database.create_index, connection, "article", "fingerprint") == 1
+            assert call(database.copy_rows, connection, ["article"], ["fingerprint"], [[-1], [-2]]) == 2
+            ones = 2**64 - 1
+            assert call(database.near, connection, "article", ones) == [(ones, 0), (ones - 1, 1)]
+            rows = call(database.near_rows, connection, "article", ones, distance=0)
+            assert rows == [(ones, 0, {"fingerprint": -1})]
+            assert list(call(database.pairs, connection, "article")) == [(ones - 1, ones, 1)]
+            members = [(ones - 1, ones - 1), (ones - 1, ones)]
+            assert list(call(database.clusters, connection, "article")) == members
+            assert call(database.recipe_of, connection, "article") == simsql.DEFAULT
+            call(database.drop_index, connection, "article")
+        engine.dispose()
+    assert called == set(public_functions(database)) - WITHOUT_DATABASE.keys()
+
+
+def test_no_public_function_is_left_out():
+    exported = {function for package in PACKAGES for function in public_functions(package)}
+    functions = {function for function in exported if not isinstance(function, type | fingerprint.Recipe)}
+    assert functions - set(public_functions(database)) <= WITHOUT_DATABASE.keys()
