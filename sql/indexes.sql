@@ -128,9 +128,11 @@ BEGIN
     FOREACH event IN ARRAY ARRAY['insert', 'update'] LOOP
         source := format(CASE event
             WHEN 'insert' THEN 'SELECT DISTINCT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL'
-            -- An update of other columns adds no key.
+            -- An update of other columns adds no key. The old rows may be those of an inheritance child
+            -- too, which have no key here.
             ELSE 'SELECT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL '
-                 'EXCEPT SELECT o.%1$I FROM old_rows AS o'
+                 'EXCEPT SELECT o.%1$I FROM old_rows AS o '
+                 'WHERE NOT (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = TG_RELID)'
             END, index.column_name);
         function_name := format('simsql.add_on_%s_%s', event, index.id);
         trigger_name := format('simsql_%s_%s', index.id, event);
