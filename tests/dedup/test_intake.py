@@ -173,7 +173,7 @@ def test_file_names_of_any_kind(tmp_path, home):
 @pytest.mark.parametrize("name", [b"with space", b"two\nlines", b"\xff bytes", b"[red]x"])
 def test_arguments_of_any_kind_in_a_process(tmp_path, home, name):
     folder = os.fsencode(tmp_path) + b"/" + name
-    os.mkdir(folder)
+    Path(os.fsdecode(folder)).mkdir()
     run_apart("dedup", folder, home=home).failed(1, "no documents in ", "nothing is there to read")
     run_apart("dedup", folder + b"/missing", home=home).failed(2, "no such file or folder: ")
 

@@ -108,7 +108,7 @@ def check_interrupted(process: Process, how: signal.Signals, out: Path) -> None:
 
 
 def while_the_server_starts(process: Process, folder: Path, out: Path) -> None:
-    wait_until(lambda: (folder / "postgres" / "postmaster.pid").exists(), "the server starts", process)
+    wait_until((folder / "postgres" / "postmaster.pid").exists, "the server starts", process)
 
 
 def while_it_reads(process: Process, folder: Path, out: Path) -> None:

@@ -12,7 +12,6 @@ import pty
 import re
 import struct
 import termios
-from pathlib import Path
 
 import pytest
 from program import finish, run, run_apart, spawn, write_lines

@@ -88,7 +88,7 @@ def test_a_link_stays_and_its_target_is_replaced(lines, home, out):
 def test_files_of_any_name(lines, home, out, name):
     path = Path(os.fsdecode(os.fsencode(out) + b"/" + name))
     run("dedup", lines, "--output", path, home=home).done()
-    assert [os.fsencode(name) for name in os.listdir(out)] == [name]
+    assert [os.fsencode(path.name) for path in out.iterdir()] == [name]
     assert path.read_bytes().count(b"\n") == 2
 
 

@@ -1,0 +1,251 @@
+"""The commands beside the main job, and wrong usage of all of them."""
+
+import json
+import re
+import subprocess
+import sys
+
+import psycopg
+import pytest
+from articles import create_articles
+from oracle import to_bigint
+from program import PROGRAM, run, run_apart, write_lines
+
+from simsql import __version__, simhash
+
+TEXT = "The quick brown fox jumps over the lazy dog"
+
+
+@pytest.fixture
+def indexed(connection):
+    """The table `article` with four fingerprints, the first that of TEXT."""
+    first = simhash(TEXT)
+    create_articles(connection, [to_bigint(value) for value in (first, first ^ 0b111, first ^ 2**63, 2**64 - 1)])
+    return first
+
+
+def usage(*arguments, **options):
+    """Run with arguments that cannot be: exit code 2, nothing on stdout, no traceback."""
+    found = run(*arguments, **options)
+    assert found.code == 2
+    assert found.stdout == b""
+    assert "Traceback" not in found.err
+    return found.err
+
+
+# fingerprint
+
+
+def test_fingerprints_of_files(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    lines = write_lines(tmp_path / "b.jsonl", {"x": TEXT + " again", "two\nlines": TEXT})
+    found = run("fingerprint", tmp_path / "a.txt", lines).done()
+    assert found.lines == [
+        f"{simhash(TEXT)}\t{tmp_path / 'a.txt'}",
+        f"{simhash(TEXT + ' again')}\tx",
+        f"{simhash(TEXT)}\ttwo\\nlines",
+    ]
+    assert found.err == ""
+
+
+def test_fingerprints_are_unsigned(tmp_path):
+    texts = {str(number): f"text number {number}" for number in range(100)}
+    found = run("fingerprint", write_lines(tmp_path / "a.jsonl", texts)).done()
+    numbers = [int(line.split("\t")[0]) for line in found.lines]
+    assert numbers == [simhash(text) for text in texts.values()]
+    assert max(numbers) >= 2**63
+
+
+def test_fingerprints_of_standard_input_with_bad_lines():
+    data = b'{"id": 1, "body": "some words"}\noops\n{"id": 2, "body": "..."}\n{"id": 3, "text": "x"}\n'
+    found = run("fingerprint", "-", "--text-field", "body", stdin=data).done()
+    assert found.lines == [f"{simhash('some words')}\t1"]
+    messages = found.err.splitlines()
+    assert len(messages) == 3
+    assert any(message.startswith("skipped stdin:2: not JSON") for message in messages)
+    assert any(message.startswith("skipped 2: no words") for message in messages)
+    assert any(message.startswith("skipped stdin:4: no field") for message in messages)
+
+
+def test_nothing_to_fingerprint(tmp_path):
+    run("fingerprint", tmp_path).failed(1, f"no document with a fingerprint in {tmp_path}")
+    run("fingerprint", tmp_path / "missing").failed(2, "no such file or folder")
+    run("fingerprint", tmp_path, "--encoding", "klingon").failed(2, "unknown encoding 'klingon'")
+
+
+# near
+
+
+def test_near_a_fingerprint(database_url, indexed):
+    found = run("near", "article", "--fingerprint", indexed, "--database", database_url).done()
+    rows = [json.loads(line) for line in found.lines]
+    # 3 is the index's own distance.
+    assert [(row["distance"], row["row"]["id"]) for row in rows] == [(0, 1), (1, 3), (3, 2)]
+    assert {row["fingerprint"] for row in rows} == {indexed, indexed ^ 0b111, indexed ^ 2**63}
+    assert rows[0]["row"] == {"id": 1, "body": None, "fingerprint": to_bigint(indexed)}
+
+
+@pytest.mark.parametrize(("distance", "ids"), [(0, [1]), (1, [1, 3]), (2, [1, 3]), (3, [1, 3, 2])])
+def test_near_at_a_distance(database_url, indexed, distance, ids):
+    options = ["--distance", distance, "--database", database_url]
+    found = run("near", "public.article", "--fingerprint", indexed, *options).done()
+    assert [json.loads(line)["row"]["id"] for line in found.lines] == ids
+    everything = run("near", "article", "--fingerprint", 0, "--distance", 64, "--database", database_url).done()
+    assert len(everything.lines) == 4
+
+
+def test_near_a_text(database_url, indexed):
+    options = ["--distance", 0, "--database", database_url]
+    found = run("near", "article", "--text", TEXT.upper(), *options).done()
+    assert run("near", "article", "--text", "-", *options, stdin=TEXT.encode()).done().out == found.out
+    assert [json.loads(line)["row"]["id"] for line in found.lines] == [1]
+    run("near", "article", "--text", "?!", *options).failed(1, "the text has no letters or digits")
+
+
+def test_near_the_extremes(database_url, indexed):
+    options = ["--distance", 0, "--database", database_url]
+    assert len(run("near", "article", "--fingerprint", 2**64 - 1, *options).done().lines) == 1
+    assert run("near", "article", "--fingerprint", 0, *options).done().lines == []
+
+
+@pytest.mark.parametrize("number", ["-1", "18446744073709551616", "1.5", "0x10", "", "one", "1\n2"])
+def test_numbers_that_are_no_fingerprints(number):
+    found = run("near", "article", "--fingerprint", number)
+    found.failed(2, "is not a fingerprint: they are whole numbers from 0 to 2**64 - 1")
+    assert ("add 2**64" in found.err) == number.startswith("-")
+
+
+@pytest.mark.parametrize("distance", [-1, 65, 10**20])
+@pytest.mark.parametrize("command", [["near", "article", "--fingerprint", 1], ["dedup", "."]])
+def test_distances_that_cannot_be(command, distance):
+    found = run(*command, "--distance", distance)
+    found.failed(2, f"a distance is a number of bits from 0 to 64, not {distance}")
+
+
+def test_what_near_searches_for():
+    run("near", "article").failed(2, "either --text or --fingerprint")
+    run("near", "article", "--text", "x", "--fingerprint", 1).failed(2, "either --text or --fingerprint")
+
+
+def test_near_where_there_is_no_index(database_url, connection, indexed):
+    connection.execute("CREATE TABLE plain (fingerprint bigint, other text)")
+    connection.execute("CREATE VIEW seen AS SELECT * FROM article")
+    for table, part in (
+        ("plain", "plain has no simhash index"),
+        ("missing", 'relation "missing" does not exist'),
+        ("seen", "seen has no simhash index"),
+        ('"', "invalid name syntax"),
+    ):
+        run("near", table, "--fingerprint", 1, "--database", database_url).failed(1, "PostgreSQL: ", part)
+    options = ["--fingerprint", 1, "--database", database_url]
+    run("near", "article", "--column", "body", *options).failed(1, "body")
+    run("near", "article", "--column", "nothing", *options).failed(1, "nothing")
+
+
+@pytest.mark.parametrize(
+    ("statement", "part"),
+    [
+        ("SELECT simsql.create_index('article', 'body')", "column body of article is text, not bigint"),
+        ("SELECT simsql.create_index('parts', 'fingerprint')", "parts is partitioned"),
+        ("SELECT simsql.create_index('seen', 'fingerprint')", "seen is a view"),
+    ],
+)
+def test_what_cannot_be_indexed(connection, indexed, statement, part):
+    connection.execute("CREATE VIEW seen AS SELECT * FROM article")
+    connection.execute("CREATE TABLE parts (fingerprint bigint) PARTITION BY HASH (fingerprint)")
+    with pytest.raises(psycopg.Error, match=part):
+        connection.execute(statement)
+
+
+def test_near_with_two_indexes(database_url, connection, indexed):
+    connection.execute("ALTER TABLE article ADD COLUMN title_fp bigint")
+    connection.execute("UPDATE article SET title_fp = 5 WHERE id = 4")
+    connection.execute("SELECT simsql.create_index('article', 'title_fp')")
+    options = ["--fingerprint", 5, "--distance", 0, "--database", database_url]
+    run("near", "article", *options).failed(1, "PostgreSQL: ")
+    found = run("near", "article", "--column", "title_fp", *options).done()
+    assert [json.loads(line)["row"]["id"] for line in found.lines] == [4]
+
+
+# install, status, sql
+
+
+def test_install_and_status(empty_database):
+    url = empty_database.url.render_as_string(hide_password=False)
+    found = run("status", "--database", url).done()
+    assert re.search(r"^PostgreSQL +\d+", found.out)
+    assert "not installed: run simsql install" in found.out
+    assert run("install", "--database", url).done().out == f"schema simsql {__version__}: installed\n"
+    assert run("install", "--database", url).done().out == f"schema simsql {__version__}: up to date\n"
+    found = run("status", SIMSQL_DATABASE=url).done()
+    assert re.search(rf"^schema simsql +{re.escape(__version__)} \(revision \w+\)$", found.out, re.MULTILINE)
+    assert re.search(r"^indexes +0$", found.out, re.MULTILINE)
+
+
+def test_status_names_the_indexes(database_url, connection):
+    connection.execute('CREATE TABLE "odd [bold]%% name" (f bigint)')
+    connection.execute("SELECT simsql.create_index('\"odd [bold]%% name\"', 'f', distance => 5)")
+    found = run("status", "--database", database_url).done()
+    assert re.search(r"^indexes +1$", found.out, re.MULTILINE)
+    row = found.lines[-1]
+    assert 'public."odd [bold]' in row
+    assert re.search(r"\bf +5 +4 +1\b", row)
+
+
+def test_a_schema_of_somebody_else_is_left_alone(empty_database):
+    url = empty_database.url.render_as_string(hide_password=False)
+    with empty_database.begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA simsql; CREATE TABLE simsql.theirs (a int)")
+    run("install", "--database", url).failed(1, "has a schema simsql", "rename or drop it")
+
+
+def test_the_printed_sql_installs_the_schema(server, empty_database):
+    script = run("sql").done().out
+    assert run("sql", SIMSQL_DATABASE="postgresql://nobody@localhost:1/nothing").done().out == script
+    with server.connect(empty_database.url.database) as connection:
+        connection.execute(script)
+    url = empty_database.url.render_as_string(hide_password=False)
+    assert run("install", "--database", url).done().out == f"schema simsql {__version__}: up to date\n"
+
+
+# Usage
+
+
+def test_version_and_help():
+    assert run("--version").done().out == f"simsql {__version__}\n"
+    found = run("--help").done()
+    for command in ("dedup", "fingerprint", "near", "install", "status", "sql"):
+        assert re.search(rf"^ +{command} ", found.out, re.MULTILINE)
+        assert "Usage: simsql" in run(command, "--help").done().out
+
+
+def test_the_program_itself():
+    found = run_apart("--version").done()
+    assert found.out == f"simsql {__version__}\n"
+    assert found.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["dedup"], "PATH"),
+        (["fingerprint"], "PATH"),
+        (["near"], "TABLE"),
+        (["frobnicate"], "frobnicate"),
+        (["dedup", ".", "--frobnicate"], "--frobnicate"),
+        (["dedup", ".", "--distance", "three"], "--distance"),
+        (["dedup", ".", "--distance"], "--distance"),
+        (["install", "extra"], "extra"),
+    ],
+)
+def test_wrong_usage(arguments, part):
+    assert part.lower() in usage(*arguments).lower()
+
+
+def test_nothing_heavy_is_imported_by_the_package():
+    """`import simsql` reads no configuration, opens nothing and prints nothing."""
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import simsql"], capture_output=True, check=True
+    )
+    assert result.stdout == result.stderr == b""
+    assert PROGRAM.exists()
