@@ -301,7 +301,7 @@ def _options(
 def _parse_fingerprint(number: str) -> int:
     if not number.isdecimal() or int(number) >= 1 << 64:
         hint = " (a negative number is the bigint of PostgreSQL: add 2**64)" if number.startswith("-") else ""
-        raise UsageError(f"{number} is not a fingerprint: they are whole numbers from 0 to 2**64 - 1{hint}")
+        raise UsageError(f"{printable(number)} is not a fingerprint: they are whole numbers from 0 to 2**64 - 1{hint}")
     return int(number)
 
 
