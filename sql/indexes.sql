@@ -128,19 +128,20 @@ BEGIN
     FOREACH event IN ARRAY ARRAY['insert', 'update'] LOOP
         source := format(CASE event
             WHEN 'insert' THEN 'SELECT DISTINCT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL'
-            -- An update of other columns adds no key. The old rows may be those of an inheritance child
-            -- too, which have no key here.
+            -- An update of other columns adds no key. Old rows of inheritance children have none here.
             ELSE 'SELECT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL '
                  'EXCEPT SELECT o.%1$I FROM old_rows AS o '
-                 'WHERE NOT (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = TG_RELID)'
+                 'WHERE simsql.alone'
             END, index.column_name);
         function_name := format('simsql.add_on_%s_%s', event, index.id);
         trigger_name := format('simsql_%s_%s', index.id, event);
         EXECUTE format('CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql '
                        'SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
                        function_name,
-                       format(E'BEGIN\n    PERFORM simsql._check_column(TG_RELID, %s, %L, writes => true);\n%s\n    RETURN NULL;\nEND',
-                              index.id, index.column_name, format(inserts, source)));
+                       format(E'%sBEGIN\n    PERFORM simsql._check_column(TG_RELID, %s, %L, writes => true);\n%s\n    RETURN NULL;\nEND',
+                              CASE event WHEN 'update' THEN
+                                  E'<<simsql>>\nDECLARE\n    alone constant boolean := NOT relhassubclass FROM pg_class WHERE oid = TG_RELID;\n'
+                              END, index.id, index.column_name, format(inserts, source)));
         EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', function_name);
         EXECUTE format('CREATE TRIGGER %I AFTER %s ON %s REFERENCING %s NEW TABLE AS new_rows '
                        'FOR EACH STATEMENT EXECUTE FUNCTION %s()',
