@@ -65,6 +65,7 @@ class Server:
 
     program: Program
     cluster: Cluster
+    _administration: psycopg.Connection
     _numbers: Iterator[int]
 
     @property
@@ -82,9 +83,9 @@ class Server:
     def url(self, database: str = "postgres") -> URL:
         return self.cluster.url(database)
 
-    def connect(self, database: str = "postgres", user: str = "postgres") -> psycopg.Connection:
+    def connect(self, database: str, user: str = "postgres") -> psycopg.Connection:
         """A connection of psycopg in autocommit mode."""
-        return psycopg.connect(dbname=database, user=user, autocommit=True, **self.url().query)
+        return _connect(self.cluster, database, user)
 
     def run(self, program: str, *arguments: str, user: str = "postgres") -> str:
         """Run psql, pg_dump or another client program of this server and return its output."""
@@ -107,9 +108,13 @@ class Server:
         finally:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
-    def execute(self, statement: str, database: str = "postgres") -> None:
-        with self.connect(database) as connection:
-            connection.execute(statement)
+    def execute(self, statement: str) -> None:
+        """Run a statement about the whole server: its databases and roles."""
+        self._administration.execute(statement)
+
+
+def _connect(cluster: Cluster, database: str, user: str = "postgres") -> psycopg.Connection:
+    return psycopg.connect(dbname=database, user=user, autocommit=True, **cluster.url().query)
 
 
 def find_programs() -> list[Program]:
@@ -141,12 +146,13 @@ def run_server(program: Program) -> Iterator[Server]:
         cluster.init()
         cluster.start()
         try:
-            server = Server(program, cluster, itertools.count())
-            server.execute(f"CREATE DATABASE {TEMPLATE}")
-            engine = open_engine(server.url(TEMPLATE))
-            install_schema(engine)
-            engine.dispose()
-            yield server
+            with _connect(cluster, "postgres") as administration:
+                server = Server(program, cluster, administration, itertools.count())
+                server.execute(f"CREATE DATABASE {TEMPLATE}")
+                engine = open_engine(server.url(TEMPLATE))
+                install_schema(engine)
+                engine.dispose()
+                yield server
         finally:
             cluster.stop()
     finally:

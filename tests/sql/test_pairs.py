@@ -48,7 +48,7 @@ def test_joined_by_prefix_and_compared_one_by_one_pairs_are_the_same(connection,
     assert clusters(connection, within) == expected_clusters(fingerprints, within)
 
 
-@designs
+@pytest.mark.parametrize("design", DESIGNS[:-1], ids=str)
 def test_joins_at_a_radius_report_each_pair_once(connection, design):
     fingerprints = clustered(300, seed=7)
     create_articles(connection, fingerprints, design)
