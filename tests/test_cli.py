@@ -63,7 +63,7 @@ def test_fingerprints_of_standard_input_with_bad_lines():
     messages = found.err.splitlines()
     assert len(messages) == 3
     assert any(message.startswith("skipped stdin:2: not JSON") for message in messages)
-    assert any(message.startswith("skipped 2: no words") for message in messages)
+    assert any(message.startswith("skipped stdin:3: no words") for message in messages)
     assert any(message.startswith("skipped stdin:4: no field") for message in messages)
 
 

@@ -131,9 +131,10 @@ def test_odd_ids(tmp_path, home):
     stored = [name.replace("\0", "\\x00") for name in names] + ["17", "1.5", "true", '{"a": [1]}']
     (members,) = ([member["id"] for member in cluster["members"]] for cluster in found.clusters)
     assert members == stored
-    # A line end in an id would make two ids of one.
-    assert (tmp_path / "drop").read_text().split("\n") == [*stored[2:], ""]
-    assert found.table["not in the drop list: a line end in the id"] == "1"
+    # A line end would make two ids of one, and a backslash may stand for something else.
+    listed = [name for name in stored[1:] if not re.search(r"[\n\r\\]", name)]
+    assert (tmp_path / "drop").read_text().split("\n") == [*listed, ""]
+    assert found.table["not in the drop list"] == "3"
 
 
 def test_long_and_odd_ids_are_told_apart_in_a_kept_table(tmp_path, database_url):
