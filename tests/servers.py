@@ -138,11 +138,8 @@ def _describe(bin_folder: Path, source: str) -> Program:
 @contextlib.contextmanager
 def run_server(program: Program) -> Iterator[Server]:
     """Start a new server, in memory where there is enough, and remove it afterwards."""
-    in_memory = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2_000_000_000
-    folder = Path(tempfile.mkdtemp(prefix=f"simsql-{program.name}-", dir=_MEMORY if in_memory else None))
-    folder.chmod(0o711)  # as root, the server runs as another user
-    cluster = Cluster(program.bin_folder, folder / "data", SETTINGS)
-    try:
+    with _new_folder(program) as folder:
+        cluster = Cluster(program.bin_folder, folder / "data", SETTINGS)
         cluster.init()
         cluster.start()
         try:
@@ -155,5 +152,24 @@ def run_server(program: Program) -> Iterator[Server]:
                 yield server
         finally:
             cluster.stop()
-    finally:
-        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _new_folder(program: Program) -> Iterator[Path]:
+    """A folder that is removed afterwards, with the server in it, even if this process is killed."""
+    in_memory = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2_000_000_000
+    folder = Path(tempfile.mkdtemp(prefix=f"simsql-{program.name}-", dir=_MEMORY if in_memory else None))
+    folder.chmod(0o711)  # as root, the server runs as another user
+    # The end of this process is the end of its input. A server that was stopped has left no postmaster.pid.
+    script = """
+        cat
+        read pid < "$1/data/postmaster.pid" && kill -QUIT "$pid"
+        for attempt in 1 2 3 4 5; do rm -rf "$1" && exit; sleep 1; done
+    """
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script, "sh", str(folder)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ):
+        yield folder
