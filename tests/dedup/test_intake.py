@@ -131,10 +131,10 @@ def test_odd_ids(tmp_path, home):
     stored = [name.replace("\0", "\\x00") for name in names] + ["17", "1.5", "true", '{"a": [1]}']
     (members,) = ([member["id"] for member in cluster["members"]] for cluster in found.clusters)
     assert members == stored
-    # A line end would make two ids of one, and a backslash may stand for something else.
-    listed = [name for name in stored[1:] if not re.search(r"[\n\r\\]", name)]
+    # A line end would make two ids of one.
+    listed = [name for name in stored[1:] if not re.search(r"[\n\r]", name)]
     assert (tmp_path / "drop").read_text().split("\n") == [*listed, ""]
-    assert found.table["not in the drop list"] == "3"
+    assert found.table["not in the drop list"] == "1"
 
 
 def test_long_and_odd_ids_are_told_apart_in_a_kept_table(tmp_path, database_url):
@@ -161,8 +161,11 @@ def test_file_names_of_any_kind(tmp_path, home):
     for name in names:
         Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_text(WORDS)
         Path(os.fsdecode(os.fsencode(folder) + b"/bad " + name)).touch()
-    found = run("dedup", folder, home=home).done()
+    found = run("dedup", folder, "--drop-list", tmp_path / "drop", home=home).done()
     (cluster,) = found.clusters
+    # A line end makes two lines, and a backslash in a path may stand for a byte that is not UTF-8.
+    listed = [member["id"] for member in cluster["members"][1:] if not re.search(r"[\n\\]", member["id"])]
+    assert (tmp_path / "drop").read_text().splitlines() == listed
     shown = {os.path.relpath(member["id"], folder) for member in cluster["members"]}
     assert shown == {name.decode("utf-8", "backslashreplace") for name in names}
     places = [message.removeprefix(f"skipped {folder}/bad ").split(": empty")[0] for message in skipped(found)]
