@@ -25,14 +25,14 @@ from sqlalchemy.exc import DBAPIError
 
 from simsql import __version__
 from simsql.database.connect import one_line, open_engine
-from simsql.database.embedded import start_embedded
+from simsql.database.embedded import holds_server, start_embedded
 from simsql.database.install import install_schema, read_status, schema_sql
 from simsql.database.search import near_rows, recipe_of
 from simsql.dedup.formats import printable, storable
-from simsql.dedup.intake import SkipCount
+from simsql.dedup.intake import SkipCount, without_words
 from simsql.dedup.job import DedupOptions, name_paths, run_dedup
 from simsql.dedup.output import abandon
-from simsql.dedup.readers import Document, DocumentReader, Skip
+from simsql.dedup.readers import Document, DocumentReader
 from simsql.dedup.summary import print_skips, print_summary
 from simsql.dedup.workspace import Destination
 from simsql.errors import SimsqlError, UsageError
@@ -68,7 +68,7 @@ def _command(name: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
             except SimsqlError as error:
                 _fail(str(error), 1)
             except (DBAPIError, psycopg.Error) as error:
-                _fail(f"PostgreSQL: {one_line(error)}", 1)
+                _fail(f"PostgreSQL: {one_line(error).removeprefix('simsql: ')}", 1)
             except UnicodeEncodeError:
                 # Without the argument: a URL may hold a password.
                 _fail("an option holds bytes that are no UTF-8: PostgreSQL takes names and URLs in UTF-8", 2)
@@ -99,12 +99,15 @@ Paths = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH",
-        help="Folders (read recursively), files of text, .jsonl, .csv, each also .gz, .xz or .bz2; - is JSON"
-        " lines on standard input.",
+        help="Folders (read recursively), files of text, .jsonl, .ndjson, .csv, .tsv, each also .gz, .xz or .bz2;"
+        " - is JSON lines on standard input.",
     ),
 ]
 TextField = Annotated[str, typer.Option(metavar="NAME", help="Field or column that holds the text.")]
-IdField = Annotated[str, typer.Option(metavar="NAME", help="Field or column that names the document.")]
+IdField = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Field or column that names the document: unique in all files and runs."),
+]
 Encoding = Annotated[str, typer.Option(metavar="NAME", help="Encoding of texts.")]
 Database = Annotated[
     str | None,
@@ -135,8 +138,8 @@ def dedup_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Table for the documents, which stays; a later run adds what is new. In --database without"
-            " it, the table is dropped at the end.",
+            help="Table for the documents, which stays; a later run adds what is new. In --keep it is"
+            " simsql_documents by default; in --database without it, the documents are dropped at the end.",
         ),
     ] = None,
     output: Annotated[
@@ -145,7 +148,9 @@ def dedup_command(
     drop_list: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the ids that a clean-up would drop: all but one of each cluster."
+            metavar="FILE",
+            help="Write the ids that a clean-up would drop: those read in this run that are within the distance"
+            " of their cluster's representative.",
         ),
     ] = None,
 ) -> None:
@@ -177,7 +182,7 @@ def fingerprint_command(
     One line each: the fingerprint as an unsigned decimal number, a tab, the id.
     """
     skips = SkipCount()
-    names: list[str] = []
+    documents: list[Document] = []
     reader = DocumentReader(
         paths, text_field=text_field, id_field=id_field, encoding=encoding, stdin=sys.stdin.buffer
     )
@@ -185,20 +190,20 @@ def fingerprint_command(
     def texts() -> Iterator[str]:
         for item in reader:
             if isinstance(item, Document):
-                names.append(item.name)
+                documents.append(item._replace(text=""))
                 yield item.text
             else:
                 skips.add(item)
 
     printed = 0
     for batch in simhash_batches(texts()):
-        for number, name in zip(batch.tolist(), names[: len(batch)], strict=True):
+        for number, document in zip(batch.tolist(), documents[: len(batch)], strict=True):
             if number is None:
-                skips.add(Skip(name, "no words", "a text without letters or digits has no fingerprint"))
+                skips.add(without_words(document.place))
             else:
-                print(number, printable(name), sep="\t")
+                print(number, printable(document.name), sep="\t")
                 printed += 1
-        del names[: len(batch)]
+        del documents[: len(batch)]
     print_skips(skips, Console(stderr=True))
     if not printed:
         raise SimsqlError(f"no document with a fingerprint in {name_paths(paths)}")
@@ -206,9 +211,11 @@ def fingerprint_command(
 
 @_command("near")
 def near_command(
-    table: Annotated[str, typer.Argument(help="The indexed table, as SQL writes it: article, app.article.")],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="The indexed table, as SQL writes it: article, app.article.")
+    ],
     text: Annotated[
-        str | None, typer.Option(help="Search for texts like this one; - reads it from stdin.")
+        str | None, typer.Option(metavar="TEXT", help="Search for texts like this one; - reads it from stdin.")
     ] = None,
     fingerprint: Annotated[
         str | None, typer.Option(metavar="NUMBER", help="Search for this fingerprint, unsigned decimal.")
@@ -237,14 +244,17 @@ def near_command(
             wanted = simhash(content, recipe_of(connection, table, column))
         if wanted is None:
             raise SimsqlError("the text has no letters or digits, so it has no fingerprint to search for")
-        for found in near_rows(connection, table, wanted, distance, column):
-            print(json.dumps(found._asdict(), ensure_ascii=False))
+        rows = near_rows(connection, table, wanted, distance, column)
+    for found in rows:
+        print(json.dumps(found._asdict(), ensure_ascii=False))
+    if not rows:
+        print("simsql: nothing is that near", file=sys.stderr)
 
 
 @_command("install")
 def install_command(database: Database = None, keep: Keep = None) -> None:
     """Install or update the schema in a database."""
-    with _open_database(database, keep) as engine:
+    with _open_database(database, keep, new=True) as engine:
         changed = install_schema(engine)
         status = read_status(engine)
     print(f"schema simsql {status.version}: {'installed' if changed else 'up to date'}")
@@ -301,7 +311,9 @@ def _options(
 def _parse_fingerprint(number: str) -> int:
     if not number.isdecimal() or int(number) >= 1 << 64:
         hint = " (a negative number is the bigint of PostgreSQL: add 2**64)" if number.startswith("-") else ""
-        raise UsageError(f"{printable(number)} is not a fingerprint: they are whole numbers from 0 to 2**64 - 1{hint}")
+        raise UsageError(
+            f"{printable(number)} is not a fingerprint: they are whole numbers from 0 to 2**64 - 1{hint}"
+        )
     return int(number)
 
 
@@ -310,9 +322,16 @@ def _database_or_default(database: str | None, keep: Path | None) -> str | None:
 
 
 @contextmanager
-def _open_database(database: str | None, keep: Path | None) -> Iterator[Engine]:
-    """Open the database that the options name, else the embedded server's."""
+def _open_database(database: str | None, keep: Path | None, *, new: bool = False) -> Iterator[Engine]:
+    """Open the database that the options name, else the embedded server's.
+
+    Raises SimsqlError for a folder that holds no server, unless a new one is wanted: it is a slip of the pen.
+    """
     destination = Destination(_database_or_default(database, keep), keep)
+    if destination.keep and not new and not holds_server(destination.keep):
+        raise SimsqlError(
+            f"{destination.keep} holds no server: simsql dedup PATH --keep {destination.keep} makes one"
+        )
     if destination.database:
         engine = open_engine(destination.database)
         try:

@@ -62,6 +62,20 @@ BEGIN
                                 $1, found_index.column_name, $1, found_index.column_name);
     END IF;
     PERFORM simsql._check_column($1, found_index.id, found_index.column_name, writes => false);
+    -- DISABLE TRIGGER ALL silences even triggers that are ENABLE ALWAYS, and ENABLE TRIGGER ALL, which
+    -- follows it in a restore, leaves them otherwise than they were: so this tells what had happened.
+    IF (SELECT count(*) FROM pg_trigger AS t
+         WHERE t.tgrelid = $1 AND t.tgenabled = 'A'
+           AND t.tgname IN ('simsql_' || found_index.id || '_insert', 'simsql_' || found_index.id || '_update')) < 2
+    THEN
+        RAISE EXCEPTION 'simsql: triggers of the simhash index on %(%) have been disabled or dropped', $1,
+                        quote_ident(found_index.column_name)
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Rows written meanwhile are not in it: SELECT simsql.drop_index(%1$L, %2$L); '
+                                'SELECT simsql.create_index(%1$L, %2$L); If there are none: ALTER TABLE %1$s '
+                                'ENABLE ALWAYS TRIGGER simsql_%3$s_insert, ENABLE ALWAYS TRIGGER simsql_%3$s_update;',
+                                $1, found_index.column_name, found_index.id);
+    END IF;
     IF NOT found_index.ready THEN
         RAISE EXCEPTION 'simsql: the simhash index on %(%) is still being built', $1, found_index.column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Wait until its build has finished.';

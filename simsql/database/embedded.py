@@ -87,6 +87,11 @@ class EmbeddedServer:
         self.close()
 
 
+def holds_server(folder: Path) -> bool:
+    """Whether start_embedded has made a server in this folder before."""
+    return (folder.expanduser() / _DATA / "PG_VERSION").exists()
+
+
 def start_embedded(folder: Path | None = None, *, version: int | None = None) -> EmbeddedServer:
     """Start the server of a folder, or join those who use it already.
 

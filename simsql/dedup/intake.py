@@ -1,15 +1,21 @@
 """From what the reader yields to rows for the database: digested, and fingerprinted where not known already."""
 
 import hashlib
+import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from uuid import UUID
 
 from simsql.database.bigint import to_bigints
+from simsql.dedup.formats import printable
 from simsql.dedup.readers import Document, Skip
 from simsql.dedup.store import StagedDocument
 from simsql.fingerprint import simhash_batches
+
+DUPLICATE = "duplicate id"
+NO_WORDS = "no words"
+"""Reasons to skip what the reader has read."""
 
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
 _LOOK_UP = 500  # documents that are looked up in the table at once
@@ -60,7 +66,7 @@ class Intake:
             for fingerprint in to_bigints(fingerprints):
                 document = self._pending.popleft()
                 if fingerprint is None:
-                    self._skips.add(Skip(document.place, "no words", "a text without letters or digits"))
+                    self._skips.add(without_words(document.place))
                 yield document._replace(fingerprint=fingerprint)
             while self._known:
                 yield self._known.popleft()
@@ -85,11 +91,15 @@ class Intake:
             if isinstance(item, Skip):
                 self._skips.add(item)
                 continue
-            row = StagedDocument(
-                self.read, item.name, _digest(item.name), item.place, _digest(item.text), len(item.text), None
-            )
+            name_digest, text_digest = _digest(_identity(item)), _digest(item.text)
+            row = StagedDocument(self.read, item.name, name_digest, item.place, text_digest, len(item.text), None)
             self.read += 1
             yield row, item.text
+
+
+def without_words(place: str) -> Skip:
+    """Say that a text has no fingerprint."""
+    return Skip(place, NO_WORDS, "a text without letters, digits or emoji has no fingerprint")
 
 
 def _take(documents: Iterator[tuple[StagedDocument, str]]) -> Iterator[tuple[StagedDocument, str]]:
@@ -100,6 +110,12 @@ def _take(documents: Iterator[tuple[StagedDocument, str]]) -> Iterator[tuple[Sta
         characters += len(text)
         if characters > _LOOK_UP_CHARACTERS:
             return
+
+
+def _identity(document: Document) -> str:
+    """Return what identifies a document in all runs: its id, or its real path, from wherever it was reached."""
+    named_after_its_path = document.place == printable(document.name)
+    return os.path.realpath(document.name) if named_after_its_path else document.name
 
 
 def _digest(text: str) -> UUID:

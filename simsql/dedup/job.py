@@ -3,21 +3,21 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
 
 from rich.console import Console
+from sqlalchemy import Connection
 
 from simsql.dedup.formats import printable, storable
 from simsql.dedup.grouping import RankedDocument, rank_members
-from simsql.dedup.intake import Intake, SkipCount
-from simsql.dedup.output import Output, check_writable, open_output
+from simsql.dedup.intake import DUPLICATE, NO_WORDS, Intake, SkipCount
+from simsql.dedup.output import check_writable, open_output
 from simsql.dedup.progress import Report, Stages
 from simsql.dedup.readers import Document, DocumentReader, Skip
-from simsql.dedup.store import DocumentStore, Loaded
+from simsql.dedup.store import DocumentStore, Loaded, StoredDocument
 from simsql.dedup.workspace import Destination, open_store
 from simsql.errors import SimsqlError, UsageError
 
@@ -40,17 +40,29 @@ class DedupOptions:
 
 @dataclass(frozen=True)
 class DedupSummary:
-    """What a run did. `droppable` counts the members of clusters that are not their representatives."""
+    """What a run did."""
 
     documents: int
+    """Documents that were read and not skipped."""
     loaded: Loaded
+    stored: int
+    """Documents that the table holds, of this run and earlier ones."""
     skips: SkipCount
-    clusters: int
-    clustered: int
-    droppable: int
-    unlisted: int
-    """Names left out of the drop list, because a line end in them would make two of one."""
+    clusters: "ClusterCount"
     seconds: dict[str, float]
+
+
+@dataclass
+class ClusterCount:
+    """What the clusters of the table hold."""
+
+    clusters: int = 0
+    members: int = 0
+    far: int = 0
+    """Members farther than the distance from their representative, through a chain of pairs."""
+    droppable: int = 0
+    unlisted: int = 0
+    """Droppable documents that the drop list leaves out: a line of it could mean another name."""
 
 
 def run_dedup(options: DedupOptions, console: Console) -> DedupSummary:
@@ -79,13 +91,21 @@ def run_dedup(options: DedupOptions, console: Console) -> DedupSummary:
     )
     stages = Stages(console)
     with ExitStack() as stack:
-        with stages.stage("start the server"):
+        with stages.stage("connect" if options.destination.database else "start the server"):
             store = stack.enter_context(open_store(options.destination))
             holds_documents = store.prepare()
+        # One connection for all: a temporary table in it says what this run has read.
+        connection = stack.enter_context(store.engine.connect())
         skips = SkipCount()
-        documents, loaded = _load(store, reader, stages, skips, options, holds_documents=holds_documents)
-        counts = _write_clusters(store, stages, options)
-    return DedupSummary(documents, loaded, skips, *counts, stages.seconds)
+        with connection.begin():
+            read, loaded = _load(
+                store, connection, reader, stages, skips, options, holds_documents=holds_documents
+            )
+        with connection.begin():
+            stored = store.count(connection)
+            clusters = _write_clusters(store, connection, stages, options)
+    documents = read - skips.by_reason[DUPLICATE] - skips.by_reason[NO_WORDS]
+    return DedupSummary(documents, loaded, stored, skips, clusters, stages.seconds)
 
 
 def name_paths(paths: Sequence[str | Path]) -> str:
@@ -95,6 +115,7 @@ def name_paths(paths: Sequence[str | Path]) -> str:
 
 def _load(
     store: DocumentStore,
+    connection: Connection,
     reader: DocumentReader,
     stages: Stages,
     skips: SkipCount,
@@ -102,48 +123,62 @@ def _load(
     *,
     holds_documents: bool,
 ) -> tuple[int, Loaded]:
-    """Bring the table up to date with what is read, in one transaction."""
-    with store.engine.begin() as connection:
-        with stages.stage("read and fingerprint", reader.bytes_total) as report:
-            intake = Intake(
-                _reporting(reader, report),
-                find_known=store.find_known if holds_documents else None,
-                workers=_workers(reader),
-                skips=skips,
-            )
-            store.stage(connection, intake)
-        if not intake.read and not holds_documents:
-            raise SimsqlError(_nothing_found(options.paths, skips))
-        with stages.stage("load"):
-            for place, name, first in store.drop_duplicates(connection):
-                skips.add(Skip(place, "duplicate id", f"{name!r} was read before, at {first}"))
-            loaded = store.merge(connection)
-        with stages.stage("index"):
-            store.build_index(connection, options.distance)
+    """Bring the table up to date with what is read; return how many texts that was."""
+    with stages.stage("read and fingerprint", reader.bytes_total) as report:
+        intake = Intake(
+            _reporting(reader, report),
+            find_known=store.find_known if holds_documents else None,
+            workers=_workers(reader),
+            skips=skips,
+        )
+        store.stage(connection, intake)
+    if not intake.read and not holds_documents:
+        raise SimsqlError(_nothing_found(options.paths, skips))
+    with stages.stage("load"):
+        for place, name, first in store.drop_duplicates(connection):
+            skips.add(Skip(place, DUPLICATE, f"{name!r} was read before, at {first}"))
+        loaded = store.merge(connection)
+    with stages.stage("index"):
+        store.build_index(connection, options.distance)
     return intake.read, loaded
 
 
-def _write_clusters(store: DocumentStore, stages: Stages, options: DedupOptions) -> tuple[int, int, int, int]:
-    """Write clusters and drop list; return the numbers of clusters, members, droppable and unlisted documents."""
-    clusters = clustered = unlisted = 0
+def _write_clusters(
+    store: DocumentStore, connection: Connection, stages: Stages, options: DedupOptions
+) -> ClusterCount:
+    """Write clusters and drop list, and count."""
+    count = ClusterCount()
     with ExitStack() as stack:
-        connection = stack.enter_context(store.engine.connect())
         # The files take their names after the stage has ended well, together.
         output = stack.enter_context(open_output(options.output))
         drop_list = stack.enter_context(open_output(options.drop_list)) if options.drop_list else None
-        with stages.stage("find and write clusters"):
+        # A bar between the lines of the output would be neither.
+        shown = options.output is not None or not sys.stdout.isatty()
+        with stages.stage("find and write clusters", shown=shown):
             for documents in store.clusters(connection, options.distance):
-                members = rank_members(documents)
-                clusters += 1
-                clustered += len(members)
-                output.write(_as_json(clusters, members))
+                members = rank_members(documents, options.distance)
+                droppable = [member.document for member in members if member.droppable]
+                count.clusters += 1
+                count.members += len(members)
+                count.far += sum(member.distance > options.distance for member in members)
+                count.droppable += len(droppable)
+                output.write(_as_json(count.clusters, members))
                 if drop_list:
-                    unlisted += _write_names(drop_list, members[1:])
+                    listed = [document.name for document in droppable if _is_plain(document)]
+                    count.unlisted += len(droppable) - len(listed)
+                    drop_list.write("".join(f"{name}\n" for name in listed))
             # Before the first of them takes its name: a full disk fails both.
             for file in (output, drop_list):
                 if file:
                     file.flush()
-    return clusters, clustered, clustered - clusters, unlisted
+    return count
+
+
+def _is_plain(document: StoredDocument) -> bool:
+    """Whether a line with the name can mean this document alone."""
+    # A line end makes two lines; a backslash in a path may stand for a byte that is not UTF-8.
+    path = document.name == document.place
+    return not set("\n\r\\" if path else "\n\r") & set(document.name)
 
 
 def _as_json(number: int, members: Sequence[RankedDocument]) -> str:
@@ -152,21 +187,11 @@ def _as_json(number: int, members: Sequence[RankedDocument]) -> str:
         "size": len(members),
         "representative": members[0].document.name,
         "members": [
-            {"id": document.name, "place": document.place, "distance": distance} for document, distance in members
+            {"id": member.document.name, "place": member.document.place, "distance": member.distance}
+            for member in members
         ],
     }
     return json.dumps(cluster, ensure_ascii=False) + "\n"
-
-
-def _write_names(drop_list: Output | TextIO, members: Iterable[RankedDocument]) -> int:
-    """Write a name a line; return how many could not be written so."""
-    unlisted = 0
-    for document, _ in members:
-        if "\n" in document.name or "\r" in document.name:
-            unlisted += 1
-        else:
-            drop_list.write(document.name + "\n")
-    return unlisted
 
 
 def _reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Skip]:

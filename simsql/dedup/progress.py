@@ -19,11 +19,11 @@ class Stages:
         self._console = console
 
     @contextmanager
-    def stage(self, name: str, total: int | None = None) -> Iterator[Report]:
+    def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> Iterator[Report]:
         """Time a stage and show its bar; without a total the bar only shows that work goes on."""
         start = time.perf_counter()
         columns = TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-        with Progress(*columns, console=self._console, disable=not self._console.is_terminal) as bar:
+        with Progress(*columns, console=self._console, disable=not (shown and self._console.is_terminal)) as bar:
             task = bar.add_task(name, total=total)
 
             def report(done: int) -> None:

@@ -69,6 +69,8 @@ class StoredDocument(NamedTuple):
     characters: int
     fingerprint: int
     """A bigint."""
+    seen: bool
+    """Whether this run has read it. Then `name` and `place` are as in this run."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,6 @@ class DocumentStore:
             Column("known", Boolean, nullable=False),
             *(Column(name, self._table.c[name].type) for name in _SHARED),
             prefixes=["TEMPORARY"],
-            postgresql_on_commit="DROP",
         )
 
     @property
@@ -147,16 +148,18 @@ class DocumentStore:
             return connection.execute(select(self._table.c.id).limit(1)).first() is not None
 
     def find_known(self, digests: Sequence[tuple[UUID, UUID]]) -> set[tuple[UUID, UUID]]:
-        """Return those (name, text) digests that the table holds."""
+        """Return those (name, text) digests that the table holds with a fingerprint."""
         key = tuple_(self._table.c.name_digest, self._table.c.text_digest)
         with self.engine.connect() as connection:
             rows = connection.execute(
-                select(self._table.c.name_digest, self._table.c.text_digest).where(key.in_(digests))
+                select(self._table.c.name_digest, self._table.c.text_digest).where(
+                    key.in_(digests), self._table.c.fingerprint.is_not(None)
+                )
             )
             return {(name, text) for name, text in rows}
 
     def stage(self, connection: Connection, documents: Iterable[StagedDocument]) -> int:
-        """COPY documents to a temporary table of the connection's transaction; return how many."""
+        """COPY documents to a temporary table, which says to this connection what was read; return how many."""
         # Rows are gathered first: while a COPY waits for a slow reader, nobody can drop a database of the server.
         connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         self._staged.create(connection)
@@ -216,9 +219,16 @@ class DocumentStore:
         if not self._is_indexed(connection):
             create_index(connection, self.sql_name, "fingerprint", distance=distance)
 
+    def count(self, connection: Connection) -> int:
+        """Return how many documents the table holds."""
+        return connection.execute(select(func.count()).select_from(self._table)).scalar_one()
+
     def clusters(self, connection: Connection, distance: int) -> Iterator[list[StoredDocument]]:
-        """Yield the documents of each cluster in the order of reading, the largest cluster first."""
-        table = self._table
+        """Yield the documents of each cluster in the order of reading, the largest cluster first.
+
+        The connection is the one that staged documents.
+        """
+        table, staged = self._table, self._staged
         found = func.simsql.clusters(cast(self.sql_name, REGCLASS), distance, "fingerprint").table_valued(
             "cluster", "fingerprint"
         )
@@ -226,9 +236,16 @@ class DocumentStore:
         first = func.min(table.c.id).over(partition_by=found.c.cluster)
         rows = connection.execute(
             select(
-                found.c.cluster, table.c.id, table.c.name, table.c.place, table.c.characters, table.c.fingerprint
+                found.c.cluster,
+                table.c.id,
+                func.coalesce(staged.c.name, table.c.name),
+                func.coalesce(staged.c.place, table.c.place),
+                table.c.characters,
+                table.c.fingerprint,
+                staged.c.ordinal.is_not(None),
             )
             .join_from(found, table, table.c.fingerprint == found.c.fingerprint)
+            .outerjoin(staged, staged.c.name_digest == table.c.name_digest)
             .order_by(size.desc(), first, table.c.id)
             .execution_options(yield_per=10_000)
         )

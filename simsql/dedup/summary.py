@@ -30,18 +30,22 @@ def print_summary(summary: DedupSummary, console: Console) -> None:
     table.add_column(justify="left")
     table.add_column(justify="right")
     table.add_row("documents", f"{summary.documents:,}")
-    if summary.loaded.changed or summary.loaded.unchanged:
+    if summary.stored > summary.loaded.added:
         table.add_row("  new", f"{summary.loaded.added:,}")
         table.add_row("  with another text than before", f"{summary.loaded.changed:,}")
         table.add_row("  known already", f"{summary.loaded.unchanged:,}")
+        table.add_row("documents in the table", f"{summary.stored:,}")
     table.add_row("skipped", f"{skips.by_reason.total():,}")
     for reason, count in skips.by_reason.most_common():
         table.add_row(Text(f"  {reason}"), f"{count:,}")
-    table.add_row("clusters", f"{summary.clusters:,}")
-    table.add_row("  documents in them", f"{summary.clustered:,}")
-    table.add_row("documents that could be dropped", f"{summary.droppable:,}")
-    if summary.unlisted:
-        table.add_row("  not in the drop list: a line end in the id", f"{summary.unlisted:,}")
+    found = summary.clusters
+    table.add_row("clusters", f"{found.clusters:,}")
+    table.add_row("  documents in them", f"{found.members:,}")
+    if found.far:
+        table.add_row("  farther from the representative", f"{found.far:,}")
+    table.add_row("documents that could be dropped", f"{found.droppable:,}")
+    if found.unlisted:
+        table.add_row("  not in the drop list", f"{found.unlisted:,}")
     table.add_row("seconds", f"{sum(summary.seconds.values()):.2f}")
     for stage, seconds in summary.seconds.items():
         table.add_row(f"  {stage}", f"{seconds:.2f}")

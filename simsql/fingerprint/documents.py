@@ -2,7 +2,9 @@
 
 import contextlib
 import multiprocessing
+import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -78,7 +80,8 @@ def simhash_batches(
 
 def _fingerprint_in_processes(batches: Iterator[list[str]], recipe: Recipe, workers: int) -> Iterator[_Result]:
     running: deque[Future[_Result]] = deque()
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
         try:
             for batch in batches:
                 with _interrupts_blocked():
@@ -101,6 +104,18 @@ def _interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with_parent() -> None:
+    """Let this process end when its parent is killed: it would wait for the next task for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # noqa: S101 - runs in processes of the pool alone
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _fingerprint_task(texts: list[str], recipe: Recipe) -> _Result:

@@ -1,3 +1,8 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -141,3 +146,41 @@ def test_long_and_short_runs_are_sorted():
     expected = np.concatenate([np.sort(run) for run in np.split(values, ends[:-1])])
     sort_runs(values, ends)
     assert values.tolist() == expected.tolist()
+
+
+LONG_WORK = """
+import multiprocessing, simsql
+
+def texts():
+    for number in range(1_000_000):
+        if number == 50:
+            print(*(process.pid for process in multiprocessing.active_children()), flush=True)
+        yield f"some words {number} " * 10_000
+
+if __name__ == "__main__":
+    simsql.simhash_many(texts(), workers=2)
+"""
+
+
+def lives(pid):
+    """Whether a process runs; one that nobody has reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+def test_processes_end_when_their_parent_is_killed(tmp_path):
+    script = tmp_path / "work.py"
+    script.write_text(LONG_WORK)
+    with subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        pids = process.stdout.readline().split()
+        process.kill()
+    assert pids
+    end = time.monotonic() + 30
+    while any(map(lives, pids)) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not any(map(lives, pids))

@@ -169,13 +169,33 @@ def test_create_index_waits_for_writers_and_indexes_what_they_wrote(connect):
     assert near(owner, 3, 0) == [(3, 0)]
 
 
-def test_disabled_triggers_lose_rows_until_they_are_enabled_again(articles):
+def test_an_index_whose_triggers_were_disabled_is_not_searched_until_it_is_made_anew(articles):
     # DISABLE TRIGGER ALL silences triggers that are ENABLE ALWAYS too: nothing in PostgreSQL outlives it.
     articles.execute("ALTER TABLE article DISABLE TRIGGER ALL")
     articles.execute("INSERT INTO article (fingerprint) VALUES (7)")
+    refused = r"triggers of the simhash index on article\(fingerprint\) have been disabled"
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=refused):
+        near(articles, 7, 0)
     articles.execute("ALTER TABLE article ENABLE TRIGGER ALL")
     articles.execute("INSERT INTO article (fingerprint) VALUES (8)")
     assert {fingerprint for _, fingerprint in missing_keys(articles)} == {7}
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=refused):
+        near(articles, 8, 0)
+    articles.execute("SELECT simsql.drop_index('article')")
+    articles.execute("SELECT simsql.create_index('article', 'fingerprint')")
+    assert near(articles, 7, 0) == [(7, 0)]
+
+
+@pytest.mark.parametrize("event", ["insert", "update"])
+def test_an_index_that_lacks_a_trigger_is_not_searched(articles, event):
+    articles.execute(f"ALTER TABLE article DISABLE TRIGGER simsql_1_{event}")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="disabled or dropped"):
+        near(articles, 7, 0)
+    articles.execute(f"ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_{event}")
+    assert near(articles, 7, 0) == []
+    articles.execute(f"DROP TRIGGER simsql_1_{event} ON article")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="disabled or dropped"):
+        near(articles, 7, 0)
 
 
 def test_enabled_again_triggers_no_longer_fire_on_a_replica(articles):

@@ -1,0 +1,113 @@
+"""Runs on a table that stays: what is the same document, what represents a cluster, and what may be dropped."""
+
+import pytest
+from program import run
+
+TEXT = "The quick brown fox jumps over the lazy dog and runs away from the old barn near the river"
+
+
+@pytest.fixture
+def keep(newest):
+    """Options that put the documents into a table that stays."""
+    return ["--database", newest[1], "--table", "kept"]
+
+
+@pytest.fixture
+def drops(tmp_path, home, keep, monkeypatch):
+    """Run on paths within a folder of two equal texts; return representative, drop list and summary."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name in "ab":
+        (folder / name).write_text(TEXT)
+    monkeypatch.chdir(folder)
+
+    def drops(*paths):
+        found = run("dedup", *paths, *keep, "--drop-list", tmp_path / "drop", home=home).done()
+        (cluster,) = found.clusters
+        return cluster["representative"], (tmp_path / "drop").read_text().split("\n")[:-1], found.table
+
+    return drops
+
+
+def test_a_file_is_one_document_from_wherever_it_is_reached(tmp_path, drops):
+    assert drops(".")[:2] == ("a", ["b"])
+    folder = tmp_path / "texts"
+    (tmp_path / "link").symlink_to(folder)
+    for path in (folder, "../texts", tmp_path / "link"):
+        representative, dropped, table = drops(path)
+        # Named as in this run, whatever an earlier one called them.
+        assert (representative, dropped) == (f"{path}/a", [f"{path}/b"])
+        assert (table["new"], table["known already"], table["documents in the table"]) == ("0", "2", "2")
+
+
+def test_a_document_whose_file_is_gone_represents_nothing_and_is_not_dropped_again(tmp_path, drops):
+    assert drops(".")[:2] == ("a", ["b"])
+    (tmp_path / "texts/a").unlink()
+    representative, dropped, table = drops(".")
+    assert (representative, dropped) == ("b", [])
+    assert (table["documents"], table["documents that could be dropped"]) == ("1", "0")
+    assert (table["documents in the table"], table["documents in them"]) == ("2", "2")
+
+
+def test_what_an_earlier_run_has_read_represents_and_stays(tmp_path, drops):
+    assert drops(".")[:2] == ("a", ["b"])
+    (tmp_path / "texts/new").write_text(TEXT)
+    assert drops("new")[:2] == ("a", ["new"])
+
+
+def test_nothing_is_dropped_where_all_that_is_nearer_is_gone(tmp_path, drops):
+    drops(".")
+    for name in "ab":
+        (tmp_path / "texts" / name).unlink()
+    (tmp_path / "texts/new").write_text(TEXT)
+    assert drops("new")[:2] == ("new", [])
+
+
+def test_records_of_an_earlier_run_represent_while_their_file_is_there(tmp_path, home, keep):
+    for name in "12":
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"id": "{name}", "text": "{TEXT}"}}\n{{"text": "{TEXT}"}}\n')
+    drop = tmp_path / "drop"
+
+    def drop_list(path):
+        run("dedup", path, *keep, "--drop-list", drop, home=home).done()
+        return drop.read_text().split("\n")[:-1]
+
+    first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    assert drop_list(first) == [f"{first}:2"]
+    assert drop_list(second) == ["2", f"{second}:2"]
+    first.unlink()
+    assert drop_list(second) == [f"{second}:2"]
+
+
+def test_members_farther_than_the_distance_from_the_representative_are_not_dropped(tmp_path, home):
+    # Every text has one more word than the one before: neighbours are near, the ends are not.
+    words = [f"word{number}" for number in range(120)]
+    path = tmp_path / "chain.jsonl"
+    path.write_text("".join(f'{{"text": "{" ".join(words[:last])}"}}\n' for last in range(40, 121)))
+    found = run("dedup", path, "--drop-list", tmp_path / "drop", home=home).done()
+    others = [member for cluster in found.clusters for member in cluster["members"][1:]]
+    far = [member["id"] for member in others if member["distance"] > 7]
+    near = [member["id"] for member in others if member["distance"] <= 7]
+    assert far
+    assert near
+    assert (tmp_path / "drop").read_text().split("\n")[:-1] == near
+    assert found.table["farther from the representative"] == str(len(far))
+    assert found.table["documents that could be dropped"] == str(len(near))
+
+
+def test_a_text_that_loses_its_words_loses_its_fingerprint(tmp_path, home, keep, newest):
+    path = tmp_path / "a.txt"
+    path.write_text(TEXT)
+    run("dedup", path, *keep, home=home).done()
+    path.write_text("...")
+    for _ in range(2):
+        found = run("dedup", path, *keep, home=home).done()
+        assert (found.table["documents"], found.table["no words"]) == ("0", "1")
+        with newest[0].connect() as connection:
+            assert connection.exec_driver_sql("SELECT fingerprint FROM kept").all() == [(None,)]
+
+
+def test_a_folder_without_a_server_is_no_place_to_look(tmp_path):
+    for command in (["status"], ["near", "simsql_documents", "--fingerprint", "1"]):
+        run(*command, "--keep", tmp_path / "typo").failed(1, "typo holds no server", "--keep")
+    assert not (tmp_path / "typo").exists()
