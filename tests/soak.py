@@ -27,6 +27,7 @@ from servers import find_programs, run_server  # noqa: E402
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 WRITERS, SEARCHERS = 6, 2
 ROWS = 300
+BYSTANDERS = 4_000  # rows that hardly anybody touches: with fewer, a search at distance 7 would scan
 # A table swapped for a new index meanwhile, a snapshot older than it, two that want the same rows: try again.
 RETRIED = (
     errors.SerializationFailure,
@@ -60,7 +61,9 @@ class Soak:
     def run(self, seconds: float, sabotage: Callable[[psycopg.Connection], None] | None = None) -> Counter[str]:
         """Run all threads for this long or until a row is lost. `sabotage` changes the index beforehand."""
         with self.connect() as connection:
-            create_articles(connection, random.Random(self.seed).choices([*POOL, None], k=ROWS))
+            chance = random.Random(self.seed)
+            bystanders = [to_bigint(chance.getrandbits(64)) for _ in range(BYSTANDERS)]
+            create_articles(connection, chance.choices([*POOL, None], k=ROWS) + bystanders)
             connection.execute("CREATE INDEX ON article (body)")
             if sabotage:
                 sabotage(connection)
@@ -218,8 +221,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    programs = {program.major: program for program in find_programs()}
+    parser.add_argument("--server", type=int, choices=programs, default=max(programs), help="major version")
     options = parser.parse_args()
-    program = find_programs()[0]
+    program = programs[options.server]
     with run_server(program) as server, server.new_database() as url:
         counts = Soak(lambda: server.connect(url.database), options.seed).run(options.seconds)
     print(f"PostgreSQL {program}, seed {options.seed}, {options.seconds:g} s")
