@@ -1,6 +1,7 @@
 """The command line. It parses, calls and prints; the work is done elsewhere.
 
-Exit codes: 0 done, 1 the job failed, 2 wrong usage; 130 after Ctrl-C and 143 after SIGTERM.
+Exit codes: 0 done, 1 the job failed, 2 wrong usage; 130 after Ctrl-C, 143 after SIGTERM and 129 after
+SIGHUP.
 """
 
 import functools
@@ -10,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -51,7 +53,7 @@ _P = ParamSpec("_P")
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM: as Ctrl-C, for which psycopg cancels the statement that runs."""
+    """SIGTERM or SIGHUP: as Ctrl-C, for which psycopg cancels the statement that runs. Holds the exit code."""
 
 
 def _command(name: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
@@ -72,6 +74,8 @@ def _command(name: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
             except UnicodeEncodeError:
                 # Without the argument: a URL may hold a password.
                 _fail("an option holds bytes that are no UTF-8: PostgreSQL takes names and URLs in UTF-8", 2)
+            except BrokenProcessPool:
+                _fail("a process that makes fingerprints was killed: is the machine short of memory?", 1)
             except BrokenPipeError:
                 abandon(sys.stdout)  # who reads it has had enough
                 raise typer.Exit(1) from None
@@ -82,7 +86,11 @@ def _command(name: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
                 _fail(f"{printable(storable(Path(error.filename)))}: {error.strerror}", 1)
             except KeyboardInterrupt as interrupt:
                 abandon(sys.stdout)  # who reads it may not read on, and would be waited for
-                _fail(*("terminated", 143) if isinstance(interrupt, _Terminated) else ("interrupted", 130))
+                _fail(
+                    *("terminated", interrupt.args[0])
+                    if isinstance(interrupt, _Terminated)
+                    else ("interrupted", 130)
+                )
 
         app.command(name)(run)
         return run
@@ -347,9 +355,9 @@ def _open_database(database: str | None, keep: Path | None, *, new: bool = False
             engine.dispose()
 
 
-def _stop_on_sigterm(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+def _stop_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
     # As an exception, so that what was begun is cleared away.
-    raise _Terminated
+    raise _Terminated(128 + signal_number)
 
 
 def _prepare_streams() -> None:
@@ -364,5 +372,7 @@ def _prepare_streams() -> None:
 def main() -> None:
     """Run the command line."""
     _prepare_streams()
-    signal.signal(signal.SIGTERM, _stop_on_sigterm)
+    signal.signal(signal.SIGTERM, _stop_on_signal)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+        signal.signal(signal.SIGHUP, _stop_on_signal)
     app()

@@ -79,24 +79,21 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     index constant simsql.registry := simsql._index($1, $3);
-    heads bigint[];
-    tails bigint[];
-    vertices bigint[];
+    vertices bigint[];   -- all fingerprints, ascending
     parents integer[];
     edge record;
     x integer;
     y integer;
 BEGIN
-    SELECT coalesce(array_agg(p.a), '{}'), coalesce(array_agg(p.b), '{}')
-      INTO heads, tails
-      FROM simsql.pairs($1, $2, index.column_name) AS p;
-    vertices := ARRAY(SELECT unnest(heads) UNION SELECT unnest(tails) ORDER BY 1);
+    EXECUTE format('SELECT ARRAY(SELECT DISTINCT t.%1$I FROM ONLY %2$s AS t WHERE t.%1$I IS NOT NULL ORDER BY 1)',
+                   index.column_name, index.table_name)
+       INTO vertices;
     parents := ARRAY(SELECT generate_series(1, cardinality(vertices)));
     FOR edge IN
         SELECT a.number::integer AS head, b.number::integer AS tail
-          FROM unnest(heads, tails) AS e (head, tail)
-          JOIN unnest(vertices) WITH ORDINALITY AS a (fp, number) ON a.fp = e.head
-          JOIN unnest(vertices) WITH ORDINALITY AS b (fp, number) ON b.fp = e.tail
+          FROM simsql.pairs($1, $2, index.column_name) AS e
+          JOIN unnest(vertices) WITH ORDINALITY AS a (fp, number) ON a.fp = e.a
+          JOIN unnest(vertices) WITH ORDINALITY AS b (fp, number) ON b.fp = e.b
     LOOP
         x := edge.head;
         WHILE parents[x] <> x LOOP
@@ -119,13 +116,12 @@ BEGIN
         parents[number] := parents[parents[number]];
     END LOOP;
     RETURN QUERY EXECUTE format(
-        'SELECT r.fp, v.fp'
-        '  FROM unnest($1, $2) AS v (fp, root)'
-        '  JOIN unnest($1) WITH ORDINALITY AS r (fp, number) ON r.number = v.root'
-        ' UNION ALL '
-        'SELECT t.%1$I, t.%1$I FROM ONLY %2$s AS t'
-        ' WHERE t.%1$I IS NOT NULL AND NOT EXISTS (SELECT FROM unnest($1) AS v (fp) WHERE v.fp = t.%1$I)'
-        ' GROUP BY t.%1$I HAVING count(*) > 1'
+        'SELECT r.fp, c.fp'
+        '  FROM (SELECT v.fp, v.root, count(*) OVER (PARTITION BY v.root) AS size'
+        '          FROM unnest($1, $2) AS v (fp, root)) AS c'
+        '  JOIN unnest($1) WITH ORDINALITY AS r (fp, number) ON r.number = c.root'
+        ' WHERE c.size > 1'
+        '    OR c.fp IN (SELECT t.%1$I FROM ONLY %2$s AS t GROUP BY t.%1$I HAVING count(*) > 1)'
         ' ORDER BY 1, 2', index.column_name, index.table_name)
         USING vertices, parents;
 END

@@ -22,7 +22,7 @@ COMMENT ON FUNCTION simsql.fp(numeric) IS
 
 CREATE FUNCTION simsql.hamming_distance(a bigint, b bigint) RETURNS integer
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT bit_count((a # b)::bit(64))::integer $$;
+RETURN bit_count((a # b)::bit(64))::integer;
 
 COMMENT ON FUNCTION simsql.hamming_distance(bigint, bigint) IS
     'number of bits, 0 to 64, in which two fingerprints differ';

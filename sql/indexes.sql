@@ -54,7 +54,7 @@ BEGIN
     THEN
         RAISE EXCEPTION 'simsql.create_index: % may not create objects in schema simsql', current_user
             USING ERRCODE = 'insufficient_privilege',
-                  HINT = format('As the owner of the schema: GRANT CREATE ON SCHEMA simsql TO %1$I; '
+                  HINT = format('To a role that you trust as you trust its owner: GRANT CREATE ON SCHEMA simsql TO %1$I; '
                                 'GRANT INSERT, DELETE ON simsql.registry TO %1$I;', current_user);
     END IF;
     IF row_security_active($1) THEN
@@ -91,10 +91,11 @@ BEGIN
         -- Equal keys are allowed, so there is no unique index to identify a row by.
         EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', keys);
         -- Who may read the column may read its keys, and nobody else; asked for the role that
-        -- searches, at the time of the search. The subquery makes it one question per scan.
+        -- searches, at the time of the search, and by OID: another table may get the name. The subquery
+        -- makes it one question per scan.
         EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', keys);
-        EXECUTE format('CREATE POLICY readers ON %s FOR SELECT USING ((SELECT has_column_privilege(%L, %L, ''SELECT'')))',
-                       keys, index.table_name, index.column_name);
+        EXECUTE format('CREATE POLICY readers ON %s FOR SELECT USING ((SELECT has_column_privilege(r.table_id, '
+                       'r.column_name, ''SELECT'') FROM simsql.registry AS r WHERE r.id = %s))', keys, index.id);
         EXECUTE format('GRANT SELECT ON %s TO PUBLIC', keys);
     END LOOP;
 END
@@ -138,7 +139,7 @@ BEGIN
         EXECUTE format('CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql '
                        'SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
                        function_name,
-                       format(E'%sBEGIN\n    PERFORM simsql._check_column(TG_RELID, %s, %L, writes => true);\n%s\n    RETURN NULL;\nEND',
+                       format(E'%sBEGIN\n    PERFORM simsql._check_column(TG_RELID::regclass, %s, %L::text, writes => true);\n%s\n    RETURN NULL;\nEND',
                               CASE event WHEN 'update' THEN
                                   E'<<simsql>>\nDECLARE\n    alone constant boolean := NOT relhassubclass FROM pg_class WHERE oid = TG_RELID;\n'
                               END, index.id, index.column_name, format(inserts, source)));

@@ -16,7 +16,7 @@ GRANT USAGE ON SCHEMA simsql TO PUBLIC;
 
 CREATE FUNCTION simsql.version() RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT '0.1.0'::text $$;
+RETURN '0.1.0'::text;
 
 COMMENT ON FUNCTION simsql.version() IS 'version of the simsql schema in this database';
 
@@ -51,12 +51,13 @@ SELECT r.id,
        r.lead,
        r.recipe,
        CASE WHEN c.oid IS NULL THEN 'table dropped'
-            WHEN to_regclass(r.table_name) IS DISTINCT FROM r.table_id THEN 'table renamed'
+            WHEN format('%I.%I', n.nspname, c.relname) <> r.table_name THEN 'table renamed'
             WHEN NOT r.ready THEN 'building'
             ELSE 'ready'
        END AS state
   FROM simsql.registry AS r
-  LEFT JOIN pg_catalog.pg_class AS c ON c.oid = r.table_id;
+  LEFT JOIN pg_catalog.pg_class AS c ON c.oid = r.table_id
+  LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace;
 
 COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state';
 

@@ -35,6 +35,7 @@ AS $$
 DECLARE
     found_index simsql.registry;
     columns text[];
+    keys regclass;
 BEGIN
     BEGIN
         SELECT r.* INTO STRICT found_index
@@ -75,6 +76,21 @@ BEGIN
                                 'SELECT simsql.create_index(%1$L, %2$L); If there are none: ALTER TABLE %1$s '
                                 'ENABLE ALWAYS TRIGGER simsql_%3$s_insert, ENABLE ALWAYS TRIGGER simsql_%3$s_update;',
                                 $1, found_index.column_name, found_index.id);
+    END IF;
+    keys := to_regclass(format('simsql.keys_%s_0', found_index.id));
+    IF keys IS NULL THEN
+        RAISE EXCEPTION 'simsql: the simhash index on %(%) was dropped after this transaction took its snapshot', $1,
+                        quote_ident(found_index.column_name)
+            USING ERRCODE = 'undefined_object', HINT = 'Begin a new transaction.';
+    END IF;
+    -- ALTER TABLE SET LOGGED leaves the keys unlogged: a crash would empty them, and keep the rows.
+    IF (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = keys) = 'u'
+       AND (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = $1) <> 'u'
+    THEN
+        RAISE EXCEPTION 'simsql: table % was set logged after its simhash index was created', $1
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Create the index anew: SELECT simsql.drop_index(%1$L, %2$L); '
+                                'SELECT simsql.create_index(%1$L, %2$L);', $1, found_index.column_name);
     END IF;
     IF NOT found_index.ready THEN
         RAISE EXCEPTION 'simsql: the simhash index on %(%) is still being built', $1, found_index.column_name
@@ -190,13 +206,13 @@ AS $$
 BEGIN
     EXECUTE format(
         'CREATE FUNCTION simsql.%I(bigint, integer) RETURNS SETOF simsql.match '
-        'LANGUAGE plpgsql STABLE ROWS 10 SET enable_seqscan = on SET enable_hashagg = on SET enable_hashjoin = on '
+        'LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp SET enable_seqscan = on SET enable_hashagg = on SET enable_hashjoin = on '
         'AS %L',
         'scan_' || index.id,
         format(E'BEGIN\nRETURN QUERY\n%s;\nEND', simsql._search_statement(index, 'scan')));
     EXECUTE format(
         'CREATE FUNCTION simsql.%I(bigint, integer) RETURNS SETOF simsql.match '
-        'LANGUAGE plpgsql STABLE ROWS 10 SET plan_cache_mode = force_generic_plan SET jit = off '
+        'LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off '
         'SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashagg = off '
         'SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off '
         'SET max_parallel_workers_per_gather = 0 AS %L',

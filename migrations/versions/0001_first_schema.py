@@ -7,7 +7,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-FILES = ("schema", "fingerprints", "layout", "search", "indexes", "clusters")
+FILES = ("schema", "fingerprints", "layout", "search", "indexes", "clusters", "safety")
 
 
 def upgrade() -> None:

@@ -136,6 +136,8 @@ class Cluster:
         if postmaster is None:
             raise SimsqlError(f"no server runs on {self.data_folder}")
         where = {"host": str(postmaster.socket_folder), "port": str(PORT)}
+        # Named, so that PGHOSTADDR and the like in the environment do not lead to another server.
+        where |= {"hostaddr": "", "options": "", "target_session_attrs": "any"}
         return URL.create("postgresql+psycopg", username=SUPERUSER, database=database, query=where)
 
     def _launch(self, lock: int) -> None:

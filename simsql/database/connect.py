@@ -29,7 +29,11 @@ def open_engine(database: str | URL) -> Engine:
         )
     try:
         # create_index needs READ COMMITTED, whatever the database's default is.
-        engine = create_engine(url, isolation_level="READ COMMITTED", connect_args={"application_name": "simsql"})
+        engine = create_engine(
+            url,
+            isolation_level="READ COMMITTED",
+            connect_args={"application_name": "simsql", "client_encoding": "utf8"},
+        )
         engine.dialect.create_connect_args(url)
     except NoSuchModuleError as error:
         raise UsageError(str(error)) from error

@@ -1,7 +1,7 @@
 """One cluster as it is reported: its representative, how far the others are from it, and which could go."""
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -51,4 +51,9 @@ def _is_gone(document: StoredDocument) -> bool:
     if document.seen:
         return False
     file = document.place.rpartition(":")[0] or document.place
-    return file != "stdin" and not Path(document.place).exists() and not Path(file).exists()
+    return file != "stdin" and not is_path(document.place) and not is_path(file)
+
+
+def is_path(name: str) -> bool:
+    """Whether there is a file or folder of this name; one that is too long for a path is none."""
+    return os.path.exists(name)  # noqa: PTH110 - Path.exists raises for long names

@@ -12,7 +12,7 @@ from rich.console import Console
 from sqlalchemy import Connection
 
 from simsql.dedup.formats import printable, storable
-from simsql.dedup.grouping import RankedDocument, rank_members
+from simsql.dedup.grouping import RankedDocument, is_path, rank_members
 from simsql.dedup.intake import DUPLICATE, NO_WORDS, Intake, SkipCount
 from simsql.dedup.output import check_writable, open_output
 from simsql.dedup.progress import Report, Stages
@@ -176,9 +176,11 @@ def _write_clusters(
 
 def _is_plain(document: StoredDocument) -> bool:
     """Whether a line with the name can mean this document alone."""
-    # A line end makes two lines; a backslash in a path may stand for a byte that is not UTF-8.
-    path = document.name == document.place
-    return not set("\n\r\\" if path else "\n\r") & set(document.name)
+    # A line end makes two lines; a backslash in a path may stand for a byte that is not UTF-8; and the id of a
+    # record may be the path of a file that has nothing to do with it.
+    if document.name == document.place:
+        return not set("\n\r\\") & set(document.name)
+    return not set("\n\r") & set(document.name) and not is_path(document.name)
 
 
 def _as_json(number: int, members: Sequence[RankedDocument]) -> str:

@@ -55,6 +55,9 @@ class StagedDocument(NamedTuple):
 
 _BATCH = 10_000  # rows of a COPY
 
+STAGED = "simsql_staged"
+"""The temporary table of documents on their way."""
+
 # What the table and the staged documents have in common.
 _SHARED = tuple(name for name in StagedDocument._fields if name not in ("ordinal", "known"))
 
@@ -105,7 +108,7 @@ class DocumentStore:
             prefixes=[] if logged else ["UNLOGGED"],
         )
         self._staged = Table(
-            "simsql_staged",
+            STAGED,
             MetaData(),
             Column("ordinal", BigInteger, primary_key=True),
             Column("known", Boolean, nullable=False),

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from simsql.database.connect import open_engine
 from simsql.database.embedded import start_embedded
 from simsql.database.scratch import scratch_database
-from simsql.dedup.store import DocumentStore
+from simsql.dedup.store import STAGED, DocumentStore
 from simsql.errors import UsageError
 
 DEFAULT_TABLE = "simsql_documents"
@@ -73,6 +73,8 @@ def _split_name(table: str) -> tuple[str, str | None]:
     schema, _, name = table.rpartition(".")
     if not name or "\0" in table:
         raise UsageError(f"{table!r} is not the name of a table")
+    if schema in ("simsql", "information_schema") or table == STAGED or (schema or name).startswith("pg_"):
+        raise UsageError(f"{table!r} is a name that simsql or PostgreSQL needs: give another with --table")
     for part in (schema, name):
         if len(part.encode()) > _LONGEST_NAME:
             raise UsageError(f"{part!r} is longer than {_LONGEST_NAME} bytes: PostgreSQL would cut the name off")

@@ -162,7 +162,10 @@ def test_tables_of_any_name(newest, lines, texts, groups, tmp_path, name):
         ("s" * 64 + ".t", 2, "longer than 63 bytes"),
         ("app.", 2, "'app.' is not the name of a table"),
         ("missing.kept", 1, 'schema "missing" does not exist'),
-        ("pg_catalog.kept", 1, "permission denied"),
+        ("pg_catalog.kept", 2, "simsql or PostgreSQL needs"),
+        ("simsql.kept", 2, "simsql or PostgreSQL needs"),
+        ("pg_class", 2, "simsql or PostgreSQL needs"),
+        ("simsql_staged", 2, "simsql or PostgreSQL needs"),
         (b"\xff", 2, "UTF-8"),
     ],
 )

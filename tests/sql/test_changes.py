@@ -304,3 +304,15 @@ def test_maintenance_of_the_table_does_no_harm(articles, change):
     articles.execute("INSERT INTO article (fingerprint) VALUES (7)")
     assert near(articles, 1, 3) == [(1, 0), (3, 1), (7, 2)]
     assert missing_keys(articles) == []
+
+
+def test_an_unlogged_table_that_is_set_logged_is_not_searched_since_a_crash_would_empty_its_keys(connection):
+    connection.execute("CREATE UNLOGGED TABLE article (id int, fingerprint bigint)")
+    create_index(connection)
+    connection.execute("INSERT INTO article VALUES (1, 7)")
+    assert near(connection, 7, 0) == [(7, 0)]
+    connection.execute("ALTER TABLE article SET LOGGED")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="article was set logged") as caught:
+        near(connection, 7, 0)
+    connection.execute(caught.value.diag.message_hint.partition(": ")[2])
+    assert near(connection, 7, 0) == [(7, 0)]

@@ -222,7 +222,7 @@ def test_a_search_with_an_older_snapshot_than_a_rebuild_fails_instead_of_finding
     begin(reader, level)
     articles.execute("SELECT simsql.drop_index('article')")
     create_index(articles)
-    with pytest.raises(errors.UndefinedFunction):
+    with pytest.raises(errors.UndefinedObject, match="was dropped after this transaction"):
         near(reader, FINGERPRINT, 0)
 
 

@@ -53,7 +53,9 @@ def state(connection: psycopg.Connection) -> list[str]:
 @searches
 def test_columns_swapped_by_rename_are_an_error(two_columns, search):
     execute_all(two_columns, SWAP)
-    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="column fingerprint of article was renamed"):
+    with pytest.raises(
+        errors.ObjectNotInPrerequisiteState, match=r"column fingerprint of public\.article was renamed"
+    ):
         two_columns.execute(f"SELECT * FROM simsql.{search.format('article', 'fingerprint')}")
 
 
@@ -62,7 +64,9 @@ def test_two_indexed_columns_swapped_by_rename_are_errors(two_columns, search):
     create_index(two_columns, column="other")
     execute_all(two_columns, SWAP)
     for column in ("fingerprint", "other"):
-        with pytest.raises(errors.ObjectNotInPrerequisiteState, match=f"column {column} of article was renamed"):
+        with pytest.raises(
+            errors.ObjectNotInPrerequisiteState, match=f"column {column} of public.article was renamed"
+        ):
             two_columns.execute(f"SELECT * FROM simsql.{search.format('article', column)}")
 
 
@@ -93,7 +97,7 @@ def test_the_hint_about_a_renamed_column_mends_it(two_columns):
     execute_all(two_columns, SWAP)
     with pytest.raises(errors.ObjectNotInPrerequisiteState) as caught:
         near(two_columns, 1, 3)
-    drop = "SELECT simsql.drop_index('article', 'fingerprint')"
+    drop = "SELECT simsql.drop_index('public.article', 'fingerprint')"
     assert drop in caught.value.diag.message_hint
     two_columns.execute(drop)
     create_index(two_columns, column="other")

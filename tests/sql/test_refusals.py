@@ -10,22 +10,22 @@ TABLE = "CREATE TABLE article (id int, fingerprint bigint)"
 REFUSED = {
     "partitioned": (
         ["CREATE TABLE article (id int, fingerprint bigint) PARTITION BY LIST (id)"],
-        "article is partitioned",
+        "public.article is partitioned",
     ),
     "partition": (
         [
             "CREATE TABLE whole (id int, fingerprint bigint) PARTITION BY LIST (id)",
             "CREATE TABLE article PARTITION OF whole DEFAULT",
         ],
-        "article is a partition",
+        "public.article is a partition",
     ),
     "inheritance parent": (
         [TABLE, "CREATE TABLE child () INHERITS (article)"],
-        "article takes part in inheritance",
+        "public.article takes part in inheritance",
     ),
     "inheritance child": (
         ["CREATE TABLE parent (id int)", "CREATE TABLE article (fingerprint bigint) INHERITS (parent)"],
-        "article takes part in inheritance",
+        "public.article takes part in inheritance",
     ),
     "temporary": (["CREATE TEMPORARY TABLE article (id int, fingerprint bigint)"], "article is temporary"),
     "foreign": (
@@ -34,15 +34,15 @@ REFUSED = {
             "CREATE SERVER elsewhere FOREIGN DATA WRAPPER elsewhere",
             "CREATE FOREIGN TABLE article (id int, fingerprint bigint) SERVER elsewhere",
         ],
-        "article is a foreign table",
+        "public.article is a foreign table",
     ),
-    "view": (["CREATE VIEW article AS SELECT 1::bigint AS fingerprint"], "article is a view"),
+    "view": (["CREATE VIEW article AS SELECT 1::bigint AS fingerprint"], "public.article is a view"),
     "materialised view": (
         ["CREATE MATERIALIZED VIEW article AS SELECT 1::bigint AS fingerprint"],
-        "article is a view",
+        "public.article is a view",
     ),
-    "sequence": (["CREATE SEQUENCE article"], "article is not a table"),
-    "composite type": (["CREATE TYPE article AS (fingerprint bigint)"], "article is not a table"),
+    "sequence": (["CREATE SEQUENCE article"], "public.article is not a table"),
+    "composite type": (["CREATE TYPE article AS (fingerprint bigint)"], "public.article is not a table"),
 }
 
 
@@ -69,7 +69,7 @@ def test_a_column_that_is_not_bigint_is_refused(connection, type_):
     with pytest.raises(errors.DatatypeMismatch) as caught:
         create_index(connection)
     assert caught.value.diag.message_primary.startswith(
-        f"simsql.create_index: column fingerprint of article is {type_}, not bigint"
+        f"simsql.create_index: column fingerprint of public.article is {type_}, not bigint"
     )
     assert "simsql.fp" in caught.value.diag.message_hint
 
@@ -103,14 +103,16 @@ def test_a_virtual_generated_column_is_refused(connection, server):
     if server.major < 18:
         pytest.skip("virtual generated columns came with PostgreSQL 18")
     connection.execute("CREATE TABLE article (id int, fingerprint bigint GENERATED ALWAYS AS (id) VIRTUAL)")
-    with pytest.raises(errors.FeatureNotSupported, match="fingerprint of article is a virtual generated column"):
+    with pytest.raises(
+        errors.FeatureNotSupported, match=r"fingerprint of public\.article is a virtual generated column"
+    ):
         create_index(connection)
 
 
 def test_a_second_index_on_a_column_is_refused(connection):
     create_articles(connection)
     with pytest.raises(
-        errors.DuplicateObject, match="fingerprint of article has a simhash index already"
+        errors.DuplicateObject, match=r"fingerprint of public\.article has a simhash index already"
     ) as caught:
         create_index(connection, design=(2, 1))
     hint = caught.value.diag.message_hint

@@ -160,7 +160,7 @@ def test_writers_under_row_level_security_add_keys(articles, role, guest):
 def test_only_the_owner_of_a_table_can_index_it(connection, role, connect):
     create_table(connection)
     connection.execute(f"GRANT ALL ON article TO {role}")
-    with pytest.raises(errors.InsufficientPrivilege, match="must be owner of table article"):
+    with pytest.raises(errors.InsufficientPrivilege, match=r"must be owner of table public\.article"):
         create_index(connect(role))
 
 
@@ -205,7 +205,7 @@ def test_row_level_security_that_hides_rows_from_the_owner_refuses_an_index(conn
     grant_as_the_hint_says(connection, owner)
     connection.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
     connection.execute("ALTER TABLE article FORCE ROW LEVEL SECURITY")
-    with pytest.raises(errors.InsufficientPrivilege, match="row-level security hides rows of article"):
+    with pytest.raises(errors.InsufficientPrivilege, match=r"row-level security hides rows of public\.article"):
         create_index(owner)
 
 
@@ -243,3 +243,44 @@ def test_everybody_may_see_which_indexes_there_are(guest):
     assert guest.execute("SELECT table_name, column_name, state FROM simsql.indexes").fetchall() == [
         ("public.article", "fingerprint", "ready")
     ]
+
+
+def test_every_function_looks_names_up_in_the_catalog_alone(articles):
+    """Else whoever may create functions on a caller's search_path could have them run with the caller's rights."""
+    free = articles.execute(
+        "SELECT p.oid::regprocedure::text FROM pg_proc AS p WHERE p.pronamespace = 'simsql'::regnamespace"
+        " AND p.prosqlbody IS NULL"
+        " AND NOT coalesce(p.proconfig, '{}') @> ARRAY['search_path=pg_catalog, pg_temp']"
+    ).fetchall()
+    assert free == []
+
+
+def test_a_better_match_on_the_search_path_is_not_called(articles):
+    articles.execute(
+        "CREATE FUNCTION public.format(text, integer) RETURNS text LANGUAGE plpgsql"
+        " AS $$ BEGIN RAISE EXCEPTION 'taken over'; END $$"
+    )
+    articles.execute("CREATE TEMPORARY TABLE pg_trigger (tgrelid int)")
+    assert near(articles, 0, 64)
+    articles.execute("SELECT * FROM simsql.pairs('article', 3), simsql.clusters('article', 3)")
+    articles.execute("SELECT simsql.drop_index('article')")
+    articles.execute("SELECT simsql.create_index('article', 'fingerprint')")
+
+
+def test_a_table_that_gets_the_name_of_an_indexed_one_does_not_open_its_keys(articles, new_role, connect):
+    role = new_role()
+    articles.execute(f"GRANT CREATE ON SCHEMA public TO {role}")
+    stranger = connect(role)
+    for vanish in ("ALTER TABLE article RENAME TO kept", "DROP TABLE kept"):
+        articles.execute(vanish)
+        stranger.execute("CREATE TABLE public.article (fingerprint bigint)")
+        assert stranger.execute("SELECT count(*) FROM simsql.keys_1_0").fetchone() == (0,)
+        stranger.execute("DROP TABLE public.article")
+
+
+def test_an_index_in_a_schema_that_is_closed_to_others_is_listed_all_the_same(connection, new_role, connect):
+    connection.execute("CREATE SCHEMA closed")
+    connection.execute("CREATE TABLE closed.article (fingerprint bigint)")
+    connection.execute("SELECT simsql.create_index('closed.article', 'fingerprint')")
+    rows = connect(new_role()).execute("SELECT table_name, state FROM simsql.indexes").fetchall()
+    assert rows == [("closed.article", "ready")]

@@ -173,7 +173,7 @@ def test_an_index_whose_triggers_were_disabled_is_not_searched_until_it_is_made_
     # DISABLE TRIGGER ALL silences triggers that are ENABLE ALWAYS too: nothing in PostgreSQL outlives it.
     articles.execute("ALTER TABLE article DISABLE TRIGGER ALL")
     articles.execute("INSERT INTO article (fingerprint) VALUES (7)")
-    refused = r"triggers of the simhash index on article\(fingerprint\) have been disabled"
+    refused = r"triggers of the simhash index on public.article\(fingerprint\) have been disabled"
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match=refused):
         near(articles, 7, 0)
     articles.execute("ALTER TABLE article ENABLE TRIGGER ALL")
