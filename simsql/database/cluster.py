@@ -137,7 +137,7 @@ class Cluster:
             raise SimsqlError(f"no server runs on {self.data_folder}")
         where = {"host": str(postmaster.socket_folder), "port": str(PORT)}
         # Named, so that PGHOSTADDR and the like in the environment do not lead to another server.
-        where |= {"hostaddr": "", "options": "", "target_session_attrs": "any"}
+        where |= {"hostaddr": "", "options": "", "target_session_attrs": "any", "client_encoding": "utf8"}
         return URL.create("postgresql+psycopg", username=SUPERUSER, database=database, query=where)
 
     def _launch(self, lock: int) -> None:

@@ -30,7 +30,7 @@ from simsql.database.programs import bundled_programs
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 
-ENDS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+ENDS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 SCRATCH = "SELECT datname FROM pg_database WHERE datname LIKE 'simsql_scratch_%'"
 
 

@@ -111,3 +111,42 @@ def test_a_folder_without_a_server_is_no_place_to_look(tmp_path):
     for command in (["status"], ["near", "simsql_documents", "--fingerprint", "1"]):
         run(*command, "--keep", tmp_path / "typo").failed(1, "typo holds no server", "--keep")
     assert not (tmp_path / "typo").exists()
+
+
+def test_the_id_of_a_record_that_is_the_path_of_a_file_is_not_in_the_drop_list(tmp_path, home):
+    unlike = tmp_path / "unlike.txt"
+    unlike.write_text("Nothing else in this small collection speaks about mountains, glaciers or avalanches")
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"id": "{name}", "text": "{TEXT}"}}\n' for name in ("first", unlike, "third")))
+    found = run("dedup", path, "--drop-list", tmp_path / "drop", home=home).done()
+    assert found.groups == {frozenset({"first", str(unlike), "third"})}
+    assert (tmp_path / "drop").read_text() == "third\n"
+    assert found.table["not in the drop list"] == "1"
+
+
+def test_variables_of_libpq_lead_to_no_other_server(tmp_path, home):
+    (tmp_path / "a.txt").write_text(TEXT)
+    variables = {
+        "PGHOSTADDR": "127.0.0.1",
+        "PGPORT": "1",
+        "PGOPTIONS": "-c default_transaction_read_only=on",
+        "PGTARGETSESSIONATTRS": "read-only",
+        "PGCLIENTENCODING": "SQL_ASCII",
+    }
+    run("dedup", tmp_path, home=home, **variables).done()
+
+
+def test_a_database_without_an_encoding(tmp_path, home, newest):
+    (tmp_path / "é.txt").write_text(TEXT)
+    (tmp_path / "文.txt").write_text(TEXT)
+    engine, _ = newest
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.exec_driver_sql(
+            "CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE_PROVIDER libc LOCALE 'C'"
+        )
+        try:
+            ascii_url = engine.url.set(database="ascii").render_as_string(hide_password=False)
+            found = run("dedup", tmp_path, "--database", ascii_url, home=home).done()
+        finally:
+            connection.exec_driver_sql("DROP DATABASE ascii WITH (FORCE)")
+    assert found.groups == {frozenset({str(tmp_path / "é.txt"), str(tmp_path / "文.txt")})}
