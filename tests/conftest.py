@@ -1,6 +1,7 @@
 """Fixtures for tests that need PostgreSQL: each such test runs on every server that there is."""
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -9,6 +10,10 @@ from servers import Program, Server, find_programs, run_server
 from sqlalchemy import URL, Engine, make_url
 
 from simsql.database.connect import open_engine
+
+# What a shell puts into the background has SIGINT ignored, and so has all that it starts: then no test could
+# interrupt a run.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROGRAMS = find_programs()
 
