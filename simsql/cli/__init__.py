@@ -19,4 +19,4 @@ def main() -> None:
     signal.signal(signal.SIGTERM, stop_on_signal)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
         signal.signal(signal.SIGHUP, stop_on_signal)
-    app()
+    app(prog_name="simsql")
