@@ -7,10 +7,10 @@ SIGHUP.
 import signal
 
 # Importing a module registers its commands, in the order in which `simsql --help` lists them.
-from simsql.cli import dedup, schema, search
+from simsql.cli import dedup, schema, search  # noqa: F401
 from simsql.cli._app import app, prepare_streams, stop_on_signal
 
-__all__ = ["app", "dedup", "main", "schema", "search"]
+__all__ = ["app", "main"]
 
 
 def main() -> None:
