@@ -8,9 +8,8 @@ import signal
 
 # Importing a module registers its commands, in the order in which `simsql --help` lists them.
 from simsql.cli import dedup, schema, search  # noqa: F401
-from simsql.cli._app import app, prepare_streams, stop_on_signal
-
-__all__ = ["app", "main"]
+from simsql.cli._app import app as app
+from simsql.cli._app import prepare_streams, stop_on_signal
 
 
 def main() -> None:
