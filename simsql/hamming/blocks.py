@@ -138,44 +138,29 @@ def lead_order(masks: tuple[int, ...], lead: tuple[int, ...], stay: int = 0) -> 
 
 @dataclass(frozen=True)
 class Permutation:
-    """One choice of lead blocks, and the keys it makes. `permutations` builds them.
+    """The keys of one table: the lead bits of a fingerprint in their order, then its other bits in theirs.
 
-    `number` counts the choices in lexicographic order from 0, `lead` holds the numbers of the lead blocks in
-    rising order (block 0 is the most significant), `sizes` the sizes of all blocks in bits.
+    `permutations` builds them. `number` counts the tables of a design from 0, `lead_mask` holds the lead bits
+    where they are in a fingerprint, `width` is the size of a fingerprint in bits.
     """
 
     number: int
-    lead: tuple[int, ...]
-    sizes: tuple[int, ...]
-
-    @property
-    def width(self) -> int:
-        """Bits of a fingerprint."""
-        return sum(self.sizes)
+    lead_mask: int
+    width: int = FINGERPRINT_BITS
 
     @property
     def prefix_bits(self) -> int:
-        """Bits of the lead blocks: the length of a key's prefix."""
-        return sum(self.sizes[block] for block in self.lead)
-
-    @property
-    def lead_mask(self) -> int:
-        """The lead bits where they are in a fingerprint."""
-        masks = self._block_masks
-        return sum(masks[block] for block in self.lead)
+        """Number of lead bits: the length of a key's prefix."""
+        return self.lead_mask.bit_count()
 
     @property
     def prefix_mask(self) -> int:
         """The lead bits where they are in a key: its `prefix_bits` most significant ones."""
         return ((1 << self.prefix_bits) - 1) << (self.width - self.prefix_bits)
 
-    @property
-    def _block_masks(self) -> tuple[int, ...]:
-        return block_masks((1 << self.width) - 1, len(self.sizes))
-
     @cached_property
     def _order(self) -> BitOrder:
-        return lead_order(self._block_masks, self.lead)
+        return BitOrder((self.lead_mask, ~self.lead_mask & (1 << self.width) - 1))
 
     @overload
     def key(self, fingerprint: int) -> int: ...
@@ -209,15 +194,28 @@ def _within(values: NDArray[np.uint64], width: int) -> NDArray[np.uint64]:
     return values
 
 
-def permutations(blocks: int, lead: int, width: int = FINGERPRINT_BITS) -> tuple[Permutation, ...]:
+def permutations(blocks: int, lead: int, inner: int = 0, width: int = FINGERPRINT_BITS) -> tuple[Permutation, ...]:
     """Every choice of `lead` out of `blocks` blocks, in lexicographic order: comb(blocks, lead) permutations.
 
-    Raises ValueError unless 1 <= lead <= blocks <= width <= 64.
+    With `inner` the bits that do not lead are cut again into so many blocks, and each of these in turn joins
+    the lead: comb(blocks, lead) * inner permutations, by lead blocks and then by inner block. These are the
+    nested designs of the paper (section 3.1.1).
+
+    Raises ValueError unless 1 <= lead <= blocks <= width <= 64, and `inner` is 0 or from 2 to the number of
+    bits that do not lead, where these are fewest.
     """
     sizes = block_sizes(blocks, width)
     lead = whole_number("lead", lead, 1, blocks)
-    choices = itertools.combinations(range(blocks), lead)
-    return tuple(Permutation(number, choice, sizes) for number, choice in enumerate(choices))
+    inner = whole_number("inner", inner, 0, width)
+    others = width - sum(sizes[:lead])
+    if inner and not 2 <= inner <= others:
+        raise ValueError(f"inner must be 0 or from 2 to {others}, the bits that do not lead, not {inner}")
+    everything = (1 << width) - 1
+    masks = block_masks(everything, blocks)
+    leads = [sum(masks[block] for block in choice) for choice in itertools.combinations(range(blocks), lead)]
+    if inner:
+        leads = [mask | joins for mask in leads for joins in block_masks(everything & ~mask, inner)]
+    return tuple(Permutation(number, mask, width) for number, mask in enumerate(leads))
 
 
 def flip_masks(mask: int, radius: int) -> NDArray[np.uint64]:

@@ -1,4 +1,4 @@
-"""A design (blocks and lead blocks, hence tables), what it can find and what a search with it costs.
+"""A design (blocks, lead blocks and inner blocks, hence tables), what it can find and what a search with it costs.
 
 The paper's search (Manku, Jain, Das Sarma, WWW 2007) reads the keys whose prefix equals that of the query.
 Flipping bits of the prefix as well is multi-index hashing (Norouzi, Punjani, Fleet, CVPR 2012): then one
@@ -7,12 +7,13 @@ design answers every distance, each at a price that is known beforehand.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb, inf
 
 from simsql.hamming._checks import FINGERPRINT_BITS, whole_number
-from simsql.hamming.blocks import Permutation, permutations
+from simsql.hamming.blocks import Permutation, block_sizes, permutations
 
 TABLES_AT_MOST = 128
 
@@ -27,59 +28,83 @@ SCAN_ROW_US = 0.0426
 class Design:
     """`blocks` contiguous blocks, `lead` of them leading each key: comb(blocks, lead) permutation tables.
 
-    `width` is the size of a fingerprint in bits, 64 but in tests and experiments. Raises ValueError unless
-    2 <= blocks <= width <= 64, 1 <= lead < blocks and there are 128 tables or fewer; TypeError for anything
-    that is no integer.
+    If `inner` is not 0, the bits that do not lead are cut again into so many blocks, one of which joins the
+    lead: `inner` times as many tables, with longer prefixes (the paper's nested designs). `width` is the size
+    of a fingerprint in bits, 64 but in tests and experiments.
+
+    Raises ValueError unless 2 <= blocks <= width <= 64, 1 <= lead < blocks, `inner` is 0 or from 2 to the
+    number of bits that do not lead, and there are 128 tables or fewer; TypeError for anything that is no
+    integer.
     """
 
     blocks: int = 4
     lead: int = 1
+    inner: int = 0
     width: int = FINGERPRINT_BITS
 
     def __post_init__(self) -> None:
         width = whole_number("width", self.width, 2, FINGERPRINT_BITS)
         blocks = whole_number("blocks", self.blocks, 2, width)
         lead = whole_number("lead", self.lead, 1, blocks - 1)
-        if comb(blocks, lead) > TABLES_AT_MOST:
+        others = width - sum(block_sizes(blocks, width)[:lead])
+        inner = whole_number("inner", self.inner, 0, others)
+        if inner == 1:
+            raise ValueError(f"inner must be 0 or from 2 to {others}, the bits that do not lead, not 1")
+        # numpy integers are let in, and stored as what the fields say they are.
+        for name, value in (("blocks", blocks), ("lead", lead), ("inner", inner), ("width", width)):
+            object.__setattr__(self, name, value)
+        if self.tables > TABLES_AT_MOST:
+            nested = f" and {inner} inner ones" if inner else ""
             raise ValueError(
-                f"a design of {blocks} blocks with {lead} leading needs {comb(blocks, lead)} tables, "
+                f"a design of {blocks} blocks with {lead} leading{nested} needs {self.tables} tables, "
                 f"allowed are 1 to {TABLES_AT_MOST}"
             )
-        # numpy integers are let in, and stored as what the fields say they are.
-        for name, value in (("blocks", blocks), ("lead", lead), ("width", width)):
-            object.__setattr__(self, name, value)
 
     @property
     def tables(self) -> int:
         """Number of permutation tables."""
-        return comb(self.blocks, self.lead)
+        return comb(self.blocks, self.lead) * max(1, self.inner)
 
     @cached_property
     def permutations(self) -> tuple[Permutation, ...]:
-        """The permutation of each table, in lexicographic order of the lead blocks."""
-        return permutations(self.blocks, self.lead, self.width)
+        """The permutation of each table, by lead blocks in lexicographic order, then by inner block."""
+        return permutations(self.blocks, self.lead, self.inner, self.width)
 
-    @property
+    @cached_property
     def prefix_bits(self) -> tuple[int, ...]:
         """Prefix length of each table in bits; they differ where `blocks` does not divide `width`."""
         return tuple(permutation.prefix_bits for permutation in self.permutations)
 
-    def radius(self, distance: int) -> int:
-        """How many bits of a prefix a search must flip to miss no fingerprint within `distance` (0..width).
+    def radii(self, distance: int) -> tuple[int, ...]:
+        """How many bits of each table's prefix a search flips to miss no fingerprint within `distance`.
 
-        An adversary spreads the differing bits evenly over the blocks; the `lead` emptiest blocks, which lead
-        one of the permutations, then hold this many. It is exact, not only sufficient: the sizes of blocks
-        differ by one at most, so the even spread fits into them at every distance, and a smaller radius would
-        miss it. For the same reason it never exceeds the shortest prefix.
+        `distance` is from 0 to width; -1 is a table that need not be read at all.
+
+        With one lead block and no inner ones, table t of m flips floor((distance - t) / m) bits: a fingerprint
+        missed by all of them would differ in one bit more in each block, and these add up to distance + 1
+        (Norouzi, Punjani, Fleet, section 3). None can be lowered without missing one below distance = width.
+
+        Otherwise every table flips the same number of bits, unless its prefix has fewer. An adversary spreads
+        the differing bits evenly over the blocks; then the `lead` emptiest, which lead some of the tables,
+        hold r = lead * (distance // m) + max(0, lead - (m - distance % m)) of them. Of the other bits at least
+        one inner block holds no more than (distance - r) // inner.
         """
         distance = whole_number("distance", distance, 0, self.width)
+        if self.lead == 1 and not self.inner:
+            return tuple((distance - table) // self.blocks for table in range(self.blocks))
         each, left_over = divmod(distance, self.blocks)
-        return self.lead * each + max(0, self.lead - (self.blocks - left_over))
+        radius = self.lead * each + max(0, self.lead - (self.blocks - left_over))
+        if self.inner:
+            radius += (distance - radius) // self.inner
+        return tuple(min(radius, bits) for bits in self.prefix_bits)
+
+    def radius(self, distance: int) -> int:
+        """Return the largest of `radii(distance)`: how many bits of a prefix a search flips at most."""
+        return max(self.radii(distance))
 
     def probes(self, distance: int) -> int:
         """Prefix range scans of one search at `distance`, over all tables."""
-        radius = self.radius(distance)
-        return sum(_flips(bits, radius) for bits in self.prefix_bits)
+        return sum(_flips(bits, radius) for bits, radius in self._searched(distance))
 
     def candidates(self, distance: int, rows: int) -> float:
         """Keys that one search at `distance` is expected to read from `rows` random fingerprints.
@@ -103,10 +128,13 @@ class Design:
 
     def _share_read(self, distance: int) -> float:
         """Keys read by one search, over all tables, for each fingerprint stored."""
-        radius = self.radius(distance)
-        return sum(_flips(bits, radius) / (1 << bits) for bits in self.prefix_bits)
+        return sum(_flips(bits, radius) / (1 << bits) for bits, radius in self._searched(distance))
+
+    def _searched(self, distance: int) -> Iterator[tuple[int, int]]:
+        """Prefix bits and radius of each table."""
+        return zip(self.prefix_bits, self.radii(distance), strict=True)
 
 
 def _flips(bits: int, radius: int) -> int:
-    """Ways to flip up to `radius` of `bits` bits."""
+    """Ways to flip up to `radius` of `bits` bits; none for a radius of -1."""
     return sum(comb(bits, flips) for flips in range(radius + 1))

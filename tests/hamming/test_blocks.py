@@ -12,22 +12,39 @@ from simsql.hamming.blocks import block_sizes, flip_masks, permutations
 
 BOUNDARIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
 fingerprints = st.integers(0, 2**64 - 1) | st.sampled_from(BOUNDARIES)
-choices = st.integers(2, 12).flatmap(lambda m: st.tuples(st.just(m), st.integers(1, min(m, 4))))
+plain = st.integers(2, 12).flatmap(lambda m: st.tuples(st.just(m), st.integers(1, min(m, 4)), st.just(0)))
+nested = st.tuples(st.integers(3, 6), st.integers(1, 2), st.integers(2, 4))
+choices = plain | nested
 
 
-def slow_keys(fingerprint, blocks, lead, width):
-    """The keys of all permutations, by cutting and joining a string of bits."""
-    bits = format(fingerprint, f"0{width}b")
+def cut(bits, blocks):
+    """Cut a sequence into contiguous parts, the longer ones first."""
     parts = []
-    for block in range(blocks):
-        size = width // blocks + (block < width % blocks)
-        parts.append(bits[:size])
-        bits = bits[size:]
-    keys = []
+    size, longer = divmod(len(bits), blocks)
+    for part in range(blocks):
+        end = size + (part < longer)
+        parts.append(bits[:end])
+        bits = bits[end:]
+    return parts
+
+
+def slow_leads(blocks, lead, inner, width):
+    """The positions of the lead bits of each permutation, counted from the most significant bit."""
+    parts = cut(range(width), blocks)
     for leading in itertools.combinations(range(blocks), lead):
-        others = [part for block, part in enumerate(parts) if block not in leading]
-        keys.append(int("".join([parts[block] for block in leading] + others), 2))
-    return keys
+        chosen = [position for block in leading for position in parts[block]]
+        others = [position for position in range(width) if position not in chosen]
+        for joining in cut(others, inner) if inner else [[]]:
+            yield sorted([*chosen, *joining])
+
+
+def slow_keys(fingerprint, blocks, lead, inner, width):
+    """The keys of all permutations, by picking the characters of a string of bits."""
+    bits = format(fingerprint, f"0{width}b")
+    return [
+        int("".join([bits[i] for i in front] + [bits[i] for i in range(width) if i not in front]), 2)
+        for front in slow_leads(blocks, lead, inner, width)
+    ]
 
 
 def test_blocks_are_contiguous_and_the_larger_ones_come_first():
@@ -49,12 +66,12 @@ def test_blocks_cover_every_bit(width):
         assert sizes[0] - sizes[-1] <= 1
 
 
-def test_permutations_are_numbered_in_lexicographic_order():
-    made = permutations(5, 2)
-    assert [p.number for p in made] == list(range(10))
-    assert [p.lead for p in made] == sorted(p.lead for p in made)
-    assert made[0].lead == (0, 1)
-    assert made[9].lead == (3, 4)
+@pytest.mark.parametrize("choice", [(5, 2), (4, 1), (4, 1, 4), (5, 2, 3)])
+def test_permutations_are_numbered_by_lead_blocks_then_inner_block(choice):
+    made = permutations(*choice)
+    leads = list(slow_leads(*choice, *[0] * (3 - len(choice)), 64))
+    assert [p.number for p in made] == list(range(len(leads)))
+    assert [p.lead_mask for p in made] == [sum(1 << 63 - bit for bit in lead) for lead in leads]
 
 
 def test_a_worked_example_in_hexadecimal():
@@ -66,6 +83,21 @@ def test_a_worked_example_in_hexadecimal():
         "456789ab0123cdef",
         "4567cdef012389ab",
         "89abcdef01234567",
+    ]
+
+
+def test_a_nested_worked_example_in_hexadecimal():
+    """The paper's 16 tables: 16 bits, then 12 of the other 48. Lead bits keep their order among themselves."""
+    keys = [p.key(0x0123456789ABCDEF) for p in permutations(4, 1, 4)]
+    assert [f"{key:016x}" for key in keys[:8]] == [
+        "0123456789abcdef",
+        "0123789456abcdef",
+        "0123abc456789def",
+        "0123def456789abc",
+        "0124567389abcdef",
+        "3456789012abcdef",
+        "4567abc012389def",
+        "4567def012389abc",
     ]
 
 
@@ -159,19 +191,24 @@ def test_flip_masks_of_a_prefix():
         (lambda: block_sizes(4.0), TypeError, "blocks must be an int from 1 to 64, not 4.0"),
         (lambda: permutations(4, 5), ValueError, "lead must be from 1 to 4, not 5"),
         (lambda: permutations(4, 0), ValueError, "lead must be from 1 to 4, not 0"),
+        (lambda: permutations(4, 1, 1), ValueError, "inner must be 0 or from 2 to 48, the bits .* not 1"),
+        (lambda: permutations(5, 1, 52), ValueError, "inner must be 0 or from 2 to 51, the bits .* not 52"),
+        (lambda: permutations(4, 4, 2), ValueError, "inner must be 0 or from 2 to 0, the bits .* not 2"),
+        (lambda: permutations(4, 1, -1), ValueError, "inner must be from 0 to 64, not -1"),
+        (lambda: permutations(4, 1, True), TypeError, "inner must be an int"),
         (lambda: permutations(4, 1)[0].key(-1), ValueError, r"not -1; .*bigint"),
         (
             lambda: permutations(4, 1)[0].key(2**64),
             ValueError,
             r"in \[0, 2\*\*64\), not 18446744073709551616",
         ),
-        (lambda: permutations(4, 1, 12)[0].fingerprint(4096), ValueError, r"in \[0, 2\*\*12\), not 4096"),
+        (lambda: permutations(4, 1, width=12)[0].fingerprint(4096), ValueError, r"in \[0, 2\*\*12\), not 4096"),
         (lambda: permutations(4, 1)[0].key("1"), TypeError, "must be an int"),
         (lambda: permutations(4, 1)[0].key(True), TypeError, "must be an int"),
         (lambda: permutations(4, 1)[0].key(np.array([1])), TypeError, "not of int64; .*bigint"),
         (lambda: permutations(4, 1)[0].key(np.array([0.5])), TypeError, "not of float64$"),
         (
-            lambda: permutations(4, 1, 12)[0].key(np.array([1, 5000], dtype=np.uint64)),
+            lambda: permutations(4, 1, width=12)[0].key(np.array([1, 5000], dtype=np.uint64)),
             ValueError,
             r"in \[0, 2\*\*12\), not 5000",
         ),

@@ -8,49 +8,122 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simsql.hamming.blocks import flip_masks
+from simsql.hamming.blocks import block_sizes, flip_masks
 from simsql.hamming.design import CANDIDATE_US, PROBE_US, SCAN_ROW_US, Design
 
 SHARED = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
-WIDTH = 12
-DESIGNS = [
-    (blocks, lead) for blocks in range(2, WIDTH + 1) for lead in range(1, blocks) if comb(blocks, lead) <= 128
+# The designs of the paper for 2**34 fingerprints at distance 3.
+PAPER = [
+    ((6, 3), 20, {31, 32, 33}, 8),
+    ((4, 1, 4), 16, {28}, 64),
+    ((5, 2), 10, {25, 26}, 512),
+    ((4, 1), 4, {16}, 262_144),
 ]
-# The plain designs of the paper for 2**34 fingerprints at distance 3.
-PAPER = [((6, 3), 20, {31, 32, 33}, 8), ((5, 2), 10, {25, 26}, 512), ((4, 1), 4, {16}, 262_144)]
 
 
-@pytest.mark.parametrize(("blocks", "lead"), DESIGNS)
-def test_the_radius_is_exact_for_every_placement_of_differing_bits(blocks, lead):
-    """No placement of k bits needs more flips than radius(k), and some placement needs that many."""
-    design = Design(blocks, lead, WIDTH)
-    differing = np.arange(2**WIDTH, dtype=np.uint64)
-    in_lead = [np.bitwise_count(differing & np.uint64(p.lead_mask)) for p in design.permutations]
-    needed = np.minimum.reduce(in_lead)
-    for distance in range(WIDTH + 1):
-        worst = needed[np.bitwise_count(differing) == distance].max()
-        assert design.radius(distance) == worst
-        assert worst <= min(design.prefix_bits)
+def every_design(width):
+    """Each design of a narrow fingerprint, nested or not."""
+    for blocks in range(2, width + 1):
+        for lead in range(1, blocks):
+            others = width - sum(block_sizes(blocks, width)[:lead])
+            for inner in (0, *range(2, others + 1)):
+                if comb(blocks, lead) * max(1, inner) <= 128:
+                    yield Design(blocks, lead, inner, width)
 
 
-@pytest.mark.parametrize(("blocks", "lead"), DESIGNS)
-def test_a_search_meets_every_fingerprint_within_the_distance(blocks, lead):
-    """Flip the prefix, compare prefixes, compare distances: the search itself, for every pair of 12 bits."""
-    design = Design(blocks, lead, WIDTH)
-    query = 0b1010_0110_1100
-    everything = np.arange(2**WIDTH, dtype=np.uint64)
+class Placements:
+    """Every placement of differing bits in a narrow fingerprint, and how many fall into each table's prefix."""
+
+    def __init__(self, design):
+        differing = np.arange(2**design.width, dtype=np.uint64)
+        self.bits = np.bitwise_count(differing)
+        self.in_prefix = np.array(
+            [np.bitwise_count(differing & np.uint64(p.lead_mask)) for p in design.permutations], dtype=int
+        )
+
+    def missed(self, radii, distance):
+        """Whether some placement of at most `distance` bits is found by no table."""
+        needed = self.in_prefix[:, self.bits <= distance]
+        return not (needed <= np.array(radii)[:, None]).any(axis=0).all()
+
+
+@pytest.mark.parametrize("width", [8, 9, 10])
+def test_no_placement_of_differing_bits_is_missed(width):
+    for design in every_design(width):
+        placements = Placements(design)
+        for distance in range(width + 1):
+            radii = design.radii(distance)
+            assert len(radii) == design.tables
+            assert not placements.missed(radii, distance), (design, distance)
+            assert all(-1 <= radius <= bits for radius, bits in zip(radii, design.prefix_bits, strict=True))
+
+
+@pytest.mark.parametrize("width", [10, 11])
+def test_with_one_lead_block_no_radius_of_any_table_can_be_lowered(width):
+    """But at distance = width, where the first table alone reads everything."""
+    for blocks in range(2, width + 1):
+        design = Design(blocks, 1, 0, width)
+        placements = Placements(design)
+        for distance in range(width):
+            radii = design.radii(distance)
+            assert sum(radii) + blocks == distance + 1
+            for table in range(blocks):
+                lowered = list(radii)
+                lowered[table] -= 1
+                assert (radii[table] == -1) or placements.missed(lowered, distance), (design, distance, table)
+
+
+@pytest.mark.parametrize("width", [8, 10, 11])
+def test_with_more_lead_blocks_the_common_radius_is_the_least(width):
+    """The even spread needs it; and where it leaves just `lead` blocks with fewer bits, in every table."""
+    for design in every_design(width):
+        if design.lead == 1 or design.inner:
+            continue
+        placements = Placements(design)
+        for distance in range(width + 1):
+            radii = design.radii(distance)
+            assert len(set(radii)) == 1
+            assert placements.missed([radius - 1 for radius in radii], distance), (design, distance)
+            if distance % design.blocks == design.blocks - design.lead and distance <= width - design.lead:
+                for table in range(design.tables):
+                    lowered = list(radii)
+                    lowered[table] -= 1
+                    assert placements.missed(lowered, distance), (design, distance, table)
+
+
+@pytest.mark.parametrize("width", [8, 12])
+def test_the_common_radius_of_nested_designs_is_the_least_where_cuts_are_even(width):
+    """Elsewhere inner blocks can be cut so that they hold one bit less than their even share."""
+    for design in every_design(width):
+        if design.inner and not width % design.blocks and not width // design.blocks % design.inner:
+            placements = Placements(design)
+            for distance in range(width + 1):
+                lowered = [radius - 1 for radius in design.radii(distance)]
+                assert placements.missed(lowered, distance), (design, distance)
+
+
+@pytest.mark.parametrize("width", [7, 8])
+def test_a_search_meets_every_fingerprint_within_the_distance(width):
+    """Flip the prefix, compare prefixes: the search itself, for one query and every other fingerprint."""
+    everything = np.arange(2**width, dtype=np.uint64)
+    query = 0b1_1010_0110 % 2**width
     distances = np.bitwise_count(everything ^ np.uint64(query))
-    for distance in range(WIDTH + 1):
-        met = np.zeros(2**WIDTH, dtype=bool)
-        probes = 0
-        for permutation in design.permutations:
-            prefix = np.uint64(permutation.prefix_mask)
-            flips = flip_masks(permutation.prefix_mask, design.radius(distance))
-            probes += len(flips)
-            wanted = (np.uint64(permutation.key(query)) & prefix) ^ flips
-            met |= np.isin(permutation.key(everything) & prefix, wanted)
-        assert met[distances <= distance].all()
-        assert probes == design.probes(distance)
+    for design in every_design(width):
+        keys = [(p, p.key(query), p.key(everything)) for p in design.permutations]
+        for distance in range(width + 1):
+            met = np.zeros(2**width, dtype=bool)
+            probes = candidates = 0
+            for (permutation, key, stored), radius in zip(keys, design.radii(distance), strict=True):
+                if radius >= 0:
+                    prefix = np.uint64(permutation.prefix_mask)
+                    wanted = (np.uint64(key) & prefix) ^ flip_masks(permutation.prefix_mask, radius)
+                    found = np.isin(stored & prefix, wanted)
+                    met |= found
+                    probes += len(wanted)
+                    candidates += found.sum()
+            assert met[distances <= distance].all()
+            assert probes == design.probes(distance)
+            assert candidates == design.candidates(distance, 2**width)
 
 
 @pytest.mark.parametrize(("blocks", "lead"), [(2, 1), (3, 1), (4, 1), (5, 2), (6, 3), (7, 4), (64, 1), (64, 63)])
@@ -58,22 +131,42 @@ def test_the_radius_at_64_bits_is_what_the_evenest_spread_needs(blocks, lead):
     design = Design(blocks, lead)
     for distance in range(65):
         held = [distance // blocks + (block < distance % blocks) for block in range(blocks)]
-        assert design.radius(distance) == sum(sorted(held)[:lead]) <= min(design.prefix_bits)
+        even = sum(sorted(held)[:lead])
+        assert max(design.radii(distance)) == design.radius(distance)
+        assert design.radius(distance) == even <= min(design.prefix_bits)
+
+
+def test_radii_of_four_tables():
+    design = Design(4, 1)
+    assert [design.radii(k) for k in (0, 2, 3, 4, 7, 10)] == [
+        (0, -1, -1, -1),
+        (0, 0, 0, -1),
+        (0, 0, 0, 0),
+        (1, 0, 0, 0),
+        (1, 1, 1, 1),
+        (2, 2, 2, 1),
+    ]
+
+
+def test_radii_of_nested_tables():
+    """The tables of the paper's example have 28 bits in front and need no flip at its distance of 3."""
+    design = Design(4, 1, 4)
+    assert [set(design.radii(k)) for k in (0, 3, 4, 5, 6, 7)] == [{0}, {0}, {1}, {2}, {2}, {2}]
 
 
 def test_the_default_is_four_tables():
-    assert Design() == Design(blocks=4, lead=1, width=64)
+    assert Design() == Design(blocks=4, lead=1, inner=0, width=64)
     assert Design().tables == len(Design().permutations) == 4
     assert Design().prefix_bits == (16, 16, 16, 16)
-    assert repr(Design(np.int64(5), 2)) == "Design(blocks=5, lead=2, width=64)"
+    assert repr(Design(np.int64(5), 2)) == "Design(blocks=5, lead=2, inner=0, width=64)"
 
 
 def test_figures_for_ten_million_fingerprints():
     four, two = Design(4, 1), Design(2, 1)
     assert [four.radius(k) for k in (3, 7, 10)] == [0, 1, 2]
-    assert [four.probes(k) for k in (3, 7, 10)] == [4, 68, 548]
-    assert [round(four.candidates(k, 10**7)) for k in (3, 7, 10)] == [610, 10_376, 83_618]
-    assert two.probes(3) == 66
+    assert [four.probes(k) for k in (3, 7, 10, 11)] == [4, 68, 3 * 137 + 17, 548]
+    assert [round(four.candidates(k, 10**7)) for k in (3, 7, 10, 11)] == [610, 10_376, 65_308, 83_618]
+    assert [two.probes(k) for k in (2, 3)] == [34, 66]
     assert two.candidates(3, 2**34) == 66 * 4
 
 
@@ -112,12 +205,11 @@ def test_designs_of_the_paper_as_published():
     if not SHARED.is_dir():
         pytest.skip(f"no shared data in {SHARED}")
     published = json.loads((SHARED / "vectors.json").read_text())["paper_designs_64_bits_k3_2**34"]
-    plain = [row for row in published if isinstance(row["blocks"], list)]
-    assert len(plain) == 3
-    for row in plain:
-        design = Design(len(row["blocks"]), len(row["blocks"]) - 3)
-        assert list(design.permutations[0].sizes) == row["blocks"]
-        check_paper_design(design, row["tables"], set(row["prefix_bits"]), row["candidates_at_most"])
+    figures = [(row["tables"], set(row["prefix_bits"]), row["candidates_at_most"]) for row in published]
+    assert figures == [tuple(row[1:]) for row in PAPER]
+    for row, (arguments, *_) in zip(published, PAPER, strict=True):
+        if isinstance(row["blocks"], list):
+            assert list(block_sizes(arguments[0])) == row["blocks"]
 
 
 def check_paper_design(design, tables, prefixes, candidates):
@@ -139,6 +231,10 @@ def check_paper_design(design, tables, prefixes, candidates):
         (lambda: Design(4, 0), ValueError, "lead must be from 1 to 3, not 0"),
         (lambda: Design(4, 1, width=1), ValueError, "width must be from 2 to 64, not 1"),
         (lambda: Design(10, 4), ValueError, "needs 210 tables, allowed are 1 to 128"),
+        (lambda: Design(4, 1, 1), ValueError, "inner must be 0 or from 2 to 48, the bits .* not 1"),
+        (lambda: Design(4, 1, 49), ValueError, "inner must be from 0 to 48, not 49"),
+        (lambda: Design(3, 1, 43), ValueError, "inner must be from 0 to 42, not 43"),
+        (lambda: Design(4, 1, 33), ValueError, "4 blocks with 1 leading and 33 inner ones needs 132 tables"),
         (lambda: Design("4", 1), TypeError, "blocks must be an int from 2 to 64, not '4'"),
         (lambda: Design(4, True), TypeError, "lead must be an int from 1 to 3, not True"),
         (lambda: Design().radius(65), ValueError, "distance must be from 0 to 64, not 65"),
