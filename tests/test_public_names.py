@@ -19,11 +19,15 @@ WITHOUT_DATABASE = {
     fingerprint.simhash_batches: ([], None),
     fingerprint.simhash_many: ([], None),
     hamming.block_sizes: (4, (16, 16, 16, 16)),
+    hamming.default_design: ((1_000_000, 3), hamming.Design()),
+    hamming.fewest_tables: ((16, 3), None),
     hamming.find_all: ([1, 3], [[1, 3]]),
     hamming.find_clusters: ([1, 3], [[1, 3]]),
     hamming.flip_masks: ((1, 1), [0, 1]),
     hamming.hamming_distance: ((1, 3), 1),
+    hamming.longest_prefix: ((4, 3), None),
     hamming.permutations: ((2, 1), None),
+    hamming.plan: ((1_000_000, 3), None),
     database.from_bigint: (-1, 2**64 - 1),
     database.to_bigint: (2**64 - 1, -1),
 }
@@ -43,9 +47,9 @@ def test_a_package_exports_no_name_of_a_module(package):
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
-def test_what_a_package_exports_exists_once_and_in_order(package):
+def test_what_a_package_exports_exists_once(package):
     names = getattr(package, "__all__", [])
-    assert names == sorted(set(names))
+    assert len(names) == len(set(names))
     for name in names:
         assert not isinstance(getattr(package, name), ModuleType)
 

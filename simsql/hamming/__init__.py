@@ -5,16 +5,26 @@ Needs numpy alone and knows no database. Fingerprints are unsigned 64-bit intege
 """
 
 from simsql.hamming.blocks import Permutation, block_sizes, flip_masks, permutations
-from simsql.hamming.design import Design
+from simsql.hamming.design import DEFAULT_COSTS, Costs, Design
 from simsql.hamming.pairs import find_all, find_clusters, hamming_distance
+from simsql.hamming.planner import Choice, Nesting, Plan, default_design, fewest_tables, longest_prefix, plan
 
 __all__ = [
+    "DEFAULT_COSTS",
+    "Choice",
+    "Costs",
     "Design",
+    "Nesting",
     "Permutation",
+    "Plan",
     "block_sizes",
+    "default_design",
+    "fewest_tables",
     "find_all",
     "find_clusters",
     "flip_masks",
     "hamming_distance",
+    "longest_prefix",
     "permutations",
+    "plan",
 ]

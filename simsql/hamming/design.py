@@ -7,9 +7,8 @@ design answers every distance, each at a price that is known beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from math import comb, inf
 
 from simsql.hamming._checks import FINGERPRINT_BITS, whole_number
@@ -19,9 +18,29 @@ TABLES_AT_MOST = 128
 
 # Microseconds inside PostgreSQL 18, measured on two cores over 10 million fingerprints held in memory. Where
 # these change, the thresholds baked into the SQL functions change with them.
+CALL_US = 50.0
 PROBE_US = 1.6
 CANDIDATE_US = 0.055
 SCAN_ROW_US = 0.0426
+WRITE_TABLE_US = 12.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What searches and writes are made of, in microseconds.
+
+    `call_us` a search, whatever it finds; `probe_us` a range of keys, however many are in it; `candidate_us` a
+    key in a range; `scan_row_us` a row of a scan; `write_table_us` the key of one new row in one table.
+    """
+
+    call_us: float = CALL_US
+    probe_us: float = PROBE_US
+    candidate_us: float = CANDIDATE_US
+    scan_row_us: float = SCAN_ROW_US
+    write_table_us: float = WRITE_TABLE_US
+
+
+DEFAULT_COSTS = Costs()
 
 
 @dataclass(frozen=True)
@@ -104,7 +123,7 @@ class Design:
 
     def probes(self, distance: int) -> int:
         """Prefix range scans of one search at `distance`, over all tables."""
-        return sum(_flips(bits, radius) for bits, radius in self._searched(distance))
+        return _reads(self, distance)[0]
 
     def candidates(self, distance: int, rows: int) -> float:
         """Keys that one search at `distance` is expected to read from `rows` random fingerprints.
@@ -112,29 +131,41 @@ class Design:
         All tables together; a fingerprint found through several tables counts once for each.
         """
         rows = whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS)
-        return rows * self._share_read(distance)
+        return rows * _reads(self, distance)[1]
 
-    def search_us(self, distance: int, rows: int) -> float:
-        """Return the expected microseconds of one search at `distance` over `rows` random fingerprints."""
-        return PROBE_US * self.probes(distance) + CANDIDATE_US * self.candidates(distance, rows)
+    def search_us(self, distance: int, rows: int, costs: Costs = DEFAULT_COSTS) -> float:
+        """Return the expected microseconds of one search at `distance` over `rows` random fingerprints.
 
-    def scan_rows(self, distance: int) -> float:
+        By probes or by a scan, whichever is expected to be faster, as `simsql.near` chooses.
+        """
+        probing = costs.probe_us * self.probes(distance) + costs.candidate_us * self.candidates(distance, rows)
+        return costs.call_us + min(probing, costs.scan_row_us * rows)
+
+    def write_us(self, costs: Costs = DEFAULT_COSTS) -> float:
+        """Return the expected microseconds by which the keys of one new row delay its insert."""
+        return costs.write_table_us * self.tables
+
+    def scan_rows(self, distance: int, costs: Costs = DEFAULT_COSTS) -> float:
         """Return the number of rows below which a plain scan is expected to be faster than the probes.
 
         `math.inf` where it always is: at large distances the probes read more keys than a scan reads rows.
         """
-        saved_per_row = SCAN_ROW_US - CANDIDATE_US * self._share_read(distance)
-        return PROBE_US * self.probes(distance) / saved_per_row if saved_per_row > 0 else inf
-
-    def _share_read(self, distance: int) -> float:
-        """Keys read by one search, over all tables, for each fingerprint stored."""
-        return sum(_flips(bits, radius) / (1 << bits) for bits, radius in self._searched(distance))
-
-    def _searched(self, distance: int) -> Iterator[tuple[int, int]]:
-        """Prefix bits and radius of each table."""
-        return zip(self.prefix_bits, self.radii(distance), strict=True)
+        saved_per_row = costs.scan_row_us - costs.candidate_us * _reads(self, distance)[1]
+        return costs.probe_us * self.probes(distance) / saved_per_row if saved_per_row > 0 else inf
 
 
+@lru_cache(maxsize=1 << 13)
+def _reads(design: Design, distance: int) -> tuple[int, float]:
+    """Return the probes of one search over all tables, and the keys it reads for each fingerprint stored."""
+    probes, share = 0, 0.0
+    for bits, radius in zip(design.prefix_bits, design.radii(distance), strict=True):
+        ways = _flips(bits, radius)
+        probes += ways
+        share += ways / (1 << bits)
+    return probes, share
+
+
+@cache
 def _flips(bits: int, radius: int) -> int:
     """Ways to flip up to `radius` of `bits` bits; none for a radius of -1."""
     return sum(comb(bits, flips) for flips in range(radius + 1))

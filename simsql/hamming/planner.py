@@ -1,0 +1,229 @@
+"""Which design for how many rows and which distance: what each costs, and which is best for what.
+
+`plan` compares designs that flip bits of the prefix. `fewest_tables` and `longest_prefix` answer the question
+of the paper (Manku, Jain, Das Sarma, WWW 2007, section 3.1.2), whose searches flip none: how many tables a
+prefix of some length needs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cache
+from math import comb
+
+from simsql.hamming._checks import FINGERPRINT_BITS, whole_number
+from simsql.hamming.blocks import block_sizes
+from simsql.hamming.design import DEFAULT_COSTS, TABLES_AT_MOST, Costs, Design
+
+# Bytes of a key in one table: 36.24 on its page and 22.46 in the B-tree, measured after a build over 10 million
+# rows. Pages of a B-tree split as keys are added: allow 75 for a table that has grown by a fifth.
+KEY_BYTES = 58.7
+
+# What `default_design` chooses from. No other design of up to 32 tables is better by more than a twentieth for
+# up to 100 million rows, at any distance; the SQL function does the same sums.
+_DEFAULT_BLOCKS = range(2, 9)
+# Tables grow: a design for an empty table would be the wrong one soon.
+_DEFAULT_ROWS = 1_000_000
+
+# A design with more tables has to be faster by this factor to be worth a line of a plan.
+_WORTH = 0.9
+# Longest useful search, where a design can be that fast.
+_USEFUL_US = 1_000.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A design and what it costs. Times are in microseconds.
+
+    `prefix_bits` are those of its shortest and its longest prefix. `probes` and `candidates` are of one search by
+    probes; where `scans`, a scan is expected to be faster, and `search_us` is that of the scan. `write_us` is
+    added to each insert of a row. `bytes` is the storage of keys and B-trees after a build.
+    """
+
+    design: Design
+    tables: int
+    prefix_bits: tuple[int, int]
+    probes: int
+    candidates: float
+    scans: bool
+    search_us: float
+    write_us: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The designs worth considering for a number of rows and a distance, and which is best for what.
+
+    `choices` are in order of tables. Left out is every design for which another one has no more tables and
+    takes at most a ninth longer to search; `default` stays in.
+
+    `reading` is the fastest to search. `writing` has the fewest tables of those whose search takes up to a
+    millisecond, or up to twice as long as the fastest where that is more. `within_storage` is the fastest that
+    fits into the given storage; None if none fits, or no storage was given. `default` is what `create_index`
+    takes: see `default_design`.
+    """
+
+    rows: int
+    distance: int
+    costs: Costs
+    choices: tuple[Choice, ...]
+    reading: Choice
+    writing: Choice
+    within_storage: Choice | None
+    default: Choice
+
+
+def plan(rows: int, distance: int, *, storage: int | None = None, costs: Costs = DEFAULT_COSTS) -> Plan:
+    """Compare all designs of up to 128 tables for `rows` fingerprints searched at `distance` (0 to 64 bits).
+
+    `storage` is in bytes, for the keys of all tables and their B-trees. `costs` are those of PostgreSQL on the
+    machine at hand; `simsql.database.measure_costs` measures them. Figures hold for fingerprints whose bits are
+    random; texts of one kind share bits, so that some ranges hold many more keys than the average.
+
+    Raises ValueError for `rows` outside 0..2**64, `distance` outside 0..64 or `storage` below 0.
+    """
+    rows = whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS)
+    distance = whole_number("distance", distance, 0, FINGERPRINT_BITS)
+    if storage is not None:
+        storage = whole_number("storage", storage, 0, 1 << 64)
+    default = _choice(default_design(rows, distance, costs), rows, distance, costs)
+    choices: list[Choice] = []
+    every = (_choice(design, rows, distance, costs) for design in _designs())
+    for choice in sorted(every, key=lambda choice: (choice.tables, choice.search_us)):
+        if not choices or choice.search_us < _WORTH * choices[-1].search_us:
+            choices.append(choice)
+    reading = choices[-1]
+    useful = max(_USEFUL_US, 2 * reading.search_us)
+    fitting = [choice for choice in choices if storage is not None and choice.bytes <= storage]
+    return Plan(
+        rows=rows,
+        distance=distance,
+        costs=costs,
+        choices=tuple(sorted({*choices, default}, key=lambda choice: (choice.tables, choice.search_us))),
+        reading=reading,
+        writing=next(choice for choice in choices if choice.search_us <= useful),
+        within_storage=fitting[-1] if fitting else None,
+        default=default,
+    )
+
+
+def default_design(rows: int, distance: int, costs: Costs = DEFAULT_COSTS) -> Design:
+    """Return the design that `create_index` takes where none is given.
+
+    Of the designs with 2 to 8 blocks, one lead block and no inner blocks it is the one with the lowest
+    `search_us + write_us`: what a new row costs that is looked up before it is written. Among equals, the one
+    with fewer tables. Fewer than 1,000,000 rows are taken as 1,000,000.
+    """
+    rows = max(whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS), _DEFAULT_ROWS)
+    designs = (Design(blocks) for blocks in _DEFAULT_BLOCKS)
+    return min(designs, key=lambda design: design.search_us(distance, rows, costs) + design.write_us(costs))
+
+
+@cache
+def _designs() -> tuple[Design, ...]:
+    """Every design of 64 bits."""
+    return tuple(
+        Design(blocks, lead, inner)
+        for blocks in range(2, FINGERPRINT_BITS + 1)
+        for lead in range(1, blocks)
+        if comb(blocks, lead) <= TABLES_AT_MOST
+        for inner in (0, *range(2, TABLES_AT_MOST // comb(blocks, lead) + 1))
+        if inner <= FINGERPRINT_BITS - sum(block_sizes(blocks)[:lead])
+    )
+
+
+def _choice(design: Design, rows: int, distance: int, costs: Costs) -> Choice:
+    return Choice(
+        design=design,
+        tables=design.tables,
+        prefix_bits=(min(design.prefix_bits), max(design.prefix_bits)),
+        probes=design.probes(distance),
+        candidates=design.candidates(distance, rows),
+        scans=rows < design.scan_rows(distance, costs),
+        search_us=design.search_us(distance, rows, costs),
+        write_us=design.write_us(costs),
+        bytes=round(KEY_BYTES * rows * design.tables),
+    )
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """Tables after the paper: cut all bits into `blocks[0]` blocks, what does not lead into `blocks[1]`, ...
+
+    Whatever up to `distance` bits differ, they fall into `distance` blocks at most. All others lead, so that
+    `comb(blocks[0], distance) * comb(blocks[1], distance) * ...` tables need no bit of a prefix flipped.
+    `prefix_bits` is the length of the shortest prefix.
+    """
+
+    distance: int
+    blocks: tuple[int, ...]
+    tables: int
+    prefix_bits: int
+
+    @property
+    def design(self) -> Design | None:
+        """The design with these tables.
+
+        None if simsql has none: an index has up to 128 tables, cuts once or twice, and where it cuts twice
+        one inner block leads.
+        """
+        outer, inner = self.blocks[:1], self.blocks[1:]
+        if not (outer and self.distance and self.tables <= TABLES_AT_MOST):
+            return None
+        lead = outer[0] - self.distance
+        if not inner:
+            return Design(outer[0], lead)
+        return Design(outer[0], lead, inner[0]) if inner == (self.distance + 1,) else None
+
+
+def fewest_tables(prefix_bits: int, distance: int, width: int = FINGERPRINT_BITS) -> Nesting:
+    """Return the fewest tables with which each prefix has at least `prefix_bits`, and no bit need be flipped.
+
+    This is the paper's question of section 3.1.2, answered by its recursion with the sizes that blocks really
+    have: cut `width` bits into each number of blocks, and what does not lead again, until the prefix is long
+    enough. Among answers with equally many tables the longest prefix is taken, then the fewest cuts.
+
+    Raises ValueError for `distance` outside 0..width or `prefix_bits` outside 0..width - distance: that many
+    bits may differ, so no table could do with a longer one.
+    """
+    width = whole_number("width", width, 1, FINGERPRINT_BITS)
+    distance = whole_number("distance", distance, 0, width)
+    prefix_bits = whole_number("prefix_bits", prefix_bits, 0, width - distance)
+    tables, _, _, blocks, prefix = _fewest(width, distance, prefix_bits)
+    return Nesting(distance, blocks, tables, prefix)
+
+
+def longest_prefix(tables: int, distance: int, width: int = FINGERPRINT_BITS) -> Nesting:
+    """Return the longest prefix that up to `tables` tables can have where no bit need be flipped.
+
+    The paper's question the other way round: see `fewest_tables`. What comes back has the fewest tables with
+    that prefix. Raises ValueError for fewer tables than 1, or `distance` outside 0..width.
+    """
+    width = whole_number("width", width, 1, FINGERPRINT_BITS)
+    distance = whole_number("distance", distance, 0, width)
+    tables = whole_number("tables", tables, 1, 1 << FINGERPRINT_BITS)
+    lengths = range(width - distance + 1)
+    enough = bisect_right(lengths, tables, key=lambda bits: _fewest(width, distance, bits)[0])
+    return fewest_tables(lengths[enough - 1], distance, width)
+
+
+@cache
+def _fewest(bits: int, distance: int, prefix: int) -> tuple[int, int, int, tuple[int, ...], int]:
+    """Return what orders the ways to a prefix of at least `prefix` of `bits` bits, for the best of them.
+
+    That is: tables, length of the shortest prefix (negative), cuts, blocks of each cut, length. The shortest
+    prefix is that of the table in which the smallest blocks lead: a bit more in front leaves one bit less to
+    cut, and so at most one less from there.
+    """
+    if prefix <= 0:
+        return 1, 0, 0, (), 0
+    ways = []
+    for blocks in range(distance + 1, bits + 1):
+        front = sum(block_sizes(blocks, bits)[distance:])
+        if prefix - front <= max(0, bits - front - distance):
+            tables, _, cuts, inner, behind = _fewest(bits - front, distance, prefix - front)
+            length = front + behind
+            ways.append((comb(blocks, distance) * tables, -length, cuts + 1, (blocks, *inner), length))
+    return min(ways)

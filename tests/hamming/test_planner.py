@@ -1,0 +1,257 @@
+"""Plans against all designs there are, the paper's designs, and nestings against tables made of bits."""
+
+import itertools
+import json
+import os
+from dataclasses import replace
+from math import comb
+from pathlib import Path
+
+import pytest
+
+from simsql import Costs, Design, fewest_tables, longest_prefix, plan
+from simsql.hamming.blocks import block_masks
+from simsql.hamming.design import DEFAULT_COSTS
+from simsql.hamming.planner import KEY_BYTES, default_design
+
+SHARED = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
+# The paper's designs for 2**34 fingerprints of 64 bits at distance 3 (section 3.1.1): tables, lengths of prefixes,
+# and how many fingerprints a probe meets at most.
+PAPER = [(20, [31, 32, 33], 8), (16, [28], 64), (10, [25, 26], 512), (4, [16], 2**18)]
+
+
+def every_design():
+    """All that a user can make, found by trying."""
+    for blocks in range(2, 65):
+        for lead in range(1, blocks):
+            for inner in (0, *range(2, 65)):
+                if comb(blocks, lead) * max(1, inner) <= 128:
+                    try:
+                        yield Design(blocks, lead, inner)
+                    except ValueError:
+                        break
+
+
+EVERY = list(every_design())
+
+
+@pytest.mark.parametrize(
+    ("rows", "distance"), [(0, 3), (1_000, 7), (10**6, 3), (10**7, 10), (2**34, 3), (10**9, 30)]
+)
+def test_a_plan_leaves_out_only_what_is_hardly_faster_than_fewer_tables(rows, distance):
+    made = plan(rows, distance)
+    for design in EVERY:
+        search_us = design.search_us(distance, rows)
+        assert any(c.tables <= design.tables and c.search_us * 0.9 <= search_us for c in made.choices), design
+    kept = [choice for choice in made.choices if choice != made.default]
+    assert all(many.search_us < few.search_us * 0.9 for few, many in itertools.pairwise(kept))
+    assert list(made.choices) == sorted(made.choices, key=lambda choice: choice.tables)
+    assert len({choice.design for choice in made.choices}) == len(made.choices)
+
+
+def test_the_figures_of_a_choice_are_those_of_its_design():
+    made = plan(10**7, 7)
+    for choice in made.choices:
+        design = choice.design
+        assert choice.tables == design.tables == len(design.prefix_bits)
+        assert choice.prefix_bits == (min(design.prefix_bits), max(design.prefix_bits))
+        assert (choice.probes, choice.candidates) == (design.probes(7), design.candidates(7, 10**7))
+        assert (choice.search_us, choice.write_us) == (design.search_us(7, 10**7), design.write_us())
+        assert choice.bytes == round(KEY_BYTES * design.tables * 10**7)
+        assert not choice.scans
+    two = plan(10**6, 10).choices[0]
+    assert two.design == Design(2, 1)
+    assert two.scans
+    assert two.search_us == DEFAULT_COSTS.call_us + DEFAULT_COSTS.scan_row_us * 10**6
+
+
+def test_a_plan_names_the_best_for_reading_writing_and_a_storage():
+    made = plan(10**7, 3, storage=2 * 10**9)
+    fastest = min(design.search_us(3, 10**7) for design in EVERY)
+    assert made.reading == made.choices[-1]
+    assert made.reading.search_us <= fastest / 0.9
+    assert made.writing == made.choices[0]
+    assert made.writing.tables == 2
+    assert made.within_storage.design == Design(3, 1)
+    assert made.within_storage.bytes <= 2 * 10**9 < min(c.bytes for c in made.choices if c.tables > 3)
+    assert plan(10**7, 3).within_storage is None
+    assert plan(10**7, 3, storage=10**9).within_storage is None
+    exact = made.within_storage.bytes
+    assert plan(10**7, 3, storage=exact).within_storage.bytes == exact
+    assert plan(10**7, 3, storage=exact - 1).within_storage.tables == 2
+
+
+def test_the_best_for_writing_is_slower_than_a_millisecond_only_where_others_are_too():
+    assert [plan(10**7, 7).writing.tables, plan(10**7, 10).writing.tables] == [3, 3]
+    seven, ten = plan(10**7, 7), plan(10**7, 10)
+    assert seven.writing.search_us <= 1000 < seven.choices[0].search_us
+    assert 1000 < ten.writing.search_us <= 2 * ten.reading.search_us < ten.choices[0].search_us
+
+
+def test_the_default_costs_least_to_search_and_write_once():
+    for rows, distance in itertools.product((10**6, 10**7, 10**8), (0, 3, 7, 10, 40)):
+        costs = {m: Design(m).search_us(distance, rows) + Design(m).write_us() for m in range(2, 9)}
+        assert costs[default_design(rows, distance).blocks] == min(costs.values())
+    assert plan(10**8, 7).default.design == default_design(10**8, 7) == Design(3)
+    assert [default_design(10**6, k) for k in (0, 3, 7, 10)] == [Design(m) for m in (2, 4, 4, 4)]
+    assert [default_design(10**n, 3) for n in (6, 7, 8, 9)] == [Design(m) for m in (4, 3, 3, 2)]
+
+
+def test_small_tables_get_the_default_of_a_million_rows_and_equals_the_fewest_tables():
+    assert default_design(0, 3) == default_design(10**6, 3) == Design()
+    made = plan(0, 3)
+    assert made.default.design == Design()
+    assert made.default in made.choices
+    free = Costs(call_us=1, probe_us=0, candidate_us=0, scan_row_us=0, write_table_us=0)
+    assert default_design(10**6, 3, free) == Design(2)
+
+
+def test_no_design_of_32_tables_or_fewer_is_much_better_than_the_default():
+    """What the planner says of its small choice: up to a twentieth, up to 100 million rows."""
+    few = [design for design in EVERY if design.tables <= 32]
+    for rows, distance in itertools.product((10**6, 10**7, 10**8), range(0, 65, 1)):
+        best = min(design.search_us(distance, rows) + design.write_us() for design in few)
+        default = default_design(rows, distance)
+        assert default.search_us(distance, rows) + default.write_us() <= 1.05 * best, (rows, distance)
+
+
+def test_costs_of_another_machine_change_the_plan():
+    costs = replace(DEFAULT_COSTS, write_table_us=1000.0)
+    assert plan(10**6, 3, costs=costs).default.design == Design(2, 1)
+    costs = Costs(call_us=10, probe_us=1, candidate_us=0.5, scan_row_us=1, write_table_us=2)
+    made = plan(10**6, 3, costs=costs)
+    for choice in made.choices:
+        probing = 10 + choice.probes + choice.candidates / 2
+        assert choice.search_us == pytest.approx(probing)
+        assert choice.write_us == 2 * choice.tables
+    assert made.costs == costs
+
+
+@pytest.mark.parametrize(("tables", "prefixes", "candidates"), PAPER)
+def test_designs_of_the_paper_come_out_of_both_questions(tables, prefixes, candidates):
+    check_paper_design(tables, prefixes, candidates)
+
+
+def test_designs_of_the_paper_as_published():
+    if not SHARED.is_dir():
+        pytest.skip(f"no shared data in {SHARED}")
+    published = json.loads((SHARED / "vectors.json").read_text())["paper_designs_64_bits_k3_2**34"]
+    assert len(published) == 4
+    for row in published:
+        check_paper_design(row["tables"], row["prefix_bits"], row["candidates_at_most"])
+        if isinstance(row["blocks"], list):
+            assert longest_prefix(row["tables"], 3).blocks == (len(row["blocks"]),)
+
+
+def check_paper_design(tables, prefixes, candidates):
+    found = longest_prefix(tables, 3)
+    assert found == fewest_tables(min(prefixes), 3)
+    assert found.tables == tables
+    design = found.design
+    assert design.tables == tables
+    assert sorted(set(design.prefix_bits)) == prefixes
+    assert design.probes(3) == tables  # not a bit flipped
+    assert max(2 ** (34 - bits) for bits in design.prefix_bits) == candidates
+    assert design.candidates(3, 2**34) <= tables * candidates
+
+
+def test_up_to_20_tables_the_paper_has_named_all_that_is_worth_having():
+    best = {longest_prefix(tables, 3) for tables in range(1, 21)}
+    assert sorted((found.tables, found.prefix_bits) for found in best) == [
+        (1, 0),
+        (4, 16),
+        (10, 25),
+        (16, 28),
+        (20, 31),
+    ]
+
+
+def test_what_two_tables_do_with_flips_takes_16_without():
+    """Expected microseconds over 2**34 fingerprints at distance 3: the paper's tables, and the radius."""
+    flipping = Design(2, 1).search_us(3, 2**34)
+    assert flipping < longest_prefix(10, 3).design.search_us(3, 2**34)
+    assert flipping > longest_prefix(16, 3).design.search_us(3, 2**34)
+
+
+@pytest.mark.parametrize("distance", range(0, 65, 4))
+def test_both_questions_are_inverse_to_each_other(distance):
+    needed = [fewest_tables(bits, distance) for bits in range(65 - distance)]
+    assert [n.tables for n in needed] == sorted(n.tables for n in needed)
+    for bits, nesting in enumerate(needed):
+        assert nesting.prefix_bits >= bits
+        assert longest_prefix(nesting.tables, distance).prefix_bits >= bits
+        if bits:
+            assert longest_prefix(max(1, nesting.tables - 1), distance).prefix_bits < bits or nesting.tables == 1
+        if nesting.design:
+            assert nesting.design.tables == nesting.tables
+            assert min(nesting.design.prefix_bits) == nesting.prefix_bits
+            assert set(nesting.design.radii(distance)) == {0}
+
+
+def lead_masks(word, free, distance, blocks):
+    """The prefix bits of every table, for each choice of blocks that hold no differing bit."""
+    if not blocks:
+        return [word]
+    masks = block_masks(free, blocks[0])
+    return [
+        mask
+        for behind in itertools.combinations(masks, distance)
+        for mask in lead_masks(word | free & ~sum(behind), sum(behind), distance, blocks[1:])
+    ]
+
+
+@pytest.mark.parametrize(("width", "distance"), [(8, 1), (8, 2), (9, 3), (10, 2), (10, 4), (7, 0)])
+def test_nestings_of_narrow_fingerprints_are_the_best_there_are(width, distance):
+    """Every way to cut once, twice and three times, with the bits of each table in hand."""
+    best = {}
+
+    def cut(blocks, bits):
+        leads = lead_masks(0, 2**width - 1, distance, blocks)
+        shortest = min(lead.bit_count() for lead in leads)
+        best[shortest] = min(best.get(shortest, len(leads)), len(leads))
+        if len(blocks) < 3:
+            for more in range(distance + 1, bits + 1):
+                if len(leads) * comb(more, distance) <= 3_000:
+                    # Where blocks differ in size, so does what is left to cut: no more blocks than the least.
+                    left = width - max(lead.bit_count() for lead in leads)
+                    if more <= left:
+                        cut((*blocks, more), left)
+
+    cut((), width)
+    for prefix_bits in range(width - distance + 1):
+        wanted = min(tables for shortest, tables in best.items() if shortest >= prefix_bits)
+        found = fewest_tables(prefix_bits, distance, width)
+        assert found.tables == wanted
+        leads = lead_masks(0, 2**width - 1, distance, found.blocks)
+        assert len(leads) == found.tables
+        assert min(lead.bit_count() for lead in leads) == found.prefix_bits >= prefix_bits
+        for differing in itertools.combinations(range(width), distance):
+            pattern = sum(1 << bit for bit in differing)
+            assert any(not pattern & lead for lead in leads)
+
+
+def test_a_nesting_that_simsql_cannot_make_has_no_design():
+    assert fewest_tables(0, 3).design is None
+    assert fewest_tables(64, 0).design is None
+    assert fewest_tables(44, 3).tables == 165
+    assert fewest_tables(44, 3).design is None
+    assert fewest_tables(43, 3).design == Design(10, 7)
+    assert fewest_tables(35, 2).design == Design(3, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: plan(-1, 3), ValueError, "rows must be from 0"),
+        (lambda: plan(1e6, 3), TypeError, "rows must be an int"),
+        (lambda: plan(10, 65), ValueError, "distance must be from 0 to 64, not 65"),
+        (lambda: plan(10, 3, storage=-1), ValueError, "storage must be from 0 to .*, not -1"),
+        (lambda: default_design(-1, 3), ValueError, "rows must be from 0"),
+        (lambda: fewest_tables(62, 3), ValueError, "prefix_bits must be from 0 to 61, not 62"),
+        (lambda: fewest_tables(1, 65), ValueError, "distance must be from 0 to 64, not 65"),
+        (lambda: longest_prefix(0, 3), ValueError, "tables must be from 1 to .*, not 0"),
+    ],
+)
+def test_wrong_arguments_are_named(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
