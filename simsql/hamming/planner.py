@@ -20,9 +20,9 @@ from simsql.hamming.design import DEFAULT_COSTS, TABLES_AT_MOST, Costs, Design
 # rows. Pages of a B-tree split as keys are added: allow 75 for a table that has grown by a fifth.
 KEY_BYTES = 58.7
 
-# What `default_design` chooses from. No other design of up to 32 tables is better by more than a twentieth for
-# up to 100 million rows, at any distance; the SQL function does the same sums.
-_DEFAULT_BLOCKS = range(2, 9)
+# `default_design` chooses from the designs without inner blocks of up to this many tables. No other one of up to
+# 32 is better by more than a twentieth for up to 100 million rows, at any distance.
+_DEFAULT_TABLES = 20
 # Tables grow: a design for an empty table would be the wrong one soon.
 _DEFAULT_ROWS = 1_000_000
 
@@ -90,7 +90,7 @@ def plan(rows: int, distance: int, *, storage: int | None = None, costs: Costs =
         storage = whole_number("storage", storage, 0, 1 << 64)
     default = _choice(default_design(rows, distance, costs), rows, distance, costs)
     choices: list[Choice] = []
-    every = (_choice(design, rows, distance, costs) for design in _designs())
+    every = (_choice(design, rows, distance, costs) for design in _designs(TABLES_AT_MOST, nested=True))
     for choice in sorted(every, key=lambda choice: (choice.tables, choice.search_us)):
         if not choices or choice.search_us < _WORTH * choices[-1].search_us:
             choices.append(choice)
@@ -112,24 +112,29 @@ def plan(rows: int, distance: int, *, storage: int | None = None, costs: Costs =
 def default_design(rows: int, distance: int, costs: Costs = DEFAULT_COSTS) -> Design:
     """Return the design that `create_index` takes where none is given.
 
-    Of the designs with 2 to 8 blocks, one lead block and no inner blocks it is the one with the lowest
+    Of the designs without inner blocks that have up to 20 tables it is the one with the lowest
     `search_us + write_us`: what a new row costs that is looked up before it is written. Among equals, the one
-    with fewer tables. Fewer than 1,000,000 rows are taken as 1,000,000.
+    with fewest tables, then fewest blocks, then fewest lead blocks. Fewer than 1,000,000 rows are taken as
+    1,000,000. `simsql.create_index` does the same sums in SQL.
     """
     rows = max(whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS), _DEFAULT_ROWS)
-    designs = (Design(blocks) for blocks in _DEFAULT_BLOCKS)
-    return min(designs, key=lambda design: design.search_us(distance, rows, costs) + design.write_us(costs))
+
+    def cost(design: Design) -> tuple[float, int, int, int]:
+        total = design.search_us(distance, rows, costs) + design.write_us(costs)
+        return total, design.tables, design.blocks, design.lead
+
+    return min(_designs(_DEFAULT_TABLES, nested=False), key=cost)
 
 
 @cache
-def _designs() -> tuple[Design, ...]:
-    """Every design of 64 bits."""
+def _designs(tables: int, *, nested: bool) -> tuple[Design, ...]:
+    """Every design of 64 bits of up to so many tables."""
     return tuple(
         Design(blocks, lead, inner)
         for blocks in range(2, FINGERPRINT_BITS + 1)
         for lead in range(1, blocks)
-        if comb(blocks, lead) <= TABLES_AT_MOST
-        for inner in (0, *range(2, TABLES_AT_MOST // comb(blocks, lead) + 1))
+        if comb(blocks, lead) <= tables
+        for inner in (0, *range(2, nested * tables // comb(blocks, lead) + 1))
         if inner <= FINGERPRINT_BITS - sum(block_sizes(blocks)[:lead])
     )
 
