@@ -65,6 +65,38 @@ BEGIN
 END
 $$;
 
+-- Raises unless a design can be laid out; without blocks it is chosen.
+CREATE FUNCTION simsql._check_design(blocks integer, lead integer, inner_blocks integer) RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+DECLARE
+    front constant integer := coalesce(lead, 1);
+    inner_count constant integer := coalesce(inner_blocks, 0);
+    tables numeric;
+BEGIN
+    IF blocks IS NULL AND (lead IS NOT NULL OR inner_blocks IS NOT NULL) THEN
+        RAISE EXCEPTION 'simsql.create_index: a lead or inner blocks without blocks'
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Name the blocks too, or none of them: then the design is chosen by the number of rows.';
+    END IF;
+    IF NOT (blocks BETWEEN 2 AND 64 AND front BETWEEN 1 AND blocks - 1) THEN
+        RAISE EXCEPTION 'simsql.create_index: no layout has % blocks with % in the lead', blocks, front
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take 2 to 64 blocks, and a lead of at least 1 and less than the blocks.';
+    END IF;
+    -- The first lead blocks are the largest: the fewest bits that are left.
+    IF inner_count <> 0 AND NOT inner_count BETWEEN 2 AND 64 - front * (64 / blocks) - least(front, 64 % blocks) THEN
+        RAISE EXCEPTION 'simsql.create_index: the bits behind % of % blocks cannot be split into % inner blocks', front, blocks, inner_count
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take 2 inner blocks or more, at most one for each bit, or 0 for none.';
+    END IF;
+    tables := simsql._table_count(blocks, front, inner_count);
+    IF tables > 128 THEN
+        RAISE EXCEPTION 'simsql.create_index: % blocks with % in the lead and % inner blocks need % tables', blocks, front,
+                        inner_count, tables
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take a layout of at most 128 tables.';
+    END IF;
+END
+$$;
+
 -- One table per permutation: permuted keys and nothing else, so that any primary key works and
 -- deleting a document touches nothing.
 CREATE FUNCTION simsql._create_keys(index simsql.registry) RETURNS void
@@ -76,16 +108,16 @@ DECLARE
     unlogged constant text := CASE (SELECT relpersistence FROM pg_class WHERE oid = index.table_id)
                                    WHEN 'u' THEN 'UNLOGGED' ELSE '' END;
 BEGIN
-    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead) LOOP
+    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
         keys := format('simsql.keys_%s_%s', index.id, permutation.number);
         EXECUTE format('CREATE %s TABLE %s (key bigint NOT NULL)', unlogged, keys);
         EXECUTE format('COMMENT ON TABLE %s IS %L', keys,
-                       format('keys of the simhash index on %s(%I), permutation %s, lead blocks %s of %s',
+                       format('keys of the simhash index on %s(%I), permutation %s, lead bits %s',
                               index.table_name, index.column_name, permutation.number,
-                              permutation.lead_blocks, index.blocks));
+                              to_hex(permutation.lead_mask)));
         -- The B-tree comes after a sorted fill: a quarter faster, and packed.
         EXECUTE format('INSERT INTO %s SELECT DISTINCT %s AS key FROM ONLY %s AS t WHERE t.%I IS NOT NULL ORDER BY key',
-                       keys, simsql._permute(format('t.%I', index.column_name), index.blocks, permutation.lead_blocks),
+                       keys, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
                        index.table_name, index.column_name);
         EXECUTE format('CREATE INDEX ON %s (key)', keys);
         -- Equal keys are allowed, so there is no unique index to identify a row by.
@@ -122,10 +154,10 @@ DECLARE
     trigger_name text;
 BEGIN
     SELECT string_agg(format('    INSERT INTO simsql.keys_%s_%s SELECT %s FROM (%%1$s) AS f ORDER BY 1;',
-                             index.id, p.number, simsql._permute('f.fp', index.blocks, p.lead_blocks)),
+                             index.id, p.number, simsql._permute('f.fp', p.lead_mask)),
                       E'\n' ORDER BY p.number)
       INTO inserts
-      FROM simsql._permutations(index.blocks, index.lead) AS p;
+      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p;
     FOREACH event IN ARRAY ARRAY['insert', 'update'] LOOP
         source := format(CASE event
             WHEN 'insert' THEN 'SELECT DISTINCT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL'
@@ -179,27 +211,20 @@ $$;
 
 CREATE FUNCTION simsql.create_index(
     table_name regclass, column_name text, distance integer DEFAULT 3,
-    blocks integer DEFAULT 4, lead integer DEFAULT 1, recipe text DEFAULT NULL)
+    blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL, recipe text DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     index simsql.registry;
+    rows bigint;
 BEGIN
     IF $1 IS NULL OR $2 IS NULL OR simsql._distance($3, NULL) IS NULL THEN
         RAISE EXCEPTION 'simsql.create_index: the table, the column and the distance have to be named'
             USING ERRCODE = 'null_value_not_allowed',
                   HINT = 'As in SELECT simsql.create_index(''article'', ''fingerprint'', distance => 3);';
     END IF;
-    IF blocks IS NULL OR lead IS NULL OR NOT (blocks BETWEEN 2 AND 64 AND lead BETWEEN 1 AND blocks - 1) THEN
-        RAISE EXCEPTION 'simsql.create_index: no layout has % blocks with % in the lead', blocks, lead
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take 2 to 64 blocks, and a lead of at least 1 and less than the blocks.';
-    END IF;
-    IF simsql._table_count(blocks, lead) > 128 THEN
-        RAISE EXCEPTION 'simsql.create_index: % blocks with % in the lead need % tables', blocks, lead,
-                        simsql._table_count(blocks, lead)
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take a layout of at most 128 tables.';
-    END IF;
+    PERFORM simsql._check_design(blocks, lead, inner_blocks);
     -- An older snapshot than the lock would miss rows that were committed in between.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'simsql.create_index: the transaction is %, and has to be read committed',
@@ -217,8 +242,12 @@ BEGIN
                   HINT = format('To lay it out anew, drop it first: SELECT simsql.drop_index(%L, %L);', $1, $2);
     END IF;
     PERFORM simsql._drop_orphans();
-    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, recipe, ready)
-    SELECT $1, format('%I.%I', n.nspname, c.relname), $2, $3, $4, $5, $6, true
+    IF blocks IS NULL THEN
+        EXECUTE format('SELECT count(%I) FROM ONLY %s', $2, $1) INTO rows;
+        SELECT d.blocks, d.lead INTO blocks, lead FROM simsql._design(rows, $3) AS d;
+    END IF;
+    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe, ready)
+    SELECT $1, format('%I.%I', n.nspname, c.relname), $2, $3, $4, coalesce($5, 1), coalesce($6, 0), $7, true
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.oid = $1
     RETURNING r.* INTO index;
@@ -230,12 +259,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, text) IS
+COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text) IS
     'create a simhash index on a bigint column, in this transaction; writers wait. Returns its id.';
-
-CREATE FUNCTION simsql._table_count(blocks integer, lead integer) RETURNS numeric
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) $$;
 
 -- Drops what create_index made, apart from the B-tree on the user's column.
 CREATE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
@@ -252,7 +277,7 @@ BEGIN
     END IF;
     EXECUTE format('DROP FUNCTION IF EXISTS simsql.add_on_insert_%1$s(), simsql.add_on_update_%1$s()', index.id);
     EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s(bigint, integer), simsql.scan_%1$s(bigint, integer)', index.id);
-    FOR number IN SELECT p.number FROM simsql._permutations(index.blocks, index.lead) AS p LOOP
+    FOR number IN SELECT p.number FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p LOOP
         EXECUTE format('DROP TABLE IF EXISTS simsql.keys_%s_%s', index.id, number);
     END LOOP;
     DELETE FROM simsql.registry AS r WHERE r.id = index.id;

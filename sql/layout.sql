@@ -1,11 +1,13 @@
--- The layout of an index: blocks, permutations, radius and cost, as in simsql/hamming.
+-- The layout of an index: blocks, permutations, radii and cost, as in simsql/hamming.
 --
 -- 64 bits are split into blocks (block 0 holds the most significant bits; larger blocks first). A
--- permutation moves its lead blocks to the front and leaves the others behind in order. Permutations
--- are numbered from 0 in lexicographic order of their lead blocks.
+-- permutation moves its lead blocks to the front and leaves the other bits behind, all in their old order.
+-- With inner blocks the bits that do not lead are split again, and one of these blocks joins the lead: the
+-- nested design of Manku, Jain and Das Sarma. So a permutation is known by the bits that lead.
+-- Permutations are numbered from 0 in lexicographic order of their lead blocks, then of the inner block.
 
-CREATE FUNCTION simsql._permutations(blocks integer, lead integer)
-RETURNS TABLE (number integer, lead_blocks integer[], prefix integer)
+CREATE FUNCTION simsql._permutations(blocks integer, lead integer, inner_blocks integer)
+RETURNS TABLE (number integer, lead_mask bigint, prefix integer)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
     WITH RECURSIVE choice (lead_blocks) AS (
@@ -16,37 +18,56 @@ AS $$
          CROSS JOIN generate_series(0, blocks - 1) AS b
          WHERE cardinality(c.lead_blocks) < lead
            AND b > coalesce(c.lead_blocks[cardinality(c.lead_blocks)], -1)
+           -- Blocks for the rest of the lead have to be left.
+           AND b <= blocks - lead + cardinality(c.lead_blocks)
+    ), block AS (
+        SELECT b AS number, 64 / blocks AS size, least(b, 64 % blocks) AS larger, (b < 64 % blocks)::integer AS extra
+          FROM generate_series(0, blocks - 1) AS b
+    ), outer_lead AS (
+        SELECT c.lead_blocks, bit_or(((1::bigint << (k.size + k.extra)) - 1)
+                                     << (64 - k.number * k.size - k.larger - k.size - k.extra)) AS mask
+          FROM choice AS c
+          JOIN block AS k ON k.number = ANY (c.lead_blocks)
+         WHERE cardinality(c.lead_blocks) = lead
+         GROUP BY c.lead_blocks
+    ), rest AS (
+        SELECT o.lead_blocks, bit,
+               row_number() OVER (PARTITION BY o.lead_blocks ORDER BY bit DESC) - 1 AS place,
+               count(*) OVER (PARTITION BY o.lead_blocks) AS bits
+          FROM outer_lead AS o
+         CROSS JOIN generate_series(0, 63) AS bit
+         WHERE inner_blocks > 0 AND (o.mask >> bit) & 1 = 0
+    ), inner_lead AS (
+        SELECT r.lead_blocks, j AS number, bit_or(1::bigint << r.bit) AS mask
+          FROM rest AS r
+          JOIN generate_series(0, inner_blocks - 1) AS j
+            ON r.place >= j * (r.bits / inner_blocks) + least(j, r.bits % inner_blocks)
+           AND r.place < (j + 1) * (r.bits / inner_blocks) + least(j + 1, r.bits % inner_blocks)
+         GROUP BY r.lead_blocks, j
     )
-    SELECT (row_number() OVER (ORDER BY c.lead_blocks) - 1)::integer,
-           c.lead_blocks,
-           (SELECT sum(64 / blocks + (b < 64 % blocks)::integer)::integer FROM unnest(c.lead_blocks) AS b)
-      FROM choice AS c
-     WHERE cardinality(c.lead_blocks) = lead
+    SELECT (row_number() OVER (ORDER BY o.lead_blocks, i.number) - 1)::integer,
+           o.mask | coalesce(i.mask, 0),
+           bit_count((o.mask | coalesce(i.mask, 0))::bit(64))::integer
+      FROM outer_lead AS o
+      LEFT JOIN inner_lead AS i USING (lead_blocks)
 $$;
 
 -- Which bits a permutation shifts by how much: a positive shift goes to the left, and the mask
--- selects the bits where they arrive. Blocks that move together are one row.
-CREATE FUNCTION simsql._moves(blocks integer, lead_blocks integer[])
+-- selects the bits where they arrive. Bits that move together are one row.
+CREATE FUNCTION simsql._moves(lead_mask bigint)
 RETURNS TABLE (shift integer, mask bigint)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    WITH block AS (
-        SELECT b AS number, 64 / blocks + (b < 64 % blocks)::integer AS width
-          FROM generate_series(0, blocks - 1) AS b
-    ), placed AS (
-        SELECT width,
-               64 - sum(width) OVER (ORDER BY number) AS source,
-               64 - sum(width) OVER (ORDER BY number <> ALL (lead_blocks), number) AS target
-          FROM block
-    )
-    SELECT (target - source)::integer, bit_or(((1::bigint << width) - 1) << target::integer)
-      FROM placed
+    SELECT (target - source)::integer, bit_or(1::bigint << target::integer)
+      FROM (SELECT bit AS source,
+                   64 - row_number() OVER (ORDER BY (lead_mask >> bit) & 1 DESC, bit DESC) AS target
+              FROM generate_series(0, 63) AS bit) AS placed
      GROUP BY target - source
      ORDER BY 1
 $$;
 
 -- The SQL expression that permutes a fingerprint into a key, or a key back into a fingerprint.
-CREATE FUNCTION simsql._permute(operand text, blocks integer, lead_blocks integer[])
+CREATE FUNCTION simsql._permute(operand text, lead_mask bigint)
 RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -56,10 +77,10 @@ AS $$
                     WHEN m.shift > 0 THEN format('((%s << %s) & %L::bigint)', operand, m.shift, m.mask)
                     ELSE format('((%s >> %s) & %L::bigint)', operand, -m.shift, m.mask)
                END, ' | ' ORDER BY m.shift) || ')'
-      FROM simsql._moves(blocks, lead_blocks) AS m
+      FROM simsql._moves(lead_mask) AS m
 $$;
 
-CREATE FUNCTION simsql._unpermute(operand text, blocks integer, lead_blocks integer[])
+CREATE FUNCTION simsql._unpermute(operand text, lead_mask bigint)
 RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -70,16 +91,31 @@ AS $$
                                                  m.shift, ~(-1::bigint << (64 - m.shift)))
                     ELSE format('((%s & %L::bigint) << %s)', operand, m.mask, -m.shift)
                END, ' | ' ORDER BY m.shift) || ')'
-      FROM simsql._moves(blocks, lead_blocks) AS m
+      FROM simsql._moves(lead_mask) AS m
 $$;
 
--- How many bits of a prefix a search at this distance has to flip: spread the differing bits as
--- evenly as an adversary can, then take the emptiest lead blocks.
-CREATE FUNCTION simsql._radius(blocks integer, lead integer, distance integer) RETURNS integer
+-- How many permutations a design has.
+CREATE FUNCTION simsql._table_count(blocks integer, lead integer, inner_blocks integer) RETURNS numeric
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT lead * (distance / blocks) + greatest(0, lead - (blocks - distance % blocks)) $$;
+AS $$ SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) * greatest(inner_blocks, 1) $$;
 
--- All ways to flip up to radius bits of a prefix, as numbers of prefix bits.
+-- How many bits of its prefix a search at this distance has to flip in this permutation's table; -1 where
+-- the table need not be read. With one lead block: were there more differing bits than this in every
+-- block, they would be more than the distance (Norouzi, Punjani, Fleet, section 3.1). Otherwise, for every table alike:
+-- spread the differing bits as evenly as an adversary can, then take the emptiest blocks.
+CREATE FUNCTION simsql._radius(blocks integer, lead integer, inner_blocks integer, number integer, distance integer)
+RETURNS integer
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN inner_blocks > 0 THEN outer_radius + (distance - outer_radius) / inner_blocks
+                WHEN lead > 1 THEN outer_radius
+                WHEN distance < number THEN -1
+                ELSE (distance - number) / blocks
+           END
+      FROM (SELECT lead * (distance / blocks) + greatest(0, lead - (blocks - distance % blocks)) AS outer_radius) AS r
+$$;
+
+-- All ways to flip up to radius bits of a prefix, as numbers of prefix bits; none for a negative radius.
 CREATE FUNCTION simsql._flips(prefix integer, radius integer) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -87,6 +123,9 @@ DECLARE
     level bigint[] := '{0}';
     flips bigint[] := '{0}';
 BEGIN
+    IF radius < 0 THEN
+        RETURN '{}';
+    END IF;
     FOR flipped IN 1 .. least(radius, prefix) LOOP
         -- Each flip once: only bits below the lowest one that is flipped already.
         level := ARRAY(SELECT f | (1::bigint << b)
@@ -99,13 +138,13 @@ BEGIN
 END
 $$;
 
--- Sum of the binomial coefficients (prefix choose i) for i up to radius.
+-- Sum of the binomial coefficients (prefix choose i) for i up to radius; 0 for a negative radius.
 CREATE FUNCTION simsql._ways(prefix integer, radius integer) RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 DECLARE
     level double precision := 1;
-    ways double precision := 1;
+    ways double precision := CASE WHEN radius < 0 THEN 0 ELSE 1 END;
 BEGIN
     FOR flipped IN 1 .. least(radius, prefix) LOOP
         level := level * (prefix - flipped + 1) / flipped;
@@ -115,25 +154,52 @@ BEGIN
 END
 $$;
 
--- How many ranges a search with this radius scans, and which share of all keys it expects to meet in
--- them (which may exceed 1).
-CREATE FUNCTION simsql._cost(blocks integer, lead integer, radius integer,
-                             OUT probes double precision, OUT share double precision)
+-- What things cost in microseconds, as in simsql/hamming/design.py, where they are explained.
+CREATE FUNCTION simsql._costs(OUT probe double precision, OUT candidate double precision,
+                              OUT scan_row double precision, OUT write_table double precision)
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT 1.6, 0.055, 0.0426, 12.0 $$;
+
+-- How many ranges a search at each of these distances scans, and which share of all keys it expects to
+-- meet in them (which may exceed 1).
+CREATE FUNCTION simsql._searches(blocks integer, lead integer, inner_blocks integer, distances integer[])
+RETURNS TABLE (distance integer, probes double precision, share double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    SELECT sum(ways), sum(ways * 2::double precision ^ -prefix)
-      FROM (SELECT p.prefix, simsql._ways(p.prefix, radius) AS ways
-              FROM simsql._permutations(blocks, lead) AS p) AS tables
+    SELECT w.distance, sum(w.ways), sum(w.ways * 2::double precision ^ -w.prefix)
+      FROM (SELECT d AS distance, p.prefix,
+                   simsql._ways(p.prefix, simsql._radius(blocks, lead, inner_blocks, p.number, d)) AS ways
+              FROM simsql._permutations(blocks, lead, inner_blocks) AS p
+             CROSS JOIN unnest(distances) AS d) AS w
+     GROUP BY w.distance
 $$;
 
--- From how many rows on probing with radius 1, 2, ... is expected to beat a sequential scan; the
--- array ends where it never does. Cost in microseconds, measured on PostgreSQL 18: 1.6 a probe,
--- 0.055 a candidate, 0.0426 a row of a sequential scan.
-CREATE FUNCTION simsql._scan_below(blocks integer, lead integer) RETURNS bigint[]
+-- From how many rows on probing is expected to beat a sequential scan, for each distance from 0 on; null
+-- where it never does.
+CREATE FUNCTION simsql._scan_below(blocks integer, lead integer, inner_blocks integer) RETURNS bigint[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    SELECT coalesce(array_agg(ceil(1.6 * c.probes / (0.0426 - 0.055 * c.share))::bigint ORDER BY radius), '{}')
-      FROM generate_series(1, 63) AS radius
-     CROSS JOIN LATERAL simsql._cost(blocks, lead, radius) AS c
-     WHERE 0.055 * c.share < 0.0426 AND 1.6 * c.probes / (0.0426 - 0.055 * c.share) < 1e15
+    SELECT array_agg(CASE WHEN saved > 0 AND c.probe * s.probes / saved < 1e15
+                          THEN ceil(c.probe * s.probes / saved)::bigint END ORDER BY s.distance)
+      FROM simsql._searches(blocks, lead, inner_blocks, ARRAY(SELECT generate_series(0, 64))) AS s
+     CROSS JOIN simsql._costs() AS c
+     CROSS JOIN LATERAL (SELECT c.scan_row - c.candidate * s.share AS saved) AS row
+$$;
+
+-- The design for so many rows and this distance, as simsql.plan recommends it: the cheapest for one search
+-- and one row written. Tables grow, so fewer than a million rows count as a million.
+CREATE FUNCTION simsql._design(rows bigint, distance integer, OUT blocks integer, OUT lead integer)
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+    SELECT m, c
+      FROM generate_series(2, 20) AS m
+     CROSS JOIN LATERAL generate_series(1, m - 1) AS c
+     CROSS JOIN LATERAL simsql._table_count(m, c, 0) AS tables
+     CROSS JOIN LATERAL simsql._searches(m, c, 0, ARRAY[$2]) AS search
+     CROSS JOIN simsql._costs() AS cost
+     WHERE tables <= 20
+     ORDER BY least(cost.probe * search.probes + cost.candidate * search.share * greatest(rows, 1000000),
+                    cost.scan_row * greatest(rows, 1000000)) + cost.write_table * tables,
+              tables, m, c
+     LIMIT 1
 $$;

@@ -21,6 +21,7 @@ RETURN '0.1.0'::text;
 COMMENT ON FUNCTION simsql.version() IS 'version of the simsql schema in this database';
 
 CREATE TYPE simsql.match AS (fingerprint bigint, distance integer);
+CREATE TYPE simsql.query_match AS (query bigint, fingerprint bigint, distance integer);
 CREATE TYPE simsql.pair AS (a bigint, b bigint, distance integer);
 CREATE TYPE simsql.member AS (cluster bigint, fingerprint bigint);
 
@@ -34,6 +35,7 @@ CREATE TABLE simsql.registry (
     distance    integer NOT NULL CHECK (distance BETWEEN 0 AND 64),
     blocks      integer NOT NULL CHECK (blocks BETWEEN 2 AND 64),
     lead        integer NOT NULL CHECK (lead >= 1 AND lead < blocks),
+    inner_blocks integer NOT NULL CHECK (inner_blocks = 0 OR inner_blocks BETWEEN 2 AND 63),
     recipe      text,
     ready       boolean NOT NULL,
     UNIQUE (table_id, column_name)
@@ -49,6 +51,7 @@ SELECT r.id,
        r.distance,
        r.blocks,
        r.lead,
+       r.inner_blocks,
        r.recipe,
        CASE WHEN c.oid IS NULL THEN 'table dropped'
             WHEN format('%I.%I', n.nspname, c.relname) <> r.table_name THEN 'table renamed'

@@ -121,49 +121,79 @@ BEGIN
 END
 $$;
 
--- The text of a search over an index: $1 is the fingerprint, $2 the distance. The generated search
--- function and explain_near both run exactly this text.
+-- The index of a column if all is well with it, and no row otherwise: then _index says what is wrong. In one
+-- statement this takes a third of the time. A body that was parsed when it was created needs no search_path,
+-- and so the planner can inline it.
+CREATE FUNCTION simsql._sound_index(table_name regclass, column_name text) RETURNS SETOF simsql.registry
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT r.*
+      FROM simsql.registry AS r
+      JOIN pg_class AS c ON c.oid = r.table_id
+      JOIN pg_class AS keys ON keys.oid = to_regclass('simsql.keys_' || r.id || '_0')
+     CROSS JOIN LATERAL (
+           SELECT count(*) FILTER (WHERE t.tgenabled = 'A' AND t.tgname = 'simsql_' || r.id || '_insert'
+                                      OR t.tgenabled = 'A' AND t.tgname = 'simsql_' || r.id || '_update'
+                                      OR t.tgname = 'simsql_' || r.id || '_no_parent') AS fit,
+                  max(t.tgattr[0]) FILTER (WHERE t.tgname = 'simsql_' || r.id || '_column') AS attribute
+             FROM pg_trigger AS t
+            WHERE t.tgrelid = r.table_id) AS triggers
+     WHERE r.table_id = $1
+       AND CASE WHEN $2 IS NULL
+                THEN NOT EXISTS (SELECT FROM simsql.registry AS other WHERE other.table_id = $1 AND other.id <> r.id)
+                ELSE r.column_name = $2
+           END
+       AND r.ready
+       AND to_regclass(r.table_name) = $1
+       AND triggers.fit = 3
+       AND (pg_identify_object_as_address('pg_class'::regclass, r.table_id, triggers.attribute)).object_names[3]
+           = r.column_name
+       AND (keys.relpersistence <> 'u' OR c.relpersistence = 'u')
+       AND NOT c.relhassubclass
+       AND NOT c.relispartition;
+END;
+
+-- The text of a search over an index. $2 is the distance; the fingerprint permuted for each table, and the
+-- flips of its prefix, stand in the variables that _search_variables lists, or under the names given here. The
+-- generated search function and explain_near both run exactly this text.
 --   exact   one range per permutation: the prefix has to be equal
 --   probes  one range per permutation and flip of its prefix
 --   scan    all keys of the first permutation
 -- Keys may be stored twice and may outlive their rows: sort, keep one of each, and keep those that a
 -- live row has.
-CREATE FUNCTION simsql._search_statement(index simsql.registry, strategy text) RETURNS text
+CREATE FUNCTION simsql._search_statement(index simsql.registry, strategy text, variables text[] DEFAULT NULL)
+RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
+    names constant text[] := coalesce(
+        variables, ARRAY(SELECT v.name FROM simsql._search_variables(index, strategy) AS v ORDER BY v.number));
     branches text;
 BEGIN
     SELECT string_agg(
-               CASE strategy
-               WHEN 'probes' THEN format(
-                   -- OFFSET 0 keeps the bounds bare columns: under row-level security nothing else may be
-                   -- compared in an index condition, since operators such as & are not leakproof.
-                   'SELECT bit_count((k.key # p.center)::bit(64))::integer AS distance, %1$s AS fingerprint '
-                   'FROM (SELECT q.key AS center, (q.key # (f << %3$s)) & %4$L::bigint AS low, '
-                   '(q.key # (f << %3$s)) | %5$L::bigint AS high '
-                   'FROM (SELECT %2$s AS key OFFSET 0) AS q CROSS JOIN unnest(%6$s) AS f OFFSET 0) AS p '
-                   'CROSS JOIN simsql.%7$I AS k '
-                   'WHERE k.key >= p.low AND k.key <= p.high AND bit_count((k.key # p.center)::bit(64)) <= $2',
-                   unpermuted, permuted, 64 - p.prefix, outside, inside,
-                   simsql._flips_of_parameter(index.blocks, index.lead, p.prefix), keys)
-               WHEN 'exact' THEN format(
-                   -- In a subquery of its own the permuted fingerprint is computed once, not per candidate.
-                   'SELECT bit_count((k.key # (SELECT %2$s))::bit(64))::integer AS distance, %1$s AS fingerprint '
-                   'FROM simsql.%3$I AS k WHERE k.key >= %2$s & %4$L::bigint AND k.key <= %2$s | %5$L::bigint '
-                   'AND bit_count((k.key # (SELECT %2$s))::bit(64)) <= $2',
-                   unpermuted, permuted, keys, outside, inside)
-               ELSE format(
-                   'SELECT bit_count((k.key # (SELECT %2$s))::bit(64))::integer AS distance, %1$s AS fingerprint '
-                   'FROM simsql.%3$I AS k WHERE bit_count((k.key # (SELECT %2$s))::bit(64)) <= $2',
-                   unpermuted, permuted, keys)
-               END, E'\n UNION ALL ' ORDER BY p.number)
+               format('SELECT bit_count((k.key # %1$s)::bit(64))::integer AS distance, %2$s AS fingerprint '
+                      'FROM %3$s WHERE %4$sbit_count((k.key # %1$s)::bit(64)) <= $2',
+                      center, simsql._unpermute('k.key', p.lead_mask),
+                      CASE strategy WHEN 'probes' THEN
+                          -- OFFSET 0 keeps the bounds bare columns: under row-level security nothing else may be
+                          -- compared in an index condition, since operators such as & are not leakproof.
+                          format('(SELECT (%1$s # (f << %2$s)) & %3$L::bigint AS low, '
+                                 '(%1$s # (f << %2$s)) | %4$L::bigint AS high '
+                                 'FROM unnest(%5$s) AS f OFFSET 0) AS p CROSS JOIN simsql.%6$I AS k',
+                                 center, 64 - p.prefix, outside, inside,
+                                 names[cardinality(names) / 2 + p.number + 1], keys)
+                      ELSE format('simsql.%I AS k', keys) END,
+                      CASE strategy WHEN 'probes' THEN 'k.key >= p.low AND k.key <= p.high AND '
+                                    WHEN 'exact' THEN format('k.key >= %1$s & %2$L::bigint AND '
+                                                             'k.key <= %1$s | %3$L::bigint AND ',
+                                                             center, outside, inside)
+                      END),
+               E'\n UNION ALL ' ORDER BY p.number)
       INTO branches
-      FROM simsql._permutations(index.blocks, index.lead) AS p
+      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      CROSS JOIN LATERAL (
-           SELECT simsql._unpermute('k.key', index.blocks, p.lead_blocks) AS unpermuted,
-                  simsql._permute('$1', index.blocks, p.lead_blocks) AS permuted,
-                  format('keys_%s_%s', index.id, p.number) AS keys,
+           SELECT format('keys_%s_%s', index.id, p.number) AS keys,
+                  names[p.number + 1] AS center,
                   -1::bigint << (64 - p.prefix) AS outside,
                   ~(-1::bigint << (64 - p.prefix)) AS inside) AS expression
      WHERE strategy <> 'scan' OR p.number = 0;
@@ -177,39 +207,74 @@ END
 $$;
 
 -- simsql._radius for the distance $2, written out with the layout as constants.
-CREATE FUNCTION simsql._radius_of_parameter(blocks integer, lead integer) RETURNS text
+CREATE FUNCTION simsql._radius_of_parameter(blocks integer, lead integer, inner_blocks integer, number integer) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    SELECT format('(%1$s * ($2 / %2$s) + greatest(0, %1$s - (%2$s - $2 %% %2$s)))', lead, blocks)
+    SELECT CASE WHEN inner_blocks > 0 THEN format('(%1$s + ($2 - %1$s) / %2$s)', outer_radius, inner_blocks)
+                WHEN lead > 1 THEN outer_radius
+                -- Rounded down, also below 0.
+                ELSE format('(($2 - %s) / %s - 1)', number - blocks, blocks)
+           END
+      FROM format('(%1$s * ($2 / %2$s) + greatest(0, %1$s - (%2$s - $2 %% %2$s)))', lead, blocks)
+           AS f (outer_radius)
 $$;
 
--- The flips for the distance $2: written out where they are few, since a search at radius 1 takes
--- about as long as computing them.
-CREATE FUNCTION simsql._flips_of_parameter(blocks integer, lead integer, prefix integer) RETURNS text
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+-- The variables of a search, keys first: a name, a type, and the expression that gives the value, for the
+-- fingerprint $1 and the distance $2. A table that need not be read at this distance has no key, and no
+-- range of it is looked up.
+CREATE FUNCTION simsql._search_variables(index simsql.registry, strategy text)
+RETURNS TABLE (number integer, name text, type text, value text)
+LANGUAGE sql STABLE
 AS $$
-    SELECT format('CASE %1$s WHEN 1 THEN %2$L::bigint[]%3$s ELSE simsql._flips(%4$s, %1$s) END',
-                  simsql._radius_of_parameter(blocks, lead), simsql._flips(prefix, 1),
-                  CASE WHEN simsql._ways(prefix, 2) <= 600
-                       THEN format(' WHEN 2 THEN %L::bigint[]', simsql._flips(prefix, 2)) END,
-                  prefix)
+    SELECT p.number, 'key_' || p.number, 'bigint',
+           CASE WHEN simsql._radius(index.blocks, index.lead, index.inner_blocks, p.number, 0) < 0
+                THEN format('CASE WHEN %s >= 0 THEN %s END', radius.text, permuted.text)
+                ELSE permuted.text END
+      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+     CROSS JOIN LATERAL simsql._radius_of_parameter(index.blocks, index.lead, index.inner_blocks, p.number) AS radius (text)
+     CROSS JOIN LATERAL simsql._permute('$1', p.lead_mask) AS permuted (text)
+     WHERE strategy <> 'scan' OR p.number = 0
+    UNION ALL
+    -- Flips are written out where they are few, since a search at radius 1 takes about as long as computing them.
+    SELECT p.number + simsql._table_count(index.blocks, index.lead, index.inner_blocks)::integer,
+           'flips_' || p.number, 'bigint[]',
+           format('CASE %1$s WHEN 0 THEN ''{0}'' WHEN 1 THEN %2$L::bigint[]%3$s ELSE simsql._flips(%4$s, %1$s) END',
+                  radius.text, simsql._flips(p.prefix, 1),
+                  CASE WHEN simsql._ways(p.prefix, 2) <= 600
+                       THEN format(' WHEN 2 THEN %L::bigint[]', simsql._flips(p.prefix, 2)) END,
+                  p.prefix)
+      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+     CROSS JOIN LATERAL simsql._radius_of_parameter(index.blocks, index.lead, index.inner_blocks, p.number) AS radius (text)
+     WHERE strategy = 'probes'
 $$;
 
 -- Two functions per index, with the layout and the names baked in. They run with the caller's
--- rights: the policy on the key tables and the table's own grants decide who may search.
+-- rights: the policy on the key tables and the table's own grants decide who may search. What a search
+-- compares with is computed once, in variables: written into the statement it would be compiled at each of the
+-- places where it stands, at every call.
 -- A generic plan cannot know how narrow a range is; with the settings below it is a nested loop of
 -- index scans whatever it estimates, and it is planned once per session. The scan runs inside the search
 -- function, under its settings but for those that it takes back.
 CREATE FUNCTION simsql._create_search(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
+DECLARE
+    declared text := (SELECT string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n')
+                        FROM simsql._search_variables(index, 'exact') AS v);
+    flips text := (SELECT string_agg(format('    %s %s;', v.name, v.type), E'\n')
+                     FROM simsql._search_variables(index, 'probes') AS v WHERE v.type = 'bigint[]');
+    assigned text := (SELECT string_agg(format('    %s := %s;', v.name, v.value), E'\n')
+                        FROM simsql._search_variables(index, 'probes') AS v WHERE v.type = 'bigint[]');
 BEGIN
     EXECUTE format(
         'CREATE FUNCTION simsql.%I(bigint, integer) RETURNS SETOF simsql.match '
         'LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp SET enable_seqscan = on SET enable_hashagg = on SET enable_hashjoin = on '
         'AS %L',
         'scan_' || index.id,
-        format(E'BEGIN\nRETURN QUERY\n%s;\nEND', simsql._search_statement(index, 'scan')));
+        format(E'DECLARE\n%s\nBEGIN\nRETURN QUERY\n%s;\nEND',
+               (SELECT string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n')
+                  FROM simsql._search_variables(index, 'scan') AS v),
+               simsql._search_statement(index, 'scan')));
     EXECUTE format(
         'CREATE FUNCTION simsql.%I(bigint, integer) RETURNS SETOF simsql.match '
         'LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off '
@@ -217,25 +282,37 @@ BEGIN
         'SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off '
         'SET max_parallel_workers_per_gather = 0 AS %L',
         'search_' || index.id,
-        format(E'DECLARE\n    radius constant integer := %1$s;\nBEGIN\n'
-               'IF radius = 0 THEN\nRETURN QUERY\n%2$s;\n'
-               'ELSIF %3$s THEN\nRETURN QUERY\n%4$s;\n'
-               'ELSE\nRETURN QUERY SELECT * FROM simsql.%5$I($1, $2);\nEND IF;\nEND',
-               simsql._radius_of_parameter(index.blocks, index.lead),
+        format(E'DECLARE\n%1$s\n%2$s\nBEGIN\n'
+               'IF NOT coalesce(%3$s, false) THEN\nRETURN QUERY SELECT * FROM simsql.%4$I($1, $2);\n'
+               'ELSIF $2 <= %5$s THEN\nRETURN QUERY\n%6$s;\n'
+               'ELSE\n%7$s\nRETURN QUERY\n%8$s;\nEND IF;\nEND',
+               declared, flips,
+               simsql._probing_pays(index),
+               'scan_' || index.id,
+               simsql._exact_up_to(index),
                simsql._search_statement(index, 'exact'),
-               simsql._probing_pays(index, 'radius'),
-               simsql._search_statement(index, 'probes'),
-               'scan_' || index.id));
+               assigned,
+               simsql._search_statement(index, 'probes')));
 END
 $$;
 
--- The condition under which probing with this radius (an expression) is expected to be cheaper than
--- a scan: a key takes 36 bytes of its table. Past the end of the array it is null, and the answer no.
-CREATE FUNCTION simsql._probing_pays(index simsql.registry, radius text) RETURNS text
+-- The greatest distance for which no prefix is flipped.
+CREATE FUNCTION simsql._exact_up_to(index simsql.registry) RETURNS integer
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+    SELECT max(d) FROM generate_series(0, 64) AS d
+     WHERE simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, d) <= 0
+$$;
+
+-- The condition under which probing for the distance $2 is expected to be cheaper than a scan: a key takes
+-- 36 bytes of its table. Where this is so from a thousand rows on, the size is not asked for.
+CREATE FUNCTION simsql._probing_pays(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT format('pg_relation_size(%L) / 36 >= (%L::bigint[])[%s]',
-                  format('simsql.keys_%s_0', index.id), simsql._scan_below(index.blocks, index.lead), radius)
+    SELECT format('($2 <= %s OR pg_relation_size(%L) / 36 >= (%L::bigint[])[$2 + 1])',
+                  (SELECT min(d) - 1 FROM generate_series(0, 64) AS d WHERE coalesce(scan_below[d + 1] > 1000, true)),
+                  format('simsql.keys_%s_0', index.id), scan_below)
+      FROM simsql._scan_below(index.blocks, index.lead, index.inner_blocks) AS scan_below
 $$;
 
 CREATE FUNCTION simsql.near(
@@ -244,10 +321,15 @@ RETURNS SETOF simsql.match
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._index($1, $4);
+    index_id integer;
+    of_index integer;
 BEGIN
-    RETURN QUERY EXECUTE format('SELECT * FROM simsql.search_%s($1, $2)', index.id)
-                   USING $2, simsql._distance($3, index.distance);
+    SELECT i.id, i.distance INTO index_id, of_index FROM simsql._sound_index($1, $4) AS i;
+    IF index_id IS NULL THEN
+        SELECT i.id, i.distance INTO index_id, of_index FROM simsql._index($1, $4) AS i;
+    END IF;
+    RETURN QUERY EXECUTE 'SELECT * FROM simsql.search_' || index_id || '($1, $2)'
+                   USING $2, simsql._distance($3, of_index);
 END
 $$;
 
@@ -288,17 +370,23 @@ AS $$
 DECLARE
     index constant simsql.registry := simsql._index($1, $4);
     asked constant integer := simsql._distance($3, index.distance);
-    radius constant integer := simsql._radius(index.blocks, index.lead, asked);
-    strategy text := 'exact';
-    probing_pays boolean;
+    strategy text;
     settings text[];
+    statement text;
+    types text[];
+    expressions text[];
     line text;
 BEGIN
-    IF radius > 0 THEN
-        EXECUTE format('SELECT %s', simsql._probing_pays(index, radius::text)) INTO probing_pays;
-        strategy := CASE WHEN probing_pays THEN 'probes' ELSE 'scan' END;
-    END IF;
-    RETURN NEXT format('strategy: %s, radius: %s', strategy, radius);
+    EXECUTE format('SELECT CASE WHEN NOT coalesce(%s, false) THEN ''scan'' WHEN $2 <= %s THEN ''exact'' ELSE ''probes'' END',
+                   simsql._probing_pays(index), simsql._exact_up_to(index)) INTO strategy USING $2, asked;
+    RETURN NEXT format('strategy: %s, radius: %s', strategy,
+                       simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, asked));
+    -- What are variables in the function are parameters here.
+    SELECT array_agg(v.type ORDER BY v.number),
+           array_agg(replace(replace(v.value, '$1', quote_literal($2) || '::bigint'), '$2', asked::text) ORDER BY v.number),
+           simsql._search_statement(index, strategy, array_agg('$' || v.number + 3 ORDER BY v.number))
+      INTO types, expressions, statement
+      FROM simsql._search_variables(index, strategy) AS v;
     -- The settings under which this text runs, for this call only; the later ones win.
     settings := ARRAY(SELECT unnest(p.proconfig) FROM pg_proc AS p
                        WHERE p.pronamespace = 'simsql'::regnamespace
@@ -311,8 +399,9 @@ BEGIN
     END IF;
     BEGIN
         PERFORM set_config(split_part(s, '=', 1), split_part(s, '=', 2), true) FROM unnest(settings) AS s;
-        EXECUTE 'PREPARE simsql_explain (bigint, integer) AS ' || simsql._search_statement(index, strategy);
-        FOR line IN EXECUTE format('EXPLAIN (ANALYZE) EXECUTE simsql_explain(%L, %L)', $2, asked) LOOP
+        EXECUTE format('PREPARE simsql_explain (bigint, integer, %s) AS %s', array_to_string(types, ', '), statement);
+        FOR line IN EXECUTE format('EXPLAIN (ANALYZE) EXECUTE simsql_explain(%L, %L, %s)', $2, asked,
+                                   array_to_string(expressions, ', ')) LOOP
             RETURN NEXT line;
         END LOOP;
         DEALLOCATE simsql_explain;

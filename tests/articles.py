@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 import psycopg
 from psycopg import sql
 
-# (blocks, lead): with one and with several lead blocks, equal and unequal blocks, most tables.
-DESIGNS = [(4, 1), (2, 1), (3, 1), (5, 2), (6, 3), (7, 3), (64, 1)]
+# (blocks, lead, inner blocks): with one and with several lead blocks, equal and unequal blocks, nested, most tables.
+DESIGNS = [(4, 1, 0), (2, 1, 0), (3, 1, 0), (5, 2, 0), (6, 3, 0), (7, 3, 0), (4, 1, 4), (5, 2, 3), (64, 1, 0)]
 
 
 def create_articles(
-    connection: psycopg.Connection, fingerprints: Iterable[int | None] = (), design: tuple[int, int] = (4, 1)
+    connection: psycopg.Connection, fingerprints: Iterable[int | None] = (), design: tuple[int, int, int] = (4, 1, 0)
 ) -> None:
     """The table `article` (id, body, fingerprint), filled and indexed; ids count from 1 in this order."""
     create_table(connection, fingerprints)
@@ -28,9 +28,9 @@ def create_index(
     connection: psycopg.Connection,
     table: str = "article",
     column: str = "fingerprint",
-    design: tuple[int, int] = (4, 1),
+    design: tuple[int, int, int] = (4, 1, 0),
 ) -> int:
-    statement = "SELECT simsql.create_index(%s::regclass, %s, blocks => %s, lead => %s)"
+    statement = "SELECT simsql.create_index(%s::regclass, %s, blocks => %s, lead => %s, inner_blocks => %s)"
     return connection.execute(statement, [table, column, *design]).fetchone()[0]
 
 
@@ -60,8 +60,8 @@ def missing_keys(connection: psycopg.Connection, table: str = "article") -> Sequ
     """(key table, fingerprint) for every key that a row of this snapshot should have: the invariant if empty."""
     branches = connection.execute(
         "SELECT format('keys_%%s_%%s', r.id, p.number), r.column_name,"
-        " simsql._permute('t.f', r.blocks, p.lead_blocks)"
-        " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead) AS p"
+        " simsql._permute('t.f', p.lead_mask)"
+        " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p"
         " WHERE r.table_id = %s::regclass",
         [table],
     ).fetchall()

@@ -171,8 +171,8 @@ class Soak:
         try:
             tables = connection.execute(
                 "SELECT format('keys_%s_%s', r.id, p.number),"
-                " simsql._permute('t.fingerprint', r.blocks, p.lead_blocks)"
-                " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead) AS p"
+                " simsql._permute('t.fingerprint', p.lead_mask)"
+                " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p"
             ).fetchall()
             for keys, key in tables:
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")

@@ -23,8 +23,8 @@ def begin(connection, level):
 def key_tables(connection):
     """(name, expression that turns a key k.key into a fingerprint) of each table of the only index."""
     return connection.execute(
-        "SELECT format('simsql.keys_%s_%s', r.id, p.number), simsql._unpermute('k.key', r.blocks, p.lead_blocks)"
-        " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead) AS p"
+        "SELECT format('simsql.keys_%s_%s', r.id, p.number), simsql._unpermute('k.key', p.lead_mask)"
+        " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p"
     ).fetchall()
 
 

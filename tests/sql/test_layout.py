@@ -17,6 +17,10 @@ FINGERPRINTS = [number % 2**64 for number in EXTREMES] + [random.Random(1).getra
 DISTANCES = range(65)
 
 
+def layout(design: Design) -> list[int]:
+    return [design.blocks, design.lead, design.inner]
+
+
 @pytest.fixture
 def connection(server: Server) -> Iterator[psycopg.Connection]:
     """Nothing is written here, so the template itself will do."""
@@ -24,17 +28,19 @@ def connection(server: Server) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def test_permutations_have_the_same_numbers_lead_blocks_and_prefixes(connection, design):
-    rows = connection.execute("SELECT * FROM simsql._permutations(%s, %s)", [design.blocks, design.lead])
-    expected = [(p.number, list(p.lead), p.prefix_bits) for p in design.permutations]
+def test_permutations_have_the_same_numbers_lead_bits_and_prefixes(connection, design):
+    rows = connection.execute("SELECT * FROM simsql._permutations(%s, %s, %s)", layout(design))
+    expected = [(p.number, to_bigint(p.lead_mask), p.prefix_bits) for p in design.permutations]
     assert sorted(rows) == expected
+    (count,) = connection.execute("SELECT simsql._table_count(%s, %s, %s)", layout(design)).fetchone()
+    assert count == design.tables
 
 
 def test_keys_are_the_same_and_lead_back_to_the_fingerprint(connection, design):
     for permutation in design.permutations:
-        layout = [design.blocks, list(permutation.lead)]
         permute, unpermute = connection.execute(
-            "SELECT simsql._permute('f', %s, %s), simsql._unpermute('k', %s, %s)", layout * 2
+            "SELECT simsql._permute('f', %(lead)s), simsql._unpermute('k', %(lead)s)",
+            {"lead": to_bigint(permutation.lead_mask)},
         ).fetchone()
         rows = connection.execute(
             f"SELECT k, {unpermute} FROM (SELECT {permute} AS k FROM unnest(%s::bigint[]) AS f) AS keys",
@@ -46,44 +52,50 @@ def test_keys_are_the_same_and_lead_back_to_the_fingerprint(connection, design):
         assert rows.fetchall() == expected
 
 
-def test_the_radius_is_the_same_at_every_distance(connection, design):
+def test_each_table_has_the_same_radius_at_every_distance(connection, design):
     rows = connection.execute(
-        "SELECT simsql._radius(%s, %s, d) FROM generate_series(0, 64) AS d", [design.blocks, design.lead]
+        "SELECT p.number, d, least(simsql._radius(%(m)s, %(c)s, %(i)s, p.number, d), p.prefix)"
+        " FROM simsql._permutations(%(m)s, %(c)s, %(i)s) AS p CROSS JOIN generate_series(0, 64) AS d",
+        dict(zip("mci", layout(design), strict=True)),
     )
-    assert [radius for (radius,) in rows] == [design.radius(distance) for distance in DISTANCES]
+    found = {(number, distance): radius for number, distance, radius in rows}
+    assert found == {
+        (number, distance): radius
+        for distance in DISTANCES
+        for number, radius in enumerate(design.radii(distance))
+    }
 
 
 def test_the_radius_written_into_a_search_is_the_same_too(connection, design):
-    (expression,) = connection.execute(
-        "SELECT simsql._radius_of_parameter(%s, %s)", [design.blocks, design.lead]
-    ).fetchone()
-    connection.execute(f"PREPARE radius (bigint, integer) AS SELECT {expression}")
-    found = [connection.execute(f"EXECUTE radius (0, {distance})").fetchone()[0] for distance in DISTANCES]
-    assert found == [design.radius(distance) for distance in DISTANCES]
+    for number, bits in list(enumerate(design.prefix_bits))[:8]:
+        (expression,) = connection.execute(
+            "SELECT simsql._radius_of_parameter(%s, %s, %s, %s)", [*layout(design), number]
+        ).fetchone()
+        connection.execute(f"PREPARE radius (bigint, integer) AS SELECT {expression}")
+        found = [connection.execute(f"EXECUTE radius (0, {distance})").fetchone()[0] for distance in DISTANCES]
+        assert [min(radius, bits) for radius in found] == [design.radii(distance)[number] for distance in DISTANCES]
+        connection.execute("DEALLOCATE radius")
 
 
 def test_the_cost_counts_the_same_probes_and_candidates(connection, design):
-    for distance in DISTANCES:
-        probes, share = connection.execute(
-            "SELECT * FROM simsql._cost(%s, %s, %s)", [design.blocks, design.lead, design.radius(distance)]
-        ).fetchone()
+    rows = connection.execute(
+        "SELECT * FROM simsql._searches(%s, %s, %s, ARRAY(SELECT generate_series(0, 64)))", layout(design)
+    ).fetchall()
+    assert sorted(distance for distance, _, _ in rows) == list(DISTANCES)
+    for distance, probes, share in rows:
         assert probes == pytest.approx(design.probes(distance), rel=1e-12)
         assert share * 10**6 == pytest.approx(design.candidates(distance, 10**6), rel=1e-12)
 
 
 def test_scans_start_to_pay_at_the_same_number_of_rows(connection, design):
-    (scan_below,) = connection.execute(
-        "SELECT simsql._scan_below(%s, %s)", [design.blocks, design.lead]
-    ).fetchone()
-    for distance in DISTANCES:
-        radius = design.radius(distance)
-        if radius == 0:
-            continue
-        if radius > len(scan_below):
+    (scan_below,) = connection.execute("SELECT simsql._scan_below(%s, %s, %s)", layout(design)).fetchone()
+    assert len(scan_below) == len(DISTANCES)
+    for distance, found in zip(DISTANCES, scan_below, strict=True):
+        if found is None:
             assert design.scan_rows(distance) >= 1e15
         else:
             # Both are floating point, rounded up in SQL.
-            assert scan_below[radius - 1] == pytest.approx(math.ceil(design.scan_rows(distance)), abs=1, rel=1e-9)
+            assert found == pytest.approx(math.ceil(design.scan_rows(distance)), abs=1, rel=1e-9)
 
 
 def test_flips_are_the_same_bits_of_the_prefix(connection, design):

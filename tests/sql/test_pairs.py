@@ -6,7 +6,7 @@ import pytest
 from articles import DESIGNS, count_keys, create_articles
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle import EXTREMES, clustered, flip
+from oracle import EXTREMES, clustered, flip, to_bigint
 from oracle import clusters as expected_clusters
 from oracle import pairs as expected_pairs
 
@@ -36,33 +36,29 @@ def test_pairs_and_clusters_are_exact_at_every_distance(connection, design):
         assert clusters(connection, within) == expected_clusters(fingerprints, within)
 
 
-@pytest.mark.parametrize(("within", "nested"), [(3, False), (7, False), (10, True), (40, True)])
-def test_joined_by_prefix_and_compared_one_by_one_pairs_are_the_same(connection, within, nested):
-    fingerprints = clustered(500, seed=6)
-    create_articles(connection, fingerprints)
-    (statement,) = connection.execute(
-        "SELECT simsql._pairs_statement(r, %s) FROM simsql.registry AS r", [within]
-    ).fetchone()
-    assert ("ON a.fp < b.fp" in statement) == nested
-    assert pairs(connection, within) == expected_pairs(fingerprints, within)
-    assert clusters(connection, within) == expected_clusters(fingerprints, within)
+@pytest.mark.parametrize("within", [*range(13), 20])
+def test_joined_by_prefix_each_pair_is_found_by_one_statement(connection, within):
+    fingerprints = [to_bigint(number) for number in range(40)] + clustered(300, seed=7)
+    found = []
+    # As for so many fingerprints: each permutation of a design is a statement.
+    statements = connection.execute("SELECT simsql._pairs_statements(100000000, %s)", [within]).fetchall()
+    assert len(statements) > 3
+    for (statement,) in statements:
+        assert "a.prefix" in statement
+        connection.execute("DEALLOCATE ALL")
+        connection.execute(f"PREPARE pairs (bigint[], integer) AS {statement}")
+        found += connection.execute(f"EXECUTE pairs ('{set_of(fingerprints)}', {within})").fetchall()
+    assert sorted(found) == expected_pairs(fingerprints, within)
 
 
-@pytest.mark.parametrize("design", DESIGNS[:-1], ids=str)
-def test_joins_at_a_radius_report_each_pair_once(connection, design):
-    fingerprints = clustered(300, seed=7)
-    create_articles(connection, fingerprints, design)
-    # Keys without a row are allowed; so many of them make the join pay at any radius.
-    connection.execute("INSERT INTO simsql.keys_1_0 SELECT 1 FROM generate_series(1, 100000)")
-    for within in (3, 7, 9, 12):
-        statement, probes = connection.execute(
-            "SELECT simsql._pairs_statement(r, %(within)s), (c).probes FROM simsql.registry AS r,"
-            " simsql._cost(r.blocks, r.lead, simsql._radius(r.blocks, r.lead, %(within)s)) AS c",
-            {"within": within},
-        ).fetchone()
-        if probes < 5_000:
-            assert "a.prefix" in statement
-            assert pairs(connection, within) == expected_pairs(fingerprints, within)
+def set_of(fingerprints):
+    return "{" + ",".join(map(str, set(fingerprints))) + "}"
+
+
+@pytest.mark.parametrize(("count", "within"), [(200, 3), (4_000, 1), (4_000, 64)])
+def test_pairs_are_compared_one_by_one_or_joined_whatever_is_cheaper(connection, count, within):
+    statements = connection.execute("SELECT simsql._pairs_statements(%s, %s)", [count, within]).fetchall()
+    assert ("a.prefix" in statements[0][0]) == (count == 4_000 and within == 1)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,0 +1,248 @@
+-- Many searches in one statement, and all pairs: near_many and pairs.
+--
+-- Both work table by table: a match is reported by the first permutation that can find it, one whose prefix
+-- differs in no more bits than its radius. So nothing has to be compared across permutations, and the
+-- memory of one is free again when the next begins.
+
+-- The design of a hash join on prefixes, and what it is expected to cost in microseconds. Its rows are read
+-- as they are, so its permutations need not be those of an index: more tables make longer prefixes. A row
+-- costs what it costs to look it up in a hash table that does not fit the processor's cache.
+CREATE FUNCTION simsql._join_design(queries bigint, rows bigint, distance integer,
+                                    OUT blocks integer, OUT lead integer, OUT cost double precision)
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+    SELECT m, c, tables * row_cost * rows + probes * row_cost * queries
+                 + candidate_cost * queries * rows * probes * 2::double precision ^ -prefix
+      FROM generate_series(2, 16) AS m
+     CROSS JOIN LATERAL generate_series(1, m - 1) AS c
+     CROSS JOIN LATERAL CAST(simsql._table_count(m, c, 0) AS double precision) AS tables
+     CROSS JOIN LATERAL CAST(64 * c / m AS integer) AS prefix
+     CROSS JOIN LATERAL (
+           SELECT sum(simsql._ways(prefix, simsql._radius(m, c, 0, number, distance)) * share) AS probes
+             -- Permutations with several lead blocks all have the same radius.
+             FROM generate_series(0, CASE c WHEN 1 THEN m - 1 ELSE 0 END) AS number
+            CROSS JOIN CAST(CASE c WHEN 1 THEN 1 ELSE tables END AS double precision) AS share) AS p
+     CROSS JOIN (VALUES (0.35, 0.05)) AS costs (row_cost, candidate_cost)
+     WHERE tables <= 128
+     ORDER BY 3, tables, m, c
+     LIMIT 1
+$$;
+
+-- What a join on the prefix of each permutation needs: the lead bits where they stand in a fingerprint, the ways
+-- to flip them, one of the flipped bits of each way, and the condition that no earlier permutation finds the
+-- match. `a` and `b` are the expressions of the two fingerprints.
+CREATE FUNCTION simsql._join_tables(blocks integer, lead integer, inner_blocks integer, distance integer, a text, b text)
+RETURNS TABLE (number integer, lead_mask bigint, prefix integer, flips bigint[], pivots bigint[], not_earlier text)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    radius integer;
+    found_before text := '';
+BEGIN
+    FOR number, lead_mask, prefix IN
+        SELECT p.* FROM simsql._permutations(blocks, lead, inner_blocks) AS p ORDER BY p.number
+    LOOP
+        radius := simsql._radius(blocks, lead, inner_blocks, number, distance);
+        CONTINUE WHEN radius < 0;
+        EXECUTE format('SELECT array_agg(%s), array_agg(%s) FROM (SELECT f, f & -f AS pivot FROM unnest($1) AS f) AS s',
+                       simsql._unpermute(format('(f << %s)', 64 - prefix), lead_mask),
+                       simsql._unpermute(format('(pivot << %s)', 64 - prefix), lead_mask))
+           INTO flips, pivots
+          USING simsql._flips(prefix, radius);
+        not_earlier := found_before;
+        found_before := found_before
+            || format(' AND bit_count(((%s # %s) & %L::bigint)::bit(64)) > %s', a, b, lead_mask, radius);
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+-- The distinct fingerprints of a column that are not null, in ascending order.
+CREATE FUNCTION simsql._fingerprints(table_name text, column_name text) RETURNS bigint[]
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    fingerprints bigint[];
+BEGIN
+    EXECUTE format('SELECT ARRAY(SELECT DISTINCT t.%1$I FROM ONLY %2$s AS t WHERE t.%1$I IS NOT NULL ORDER BY 1)',
+                   column_name, table_name)
+       INTO fingerprints;
+    RETURN fingerprints;
+END
+$$;
+
+-- One statement for each permutation: together they give every pair within the distance $2 of the distinct
+-- fingerprints $1 once. One side is looked up under each flip of its prefix; of two that differ
+-- in it, the one in which the lowest differing bit is not set.
+CREATE FUNCTION simsql._pairs_statements(fingerprints bigint, distance integer) RETURNS SETOF text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    design record;
+    columns constant text := 'least(a.fp, b.fp), greatest(a.fp, b.fp), bit_count((a.fp # b.fp)::bit(64))::integer';
+BEGIN
+    design := simsql._join_design(fingerprints, fingerprints, distance);
+    IF design.cost > 0.025 * fingerprints * fingerprints THEN
+        RETURN NEXT format('SELECT %s FROM unnest($1) AS a (fp) JOIN unnest($1) AS b (fp) '
+                           'ON a.fp < b.fp AND bit_count((a.fp # b.fp)::bit(64)) <= $2', columns);
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT format('SELECT %1$s '
+                  'FROM (SELECT fp, flip, (fp & %2$L::bigint) # flip AS prefix '
+                  'FROM unnest($1) AS u (fp) CROSS JOIN unnest(%3$L::bigint[], %4$L::bigint[]) AS f (flip, pivot) '
+                  'WHERE fp & pivot = 0) AS a '
+                  'JOIN unnest($1) AS b (fp) ON a.prefix = (b.fp & %2$L::bigint) AND (a.flip <> 0 OR a.fp < b.fp) '
+                  'WHERE bit_count((a.fp # b.fp)::bit(64)) <= $2%5$s',
+                  columns, t.lead_mask, t.flips, t.pivots, t.not_earlier)
+      FROM simsql._join_tables(design.blocks, design.lead, 0, distance, 'a.fp', 'b.fp') AS t;
+END
+$$;
+
+-- Raises where a search or a join has found more than a hundred million: they would fill the disk.
+CREATE FUNCTION simsql._refuse_more(results bigint, what text, distance integer) RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+BEGIN
+    IF results > 100000000 THEN
+        RAISE EXCEPTION 'simsql: there are more than 100000000 % within distance %', what, distance
+            USING ERRCODE = 'program_limit_exceeded',
+                  HINT = 'Take a lower distance, or simsql clusters on the command line, which keeps no pairs.';
+    END IF;
+END
+$$;
+
+-- The planner knows nothing about prefixes and would sort both sides of each join: it hashes.
+CREATE FUNCTION simsql.pairs(table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL)
+RETURNS SETOF simsql.pair
+LANGUAGE plpgsql STABLE
+SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._index($1, $3);
+    asked constant integer := simsql._distance($2, index.distance);
+    fingerprints constant bigint[] := simsql._fingerprints(index.table_name, index.column_name);
+    statement text;
+    of_statement bigint;
+    found_pairs bigint := 0;
+BEGIN
+    FOR statement IN SELECT s FROM simsql._pairs_statements(cardinality(fingerprints), asked) AS s LOOP
+        RETURN QUERY EXECUTE statement || ' LIMIT 100000001' USING fingerprints, asked;
+        GET DIAGNOSTICS of_statement := ROW_COUNT;
+        found_pairs := found_pairs + of_statement;
+        PERFORM simsql._refuse_more(found_pairs, 'pairs', asked);
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.pairs(regclass, integer, text) IS
+    'every pair of different fingerprints within the distance that rows of the table have, a < b, once each';
+
+-- One statement for each permutation that gives every match of the distinct fingerprints $1 within the distance $2.
+--   probes  range scans of the index, in the order of keys, so that neighbours are read one after another
+--   join    a hash join of the queries with the rows, on prefixes
+CREATE FUNCTION simsql._near_many_statements(index simsql.registry, queries bigint, rows bigint, distance integer,
+                                             OUT strategy text, OUT statements text[])
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    design record;
+    search_cost double precision;
+BEGIN
+    design := simsql._join_design(queries, rows, distance);
+    SELECT queries * (c.probe * s.probes + c.candidate * s.share * rows) INTO search_cost
+      FROM simsql._costs() AS c
+     CROSS JOIN simsql._searches(index.blocks, index.lead, index.inner_blocks, ARRAY[distance]) AS s;
+    strategy := CASE WHEN least(design.cost, search_cost) > 0.025 * queries * rows THEN 'scan'
+                     WHEN search_cost <= design.cost THEN 'probes' ELSE 'join' END;
+    CASE strategy
+    WHEN 'scan' THEN
+        statements := ARRAY[format(
+            'SELECT DISTINCT q.fp, t.%1$I, bit_count((t.%1$I # q.fp)::bit(64))::integer '
+            'FROM unnest($1) AS q (fp) JOIN ONLY %2$s AS t ON bit_count((t.%1$I # q.fp)::bit(64)) <= $2',
+            index.column_name, index.table_name)];
+    WHEN 'join' THEN
+        statements := ARRAY(
+            SELECT format(
+                'SELECT DISTINCT q.fp, t.%1$I, bit_count((t.%1$I # q.fp)::bit(64))::integer '
+                'FROM (SELECT fp, (fp & %3$L::bigint) # flip AS prefix '
+                'FROM unnest($1) AS u (fp) CROSS JOIN unnest(%4$L::bigint[]) AS f (flip)) AS q '
+                'JOIN ONLY %2$s AS t ON (t.%1$I & %3$L::bigint) = q.prefix '
+                'WHERE bit_count((t.%1$I # q.fp)::bit(64)) <= $2%5$s',
+                index.column_name, index.table_name, t.lead_mask, t.flips, t.not_earlier)
+              FROM simsql._join_tables(design.blocks, design.lead, 0, distance, 'q.fp', format('t.%I', index.column_name)) AS t);
+    ELSE
+        statements := ARRAY(
+            SELECT format(
+                'SELECT m.query, m.fingerprint, m.distance FROM ('
+                'SELECT DISTINCT p.fp AS query, %1$s AS fingerprint, bit_count((k.key # p.center)::bit(64))::integer AS distance '
+                -- OFFSET 0: see _search_statement.
+                'FROM (SELECT q.fp, q.center, (q.center # flip) & %4$L::bigint AS low, (q.center # flip) | %5$L::bigint AS high '
+                'FROM (SELECT fp, %2$s AS center FROM unnest($1) AS u (fp)) AS q '
+                'CROSS JOIN unnest(%3$L::bigint[]) AS f (flip) ORDER BY 3 OFFSET 0) AS p '
+                'JOIN simsql.keys_%6$s_%7$s AS k ON k.key >= p.low AND k.key <= p.high '
+                'WHERE bit_count((k.key # p.center)::bit(64)) <= $2%8$s) AS m '
+                'WHERE EXISTS (SELECT FROM ONLY %9$s AS t WHERE t.%10$I = m.fingerprint)',
+                simsql._unpermute('k.key', t.lead_mask), simsql._permute('fp', t.lead_mask),
+                ARRAY(SELECT f << (64 - t.prefix)
+                        FROM unnest(simsql._flips(t.prefix, simsql._radius(
+                                 index.blocks, index.lead, index.inner_blocks, t.number, distance))) AS f),
+                -1::bigint << (64 - t.prefix), ~(-1::bigint << (64 - t.prefix)),
+                index.id, t.number, replace(t.not_earlier, '?', simsql._unpermute('k.key', t.lead_mask)), index.table_name,
+                index.column_name)
+              FROM simsql._join_tables(index.blocks, index.lead, index.inner_blocks, distance, 'p.fp', '?') AS t);
+    END CASE;
+END
+$$;
+
+-- Parallel workers share the rows of a hash join; a search table by table needs the settings of near.
+CREATE FUNCTION simsql.near_many(
+    table_name regclass, fingerprints bigint[], distance integer DEFAULT NULL, column_name text DEFAULT NULL)
+RETURNS SETOF simsql.query_match
+LANGUAGE plpgsql STABLE
+SET jit = off SET enable_mergejoin = off SET enable_seqscan = on SET enable_bitmapscan = off
+SET enable_hashjoin = on SET enable_hashagg = off SET parallel_tuple_cost = 0
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._index($1, $4);
+    asked constant integer := simsql._distance($3, index.distance);
+    queries constant bigint[] := ARRAY(SELECT DISTINCT q FROM unnest($2) AS q WHERE q IS NOT NULL);
+    plan record;
+    statement text;
+    of_statement bigint;
+    found_matches bigint := 0;
+BEGIN
+    -- A key takes 36 bytes of its table; the planner's own estimate may be old.
+    plan := simsql._near_many_statements(
+        index, cardinality(queries), pg_relation_size(format('simsql.keys_%s_0', index.id)) / 36, asked);
+    IF plan.strategy = 'probes' THEN
+        PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true);
+    END IF;
+    FOREACH statement IN ARRAY plan.statements LOOP
+        RETURN QUERY EXECUTE statement || ' LIMIT 100000001' USING queries, asked;
+        GET DIAGNOSTICS of_statement := ROW_COUNT;
+        found_matches := found_matches + of_statement;
+        PERFORM simsql._refuse_more(found_matches, 'matches', asked);
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.near_many(regclass, bigint[], integer, text) IS
+    'what simsql.near finds for each of these fingerprints; one that is given twice is searched for once';
+
+CREATE FUNCTION simsql.near_many(
+    table_name regclass, query_table regclass, query_column text, distance integer DEFAULT NULL,
+    column_name text DEFAULT NULL)
+RETURNS SETOF simsql.query_match
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    queries bigint[];
+BEGIN
+    EXECUTE format('SELECT array_agg(DISTINCT q.%I) FROM %s AS q', $3, $2) INTO queries;
+    RETURN QUERY SELECT * FROM simsql.near_many($1, coalesce(queries, '{}'), $4, $5);
+END
+$$;
+
+COMMENT ON FUNCTION simsql.near_many(regclass, regclass, text, integer, text) IS
+    'what simsql.near finds for each fingerprint in a column of another table or view';
