@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import Engine
 
-from benchmarks.data import Fingerprints, Queries
+from benchmarks.data import Fingerprints, Queries, make_queries
 from benchmarks.figures import Figure, Report
 from benchmarks.oracle import Oracle
 from simsql.database import create_index, drop_index
@@ -116,6 +116,14 @@ class Bench:
         )
         return [str(name) for (name,) in found]
 
+    def size(self, *tables: str) -> int:
+        """Return the bytes of tables with all that belongs to them."""
+        row = self.connection.execute(
+            "SELECT sum(pg_total_relation_size(t::regclass)) FROM unnest(%s::text[]) AS t", [list(tables)]
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
     def execute(self, statement: str, *tables: str) -> psycopg.Cursor:
         """Run a statement with the names of tables in its braces."""
         names = [sql.SQL(".").join(map(sql.Identifier, table.split("."))) for table in tables]
@@ -128,15 +136,19 @@ class Bench:
         return int(row[0])
 
     @contextmanager
-    def table(self, name: str, values: Fingerprints, queries: Queries) -> Iterator[Target]:
+    def table(self, name: str, values: Fingerprints) -> Iterator[Target]:
         """Make a table of these fingerprints with a primary key, dropped afterwards with its index."""
         self.create(name, values)
-        target = Target(name, Oracle(values), queries)
+        target = self.target(name, values)
         try:
             yield target
         finally:
             self.drop(target)
             self.execute("DROP TABLE {}", name)
+
+    def target(self, name: str, values: Fingerprints) -> Target:
+        """Return what is known of a table of these fingerprints: it may not be there yet."""
+        return Target(name, Oracle(values), make_queries(values, self.options.queries, self.options.seed))
 
     def create(self, name: str, values: Fingerprints) -> None:
         """Create a table with an id, these fingerprints and one more column."""

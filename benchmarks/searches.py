@@ -1,8 +1,9 @@
 """Timing searches, in the server, through psycopg and in a peer, and checking what they find."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from benchmarks.oracle import as_bigint
 # A first look at how long a query takes, and a warm-up where that is not long: neither is counted.
 _FIRST_LOOK = 5
 _WARM_UP = 500
-# Where a query takes no longer than this, all of them are asked.
+# Where a search of simsql takes no longer than this, all queries are asked.
 _QUICK_MS = 5.0
 _LEAST_CALLS = 5
 
@@ -78,7 +79,7 @@ def measure_near(
     """Add figures of simsql.near for each kind of query, once what it finds has been checked."""
     for kind in kinds:
         what, queries = f"{prefix}distance {distance}, {kind}", target.queries.of(kind)
-        calls = time_in_server(bench, near_statement(target.table, distance), queries)
+        calls = time_in_server(bench, near_statement(target.table, distance), queries, quick_ms=_QUICK_MS)
         checked = check_near(bench, target, system, distance, queries, calls.answers)
         figure = {"rows": target.rows, "checked": checked}
         bench.add(section, what, system, calls.median, "ms", mean=calls.mean, calls=len(calls.answers), **figure)
@@ -98,10 +99,25 @@ def measure_scan(
 
     The server decides how many processes it uses, unless it is told.
     """
-    queries = target.queries.of(kind)
     statement = f"SELECT 1 FROM {target.table} WHERE bit_count((fingerprint # query)::bit(64)) <= {distance}"
-    setting = f"max_parallel_workers_per_gather = {processes - 1}" if processes else ""
-    calls = time_in_server(bench, statement, queries, setting)
+    settings = {"max_parallel_workers_per_gather": processes - 1} if processes else {}
+    measure_statement(bench, section, target, distance, kind, system, statement, settings)
+
+
+def measure_statement(
+    bench: Bench,
+    section: str,
+    target: Target,
+    distance: int,
+    kind: str,
+    system: str,
+    statement: str,
+    settings: Mapping[str, object],
+    note: str = "",
+) -> None:
+    """Add a figure of a statement that finds what simsql.near does; see `time_in_server`. Counts are checked."""
+    queries = target.queries.of(kind)
+    calls = time_in_server(bench, statement, queries, settings)
     checked = min(bench.options.sample, len(calls.answers))
     target.oracle.check_counts(system, queries[:checked].tolist(), distance, calls.answers[:checked])
     bench.add(
@@ -114,6 +130,7 @@ def measure_scan(
         calls=len(calls.answers),
         checked=checked,
         rows=target.rows,
+        note=note,
     )
 
 
@@ -171,35 +188,42 @@ def near_statement(table: str, distance: int) -> str:
     return f"SELECT * FROM simsql.near('{table}', query, {distance})"
 
 
-def time_in_server(bench: Bench, statement: str, queries: Fingerprints, setting: str = "") -> Calls[int]:
+def time_in_server(
+    bench: Bench,
+    statement: str,
+    queries: Fingerprints,
+    settings: Mapping[str, object] = MappingProxyType({}),
+    quick_ms: float = 0,
+) -> Calls[int]:
     """Time a statement for each of the queries, in one PL/pgSQL loop in the server; answers are counts of rows.
 
     `statement` is a SELECT with the variable `query` in it, and planned as a prepared statement is.
-    `setting` is a configuration parameter for it: "name = value". Fewer queries are asked where one takes long.
+    `settings` are configuration parameters for it. As many queries are asked as the budget
+    allows, and all where one takes up to `quick_ms`.
     """
     bench.connection.execute(
         "CREATE OR REPLACE FUNCTION"
-        " pg_temp.measure(queries bigint[], OUT ms double precision[], OUT found integer[])"
-        f" LANGUAGE plpgsql {setting and 'SET ' + setting} AS $measure$\n"
+        " pg_temp.measure(queries bigint[], OUT ms double precision[], OUT counts integer[])"
+        f" LANGUAGE plpgsql {' '.join(f'SET {name} = {value}' for name, value in settings.items())} AS $measure$\n"
         "DECLARE\n"
         "    query bigint; started timestamptz; stopped timestamptz; rows integer; number integer := 0;\n"
         "BEGIN\n"
         "    ms := array_fill(0, ARRAY[cardinality(queries)]);\n"
-        "    found := array_fill(0, ARRAY[cardinality(queries)]);\n"
+        "    counts := array_fill(0, ARRAY[cardinality(queries)]);\n"
         "    FOREACH query IN ARRAY queries LOOP\n"
         "        number := number + 1;\n"
         "        started := clock_timestamp();\n"
         f"        SELECT count(*) INTO rows FROM ({statement}) AS s;\n"
         "        stopped := clock_timestamp();\n"
         "        ms[number] := 1000 * extract(epoch FROM stopped - started);\n"
-        "        found[number] := rows;\n"
+        "        counts[number] := rows;\n"
         "    END LOOP;\n"
         "END $measure$".encode()
     )
 
     def run(asked: Fingerprints) -> Calls[int]:
         row = bench.connection.execute(
-            "SELECT ms, found FROM pg_temp.measure(%s::bigint[])", [asked.view(np.int64).tolist()]
+            "SELECT ms, counts FROM pg_temp.measure(%s::bigint[])", [asked.view(np.int64).tolist()]
         ).fetchone()
         assert row is not None
         return Calls(np.array(row[0]), row[1])
@@ -207,15 +231,17 @@ def time_in_server(bench: Bench, statement: str, queries: Fingerprints, setting:
     look = run(queries[-_FIRST_LOOK:]).median
     if look <= _QUICK_MS:
         run(queries[-_WARM_UP:])
-    return run(queries[: _affordable(bench, look, queries.size)])
+    return run(queries[: _affordable(bench, look, queries.size, quick_ms)])
 
 
-def time_calls(bench: Bench, function: Callable[[Query], Answer], arguments: Sequence[Query]) -> Calls[Answer]:
-    """Time a function for each of the arguments, fewer where a call takes long, after warming up."""
+def time_calls(
+    bench: Bench, function: Callable[[Query], Answer], arguments: Sequence[Query], quick_ms: float = 0
+) -> Calls[Answer]:
+    """Time a function for as many arguments as the budget allows, all where a call takes up to `quick_ms`."""
     look = _time(function, arguments[-_FIRST_LOOK:]).median
     if look <= _QUICK_MS:
         _time(function, arguments[-_WARM_UP:])
-    return _time(function, arguments[: _affordable(bench, look, len(arguments))])
+    return _time(function, arguments[: _affordable(bench, look, len(arguments), quick_ms)])
 
 
 def _time_through_psycopg(
@@ -228,11 +254,11 @@ def _time_through_psycopg(
     def ask(bigint: int) -> list[tuple[int, int]]:
         return cursor.execute(statement, (target.table, Int8(bigint), distance), prepare=True).fetchall()
 
-    return time_calls(bench, ask, queries.view(np.int64).tolist())
+    return time_calls(bench, ask, queries.view(np.int64).tolist(), quick_ms=_QUICK_MS)
 
 
-def _affordable(bench: Bench, milliseconds: float, available: int) -> int:
-    if milliseconds <= _QUICK_MS:
+def _affordable(bench: Bench, milliseconds: float, available: int, quick_ms: float) -> int:
+    if milliseconds <= quick_ms:
         return available
     return min(available, max(_LEAST_CALLS, int(1000 * bench.options.budget / milliseconds)))
 

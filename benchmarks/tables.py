@@ -15,8 +15,7 @@ _BAR_TITLES = ("what", "bar", "measured", "met")
 
 def section_table(report: Report, section: str) -> str:
     """Return the figures of a section as plain text."""
-    figures = [figure for figure in report.figures if figure.section == section]
-    return format_table(_TITLES, [_cells(report, figure) for figure in figures])
+    return format_table(_TITLES, _section_rows(report, section))
 
 
 def bar_table(report: Report) -> str:
@@ -31,11 +30,17 @@ def markdown(report: Report) -> str:
     if bars:
         parts += ["### Bars", _markdown_table(_BAR_TITLES, bars)]
     for section in dict.fromkeys(figure.section for figure in report.figures):
-        rows = [_cells(report, figure) for figure in report.figures if figure.section == section]
-        parts += [f"### {section.capitalize()}", _markdown_table(_TITLES, rows)]
+        parts += [f"### {section.capitalize()}", _markdown_table(_TITLES, _section_rows(report, section))]
     if report.skipped:
         parts += ["### Not measured", "\n".join(f"- {reason}" for reason in report.skipped)]
     return "\n\n".join(parts)
+
+
+def _section_rows(report: Report, section: str) -> list[list[str]]:
+    """Return the rows of a section's table: what measures the same thing stands together."""
+    figures = [figure for figure in report.figures if figure.section == section]
+    first = {figure.what: place for place, figure in reversed(list(enumerate(figures)))}
+    return [_cells(report, figure) for figure in sorted(figures, key=lambda figure: first[figure.what])]
 
 
 def _cells(report: Report, figure: Figure) -> list[str]:

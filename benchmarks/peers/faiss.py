@@ -1,6 +1,6 @@
 """faiss: a multi-index hash and a scan in memory, both in C++, on one thread."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,20 +49,17 @@ class FaissPeer:
         return found
 
 
-def open_faiss(bench: Bench, values: Fingerprints) -> list[FaissPeer]:
-    """Build both indexes on one thread; none where faiss is missing."""
+def open_faiss(bench: Bench, values: Fingerprints) -> Iterator[FaissPeer]:
+    """Yield the hash, then the scan, each built when it is asked for; nothing where faiss is missing."""
     faiss = import_peer(bench, "faiss-cpu", "faiss")
     if faiss is None:
-        return []
+        return
     faiss.omp_set_num_threads(1)
-    peers = [
-        FaissPeer(FAISS, faiss.IndexBinaryMultiHash(64, _HASHES, _BITS), values),
-        FaissPeer(FLAT, faiss.IndexBinaryFlat(64), values),
-    ]
-    for peer in peers:
-        bench.report.say(f"building {peer.name}")
-        peer.index.add(_bytes(values))
-    return peers
+    for name in (FAISS, FLAT):
+        index = faiss.IndexBinaryMultiHash(64, _HASHES, _BITS) if name == FAISS else faiss.IndexBinaryFlat(64)
+        bench.report.say(f"building {name}")
+        index.add(_bytes(values))
+        yield FaissPeer(name, index, values)
 
 
 def _bytes(fingerprints: Fingerprints) -> NDArray[np.uint8]:

@@ -1,0 +1,97 @@
+"""All pairs within 3 in memory: find_all, beside simhash-cpp's program and faiss."""
+
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.bars import FAISS, SIMHASH_CPP
+from benchmarks.child import run_child
+from benchmarks.data import Fingerprints
+from benchmarks.figures import SIMSQL
+from benchmarks.harness import Bench
+from benchmarks.oracle import Oracle, WrongResultError
+from benchmarks.peers import find_program
+from benchmarks.peers.faiss import open_faiss
+
+SECTION = "memory"
+_DISTANCE = 3
+_MILLION = 1_000_000
+# Fewer blocks are faster for fewer fingerprints; of these the fastest counts.
+_BLOCKS_FEW, _BLOCKS_MANY = (4, 5, 6), (6, 7)
+
+
+def run(bench: Bench) -> None:
+    """Measure a million fingerprints, where there are as many, and all."""
+    rows = bench.main.rows
+    for count in sorted({min(_MILLION, rows), rows}):
+        size = "all rows" if count == rows != _MILLION else f"{count:,}"
+        values = bench.main.oracle.values[:count]
+        oracle = bench.main.oracle if count == rows else Oracle(values)
+        _measure(bench, f"find_all of {size}, distance {_DISTANCE}", values, oracle)
+
+
+def _measure(bench: Bench, what: str, values: Fingerprints, oracle: Oracle) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        np.save(folder / "fingerprints.npy", values)
+        (folder / "fingerprints.txt").write_text("\n".join(map(str, values.tolist())) + "\n", encoding="ascii")
+        used = run_child("find_all", folder / "fingerprints.npy", str(_DISTANCE), folder / "pairs.npy")
+        pairs: Fingerprints = np.load(folder / "pairs.npy")
+        checked = oracle.check_pairs(SIMSQL, _DISTANCE, pairs, bench.options.sample)
+        note = f"{len(pairs):,} pairs"
+        _add(bench, what, SIMSQL, used, values.size, checked, note)
+        program = find_program(bench, "simhash-find-all")
+        if program:
+            _measure_simhash_cpp(bench, what, program, folder, values.size, pairs)
+    if values.size <= _MILLION:
+        _measure_faiss(bench, what, values, pairs)
+
+
+def _add(bench: Bench, what: str, system: str, used: dict[str, float], rows: int, checked: int, note: str) -> None:
+    bench.add(SECTION, what, system, used["seconds"], "s", rows=rows, checked=checked, note=note)
+    bench.add(SECTION, f"{what}: peak memory", system, used["peak"], "bytes", rows=rows, note="of the process")
+
+
+def _measure_simhash_cpp(
+    bench: Bench, what: str, program: str, folder: Path, rows: int, expected: Fingerprints
+) -> None:
+    runs = []
+    for blocks in _BLOCKS_FEW if rows <= _MILLION else _BLOCKS_MANY:
+        bench.report.say(f"{SIMHASH_CPP} with {blocks} blocks")
+        options = ["--blocks", str(blocks), "--distance", str(_DISTANCE)]
+        files = ["--input", str(folder / "fingerprints.txt"), "--output", str(folder / "pairs.txt")]
+        used = run_child("program", program, *options, *files)
+        lines = (folder / "pairs.txt").read_text(encoding="utf-8").replace("[", "").replace("]", "").split("\n")
+        pairs = np.array([line.split(", ") for line in lines if line], dtype=np.uint64).reshape(-1, 2)
+        _check_equal(f"{SIMHASH_CPP} with {blocks} blocks", pairs, expected)
+        runs.append((used["seconds"], blocks, used))
+    _, blocks, used = min(runs, key=lambda run: run[:2])
+    _add(bench, what, SIMHASH_CPP, used, rows, len(expected), f"{blocks} blocks, reads and writes text")
+
+
+def _measure_faiss(bench: Bench, what: str, values: Fingerprints, expected: Fingerprints) -> None:
+    """Search for each, in one call: faiss has nothing for pairs."""
+    for peer in islice(open_faiss(bench, values), 1):
+        peer.set_distance(_DISTANCE)
+        queries = np.concatenate(peer.prepare(values))
+        start = time.perf_counter()
+        limits, _, places = peer.search(queries)
+        seconds = time.perf_counter() - start
+        pairs = np.stack([np.repeat(values, np.diff(limits).astype(np.intp)), values[places]], axis=1)
+        _check_equal(FAISS, pairs[pairs[:, 0] < pairs[:, 1]], expected)
+        note = "a search for each, in one call; its index is there already"
+        bench.add(SECTION, what, FAISS, seconds, "s", rows=values.size, checked=len(expected), note=note)
+
+
+def _check_equal(system: str, found: Fingerprints, expected: Fingerprints) -> None:
+    """Raise WrongResultError unless a peer has found the pairs that find_all has."""
+    pairs = {(min(a, b), max(a, b)) for a, b in found.tolist()}
+    others = set(map(tuple, expected.tolist()))
+    if pairs != others:
+        raise WrongResultError(
+            f"{system} and {SIMSQL} find different pairs: {len(pairs - others)} and {len(others - pairs)}"
+            f" of their own, such as {next(iter(pairs ^ others))}"
+        )
