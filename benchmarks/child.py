@@ -41,7 +41,7 @@ def _find_all(source: str, distance: int, target: str) -> dict[str, float]:
 
 def _run_program(command: Sequence[str]) -> dict[str, float]:
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -88,6 +88,8 @@ class Bench:
             create_index(connection, target.table, "fingerprint", design=design)
         seconds = time.perf_counter() - start
         target.design = design
+        found = len(self.key_tables(target.table))
+        assert found == design.tables, f"{design} has made {found} tables"
         self.settle(target)
         return seconds
 

@@ -7,8 +7,11 @@ import numpy as np
 from benchmarks.bars import FAISS, FAISS_BATCH, SCAN
 from benchmarks.data import KINDS
 from benchmarks.harness import Bench
+from benchmarks.oracle import WrongResultError
 from benchmarks.peers.faiss import FaissPeer, open_faiss
-from benchmarks.searches import measure_near, measure_peer, measure_scan
+from benchmarks.peers.pgvector import measure_hnsw
+from benchmarks.peers.python import open_gaoya, open_simhash
+from benchmarks.searches import measure_near, measure_peer, measure_scan, time_calls
 
 SECTION = "near"
 DISTANCES = (3, 7, 10)
@@ -31,6 +34,10 @@ def run(bench: Bench) -> None:
             measure_peer(bench, SECTION, target, distance, peer)
             if peer.name == FAISS:
                 _measure_one_call(bench, peer, distance)
+    _measure_gaoya(bench)
+    _measure_simhash(bench)
+    if bench.options.hnsw:
+        measure_hnsw(bench, SECTION, DISTANCES[0])
 
 
 def _measure_one_call(bench: Bench, peer: FaissPeer, distance: int) -> None:
@@ -55,4 +62,39 @@ def _measure_one_call(bench: Bench, peer: FaissPeer, distance: int) -> None:
             calls=queries.size,
             checked=checked,
             note="time of the call for each query",
+        )
+
+
+def _measure_simhash(bench: Bench) -> None:
+    peer = open_simhash(bench, bench.main.oracle.values, DISTANCES[0])
+    if peer:
+        part = bench.target("none", bench.main.oracle.values[: peer.rows])
+        measure_peer(bench, SECTION, part, DISTANCES[0], peer)
+
+
+def _measure_gaoya(bench: Bench) -> None:
+    """Its fingerprints are not ours: what can be checked is that it finds the documents that it holds."""
+    values = bench.main.oracle.values
+    peer = open_gaoya(bench, values, DISTANCES[0])
+    if peer is None:
+        return
+    queries = bench.target("none", values[: peer.rows]).queries
+    number_of = {value: number for number, value in enumerate(values[: peer.rows].tolist())}
+    for kind in ("stored", "random"):
+        calls = time_calls(bench, peer.search, peer.prepare(queries.of(kind)))
+        checked = len(calls.answers) if kind == "stored" else 0
+        for query, answer in zip(queries.of(kind)[:checked].tolist(), calls.answers, strict=False):
+            if number_of[query] not in answer:
+                raise WrongResultError(f"{peer.name} does not find document {number_of[query]}, which it holds")
+        bench.add(
+            SECTION,
+            f"distance {DISTANCES[0]}, {kind}",
+            peer.name,
+            calls.median,
+            "ms",
+            mean=calls.mean,
+            calls=len(calls.answers),
+            checked=checked,
+            rows=peer.rows,
+            note=peer.note,
         )
