@@ -4,8 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help demo test lint format soak quality clean
+# For make bench: rows of the table, and further options (make bench OPTIONS=--help).
+ROWS ?= 1000000
+OPTIONS ?=
+
+.PHONY: help demo test lint format soak quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +46,13 @@ soak: $(READY) ## five minutes of concurrent writers, deletes of superfluous key
 
 quality: $(READY) ## measure recipes on labelled data: make quality DATA=folder
 	$(BIN)/python benchmarks/quality.py $(DATA)
+
+$(BENCH_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[embedded,bench]'
+	@touch $@
+
+bench: $(BENCH_READY) ## measure simsql and its peers side by side: make bench ROWS=10000000
+	$(BIN)/python -m benchmarks --rows $(ROWS) $(OPTIONS)
 
 clean: ## remove what make has made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

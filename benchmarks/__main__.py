@@ -14,14 +14,27 @@ from benchmarks.environment import describe
 from benchmarks.figures import Report
 from benchmarks.harness import Bench, Options, Section, Target
 from benchmarks.oracle import Oracle, WrongResultError
-from benchmarks.sections import batch, growth, memory, near, pairs, radius, schemes
+from benchmarks.sections import (
+    batch,
+    build,
+    corpus,
+    documents,
+    growth,
+    memory,
+    near,
+    pairs,
+    radius,
+    schemes,
+    writes,
+)
 from benchmarks.server import connect, default_folder, run_server
 from benchmarks.tables import bar_table, section_table
 from simsql.database import open_engine
 from simsql.errors import SimsqlError
 
 SECTIONS: dict[str, Section] = {
-    module.SECTION: module.run for module in (near, growth, batch, pairs, memory, radius, schemes)
+    module.SECTION: module.run
+    for module in (near, growth, batch, pairs, memory, build, radius, schemes, corpus, documents, writes)
 }
 RESULTS = Path(__file__).parent / "results"
 
