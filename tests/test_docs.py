@@ -417,9 +417,10 @@ def command_reference() -> str:
         lines += ["", *re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "").splitlines(), ""]
         for parameter in (*arguments, *options):
             title = parameter.metavar or parameter.name.upper()
+            flag = parameter in options and parameter.is_flag
             if parameter in options:
-                title = f"{parameter.opts[0]} {parameter.metavar or 'TEXT'}"
-            default = f" Default: `{parameter.default}`." if parameter.default is not None else ""
+                title = parameter.opts[0] if flag else f"{parameter.opts[0]} {parameter.metavar or 'TEXT'}"
+            default = f" Default: `{parameter.default}`." if not (parameter.default is None or flag) else ""
             lines.append(f"- `{title}`: {parameter.help}{default}")
         lines += [""] * bool(command.params)
     return "\n".join(lines)

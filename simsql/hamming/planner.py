@@ -79,8 +79,8 @@ def plan(rows: int, distance: int, *, storage: int | None = None, costs: Costs =
     """Compare all designs of up to 128 tables for `rows` fingerprints searched at `distance` (0 to 64 bits).
 
     `storage` is in bytes, for the keys of all tables and their B-trees. `costs` are those of PostgreSQL on the
-    machine at hand; `simsql.database.measure_costs` measures them. Figures hold for fingerprints whose bits are
-    random; texts of one kind share bits, so that some ranges hold many more keys than the average.
+    machine at hand; `simsql.database.calibrate.measure_costs` measures them. Figures hold for fingerprints
+    whose bits are random; texts of one kind share bits, so that some ranges hold many more keys than others.
 
     Raises ValueError for `rows` outside 0..2**64, `distance` outside 0..64 or `storage` below 0.
     """

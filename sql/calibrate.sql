@@ -1,0 +1,54 @@
+-- Functions that fill a table and time searches and writes inside the server, one call at a time, in microseconds.
+--
+-- They are no part of the schema: simsql.database.calibrate makes them for a session.
+
+CREATE FUNCTION pg_temp.random_fingerprint() RETURNS bigint
+LANGUAGE sql VOLATILE
+AS $$ SELECT floor(random() * 2 ^ 32)::bigint << 32 | floor(random() * 2 ^ 32)::bigint $$;
+
+CREATE FUNCTION pg_temp.fill(table_name regclass, number_of_rows bigint) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    EXECUTE format('INSERT INTO %s SELECT pg_temp.random_fingerprint() FROM generate_series(1, $1)', table_name)
+      USING number_of_rows;
+END
+$$;
+
+-- Searches for fingerprints of the table.
+CREATE FUNCTION pg_temp.time_searches(table_name regclass, distance integer, calls integer) RETURNS double precision[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    query bigint;
+    started timestamptz;
+    found_rows bigint;
+    times double precision[] := '{}';
+BEGIN
+    FOR query IN EXECUTE format('SELECT fingerprint FROM %s LIMIT %s', table_name, calls) LOOP
+        started := clock_timestamp();
+        SELECT count(*) INTO found_rows FROM simsql.near(table_name, query, distance);
+        times := times || extract(epoch FROM clock_timestamp() - started)::double precision * 1000000;
+    END LOOP;
+    RETURN times;
+END
+$$;
+
+CREATE FUNCTION pg_temp.time_inserts(table_name regclass, calls integer) RETURNS double precision[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    insertion constant text := format('INSERT INTO %s VALUES ($1)', table_name);
+    fingerprint bigint;
+    started timestamptz;
+    times double precision[] := '{}';
+BEGIN
+    FOR number IN 1 .. calls LOOP
+        fingerprint := pg_temp.random_fingerprint();
+        started := clock_timestamp();
+        EXECUTE insertion USING fingerprint;
+        times := times || extract(epoch FROM clock_timestamp() - started)::double precision * 1000000;
+    END LOOP;
+    RETURN times;
+END
+$$;

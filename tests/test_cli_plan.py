@@ -1,0 +1,142 @@
+"""`simsql plan`: what it prints, what it refuses, and that it measures when asked to."""
+
+import re
+
+import pytest
+from program import run, running_home
+
+from simsql import Costs, plan
+from simsql.database import calibrate
+
+HEADINGS = [
+    "tables",
+    "blocks",
+    "lead",
+    "inner",
+    "prefix bits",
+    "probes",
+    "candidates",
+    "storage",
+    "search",
+    "write",
+]
+
+
+def cells(line):
+    return re.split(r" {2,}", line.strip())
+
+
+def usage(*arguments, **options):
+    found = run("plan", *arguments, **options)
+    assert found.code == 2
+    assert found.stdout == b""
+    assert "Traceback" not in found.err
+    return found.err
+
+
+def test_each_design_is_one_line_with_units():
+    found = run("plan", "--rows", 10**7, "--distance", 3, "--storage", "2GB").done()
+    assert found.err == ""
+    header, *lines = found.lines
+    assert cells(header) == [*HEADINGS, "best for"]
+    assert [cells(line) for line in lines] == [
+        ["2", "2", "1", "-", "32", "66", "0.2", "1.1 GB", *times(0), "writing"],
+        ["3", "3", "1", "-", "21-22", "25", "64", "1.6 GB", *times(1), "storage, default"],
+        ["10", "5", "2", "-", "25-26", "10", "2.1", "5.5 GB", *times(2), "reading"],
+    ]
+
+
+def times(place):
+    """The last columns, by the costs that are built in."""
+    choice = plan(10**7, 3).choices[place]
+    return f"{choice.search_us:.0f} us", f"{choice.write_us:.0f} us"
+
+
+def test_nested_designs_and_long_searches():
+    found = run("plan", "--rows", 10**9, "--distance", 7).done()
+    assert any(cells(line)[:5] == ["28", "4", "1", "7", "22-23"] for line in found.lines)
+    assert all(re.search(r"\b\d+(\.\d)? (GB|TB) +\d+(\.\d)? ms +\d+ us", line) for line in found.lines[1:])
+    assert re.search(r" \d+\.\d s ", run("plan", "--rows", 2**34, "--distance", 20).done().out)
+
+
+def test_where_a_scan_is_faster_there_are_no_probes():
+    found = run("plan", "--rows", 1000, "--distance", 20).done()
+    assert [cells(line)[5:7] for line in found.lines[1:]] == [["scan", "-"], ["scan", "-"]]
+
+
+def test_what_does_not_fit():
+    found = run("plan", "--rows", 10**7, "--storage", "1000 MB").done()
+    assert "storage," not in found.out
+    assert found.err == "simsql: no design fits into 1.0 GB; the smallest takes 1.1 GB\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "fits"), [("1174000000", True), ("1173MB", True), ("1.2gb", True), ("1100MB", False), ("0", False)]
+)
+def test_sizes(size, fits):
+    found = run("plan", "--rows", 10**7, "--storage", size).done()
+    assert ("storage" in found.lines[1]) == fits
+    assert (found.err == "") == fits
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "--rows"),
+        (["--rows", "many"], "--rows"),
+        (["--rows", -1], "from 0 to 2**64, not -1"),
+        (["--rows", 10**30], "from 0 to 2**64"),
+        (["--rows", 10, "--distance", 65], "from 0 to 64, not 65"),
+        (["--rows", 10, "--storage", "much"], "'much' is not a size"),
+        (["--rows", 10, "--storage", "-1GB"], "'-1GB' is not a size"),
+        (["--rows", 10, "--database", "postgresql:///x"], "add --calibrate"),
+        (["--rows", 10, "--keep", "folder"], "add --calibrate"),
+        (["--rows", 10, "--calibrate", "--database", "mysql://x"], "PostgreSQL"),
+    ],
+)
+def test_wrong_usage(arguments, part):
+    assert part in usage(*arguments)
+
+
+def test_a_database_of_the_environment_is_not_asked():
+    found = run("plan", "--rows", 10, SIMSQL_DATABASE="postgresql://nobody@localhost:1/nothing").done()
+    assert found.lines
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Few rows and calls: what comes out means nothing."""
+    monkeypatch.setattr(calibrate, "_ROWS", 2_000)
+    monkeypatch.setattr(calibrate, "_BUDGET_US", 2_000.0)
+    monkeypatch.setattr(calibrate, "_INSERTS", 20)
+
+
+def check_calibrated(found):
+    found.done()
+    costs = [cells(line) for line in found.lines[:6]]
+    assert costs[0] == ["microseconds", "measured", "built in"]
+    assert [row[0] for row in costs[1:]] == [
+        *("a search", "a probe", "a candidate", "a row of a scan", "a row added to a table")
+    ]
+    assert [float(row[2]) for row in costs[1:]] == list(vars(Costs()).values())
+    assert all(float(row[1]) >= 0 for row in costs[1:])
+    assert found.lines[6] == ""
+    assert cells(found.lines[7])[0] == "tables"
+    assert len(found.lines) > 8
+
+
+@pytest.mark.usefixtures("small")
+def test_costs_of_a_database_are_measured_before(database_url):
+    check_calibrated(run("plan", "--rows", 10**6, "--calibrate", "--database", database_url))
+
+
+def test_a_database_without_simsql_cannot_be_measured(empty_database):
+    url = empty_database.url.render_as_string(hide_password=False)
+    found = run("plan", "--rows", 10**6, "--calibrate", "--database", url)
+    found.failed(1, "run simsql install")
+
+
+@pytest.mark.usefixtures("small")
+def test_costs_of_an_embedded_server_are_measured_in_a_database_of_their_own():
+    with running_home() as home:
+        check_calibrated(run("plan", "--rows", 10**6, "--calibrate", home=home))
