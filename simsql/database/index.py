@@ -19,22 +19,22 @@ def create_index(
 
     `table` is a name as SQL writes it, with its schema and quotes where needed. Writers of the table wait
     until the transaction ends. `distance` (0 to 64) is what searches use that name none; the layout is
-    `design`, four blocks with one in the lead by default. The id of `recipe` is kept with the index, so that
+    `design`, chosen by the table's rows where there is none. The id of `recipe` is kept with the index, so that
     a search by text makes the same fingerprints. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message:
     no such table or column, not bigint, a kind of table that cannot be indexed, missing rights, an
     isolation level other than READ COMMITTED.
     """
-    layout = design or Design()
     statement = text(
         "SELECT simsql.create_index(CAST(:table AS regclass), :column, distance => :distance,"
-        " blocks => :blocks, lead => :lead, recipe => :recipe)"
+        " blocks => :blocks, lead => :lead, inner_blocks => :inner, recipe => :recipe)"
     )
     parameters = {
         "table": table,
         "column": column,
         "distance": distance,
-        "blocks": layout.blocks,
-        "lead": layout.lead,
+        "blocks": design.blocks if design else None,
+        "lead": design.lead if design else None,
+        "inner": design.inner if design else None,
         "recipe": recipe.id,
     }
     index: int = connection.execute(statement, parameters).scalar_one()
