@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-_VOCABULARY = 50_000
+_VOCABULARY, _LONGEST_WORD = 50_000, 12
 _LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 # Zipf's law for words: the n-th is as frequent as 1 / (n + 2.7) to this power (Mandelbrot).
 _EXPONENT, _SHIFT = 1.05, 2.7
@@ -83,6 +84,7 @@ def _draw(chance: np.random.Generator, frequencies: NDArray[np.float64], count: 
     return np.searchsorted(frequencies, chance.random(count)).astype(np.int32)
 
 
+@cache
 def _frequencies() -> NDArray[np.float64]:
     """Return the cumulated frequencies of the words, the last being 1."""
     weights = 1 / (np.arange(_VOCABULARY) + _SHIFT) ** _EXPONENT
@@ -91,11 +93,15 @@ def _frequencies() -> NDArray[np.float64]:
     return cumulated
 
 
+@cache
 def _vocabulary(seed: int) -> NDArray[np.object_]:
     """Return distinct words, the frequent ones short."""
     chance = np.random.default_rng((seed, 5))
+    letters = np.array(list(_LETTERS))[chance.integers(0, len(_LETTERS), (2 * _VOCABULARY, _LONGEST_WORD))]
+    spare = chance.integers(0, 3, len(letters)).tolist()
     words: dict[str, None] = {}
-    while len(words) < _VOCABULARY:
-        size = 2 + int(np.log2(len(words) + 2) / 2) + int(chance.integers(0, 3))
-        words["".join(_LETTERS[place] for place in chance.integers(0, len(_LETTERS), size))] = None
-    return np.array(list(words), dtype=object)
+    for row, more in zip(letters.tolist(), spare, strict=True):
+        words["".join(row[: 2 + (len(words) + 2).bit_length() // 2 + more])] = None
+        if len(words) == _VOCABULARY:
+            return np.array(list(words), dtype=object)
+    raise AssertionError("too many words were the same")

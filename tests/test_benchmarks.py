@@ -1,0 +1,178 @@
+"""The benchmarks run, on a small table, and a wrong result ends them."""
+
+import itertools
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import oracle
+import pytest
+
+from benchmarks import bars, data
+from benchmarks.__main__ import SECTIONS, measure
+from benchmarks.figures import Figure, Report, format_value, read_report
+from benchmarks.harness import Bench, Options
+from benchmarks.oracle import Oracle, WrongResultError
+from benchmarks.sections import near
+from benchmarks.tables import markdown, section_table
+from simsql.database.programs import bundled_programs
+from simsql.errors import SimsqlError
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    """A run that takes seconds, in a folder that its server can reach."""
+    try:
+        bundled_programs()
+    except SimsqlError as error:
+        pytest.skip(str(error))
+    tmp_path.chmod(0o711)
+    for parent in itertools.takewhile(lambda parent: parent.owner() == tmp_path.owner(), tmp_path.parents):
+        if "pytest" in parent.name:
+            parent.chmod(0o711)
+    return Options(
+        rows=2_000,
+        queries=40,
+        batch=300,
+        sample=5,
+        budget=0.05,
+        peers=False,
+        folder=tmp_path,
+        results=tmp_path / "results" / "run.json",
+    )
+
+
+def test_all_sections_run_and_every_bar_has_its_figure(
+    options: Options, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert measure(options, SECTIONS) == 0
+    shown = capfd.readouterr().out
+    report = read_report(options.results)
+    assert report.wrong_result is None
+    assert {figure.section for figure in report.figures} == set(SECTIONS)
+    assert "fsync: on" in shown
+    assert "shared_buffers" in report.environment["settings"]
+    assert list(options.folder.glob("simsql-benchmarks-*")) == []
+    # Sizes aside: this run is smaller, and has no peers.
+    found = {(figure.section, without_numbers(figure.what), figure.system) for figure in report.figures}
+    expected = {(bar.section, without_numbers(bar.what), bar.system) for bar in bars.BARS}
+    assert expected <= found
+    judged = [verdict for figure in report.figures for verdict in bars.verdicts(report, figure)]
+    assert judged
+    assert {verdict.word for verdict in judged} <= {"(yes)", "(no)"}  # it takes 10 million rows to meet them
+    for section in SECTIONS:
+        assert section_table(report, section) in shown
+        assert f"### {section.capitalize()}" in markdown(report)
+
+
+def without_numbers(what: str) -> str:
+    return re.sub(r"all rows|\d[\d,]*\d|\d", "N", what)
+
+
+def test_a_missing_key_ends_the_run(options: Options, capfd: pytest.CaptureFixture[str]) -> None:
+    def lose_keys(bench: Bench) -> None:
+        bench.use(bench.main)
+        for keys in bench.key_tables(bench.main.table):
+            bench.execute("DELETE FROM {} WHERE key % 2 = 0", keys)
+
+    reached = []
+    sections = {"sabotage": lose_keys, "near": near.run, "later": reached.append}
+    assert measure(options, sections) == 1
+    shown = capfd.readouterr()
+    assert "WRONG RESULT: simsql: a search for " in shown.err
+    assert "misses [(" in shown.err
+    assert "bars" not in shown.out
+    assert reached == []
+    wrong_result = json.loads(options.results.read_text())["wrong_result"]
+    assert wrong_result in shown.err
+    assert list(options.folder.glob("simsql-benchmarks-*")) == []
+
+
+def test_a_killed_run_leaves_nothing_behind(options: Options) -> None:
+    command = [sys.executable, "-m", "benchmarks", "--rows", "2000", "--no-peers"]
+    command += ["--folder", str(options.folder), "--results", str(options.results)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline().startswith(b"processor")  # the server answers
+        assert list(options.folder.glob("simsql-benchmarks-*/data/postmaster.pid"))
+        run.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while list(options.folder.glob("simsql-benchmarks-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_the_oracle_is_right() -> None:
+    values = np.unique(np.array(oracle.clustered(300, seed=1), dtype=np.int64)).view(np.uint64)
+    checked = Oracle(values)
+    stored = values.view(np.int64).tolist()
+    for query in values[::10].tolist():
+        for distance in (0, 3, 7, 10):
+            found = [
+                (number % 2**64, bits) for number, bits in oracle.near(stored, oracle.to_bigint(query), distance)
+            ]
+            assert checked.near(query, distance) == found
+            checked.check_near("it", query, distance, found)
+            checked.check_members("it", query, distance, [fingerprint for fingerprint, _ in reversed(found)])
+            wrong = [found[1:], [*found, found[-1]], [*found, (query ^ (2**20 - 1), 20)]]
+            for answer in wrong + ([found[::-1]] if len(found) > 1 else []):
+                with pytest.raises(WrongResultError):
+                    checked.check_near("it", query, distance, answer)
+    pairs = np.array([pair[:2] for pair in oracle.pairs(stored, 3)], dtype=np.int64).view(np.uint64)
+    assert checked.check_pairs("it", 3, pairs, 400) > 100
+    for answer in (
+        pairs[1:],
+        np.concatenate([pairs, pairs[:1, ::-1]]),
+        np.concatenate([pairs, pairs[:1] ^ 2**20 - 1]),
+    ):
+        with pytest.raises(WrongResultError):
+            checked.check_pairs("it", 3, answer.astype(np.uint64), 400)
+
+
+def test_data_come_from_the_seed() -> None:
+    values = data.make_fingerprints(5_000, seed=1)
+    assert values.size == np.unique(values).size == 5_000
+    np.testing.assert_array_equal(values, data.make_fingerprints(5_000, seed=1))
+    assert not np.array_equal(values, data.make_fingerprints(5_000, seed=2))
+    queries = data.make_queries(values, 1_000, seed=1)
+    brute_force = Oracle(values)
+    for kind in data.KINDS:
+        asked = queries.of(kind)
+        assert asked.size == np.unique(asked).size == 1_000
+        for query in asked[:100].tolist():
+            nearest = min((bits for _, bits in brute_force.near(query, 10)), default=64)
+            assert {"stored": nearest == 0, "neighbours": nearest <= 3, "random": nearest > 3}[kind]
+    # Planted neighbours: 100 pairs or a few less, where one was chosen twice.
+    assert 80 < sum(len(brute_force.near(int(value), 3)) > 1 for value in values[::10]) * 10 < 320
+
+
+def test_verdicts() -> None:
+    def verdict(bar: bars.Bar, *figures: Figure) -> bars.Verdict | None:
+        report = Report(figures=list(figures))
+        return bar.judge(report, figures[0])
+
+    def figure(value: float, system: str = "simsql", rows: int = bars.MEANT_FOR) -> Figure:
+        return Figure("near", "distance 3, stored", system, rows, value, "ms")
+
+    limit = bars.Bar("near", "distance 3, stored", "simsql", 0.12)
+    assert [verdict(limit, figure(value)).word for value in (0.12, 0.13)] == ["yes", "no"]  # type: ignore[union-attr]
+    assert verdict(limit, figure(0.1, rows=1_000_000)).word == "(yes)"  # type: ignore[union-attr]
+    assert verdict(limit, figure(0.1, "faiss")) is None
+    ratio = bars.Bar("near", "distance 3, stored", "simsql", 40, than=("faiss", "scan"))
+    assert verdict(ratio, figure(1)) is None
+    # The fastest of the others counts.
+    assert verdict(ratio, figure(1), figure(50, "faiss")).word == "yes"  # type: ignore[union-attr]
+    assert verdict(ratio, figure(1), figure(50, "faiss"), figure(39, "scan")).word == "no"  # type: ignore[union-attr]
+    assert [format_value(*value) for value in ((0.0571, "ms"), (12.34, "s"), (123456789, "bytes"), (0, ""))] == [
+        "0.0571 ms",
+        "12.3 s",
+        "123 MB",
+        "0",
+    ]
