@@ -53,15 +53,11 @@ def measure(options: Options, sections: Mapping[str, Section]) -> int:
                 print(f"{name}: {value}")
             values = make_fingerprints(options.rows, options.seed)
             target = Target("article", Oracle(values), make_queries(values, options.queries, options.seed))
-            bench = Bench(options, report, open_engine(cluster.url()), connection, target)
-            bench.create(target.table, values)
-            for name, run in sections.items():
-                report.say(f"section {name}")
-                run(bench)
-                # After each section: what takes so long is not lost if a later one is interrupted.
-                report.write(options.results)
-                print(f"\n{name}\n\n{section_table(report, name)}", flush=True)
-            bench.engine.dispose()
+            engine = open_engine(cluster.url())
+            try:
+                _run(Bench(options, report, engine, connection, target), sections)
+            finally:
+                engine.dispose()
     except WrongResultError as error:
         report.wrong_result = str(error)
         report.write(options.results)
@@ -75,6 +71,16 @@ def measure(options: Options, sections: Mapping[str, Section]) -> int:
         print(f"not measured: {reason}")
     print(f"\nwritten to {options.results}; as Markdown: python -m benchmarks.tables {options.results}")
     return 0
+
+
+def _run(bench: Bench, sections: Mapping[str, Section]) -> None:
+    bench.create(bench.main.table, bench.main.oracle.values)
+    for name, run in sections.items():
+        bench.report.say(f"section {name}")
+        run(bench)
+        # After each section: what takes so long is not lost if a later one is interrupted.
+        bench.report.write(bench.options.results)
+        print(f"\n{name}\n\n{section_table(bench.report, name)}", flush=True)
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
