@@ -6,12 +6,13 @@
 
 -- The design of a hash join on prefixes, and what it is expected to cost in microseconds. Its rows are read
 -- as they are, so its permutations need not be those of an index: more tables make longer prefixes. A row
--- costs what it costs to look it up in a hash table that does not fit the processor's cache.
+-- costs what it costs to look it up in a hash table that does not fit the processor's cache, and each
+-- statement takes its time to be planned.
 CREATE FUNCTION simsql._join_design(queries bigint, rows bigint, distance integer,
                                     OUT blocks integer, OUT lead integer, OUT cost double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    SELECT m, c, tables * row_cost * rows + probes * row_cost * queries
+    SELECT m, c, 200 * tables + tables * row_cost * rows + probes * row_cost * queries
                  + candidate_cost * queries * rows * probes * 2::double precision ^ -prefix
       FROM generate_series(2, 16) AS m
      CROSS JOIN LATERAL generate_series(1, m - 1) AS c
@@ -23,7 +24,8 @@ AS $$
              FROM generate_series(0, CASE c WHEN 1 THEN m - 1 ELSE 0 END) AS number
             CROSS JOIN CAST(CASE c WHEN 1 THEN 1 ELSE tables END AS double precision) AS share) AS p
      CROSS JOIN (VALUES (0.35, 0.05)) AS costs (row_cost, candidate_cost)
-     WHERE tables <= 128
+     -- Flips are written out in the statement.
+     WHERE tables <= 128 AND probes <= 5000
      ORDER BY 3, tables, m, c
      LIMIT 1
 $$;
@@ -82,7 +84,7 @@ DECLARE
     columns constant text := 'least(a.fp, b.fp), greatest(a.fp, b.fp), bit_count((a.fp # b.fp)::bit(64))::integer';
 BEGIN
     design := simsql._join_design(fingerprints, fingerprints, distance);
-    IF design.cost > 0.025 * fingerprints * fingerprints THEN
+    IF coalesce(design.cost >= 0.025 * fingerprints * fingerprints, true) THEN
         RETURN NEXT format('SELECT %s FROM unnest($1) AS a (fp) JOIN unnest($1) AS b (fp) '
                            'ON a.fp < b.fp AND bit_count((a.fp # b.fp)::bit(64)) <= $2', columns);
         RETURN;
@@ -153,8 +155,8 @@ BEGIN
     SELECT queries * (c.probe * s.probes + c.candidate * s.share * rows) INTO search_cost
       FROM simsql._costs() AS c
      CROSS JOIN simsql._searches(index.blocks, index.lead, index.inner_blocks, ARRAY[distance]) AS s;
-    strategy := CASE WHEN least(design.cost, search_cost) > 0.025 * queries * rows THEN 'scan'
-                     WHEN search_cost <= design.cost THEN 'probes' ELSE 'join' END;
+    strategy := CASE WHEN least(design.cost, search_cost) >= 0.025 * queries * rows THEN 'scan'
+                     WHEN design.cost < search_cost THEN 'join' ELSE 'probes' END;
     CASE strategy
     WHEN 'scan' THEN
         statements := ARRAY[format(

@@ -40,8 +40,16 @@ def test_every_strategy_is_exact_where_it_applies(connection, design, strategy):
     (statement,) = connection.execute(
         "SELECT simsql._search_statement(r, %s) FROM simsql.registry AS r", [strategy]
     ).fetchone()
+    variables = connection.execute(
+        "SELECT format('%%s %%s := %%s;', v.name, v.type, v.value)"
+        " FROM simsql.registry AS r, simsql._search_variables(r, %s) AS v",
+        [strategy],
+    ).fetchall()
     connection.execute("SET jit = off")
-    connection.execute(f"PREPARE search (bigint, integer) AS {statement}")
+    connection.execute(
+        "CREATE FUNCTION search(bigint, integer) RETURNS SETOF simsql.match LANGUAGE plpgsql AS $search$"
+        f"DECLARE {' '.join(v for (v,) in variables)} BEGIN RETURN QUERY {statement}; END $search$"
+    )
     layout = Design(*design)
     tried = 0
     for within in range(65):
@@ -53,7 +61,7 @@ def test_every_strategy_is_exact_where_it_applies(connection, design, strategy):
             continue
         tried += 1
         for query in QUERIES[::2]:
-            found = connection.execute(f"EXECUTE search ('{query}', {within})").fetchall()
+            found = connection.execute("SELECT * FROM search(%s, %s)", [query, within]).fetchall()
             assert found == expected_near(fingerprints, query, within)
     assert tried
 
@@ -194,7 +202,7 @@ def test_a_snapshot_older_than_a_new_layout_gets_an_error_not_a_part(connect):
     reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     reader.execute("SELECT 1")
     owner.execute("SELECT simsql.drop_index('article')")
-    create_index(owner, design=(2, 1))
+    create_index(owner, design=(2, 1, 0))
     with pytest.raises(psycopg.Error, match="was dropped after this transaction"):
         near(reader, 0, 3)
 

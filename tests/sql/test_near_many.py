@@ -108,7 +108,7 @@ def test_queries_in_a_table_are_the_same_as_in_an_array(connection):
     ).fetchall()
     assert sorted(rows) == near_many(connection, QUERIES, 7) == expected(FINGERPRINTS, QUERIES, 7)
     connection.execute('CREATE VIEW nobody AS SELECT "The Fingerprint" AS f FROM "My"."Wanted" WHERE id = 2')
-    assert connection.execute("SELECT * FROM simsql.near_many('article', 'nobody', 'f')").fetchall() == []
+    assert connection.execute("SELECT * FROM simsql.near_many('article', query_table => 'nobody', query_column => 'f')").fetchall() == []
 
 
 def test_nothing_asked_finds_nothing(connection):
@@ -128,8 +128,8 @@ def test_without_a_distance_the_one_of_the_index_is_taken(connection):
         ("('nothing', ARRAY[1::bigint])", errors.UndefinedTable),
         ("('article', ARRAY[1::bigint], 65)", errors.InvalidParameterValue),
         ("('article', ARRAY[1::bigint], 3, 'body')", errors.UndefinedObject),
-        ("('article', 'nothing', 'fingerprint')", errors.UndefinedTable),
-        ("('article', 'article', 'nothing')", errors.UndefinedColumn),
+        ("('article', query_table => 'nothing', query_column => 'fingerprint')", errors.UndefinedTable),
+        ("('article', query_table => 'article', query_column => 'nothing')", errors.UndefinedColumn),
     ],
 )
 def test_wrong_arguments_are_errors(connection: psycopg.Connection, call, error):

