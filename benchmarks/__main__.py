@@ -45,9 +45,11 @@ def measure(options: Options, sections: Mapping[str, Section]) -> int:
     0: all was measured; 1: a result was wrong, which stderr says; 2: the server could not be started.
     """
     report = Report(options={name: str(value) for name, value in asdict(options).items()})
-    largest = max(options.rows, options.grow_to)
     try:
-        with run_server(options.folder, largest) as cluster, connect(cluster) as connection:
+        with (
+            run_server(options.folder, options.rows, options.grow_to) as cluster,
+            connect(cluster) as connection,
+        ):
             report.environment = describe(connection)
             for name, value in report.environment.items():
                 print(f"{name}: {value}")

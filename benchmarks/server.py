@@ -17,10 +17,10 @@ from simsql.database.programs import bundled_programs
 from simsql.errors import SimsqlError
 
 MAJOR = 18
-# What a row of the table takes with its two B-trees and the largest index that is measured (20 tables of 60
-# bytes), and how much of the log is kept for each row.
-_BYTES_A_ROW = 1_500
-_LARGEST_LOG = 16 << 30
+# What a row takes with the largest index that is measured (20 tables of 60 bytes), and with the default one and a
+# sort of its keys; then how much of the log is kept.
+_BYTES_A_ROW, _BYTES_A_GROWN_ROW = 1_500, 400
+_LOG_BYTES_A_ROW, _LARGEST_LOG = 2_000, 16 << 30
 
 
 def default_folder() -> Path:
@@ -47,16 +47,17 @@ def settings() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def run_server(parent: Path, rows: int) -> Iterator[Cluster]:
+def run_server(parent: Path, rows: int, grow_to: int) -> Iterator[Cluster]:
     """Start a new server with simsql installed in its database `postgres`, below `parent`.
 
-    Raises SimsqlError if the disk has no space for `rows` rows or the wheel is not installed.
+    Raises SimsqlError if the disk has no space for the tables of a run, or the wheel is not installed.
     """
-    needed = rows * _BYTES_A_ROW + min(_LARGEST_LOG, rows * 2_000) + (1 << 30)
+    needed = max(rows * _BYTES_A_ROW, (rows + grow_to) * _BYTES_A_GROWN_ROW)
+    needed += min(_LARGEST_LOG, max(rows, grow_to) * _LOG_BYTES_A_ROW) + (1 << 30)
     free = shutil.disk_usage(parent).free
     if free < needed:
         raise SimsqlError(
-            f"{parent} has {free / 1e9:.0f} GB free, and {rows:,} rows need up to {needed / 1e9:.0f} GB:"
+            f"{parent} has {free / 1e9:.0f} GB free, and this run needs up to {needed / 1e9:.0f} GB:"
             " choose another folder with --folder, or fewer rows"
         )
     programs = bundled_programs()
