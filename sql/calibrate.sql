@@ -2,11 +2,11 @@
 --
 -- They are no part of the schema: simsql.database.calibrate makes them for a session.
 
-CREATE FUNCTION pg_temp.random_fingerprint() RETURNS bigint
+CREATE OR REPLACE FUNCTION pg_temp.random_fingerprint() RETURNS bigint
 LANGUAGE sql VOLATILE
 AS $$ SELECT floor(random() * 2 ^ 32)::bigint << 32 | floor(random() * 2 ^ 32)::bigint $$;
 
-CREATE FUNCTION pg_temp.fill(table_name regclass, number_of_rows bigint) RETURNS void
+CREATE OR REPLACE FUNCTION pg_temp.fill(table_name regclass, number_of_rows bigint) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -16,7 +16,7 @@ END
 $$;
 
 -- Searches for fingerprints of the table.
-CREATE FUNCTION pg_temp.time_searches(table_name regclass, distance integer, calls integer) RETURNS double precision[]
+CREATE OR REPLACE FUNCTION pg_temp.time_searches(table_name regclass, distance integer, calls integer) RETURNS double precision[]
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -34,7 +34,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION pg_temp.time_inserts(table_name regclass, calls integer) RETURNS double precision[]
+CREATE OR REPLACE FUNCTION pg_temp.time_inserts(table_name regclass, calls integer) RETURNS double precision[]
 LANGUAGE plpgsql
 AS $$
 DECLARE
