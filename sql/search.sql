@@ -22,8 +22,61 @@ BEGIN
         RAISE EXCEPTION 'simsql: column % of % was renamed or dropped after its simhash index was created',
                         quote_ident($3), $1
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Rename it back, or drop the index, SELECT simsql.drop_index(%L, %L), and create it '
-                                'on the column that holds the fingerprints now.', $1, $3);
+                  HINT = CASE WHEN found_name IS NULL
+                         THEN format('If it was dropped: SELECT simsql.drop_index(%L, %L);', $1, $3)
+                         ELSE format('Rename it back, or let the index follow the column: '
+                                     'SELECT * FROM simsql.repair(%L);', $1) END;
+    END IF;
+END
+$$;
+
+-- Raises unless an index fits its table, and the table has been written under its triggers ever since.
+CREATE FUNCTION simsql._check_sound(index simsql.registry) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    keys constant regclass := to_regclass(format('simsql.keys_%s_0', index.id));
+BEGIN
+    IF to_regclass(index.table_name) IS DISTINCT FROM index.table_id THEN
+        RAISE EXCEPTION 'simsql: table % was called % when its simhash index was created', index.table_id, index.table_name
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Rename it back, or let the index follow the table: SELECT * FROM simsql.repair(%L);',
+                                index.table_id);
+    END IF;
+    PERFORM simsql._check_column(index.table_id, index.id, index.column_name, writes => false);
+    -- DISABLE TRIGGER ALL silences even triggers that are ENABLE ALWAYS, and ENABLE TRIGGER ALL, which
+    -- follows it in a restore, leaves them otherwise than they were: so this tells what had happened.
+    IF (SELECT count(*) FROM pg_trigger AS t
+         WHERE t.tgrelid = index.table_id AND t.tgenabled = 'A'
+           AND t.tgname IN ('simsql_' || index.id || '_insert', 'simsql_' || index.id || '_update')) < 2
+    THEN
+        RAISE EXCEPTION 'simsql: triggers of the simhash index on %(%) have been disabled or dropped', index.table_id,
+                        quote_ident(index.column_name)
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Rows written meanwhile are not in it: SELECT * FROM simsql.repair(%L);', index.table_id);
+    END IF;
+    IF keys IS NULL THEN
+        RAISE EXCEPTION 'simsql: the simhash index on %(%) was dropped after this transaction took its snapshot',
+                        index.table_id, quote_ident(index.column_name)
+            USING ERRCODE = 'undefined_object', HINT = 'Begin a new transaction.';
+    END IF;
+    -- ALTER TABLE SET LOGGED leaves the keys unlogged: a crash would empty them, and keep the rows.
+    IF (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = keys) = 'u'
+       AND (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = index.table_id) <> 'u'
+    THEN
+        RAISE EXCEPTION 'simsql: table % was set logged after its simhash index was created', index.table_id
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Let its keys be logged too: SELECT * FROM simsql.repair(%L);', index.table_id);
+    END IF;
+    -- Writes that go through a parent table fire the parent's triggers only.
+    IF EXISTS (SELECT FROM pg_inherits WHERE inhrelid = index.table_id)
+       OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = index.table_id)
+    THEN
+        RAISE EXCEPTION 'simsql: table % takes part in inheritance or partitioning since its index was created',
+                        index.table_id
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Rows written through another table are not indexed: detach the table, then '
+                                'SELECT * FROM simsql.repair(%L);', index.table_id);
     END IF;
 END
 $$;
@@ -35,7 +88,6 @@ AS $$
 DECLARE
     found_index simsql.registry;
     columns text[];
-    keys regclass;
 BEGIN
     BEGIN
         SELECT r.* INTO STRICT found_index
@@ -55,57 +107,22 @@ BEGIN
                 USING ERRCODE = 'ambiguous_column',
                       HINT = format('Name the column: column_name => one of %s.', array_to_string(columns, ', '));
     END;
-    IF to_regclass(found_index.table_name) IS DISTINCT FROM $1 THEN
-        RAISE EXCEPTION 'simsql: table % was called % when its simhash index was created', $1, found_index.table_name
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Rename it back, or create the index anew: SELECT simsql.drop_index(%L, %L); '
-                                'SELECT simsql.create_index(%L, %L);',
-                                $1, found_index.column_name, $1, found_index.column_name);
-    END IF;
-    PERFORM simsql._check_column($1, found_index.id, found_index.column_name, writes => false);
-    -- DISABLE TRIGGER ALL silences even triggers that are ENABLE ALWAYS, and ENABLE TRIGGER ALL, which
-    -- follows it in a restore, leaves them otherwise than they were: so this tells what had happened.
-    IF (SELECT count(*) FROM pg_trigger AS t
-         WHERE t.tgrelid = $1 AND t.tgenabled = 'A'
-           AND t.tgname IN ('simsql_' || found_index.id || '_insert', 'simsql_' || found_index.id || '_update')) < 2
-    THEN
-        RAISE EXCEPTION 'simsql: triggers of the simhash index on %(%) have been disabled or dropped', $1,
-                        quote_ident(found_index.column_name)
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Rows written meanwhile are not in it: SELECT simsql.drop_index(%1$L, %2$L); '
-                                'SELECT simsql.create_index(%1$L, %2$L); If there are none: ALTER TABLE %1$s '
-                                'ENABLE ALWAYS TRIGGER simsql_%3$s_insert, ENABLE ALWAYS TRIGGER simsql_%3$s_update;',
-                                $1, found_index.column_name, found_index.id);
-    END IF;
-    keys := to_regclass(format('simsql.keys_%s_0', found_index.id));
-    IF keys IS NULL THEN
-        RAISE EXCEPTION 'simsql: the simhash index on %(%) was dropped after this transaction took its snapshot', $1,
-                        quote_ident(found_index.column_name)
-            USING ERRCODE = 'undefined_object', HINT = 'Begin a new transaction.';
-    END IF;
-    -- ALTER TABLE SET LOGGED leaves the keys unlogged: a crash would empty them, and keep the rows.
-    IF (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = keys) = 'u'
-       AND (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = $1) <> 'u'
-    THEN
-        RAISE EXCEPTION 'simsql: table % was set logged after its simhash index was created', $1
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Create the index anew: SELECT simsql.drop_index(%1$L, %2$L); '
-                                'SELECT simsql.create_index(%1$L, %2$L);', $1, found_index.column_name);
-    END IF;
+    PERFORM simsql._check_sound(found_index);
     IF NOT found_index.ready THEN
-        RAISE EXCEPTION 'simsql: the simhash index on %(%) is still being built', $1, found_index.column_name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Wait until its build has finished.';
-    END IF;
-    -- Writes that go through a parent table fire the parent's triggers only.
-    IF EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1) OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = $1)
-    THEN
-        RAISE EXCEPTION 'simsql: table % takes part in inheritance or partitioning since its index was created', $1
+        RAISE EXCEPTION 'simsql: the simhash index on %(%) is still being built', $1, quote_ident(found_index.column_name)
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Rows written through another table are not indexed: detach the table, drop the index '
-                         'and create it anew.';
+                  HINT = format('Wait until its build has finished. If it was interrupted: %s', simsql._build_call(found_index));
     END IF;
     RETURN found_index;
 END
+$$;
+
+-- How to go on with a build.
+CREATE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE STRICT
+AS $$
+    SELECT format('CALL simsql.build(%L, %L, %s, %s, %s, %s, %L);', index.table_id, index.column_name, index.distance,
+                  index.blocks, index.lead, index.inner_blocks, index.recipe)
 $$;
 
 -- The distance of a search: the one asked for, or the index's own.
@@ -120,38 +137,6 @@ BEGIN
     RETURN coalesce(asked, of_index);
 END
 $$;
-
--- The index of a column if all is well with it, and no row otherwise: then _index says what is wrong. In one
--- statement this takes a third of the time. A body that was parsed when it was created needs no search_path,
--- and so the planner can inline it.
-CREATE FUNCTION simsql._sound_index(table_name regclass, column_name text) RETURNS SETOF simsql.registry
-LANGUAGE sql STABLE
-BEGIN ATOMIC
-    SELECT r.*
-      FROM simsql.registry AS r
-      JOIN pg_class AS c ON c.oid = r.table_id
-      JOIN pg_class AS keys ON keys.oid = to_regclass('simsql.keys_' || r.id || '_0')
-     CROSS JOIN LATERAL (
-           SELECT count(*) FILTER (WHERE t.tgenabled = 'A' AND t.tgname = 'simsql_' || r.id || '_insert'
-                                      OR t.tgenabled = 'A' AND t.tgname = 'simsql_' || r.id || '_update'
-                                      OR t.tgname = 'simsql_' || r.id || '_no_parent') AS fit,
-                  max(t.tgattr[0]) FILTER (WHERE t.tgname = 'simsql_' || r.id || '_column') AS attribute
-             FROM pg_trigger AS t
-            WHERE t.tgrelid = r.table_id) AS triggers
-     WHERE r.table_id = $1
-       AND CASE WHEN $2 IS NULL
-                THEN NOT EXISTS (SELECT FROM simsql.registry AS other WHERE other.table_id = $1 AND other.id <> r.id)
-                ELSE r.column_name = $2
-           END
-       AND r.ready
-       AND to_regclass(r.table_name) = $1
-       AND triggers.fit = 3
-       AND (pg_identify_object_as_address('pg_class'::regclass, r.table_id, triggers.attribute)).object_names[3]
-           = r.column_name
-       AND (keys.relpersistence <> 'u' OR c.relpersistence = 'u')
-       AND NOT c.relhassubclass
-       AND NOT c.relispartition;
-END;
 
 -- The text of a search over an index. $2 is the distance; the fingerprint permuted for each table, and the
 -- flips of its prefix, stand in the variables that _search_variables lists, or under the names given here. The
@@ -255,44 +240,43 @@ $$;
 -- A generic plan cannot know how narrow a range is; with the settings below it is a nested loop of
 -- index scans whatever it estimates, and it is planned once per session. The scan runs inside the search
 -- function, under its settings but for those that it takes back.
-CREATE FUNCTION simsql._create_search(index simsql.registry) RETURNS void
-LANGUAGE plpgsql
+CREATE FUNCTION simsql._search_functions(index simsql.registry)
+RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
+LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    declared text := (SELECT string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n')
+    declared text := (SELECT string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n' ORDER BY v.number)
                         FROM simsql._search_variables(index, 'exact') AS v);
-    flips text := (SELECT string_agg(format('    %s %s;', v.name, v.type), E'\n')
+    flips text := (SELECT string_agg(format('    %s %s;', v.name, v.type), E'\n' ORDER BY v.number)
                      FROM simsql._search_variables(index, 'probes') AS v WHERE v.type = 'bigint[]');
-    assigned text := (SELECT string_agg(format('    %s := %s;', v.name, v.value), E'\n')
+    assigned text := (SELECT string_agg(format('    %s := %s;', v.name, v.value), E'\n' ORDER BY v.number)
                         FROM simsql._search_variables(index, 'probes') AS v WHERE v.type = 'bigint[]');
 BEGIN
-    EXECUTE format(
-        'CREATE FUNCTION simsql.%I(bigint, integer) RETURNS SETOF simsql.match '
-        'LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp SET enable_seqscan = on SET enable_hashagg = on SET enable_hashjoin = on '
-        'AS %L',
-        'scan_' || index.id,
-        format(E'DECLARE\n%s\nBEGIN\nRETURN QUERY\n%s;\nEND',
-               (SELECT string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n')
-                  FROM simsql._search_variables(index, 'scan') AS v),
-               simsql._search_statement(index, 'scan')));
-    EXECUTE format(
-        'CREATE FUNCTION simsql.%I(bigint, integer) RETURNS SETOF simsql.match '
-        'LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off '
-        'SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashagg = off '
-        'SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off '
-        'SET max_parallel_workers_per_gather = 0 AS %L',
-        'search_' || index.id,
-        format(E'DECLARE\n%1$s\n%2$s\nBEGIN\n'
-               'IF NOT coalesce(%3$s, false) THEN\nRETURN QUERY SELECT * FROM simsql.%4$I($1, $2);\n'
-               'ELSIF $2 <= %5$s THEN\nRETURN QUERY\n%6$s;\n'
-               'ELSE\n%7$s\nRETURN QUERY\n%8$s;\nEND IF;\nEND',
-               declared, flips,
-               simsql._probing_pays(index),
-               'scan_' || index.id,
-               simsql._exact_up_to(index),
-               simsql._search_statement(index, 'exact'),
-               assigned,
-               simsql._search_statement(index, 'probes')));
+    arguments := '(bigint, integer)';
+    head := 'RETURNS SETOF simsql.match LANGUAGE plpgsql STABLE ROWS 10';
+    name := 'scan_' || index.id;
+    settings := ARRAY['search_path=pg_catalog, pg_temp', 'enable_seqscan=on', 'enable_hashagg=on', 'enable_hashjoin=on'];
+    body := format(E'DECLARE\n%s\nBEGIN\nRETURN QUERY\n%s;\nEND',
+                   (SELECT string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n' ORDER BY v.number)
+                      FROM simsql._search_variables(index, 'scan') AS v),
+                   simsql._search_statement(index, 'scan'));
+    RETURN NEXT;
+    name := 'search_' || index.id;
+    settings := ARRAY['search_path=pg_catalog, pg_temp', 'plan_cache_mode=force_generic_plan', 'jit=off',
+                      'enable_seqscan=off', 'enable_bitmapscan=off', 'enable_hashagg=off', 'enable_hashjoin=off',
+                      'enable_mergejoin=off', 'enable_material=off', 'max_parallel_workers_per_gather=0'];
+    body := format(E'DECLARE\n%1$s\n%2$s\nBEGIN\n'
+                   'IF NOT coalesce(%3$s, false) THEN\nRETURN QUERY SELECT * FROM simsql.%4$I($1, $2);\n'
+                   'ELSIF $2 <= %5$s THEN\nRETURN QUERY\n%6$s;\n'
+                   'ELSE\n%7$s\nRETURN QUERY\n%8$s;\nEND IF;\nEND',
+                   declared, flips,
+                   simsql._probing_pays(index),
+                   'scan_' || index.id,
+                   simsql._exact_up_to(index),
+                   simsql._search_statement(index, 'exact'),
+                   assigned,
+                   simsql._search_statement(index, 'probes'));
+    RETURN NEXT;
 END
 $$;
 
@@ -315,6 +299,8 @@ AS $$
       FROM simsql._scan_below(index.blocks, index.lead, index.inner_blocks) AS scan_below
 $$;
 
+-- Everything that _index checks is looked at here in a third of the time; where it is not as it should be,
+-- _index says what is wrong. (Publishable is a table that is logged.)
 CREATE FUNCTION simsql.near(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL)
 RETURNS SETOF simsql.match
@@ -323,12 +309,34 @@ AS $$
 DECLARE
     index_id integer;
     of_index integer;
+    indexed_table text;
+    indexed_column text;
+    indexes integer;
+    writers integer;
+    attribute integer;
+    related boolean;
+    keys regclass;
 BEGIN
-    SELECT i.id, i.distance INTO index_id, of_index FROM simsql._sound_index($1, $4) AS i;
-    IF index_id IS NULL THEN
+    SELECT min(r.id), min(r.distance), min(r.table_name), min(r.column_name), count(*)
+      INTO index_id, of_index, indexed_table, indexed_column, indexes
+      FROM simsql.registry AS r
+     WHERE r.table_id = $1 AND ($4 IS NULL OR r.column_name = $4) AND r.ready;
+    SELECT count(*) FILTER (WHERE t.tgenabled = 'A'), min(t.tgattr[0])
+      INTO writers, attribute
+      FROM pg_trigger AS t
+     WHERE t.tgrelid = $1
+       AND t.tgname IN ('simsql_' || index_id || '_insert', 'simsql_' || index_id || '_update',
+                        'simsql_' || index_id || '_column');
+    SELECT c.relhassubclass OR c.relispartition INTO related FROM pg_class AS c WHERE c.oid = $1;
+    keys := to_regclass('simsql.keys_' || index_id || '_0');
+    IF (indexes = 1 AND writers = 2 AND NOT related AND keys IS NOT NULL
+        AND to_regclass(indexed_table) = $1
+        AND (pg_identify_object_as_address('pg_class'::regclass, $1, attribute)).object_names[3] = indexed_column
+        AND (pg_relation_is_publishable(keys) OR NOT pg_relation_is_publishable($1))) IS NOT TRUE
+    THEN
         SELECT i.id, i.distance INTO index_id, of_index FROM simsql._index($1, $4) AS i;
     END IF;
-    RETURN QUERY EXECUTE 'SELECT * FROM simsql.search_' || index_id || '($1, $2)'
+    RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
                    USING $2, simsql._distance($3, of_index);
 END
 $$;
