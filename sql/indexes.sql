@@ -5,7 +5,7 @@
 -- so DROP TABLE stays possible.
 
 -- Raises unless this table and column can be indexed exactly.
-CREATE FUNCTION simsql._check_indexable(table_name regclass, column_name text) RETURNS void
+CREATE FUNCTION simsql._check_indexable(table_name regclass, column_name text, caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -26,47 +26,63 @@ BEGIN
         WHEN class.relnamespace = 'simsql'::regnamespace THEN 'belongs to simsql itself'
     END;
     IF reason IS NOT NULL THEN
-        RAISE EXCEPTION 'simsql.create_index: % %', $1, reason
+        RAISE EXCEPTION 'simsql.%: % %', caller, $1, reason
             USING ERRCODE = 'feature_not_supported', HINT = 'An ordinary table can be indexed.';
     END IF;
     SELECT a.* INTO attribute FROM pg_attribute AS a
      WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'simsql.create_index: % has no column %', $1, quote_ident($2)
+        RAISE EXCEPTION 'simsql.%: % has no column %', caller, $1, quote_ident($2)
             USING ERRCODE = 'undefined_column',
                   HINT = format('Add it: ALTER TABLE %s ADD COLUMN %I bigint;', $1, $2);
     END IF;
     IF attribute.atttypid <> 'bigint'::regtype THEN
-        RAISE EXCEPTION 'simsql.create_index: column % of % is %, not bigint', quote_ident($2), $1,
+        RAISE EXCEPTION 'simsql.%: column % of % is %, not bigint', caller, quote_ident($2), $1,
                         format_type(attribute.atttypid, attribute.atttypmod)
             USING ERRCODE = 'datatype_mismatch',
                   HINT = 'A fingerprint is kept as bigint with the same 64 bits: simsql.fp converts an unsigned decimal.';
     END IF;
     IF attribute.attgenerated = 'v' THEN
-        RAISE EXCEPTION 'simsql.create_index: column % of % is a virtual generated column', quote_ident($2), $1
+        RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller, quote_ident($2), $1
             USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it has to have a B-tree.';
     END IF;
     IF NOT pg_has_role(class.relowner, 'USAGE') THEN
-        RAISE EXCEPTION 'simsql.create_index: must be owner of table %', $1
+        RAISE EXCEPTION 'simsql.%: must be owner of table %', caller, $1
             USING ERRCODE = 'insufficient_privilege';
     END IF;
-    IF NOT has_schema_privilege('simsql', 'CREATE') OR NOT has_table_privilege('simsql.registry', 'INSERT, DELETE')
+    IF NOT (has_schema_privilege('simsql', 'CREATE') AND has_table_privilege('simsql.registry', 'INSERT')
+            AND has_table_privilege('simsql.registry', 'UPDATE') AND has_table_privilege('simsql.registry', 'DELETE'))
     THEN
-        RAISE EXCEPTION 'simsql.create_index: % may not create objects in schema simsql', current_user
+        RAISE EXCEPTION 'simsql.%: % may not create objects in schema simsql', caller, current_user
             USING ERRCODE = 'insufficient_privilege',
                   HINT = format('To a role that you trust as you trust its owner: GRANT CREATE ON SCHEMA simsql TO %1$I; '
-                                'GRANT INSERT, DELETE ON simsql.registry TO %1$I;', current_user);
+                                'GRANT INSERT, UPDATE, DELETE ON simsql.registry TO %1$I;', current_user);
     END IF;
     IF row_security_active($1) THEN
-        RAISE EXCEPTION 'simsql.create_index: row-level security hides rows of % from %', $1, current_user
+        RAISE EXCEPTION 'simsql.%: row-level security hides rows of % from %', caller, $1, current_user
             USING ERRCODE = 'insufficient_privilege',
-                  HINT = 'Create the index as a role that sees all rows.';
+                  HINT = 'Call it as a role that sees all rows.';
+    END IF;
+END
+$$;
+
+-- An older snapshot than a lock misses rows that were committed in between. Under read committed every
+-- statement has a new one.
+CREATE FUNCTION simsql._check_read_committed(caller text) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'simsql.%: the transaction is %, and has to be read committed', caller,
+                        current_setting('transaction_isolation')
+            USING ERRCODE = 'active_sql_transaction',
+                  HINT = 'Begin it with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 END
 $$;
 
 -- Raises unless a design can be laid out; without blocks it is chosen.
-CREATE FUNCTION simsql._check_design(blocks integer, lead integer, inner_blocks integer) RETURNS void
+CREATE FUNCTION simsql._check_design(blocks integer, lead integer, inner_blocks integer, caller text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE
 AS $$
 DECLARE
@@ -75,22 +91,22 @@ DECLARE
     tables numeric;
 BEGIN
     IF blocks IS NULL AND (lead IS NOT NULL OR inner_blocks IS NOT NULL) THEN
-        RAISE EXCEPTION 'simsql.create_index: a lead or inner blocks without blocks'
+        RAISE EXCEPTION 'simsql.%: a lead or inner blocks without blocks', caller
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = 'Name the blocks too, or none of them: then the design is chosen by the number of rows.';
     END IF;
     IF NOT (blocks BETWEEN 2 AND 64 AND front BETWEEN 1 AND blocks - 1) THEN
-        RAISE EXCEPTION 'simsql.create_index: no layout has % blocks with % in the lead', blocks, front
+        RAISE EXCEPTION 'simsql.%: no layout has % blocks with % in the lead', caller, blocks, front
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Take 2 to 64 blocks, and a lead of at least 1 and less than the blocks.';
     END IF;
     -- The first lead blocks are the largest: the fewest bits that are left.
     IF inner_count <> 0 AND NOT inner_count BETWEEN 2 AND 64 - front * (64 / blocks) - least(front, 64 % blocks) THEN
-        RAISE EXCEPTION 'simsql.create_index: the bits behind % of % blocks cannot be split into % inner blocks', front, blocks, inner_count
+        RAISE EXCEPTION 'simsql.%: the bits behind % of % blocks cannot be split into % inner blocks', caller, front, blocks, inner_count
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Take 2 inner blocks or more, at most one for each bit, or 0 for none.';
     END IF;
     tables := simsql._table_count(blocks, front, inner_count);
     IF tables > 128 THEN
-        RAISE EXCEPTION 'simsql.create_index: % blocks with % in the lead and % inner blocks need % tables', blocks, front,
+        RAISE EXCEPTION 'simsql.%: % blocks with % in the lead and % inner blocks need % tables', caller, blocks, front,
                         inner_count, tables
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Take a layout of at most 128 tables.';
     END IF;
@@ -99,7 +115,7 @@ $$;
 
 -- One table per permutation: permuted keys and nothing else, so that any primary key works and
 -- deleting a document touches nothing.
-CREATE FUNCTION simsql._create_keys(index simsql.registry) RETURNS void
+CREATE FUNCTION simsql._create_keys(index simsql.registry, filled boolean) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -116,20 +132,29 @@ BEGIN
                               index.table_name, index.column_name, permutation.number,
                               to_hex(permutation.lead_mask)));
         -- The B-tree comes after a sorted fill: a quarter faster, and packed.
-        EXECUTE format('INSERT INTO %s SELECT DISTINCT %s AS key FROM ONLY %s AS t WHERE t.%I IS NOT NULL ORDER BY key',
-                       keys, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
-                       index.table_name, index.column_name);
+        IF filled THEN
+            EXECUTE format('INSERT INTO %s SELECT DISTINCT %s AS key FROM ONLY %s AS t WHERE t.%I IS NOT NULL ORDER BY key',
+                           keys, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
+                           index.table_name, index.column_name);
+        END IF;
         EXECUTE format('CREATE INDEX ON %s (key)', keys);
         -- Equal keys are allowed, so there is no unique index to identify a row by.
         EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', keys);
-        -- Who may read the column may read its keys, and nobody else; asked for the role that
-        -- searches, at the time of the search, and by OID: another table may get the name. The subquery
-        -- makes it one question per scan.
-        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', keys);
-        EXECUTE format('CREATE POLICY readers ON %s FOR SELECT USING ((SELECT has_column_privilege(r.table_id, '
-                       'r.column_name, ''SELECT'') FROM simsql.registry AS r WHERE r.id = %s))', keys, index.id);
-        EXECUTE format('GRANT SELECT ON %s TO PUBLIC', keys);
+        PERFORM simsql._guard_keys(keys, index.id);
     END LOOP;
+END
+$$;
+
+-- Who may read the column may read its keys, and nobody else; asked for the role that searches, at the time
+-- of the search, and by OID: another table may get the name. The subquery makes it one question per scan.
+CREATE FUNCTION simsql._guard_keys(keys text, index_id integer) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', keys);
+    EXECUTE format('CREATE POLICY readers ON %s FOR SELECT USING ((SELECT has_column_privilege(r.table_id, '
+                   'r.column_name, ''SELECT'') FROM simsql.registry AS r WHERE r.id = %s))', keys, index_id);
+    EXECUTE format('GRANT SELECT ON %s TO PUBLIC', keys);
 END
 $$;
 
@@ -138,74 +163,164 @@ $$;
 -- row, and add nothing. They run with the rights of the index's owner, so INSERT on the user's table
 -- is all that a writer needs, and ENABLE ALWAYS, so that a restore or a replica's apply loses nothing.
 -- Sorted keys go into a B-tree in two thirds of the time where there are many, and one key needs no sort.
+CREATE FUNCTION simsql._trigger_functions(index simsql.registry)
+RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
+LANGUAGE sql STABLE
+AS $$
+    SELECT format('add_on_%s_%s', e.event, index.id), '()', 'RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER',
+           ARRAY['search_path=pg_catalog, pg_temp'],
+           format(E'%sBEGIN\n    PERFORM simsql._check_column(TG_RELID::regclass, %s, %L::text, writes => true);\n%s\n    RETURN NULL;\nEND',
+                  e.declared, index.id, index.column_name,
+                  (SELECT string_agg(format('    INSERT INTO simsql.keys_%s_%s SELECT %s FROM (%s) AS f ORDER BY 1;', index.id,
+                                            p.number, simsql._permute('f.fp', p.lead_mask), format(e.source, index.column_name)),
+                                     E'\n' ORDER BY p.number)
+                     FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p))
+      FROM (VALUES
+           ('insert', '', 'SELECT DISTINCT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL'),
+           -- An update of other columns adds no key. Old rows of inheritance children have none here.
+           ('update', E'<<simsql>>\nDECLARE\n'
+                      '    alone constant boolean := NOT relhassubclass FROM pg_class WHERE oid = TG_RELID;\n',
+            'SELECT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL '
+            'EXCEPT SELECT o.%1$I FROM old_rows AS o WHERE simsql.alone')) AS e (event, declared, source)
+$$;
+
+-- All functions of an index.
+CREATE FUNCTION simsql._functions(index simsql.registry)
+RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
+LANGUAGE sql STABLE
+AS $$
+    SELECT * FROM simsql._search_functions(index)
+    UNION ALL
+    SELECT * FROM simsql._trigger_functions(index)
+$$;
+
+CREATE FUNCTION simsql._create_functions(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    function record;
+BEGIN
+    FOR function IN SELECT * FROM simsql._functions(index) LOOP
+        EXECUTE format('CREATE OR REPLACE FUNCTION simsql.%I%s %s %s AS %L', function.name, function.arguments, function.head,
+                       (SELECT string_agg('SET ' || s, ' ') FROM unnest(function.settings) AS s), function.body);
+        IF function.arguments = '()' THEN
+            EXECUTE format('REVOKE ALL ON FUNCTION simsql.%I() FROM PUBLIC', function.name);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- The triggers of an index, as pg_get_triggerdef tells them, and which of them are ENABLE ALWAYS.
 --
--- Two more triggers never run; the catalogue says through them what a name cannot. The first knows the
+-- Two of them never run; the catalogue says through them what a name cannot. The first knows the
 -- column as the catalogue does, whatever it is called (see _check_column), and makes PostgreSQL refuse
 -- ALTER COLUMN TYPE, which rewrites fingerprints without firing triggers. With the second, PostgreSQL
 -- refuses to make the table a partition or an inheritance child, whose rows come through a parent.
+CREATE FUNCTION simsql._triggers(index simsql.registry) RETURNS TABLE (name text, definition text, always boolean)
+LANGUAGE sql STABLE
+AS $$
+    SELECT format('simsql_%s_%s', index.id, t.suffix),
+           format('CREATE TRIGGER simsql_%1$s_%2$s ' || t.event || ' EXECUTE FUNCTION simsql.add_on_%3$s_%1$s()',
+                  index.id, t.suffix, t.function, index.table_name, index.column_name),
+           t.always
+      FROM (VALUES
+           ('insert', 'insert', true, 'AFTER INSERT ON %4$s REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT'),
+           ('update', 'update', true,
+            'AFTER UPDATE ON %4$s REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT'),
+           ('column', 'update', false, 'AFTER UPDATE OF %5$I ON %4$s FOR EACH STATEMENT WHEN (false)'),
+           ('no_parent', 'insert', false,
+            'AFTER INSERT ON %4$s REFERENCING NEW TABLE AS new_rows FOR EACH ROW WHEN (false)'))
+           AS t (suffix, function, always, event)
+$$;
+
 CREATE FUNCTION simsql._create_triggers(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    event text;
-    source text;
-    inserts text;
-    function_name text;
-    trigger_name text;
+    trigger record;
 BEGIN
-    SELECT string_agg(format('    INSERT INTO simsql.keys_%s_%s SELECT %s FROM (%%1$s) AS f ORDER BY 1;',
-                             index.id, p.number, simsql._permute('f.fp', p.lead_mask)),
-                      E'\n' ORDER BY p.number)
-      INTO inserts
-      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p;
-    FOREACH event IN ARRAY ARRAY['insert', 'update'] LOOP
-        source := format(CASE event
-            WHEN 'insert' THEN 'SELECT DISTINCT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL'
-            -- An update of other columns adds no key. Old rows of inheritance children have none here.
-            ELSE 'SELECT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL '
-                 'EXCEPT SELECT o.%1$I FROM old_rows AS o '
-                 'WHERE simsql.alone'
-            END, index.column_name);
-        function_name := format('simsql.add_on_%s_%s', event, index.id);
-        trigger_name := format('simsql_%s_%s', index.id, event);
-        EXECUTE format('CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql '
-                       'SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
-                       function_name,
-                       format(E'%sBEGIN\n    PERFORM simsql._check_column(TG_RELID::regclass, %s, %L::text, writes => true);\n%s\n    RETURN NULL;\nEND',
-                              CASE event WHEN 'update' THEN
-                                  E'<<simsql>>\nDECLARE\n    alone constant boolean := NOT relhassubclass FROM pg_class WHERE oid = TG_RELID;\n'
-                              END, index.id, index.column_name, format(inserts, source)));
-        EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', function_name);
-        EXECUTE format('CREATE TRIGGER %I AFTER %s ON %s REFERENCING %s NEW TABLE AS new_rows '
-                       'FOR EACH STATEMENT EXECUTE FUNCTION %s()',
-                       trigger_name, event, index.table_name,
-                       CASE event WHEN 'update' THEN 'OLD TABLE AS old_rows' ELSE '' END, function_name);
-        EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', index.table_name, trigger_name);
+    FOR trigger IN SELECT * FROM simsql._triggers(index) LOOP
+        EXECUTE overlay(trigger.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'));
+        IF trigger.always THEN
+            EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', index.table_name, trigger.name);
+        END IF;
     END LOOP;
-    EXECUTE format('CREATE TRIGGER simsql_%1$s_column AFTER UPDATE OF %2$I ON %3$s '
-                   'WHEN (false) EXECUTE FUNCTION simsql.add_on_update_%1$s()',
-                   index.id, index.column_name, index.table_name);
-    EXECUTE format('CREATE TRIGGER simsql_%1$s_no_parent AFTER INSERT ON %2$s REFERENCING NEW TABLE AS new_rows '
-                   'FOR EACH ROW WHEN (false) EXECUTE FUNCTION simsql.add_on_insert_%1$s()',
-                   index.id, index.table_name);
 END
 $$;
 
--- The B-tree that leads from a fingerprint to its rows, unless the column has one.
-CREATE FUNCTION simsql._create_btree(index simsql.registry) RETURNS void
-LANGUAGE plpgsql
+-- The B-trees that lead from a value of a column to all of its rows; a valid one may be used.
+CREATE FUNCTION simsql._btrees(table_id regclass, column_name text) RETURNS TABLE (index regclass, valid boolean)
+LANGUAGE sql STABLE
+AS $$
+    SELECT i.indexrelid::regclass, i.indisvalid
+      FROM pg_index AS i
+      JOIN pg_class AS c ON c.oid = i.indexrelid
+      JOIN pg_am AS m ON m.oid = c.relam
+      JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+     WHERE i.indrelid = table_id AND a.attname = column_name AND m.amname = 'btree' AND i.indpred IS NULL
+$$;
+
+CREATE FUNCTION simsql._check_btree(table_id regclass, column_name text, caller text) RETURNS void
+LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    IF NOT EXISTS (
-        SELECT FROM pg_index AS i
-          JOIN pg_class AS c ON c.oid = i.indexrelid
-          JOIN pg_am AS m ON m.oid = c.relam
-          JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-         WHERE i.indrelid = index.table_id AND a.attname = index.column_name
-           AND m.amname = 'btree' AND i.indisvalid AND i.indpred IS NULL)
-    THEN
-        EXECUTE format('CREATE INDEX ON %s (%I)', index.table_name, index.column_name);
+    IF NOT EXISTS (SELECT FROM simsql._btrees($1, $2) AS b WHERE b.valid) THEN
+        RAISE EXCEPTION 'simsql.%: column % of % has no B-tree', caller, quote_ident($2), $1
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = coalesce((SELECT format('An attempt to create it has failed: REINDEX INDEX CONCURRENTLY %s;', b.index)
+                                     FROM simsql._btrees($1, $2) AS b LIMIT 1),
+                                  format('CREATE INDEX CONCURRENTLY ON %s (%I);', $1, $2));
     END IF;
+END
+$$;
+
+-- Enters an index into the registry, under a lock on its table that is kept. Writers wait, as for CREATE INDEX;
+-- all that follows reads with a later snapshot than this lock.
+CREATE FUNCTION simsql._register(
+    table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
+    recipe text, online boolean)
+RETURNS simsql.registry
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    index simsql.registry;
+    caller constant text := CASE WHEN online THEN 'build' ELSE 'create_index' END;
+    rows bigint;
+BEGIN
+    IF $1 IS NULL OR $2 IS NULL OR simsql._distance($3, NULL) IS NULL THEN
+        RAISE EXCEPTION 'simsql.%: the table, the column and the distance have to be named', caller
+            USING ERRCODE = 'null_value_not_allowed',
+                  HINT = format('As in %s simsql.%s(''article'', ''fingerprint'', distance => 3);',
+                                CASE WHEN online THEN 'CALL' ELSE 'SELECT' END, caller);
+    END IF;
+    PERFORM simsql._check_design(blocks, lead, inner_blocks, caller);
+    PERFORM simsql._check_read_committed(caller);
+    PERFORM simsql._check_indexable($1, $2, caller);
+    IF blocks IS NULL THEN
+        EXECUTE format('SELECT count(%I) FROM ONLY %s', $2, $1) INTO rows;
+        SELECT d.blocks, d.lead INTO blocks, lead FROM simsql._design(rows, $3) AS d;
+    END IF;
+    EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', $1);
+    PERFORM simsql._check_indexable($1, $2, caller);
+    IF online THEN
+        PERFORM simsql._check_btree($1, $2, caller);
+    END IF;
+    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2;
+    IF FOUND THEN
+        RAISE EXCEPTION 'simsql.%: column % of % has % already', caller, quote_ident($2), $1,
+                        CASE WHEN index.ready THEN 'a simhash index' ELSE 'an unfinished simhash index' END
+            USING ERRCODE = 'duplicate_object',
+                  HINT = CASE WHEN index.ready THEN format('To lay it out anew, drop it first: SELECT simsql.drop_index(%L, %L);', $1, $2)
+                         ELSE format('Go on with its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
+                                     simsql._build_call(index), $1, $2) END;
+    END IF;
+    PERFORM simsql._drop_orphans();
+    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe, ready)
+    SELECT $1, format('%I.%I', n.nspname, c.relname), $2, $3, $4, coalesce($5, 1), coalesce($6, 0), $7, NOT online
+      FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+     WHERE c.oid = $1
+    RETURNING r.* INTO index;
+    RETURN index;
 END
 $$;
 
@@ -216,44 +331,13 @@ RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    index simsql.registry;
-    rows bigint;
+    index constant simsql.registry := simsql._register($1, $2, $3, $4, $5, $6, $7, online => false);
 BEGIN
-    IF $1 IS NULL OR $2 IS NULL OR simsql._distance($3, NULL) IS NULL THEN
-        RAISE EXCEPTION 'simsql.create_index: the table, the column and the distance have to be named'
-            USING ERRCODE = 'null_value_not_allowed',
-                  HINT = 'As in SELECT simsql.create_index(''article'', ''fingerprint'', distance => 3);';
+    IF NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, index.column_name) AS b WHERE b.valid) THEN
+        EXECUTE format('CREATE INDEX ON %s (%I)', index.table_name, index.column_name);
     END IF;
-    PERFORM simsql._check_design(blocks, lead, inner_blocks);
-    -- An older snapshot than the lock would miss rows that were committed in between.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'simsql.create_index: the transaction is %, and has to be read committed',
-                        current_setting('transaction_isolation')
-            USING ERRCODE = 'active_sql_transaction',
-                  HINT = 'Begin it with BEGIN ISOLATION LEVEL READ COMMITTED.';
-    END IF;
-    PERFORM simsql._check_indexable($1, $2);
-    -- Writers wait, as for CREATE INDEX. All that follows reads with a later snapshot than this lock.
-    EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', $1);
-    PERFORM simsql._check_indexable($1, $2);
-    IF EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2) THEN
-        RAISE EXCEPTION 'simsql.create_index: column % of % has a simhash index already', quote_ident($2), $1
-            USING ERRCODE = 'duplicate_object',
-                  HINT = format('To lay it out anew, drop it first: SELECT simsql.drop_index(%L, %L);', $1, $2);
-    END IF;
-    PERFORM simsql._drop_orphans();
-    IF blocks IS NULL THEN
-        EXECUTE format('SELECT count(%I) FROM ONLY %s', $2, $1) INTO rows;
-        SELECT d.blocks, d.lead INTO blocks, lead FROM simsql._design(rows, $3) AS d;
-    END IF;
-    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe, ready)
-    SELECT $1, format('%I.%I', n.nspname, c.relname), $2, $3, $4, coalesce($5, 1), coalesce($6, 0), $7, true
-      FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-     WHERE c.oid = $1
-    RETURNING r.* INTO index;
-    PERFORM simsql._create_btree(index);
-    PERFORM simsql._create_keys(index);
-    PERFORM simsql._create_search(index);
+    PERFORM simsql._create_keys(index, filled => true);
+    PERFORM simsql._create_functions(index);
     PERFORM simsql._create_triggers(index);
     RETURN index.id;
 END

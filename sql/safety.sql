@@ -9,6 +9,7 @@ BEGIN
     FOR signature IN
         SELECT p.oid::regprocedure::text FROM pg_proc AS p
          WHERE p.pronamespace = 'simsql'::regnamespace
+           AND p.prokind = 'f'  -- a procedure with settings could not commit: these name everything in full
            AND p.prosqlbody IS NULL  -- else its names were looked up when it was created, and it stays inlinable
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', signature);

@@ -24,6 +24,8 @@ CREATE TYPE simsql.match AS (fingerprint bigint, distance integer);
 CREATE TYPE simsql.query_match AS (query bigint, fingerprint bigint, distance integer);
 CREATE TYPE simsql.pair AS (a bigint, b bigint, distance integer);
 CREATE TYPE simsql.member AS (cluster bigint, fingerprint bigint);
+CREATE TYPE simsql.finding AS (
+    table_name text, column_name text, problem text, object text, count bigint, fault boolean, hint text);
 
 -- The table is held twice, by OID and by name: near compares the two, so that a table swapped by
 -- rename is never read in silence. regclass survives pg_dump and pg_upgrade, which restore it by name.
@@ -38,11 +40,12 @@ CREATE TABLE simsql.registry (
     inner_blocks integer NOT NULL CHECK (inner_blocks = 0 OR inner_blocks BETWEEN 2 AND 63),
     recipe      text,
     ready       boolean NOT NULL,
+    built_to    bigint,  -- the last fingerprint that an unfinished build has filled in
     UNIQUE (table_id, column_name)
 );
 
 COMMENT ON TABLE simsql.registry IS
-    'simhash indexes: written by simsql.create_index and simsql.drop_index alone; read simsql.indexes';
+    'simhash indexes: written by the functions of simsql alone; read simsql.indexes';
 
 CREATE VIEW simsql.indexes AS
 SELECT r.id,

@@ -97,10 +97,7 @@ def test_the_hint_about_a_renamed_column_mends_it(two_columns):
     execute_all(two_columns, SWAP)
     with pytest.raises(errors.ObjectNotInPrerequisiteState) as caught:
         near(two_columns, 1, 3)
-    drop = "SELECT simsql.drop_index('public.article', 'fingerprint')"
-    assert drop in caught.value.diag.message_hint
-    two_columns.execute(drop)
-    create_index(two_columns, column="other")
+    two_columns.execute(caught.value.diag.message_hint.partition(": ")[2])
     assert near(two_columns, 1, 3) == [(1, 0), (3, 1)]
 
 
@@ -189,7 +186,7 @@ def test_a_truncated_table_is_empty_until_it_is_written_again(articles):
 def test_the_leftovers_of_another_owner_stop_nobody(articles, new_role, connect):
     name = new_role()
     articles.execute(f"GRANT CREATE ON SCHEMA simsql, public TO {name}")
-    articles.execute(f"GRANT INSERT, DELETE ON simsql.registry TO {name}")
+    articles.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {name}")
     role = connect(name)
     for table in ("first", "second"):
         role.execute(f"CREATE TABLE {table} (fingerprint bigint)")

@@ -1,0 +1,386 @@
+-- verify: says what is wrong with indexes. repair: mends it.
+--
+-- A finding is a fault if searches may miss rows, fail or be slow, or may do so after a crash. Superfluous keys are
+-- none: they are for vacuum.
+
+-- An index with the names that its table and its column have now; those are null where there is none. The
+-- column is the one that the index's trigger knows by number, or else that of the registered name.
+CREATE FUNCTION simsql._as_named(index simsql.registry) RETURNS simsql.registry
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    attribute constant integer := (SELECT t.tgattr[0] FROM pg_trigger AS t
+                                    WHERE t.tgrelid = index.table_id AND t.tgname = format('simsql_%s_column', index.id));
+BEGIN
+    index.table_name := (SELECT format('%I.%I', n.nspname, c.relname)
+                           FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                          WHERE c.oid = index.table_id);
+    index.column_name := (SELECT a.attname FROM pg_attribute AS a
+                           WHERE a.attrelid = index.table_id AND NOT a.attisdropped
+                             AND CASE WHEN attribute IS NULL THEN a.attname = index.column_name ELSE a.attnum = attribute END);
+    RETURN index;
+END
+$$;
+
+-- What the catalogue tells: tables, columns, B-trees, triggers, functions and policies that are not as
+-- create_index made them. What repair cannot mend comes with another hint than to call it.
+CREATE FUNCTION simsql._verify_objects(index simsql.registry) RETURNS SETOF simsql.finding
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    actual constant simsql.registry := simsql._as_named(index);
+    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
+    drop_it constant text := format('SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name);
+BEGIN
+    RETURN QUERY
+    SELECT index.table_name, index.column_name, p.problem, p.object, NULL::bigint, true, p.hint
+      FROM (
+        SELECT 'table dropped' AS problem, index.table_name AS object, drop_it AS hint
+         WHERE actual.table_name IS NULL
+        UNION ALL
+        SELECT 'table renamed', actual.table_name, repair
+         WHERE actual.table_name <> index.table_name
+        UNION ALL
+        SELECT 'table has a parent or a child', actual.table_name, format('Detach it, then: %s', repair)
+         WHERE EXISTS (SELECT FROM pg_inherits AS i WHERE index.table_id IN (i.inhrelid, i.inhparent))
+        UNION ALL
+        SELECT 'column dropped', quote_ident(index.column_name), drop_it
+         WHERE actual.table_name IS NOT NULL AND actual.column_name IS NULL
+        UNION ALL
+        SELECT 'column renamed', quote_ident(actual.column_name), repair
+         WHERE actual.column_name <> index.column_name
+        UNION ALL
+        SELECT 'column is no longer a stored bigint', quote_ident(actual.column_name), drop_it
+          FROM pg_attribute AS a
+         WHERE a.attrelid = index.table_id AND a.attname = actual.column_name
+           AND (a.atttypid <> 'bigint'::regtype OR a.attgenerated = 'v')
+        UNION ALL
+        SELECT 'not ready', actual.table_name, simsql._build_call(actual)
+         WHERE actual.table_name IS NOT NULL AND NOT index.ready
+        UNION ALL
+        SELECT CASE WHEN t.oid IS NULL THEN 'trigger missing'
+                    WHEN pg_get_triggerdef(t.oid) <> d.definition THEN 'trigger altered'
+                    ELSE 'trigger not enabled always' END,
+               d.name, repair
+          FROM simsql._triggers(actual) AS d
+          LEFT JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
+         WHERE actual.column_name IS NOT NULL
+           AND (t.oid IS NULL OR pg_get_triggerdef(t.oid) <> d.definition OR d.always AND t.tgenabled <> 'A')
+        UNION ALL
+        SELECT CASE WHEN p.oid IS NULL THEN 'function missing' ELSE 'function altered' END, 'simsql.' || d.name, repair
+          FROM simsql._functions(index) AS d
+          LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure(format('simsql.%I%s', d.name, d.arguments))
+         WHERE actual.column_name IS NOT NULL
+           AND (p.oid IS NULL OR p.prosrc <> d.body OR p.proconfig IS DISTINCT FROM d.settings
+                OR p.prosecdef <> (d.head LIKE '%SECURITY DEFINER%')
+                OR p.provolatile <> CASE WHEN d.head LIKE '%STABLE%' THEN 's' ELSE 'v' END)
+        UNION ALL
+        SELECT k.problem, k.object, repair
+          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+         CROSS JOIN LATERAL simsql._verify_key_table(index, format('simsql.keys_%s_%s', index.id, p.number)) AS k
+         WHERE actual.table_name IS NOT NULL
+        UNION ALL
+        SELECT b.problem, b.object, repair
+          FROM simsql._verify_btree(index.table_id, actual.column_name) AS b
+         WHERE actual.column_name IS NOT NULL) AS p;
+END
+$$;
+
+CREATE FUNCTION simsql._verify_key_table(index simsql.registry, keys text) RETURNS TABLE (problem text, object text)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    class pg_class;
+BEGIN
+    SELECT c.* INTO class FROM pg_class AS c WHERE c.oid = to_regclass(keys);
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'key table missing', keys;
+        RETURN;
+    END IF;
+    IF class.relkind <> 'r' OR NOT EXISTS (
+        SELECT FROM pg_attribute AS a
+         WHERE a.attrelid = class.oid AND a.attname = 'key' AND a.atttypid = 'bigint'::regtype AND a.attgenerated = '')
+    THEN
+        RETURN QUERY SELECT 'key table altered', keys;
+        RETURN;
+    END IF;
+    IF class.relpersistence = 'u'
+       AND (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = index.table_id) <> 'u'
+    THEN
+        RETURN QUERY SELECT 'key table unlogged', keys;
+    END IF;
+    -- Under another policy readers would miss keys in silence, or see what they may not.
+    IF NOT class.relrowsecurity OR NOT has_table_privilege('public', class.oid, 'SELECT')
+       OR (SELECT array_agg(format('%s %s %s %s', p.polname, p.polcmd, p.polpermissive, p.polroles))
+             FROM pg_policy AS p WHERE p.polrelid = class.oid) IS DISTINCT FROM ARRAY['readers r t {0}']
+    THEN
+        RETURN QUERY SELECT 'policy altered', keys;
+    END IF;
+    RETURN QUERY SELECT b.* FROM simsql._verify_btree(class.oid, 'key') AS b;
+END
+$$;
+
+CREATE FUNCTION simsql._verify_btree(table_id regclass, column_name text) RETURNS TABLE (problem text, object text)
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE WHEN b.index IS NULL THEN 'B-tree missing' ELSE 'B-tree invalid' END,
+           coalesce(b.index::text, format('%s (%I)', $1, $2))
+      FROM (VALUES (1)) AS one
+      LEFT JOIN simsql._btrees($1, $2) AS b ON true
+     WHERE NOT EXISTS (SELECT FROM simsql._btrees($1, $2) AS any_of WHERE any_of.valid)
+$$;
+
+-- Compares the keys with the rows, table by table, each in one pass over both in the order of keys: hashing more
+-- than fits into work_mem takes three times as long.
+CREATE FUNCTION simsql._verify_keys(index simsql.registry) RETURNS SETOF simsql.finding
+LANGUAGE plpgsql STABLE
+SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
+AS $$
+DECLARE
+    actual constant simsql.registry := simsql._as_named(index);
+    permutation record;
+    keys text;
+    counts record;
+BEGIN
+    IF row_security_active(index.table_id) THEN
+        RAISE EXCEPTION 'simsql.verify: row-level security hides rows of % from %', index.table_id, current_user
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Call it as a role that sees all rows.';
+    END IF;
+    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
+        keys := format('simsql.keys_%s_%s', index.id, permutation.number);
+        CONTINUE WHEN EXISTS (SELECT FROM simsql._verify_key_table(index, keys) AS k
+                               WHERE k.problem IN ('key table missing', 'key table altered'));
+        EXECUTE format(
+            'SELECT count(*) FILTER (WHERE k.key IS NULL) AS missing, '
+            'sum(k.copies) FILTER (WHERE live.key IS NULL) AS orphans, '
+            'sum(k.copies - 1) FILTER (WHERE live.key IS NOT NULL) AS doubles '
+            'FROM (SELECT key, count(*) AS copies FROM %1$s GROUP BY key) AS k FULL JOIN '
+            '(SELECT DISTINCT %2$s AS key FROM ONLY %3$s AS t WHERE t.%4$I IS NOT NULL) AS live '
+            'USING (key)', keys, simsql._permute(format('t.%I', actual.column_name), permutation.lead_mask),
+            actual.table_name, actual.column_name)
+           INTO counts;
+        RETURN QUERY
+        SELECT index.table_name, index.column_name, c.problem, keys, c.count::bigint, c.fault, c.hint
+          FROM (VALUES
+               ('keys missing', counts.missing, true, format('SELECT * FROM simsql.repair(%L);', index.table_id)),
+               ('keys without a row', counts.orphans, false, format('CALL simsql.vacuum(%L, %L);', actual.table_name, actual.column_name)),
+               ('keys stored again', counts.doubles, false, format('CALL simsql.vacuum(%L, %L);', actual.table_name, actual.column_name)))
+               AS c (problem, count, fault, hint)
+         WHERE c.count > 0;
+    END LOOP;
+END
+$$;
+
+-- One snapshot: whoever calls it, it only reads.
+CREATE FUNCTION simsql.verify(table_name regclass DEFAULT NULL, column_name text DEFAULT NULL)
+RETURNS SETOF simsql.finding
+LANGUAGE plpgsql STABLE ROWS 10
+AS $$
+DECLARE
+    index simsql.registry;
+    full_name constant text := (SELECT format('%I.%I', n.nspname, c.relname)
+                                  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                                 WHERE c.oid = $1);
+    actual simsql.registry;
+BEGIN
+    FOR index IN
+        SELECT r.* FROM simsql.registry AS r
+         -- By name too: the index of a table whose name another one has got.
+         WHERE ($1 IS NULL OR r.table_id = $1 OR r.table_name = full_name) AND ($2 IS NULL OR r.column_name = $2)
+         ORDER BY r.id
+    LOOP
+        RETURN QUERY SELECT * FROM simsql._verify_objects(index);
+        IF index.ready AND NOT EXISTS (
+            SELECT FROM simsql._verify_objects(index) AS v
+             WHERE v.problem IN ('table dropped', 'column dropped', 'column is no longer a stored bigint'))
+        THEN
+            RETURN QUERY SELECT * FROM simsql._verify_keys(index);
+        END IF;
+    END LOOP;
+    IF NOT FOUND AND $1 IS NOT NULL THEN
+        PERFORM simsql._index($1, $2);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.verify(regclass, text) IS
+    'what is wrong with the indexes of a table, or with all; no row if nothing is';
+
+-- Lets the registered names of all indexes of a table follow the table and their columns. Columns may have
+-- swapped names, so the old ones are taken away first; no column has 64 characters.
+CREATE FUNCTION simsql._follow_names(table_name regclass) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    renamed constant simsql.registry[] := ARRAY(
+        SELECT a FROM simsql.registry AS r CROSS JOIN LATERAL simsql._as_named(r) AS a
+         WHERE r.table_id = $1 AND a.column_name IS NOT NULL AND a IS DISTINCT FROM r);
+BEGIN
+    UPDATE simsql.registry AS r SET column_name = lpad(r.id::text, 64)
+      FROM unnest(renamed) AS a WHERE r.id = a.id;
+    UPDATE simsql.registry AS r SET table_name = a.table_name, column_name = a.column_name
+      FROM unnest(renamed) AS a WHERE r.id = a.id;
+END
+$$;
+
+-- Drops what is left of an index and creates it anew under another id: a snapshot that is older than its new key
+-- tables would see them as empty, and finds the old id's gone.
+CREATE FUNCTION simsql._renew(index simsql.registry) RETURNS simsql.registry
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    renewed simsql.registry;
+BEGIN
+    PERFORM simsql._drop_objects(index);
+    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe, ready)
+    VALUES (index.table_id, index.table_name, index.column_name, index.distance, index.blocks, index.lead,
+            index.inner_blocks, index.recipe, index.ready)
+    RETURNING r.* INTO renewed;
+    PERFORM simsql._create_keys(renewed, filled => renewed.ready);
+    PERFORM simsql._create_functions(renewed);
+    PERFORM simsql._create_triggers(renewed);
+    RETURN renewed;
+END
+$$;
+
+-- Mends what _verify_objects finds, but for names.
+CREATE FUNCTION simsql._mend_objects(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    found_problem record;
+    policy name;
+BEGIN
+    FOR found_problem IN SELECT v.problem, v.object FROM simsql._verify_objects(index) AS v LOOP
+        CASE found_problem.problem
+        WHEN 'key table unlogged' THEN
+            EXECUTE format('ALTER TABLE %s SET LOGGED', found_problem.object);
+        WHEN 'policy altered' THEN
+            FOR policy IN SELECT p.polname FROM pg_policy AS p WHERE p.polrelid = found_problem.object::regclass LOOP
+                EXECUTE format('DROP POLICY %I ON %s', policy, found_problem.object);
+            END LOOP;
+            PERFORM simsql._guard_keys(found_problem.object, index.id);
+        WHEN 'B-tree invalid' THEN
+            EXECUTE format('REINDEX INDEX %s', found_problem.object);
+        WHEN 'B-tree missing' THEN
+            EXECUTE format('CREATE INDEX ON %s', found_problem.object);
+        ELSE NULL;
+        END CASE;
+    END LOOP;
+    IF EXISTS (SELECT FROM simsql._verify_objects(index) AS v WHERE v.problem LIKE 'function %') THEN
+        PERFORM simsql._create_functions(index);
+    END IF;
+    IF EXISTS (SELECT FROM simsql._verify_objects(index) AS v WHERE v.problem LIKE 'trigger %') THEN
+        PERFORM simsql._create_triggers(index);
+        -- An unfinished build has passed rows that were written meanwhile: it begins again.
+        UPDATE simsql.registry AS r SET built_to = NULL WHERE r.id = index.id;
+    END IF;
+END
+$$;
+
+-- Adds the keys that rows lack, and tells how many they were.
+CREATE FUNCTION simsql._mend_keys(index simsql.registry) RETURNS SETOF simsql.finding
+LANGUAGE plpgsql
+SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
+AS $$
+DECLARE
+    permutation record;
+    keys text;
+    added bigint;
+BEGIN
+    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
+        keys := format('simsql.keys_%s_%s', index.id, permutation.number);
+        EXECUTE format(
+            'INSERT INTO %1$s SELECT live.key '
+            'FROM (SELECT DISTINCT %2$s AS key FROM ONLY %3$s AS t WHERE t.%4$I IS NOT NULL) AS live '
+            'WHERE NOT EXISTS (SELECT FROM %1$s AS k WHERE k.key = live.key)',
+            keys, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask), index.table_name,
+            index.column_name);
+        GET DIAGNOSTICS added := ROW_COUNT;
+        IF added > 0 THEN
+            RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, added, true, NULL)::simsql.finding;
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Gives the objects of an index to the owner that its others have: whoever repairs need not be its owner.
+CREATE FUNCTION simsql._give(index simsql.registry, owner oid) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    object text;
+BEGIN
+    FOR object IN
+        SELECT 'TABLE ' || c.oid::regclass FROM pg_class AS c
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id)
+           AND c.relkind = 'r' AND c.relowner <> owner
+        UNION ALL
+        SELECT 'FUNCTION ' || p.oid::regprocedure FROM simsql._functions(index) AS f
+          JOIN pg_proc AS p ON p.oid = to_regprocedure(format('simsql.%I%s', f.name, f.arguments))
+         WHERE p.proowner <> owner
+    LOOP
+        EXECUTE format('ALTER %s OWNER TO %s', object, owner::regrole);
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION simsql.repair(table_name regclass) RETURNS SETOF simsql.finding
+LANGUAGE plpgsql ROWS 10
+AS $$
+DECLARE
+    index simsql.registry;
+    owner oid;
+    lost boolean;
+    finding simsql.finding;
+BEGIN
+    PERFORM simsql._take_turn($1, 'repair');
+    IF NOT EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = $1) THEN
+        PERFORM simsql._index($1, NULL);
+    END IF;
+    -- Writers wait, as for create_index; where an index has to be made anew, drop_index keeps readers out too.
+    lost := EXISTS (SELECT FROM simsql.registry AS r CROSS JOIN LATERAL simsql._verify_objects(r) AS v
+                     WHERE r.table_id = $1 AND v.problem IN ('key table missing', 'key table altered'));
+    EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', $1, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
+    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id LOOP
+        FOR finding IN SELECT v.* FROM simsql._verify_objects(index) AS v LOOP
+            IF finding.problem IN ('column dropped', 'column is no longer a stored bigint') THEN
+                RAISE EXCEPTION 'simsql.repair: column % of %: %', quote_ident(index.column_name), $1, finding.problem
+                    USING ERRCODE = 'object_not_in_prerequisite_state', HINT = finding.hint;
+            ELSIF finding.problem <> 'not ready' THEN
+                finding.hint := NULL;
+                RETURN NEXT finding;
+            END IF;
+        END LOOP;
+    END LOOP;
+    PERFORM simsql._follow_names($1);
+    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id LOOP
+        PERFORM simsql._check_indexable($1, index.column_name, 'repair');
+        PERFORM simsql._check_upkeep(index, 'repair');
+        owner := coalesce(
+            (SELECT c.relowner FROM pg_class AS c
+              WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id) LIMIT 1),
+            (SELECT c.relowner FROM pg_class AS c WHERE c.oid = $1));
+        IF EXISTS (SELECT FROM simsql._verify_objects(index) AS v
+                    WHERE v.problem IN ('key table missing', 'key table altered'))
+        THEN
+            index := simsql._renew(index);
+        END IF;
+        PERFORM simsql._mend_objects(index);
+        IF index.ready THEN
+            RETURN QUERY SELECT * FROM simsql._mend_keys(index);
+        END IF;
+        PERFORM simsql._give(index, owner);
+        SELECT v.* INTO finding FROM simsql._verify_objects(index) AS v WHERE v.problem <> 'not ready';
+        IF FOUND THEN
+            RAISE EXCEPTION 'simsql.repair: % is beyond repair: %', finding.object, finding.problem
+                USING ERRCODE = 'object_not_in_prerequisite_state',
+                      HINT = format('Create the index anew: SELECT simsql.drop_index(%1$L, %2$L); '
+                                    'SELECT simsql.create_index(%1$L, %2$L);', $1, index.column_name);
+        END IF;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.repair(regclass) IS
+    'mend what simsql.verify finds, in this transaction; writers wait. Returns what was mended.';
