@@ -312,15 +312,16 @@ DECLARE
     indexed_table text;
     indexed_column text;
     indexes integer;
+    is_ready boolean;
     writers integer;
     attribute integer;
     related boolean;
     keys regclass;
 BEGIN
-    SELECT min(r.id), min(r.distance), min(r.table_name), min(r.column_name), count(*)
-      INTO index_id, of_index, indexed_table, indexed_column, indexes
+    SELECT min(r.id), min(r.distance), min(r.table_name), min(r.column_name), count(*), bool_and(r.ready)
+      INTO index_id, of_index, indexed_table, indexed_column, indexes, is_ready
       FROM simsql.registry AS r
-     WHERE r.table_id = $1 AND ($4 IS NULL OR r.column_name = $4) AND r.ready;
+     WHERE r.table_id = $1 AND ($4 IS NULL OR r.column_name = $4);
     SELECT count(*) FILTER (WHERE t.tgenabled = 'A'), min(t.tgattr[0])
       INTO writers, attribute
       FROM pg_trigger AS t
@@ -329,7 +330,7 @@ BEGIN
                         'simsql_' || index_id || '_column');
     SELECT c.relhassubclass OR c.relispartition INTO related FROM pg_class AS c WHERE c.oid = $1;
     keys := to_regclass('simsql.keys_' || index_id || '_0');
-    IF (indexes = 1 AND writers = 2 AND NOT related AND keys IS NOT NULL
+    IF (indexes = 1 AND is_ready AND writers = 2 AND NOT related AND keys IS NOT NULL
         AND to_regclass(indexed_table) = $1
         AND (pg_identify_object_as_address('pg_class'::regclass, $1, attribute)).object_names[3] = indexed_column
         AND (pg_relation_is_publishable(keys) OR NOT pg_relation_is_publishable($1))) IS NOT TRUE
