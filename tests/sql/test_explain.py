@@ -4,10 +4,12 @@ import re
 
 import psycopg
 import pytest
-from articles import create_articles, near
+from articles import create_articles, create_index, near
 from oracle import clustered
 from psycopg import errors
+from servers import find_programs
 
+PROGRAMS = find_programs()
 FINGERPRINTS = clustered(5_000, seed=9)
 QUERY = 0x0123456789ABCDEF
 # (distance, strategy, probes) for four blocks with one in the lead and this many fingerprints.
@@ -17,6 +19,12 @@ SEARCHES = [(3, "exact", 4), (7, "probes", 68), (40, "scan", 1)]
 def explain(connection, within, query=QUERY):
     rows = connection.execute("SELECT simsql.explain_near('article', %s, %s)", [query, within]).fetchall()
     return rows[0][0], "\n".join(line for (line,) in rows[1:])
+
+
+# What a table may hold, by the expression of row i.
+RANDOM = "('x' || substr(md5(i::text), 1, 16))::bit(64)::bigint"
+# All prefixes are equal but those of the last block.
+SKEWED = "(i %% 65536) | (81985529216486895 & -65536)"
 
 
 @pytest.fixture
@@ -56,6 +64,54 @@ def test_each_key_table_is_probed_through_its_index_alone(articles, reader, user
     assert "Seq Scan on keys_1" not in plan
     assert "Hash" not in plan
     assert set(re.findall(r"Heap Fetches: (\d+)", plan)) == {"0"}
+
+
+@pytest.mark.parametrize("distribution", [RANDOM, SKEWED], ids=["random", "skewed"])
+def test_plans_stay_index_only_probes_however_large_the_table_is(connection, server, distribution):
+    """In one session, so that a plan made for a small table meets a large one."""
+    connection.execute("CREATE UNLOGGED TABLE article (fingerprint bigint)")
+    create_index(connection)
+    rows = 0
+    sizes = (0, 100, 50_000) if distribution is SKEWED else (0, 100, 100_000)
+    if distribution is RANDOM and server.program == PROGRAMS[0]:
+        sizes = (*sizes, 1_000_000)  # takes its time: on the newest server only
+    for size in sizes:
+        connection.execute("ALTER TABLE article DISABLE TRIGGER simsql_1_insert")
+        connection.execute(
+            f"INSERT INTO article SELECT {distribution} FROM generate_series(%s::bigint + 1, %s) AS i", [rows, size]
+        )
+        connection.execute("ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_insert")
+        fill_keys(connection, rows)
+        connection.execute("VACUUM ANALYZE")
+        rows = size
+        for within in (3, 7, 10):
+            strategy, plan = explain(connection, within, 0x0123456789AB0003)
+            if not size or (size == 100 and within > 3):
+                assert strategy.startswith("strategy: scan") == (within > 3)
+                continue
+            assert strategy.startswith("strategy: exact" if within == 3 else "strategy: probes")
+            assert [table for _, table in re.findall(r"(\w+ Only Scan) using (keys_1_\d)_key_idx", plan)] == [
+                f"keys_1_{table}" for table in range(4)
+            ]
+            assert plan.count("Index Cond: ((key >=") == 4
+            assert not re.search(r"Seq Scan|Bitmap|Hash|Materialize|Merge Join|Parallel", plan)
+            # What is sorted are matches, not candidates.
+            found = near(connection, 0x0123456789AB0003, within)
+            (sorted_rows,) = re.findall(r"Sort +\(cost=\S+ rows=\d+ width=\d+\) \(actual time=\S+ rows=(\d+)", plan)
+            assert int(sorted_rows) <= 4 * len(found)
+
+
+def fill_keys(connection, rows):
+    """The keys of all rows after so many; sorted, so that their pages are as after a build."""
+    permutations = connection.execute(
+        "SELECT p.number, simsql._permute('t.fingerprint', p.lead_mask) FROM simsql._permutations(4, 1, 0) AS p"
+    ).fetchall()
+    for number, key in permutations:
+        connection.execute(
+            f"INSERT INTO simsql.keys_1_{number} SELECT DISTINCT {key} FROM"
+            " (SELECT * FROM article OFFSET %s) AS t ORDER BY 1",
+            [rows],
+        )
 
 
 def test_a_scan_reads_one_key_table_from_end_to_end_without_its_index(articles):

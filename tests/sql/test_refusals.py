@@ -114,10 +114,10 @@ def test_a_second_index_on_a_column_is_refused(connection):
     with pytest.raises(
         errors.DuplicateObject, match=r"fingerprint of public\.article has a simhash index already"
     ) as caught:
-        create_index(connection, design=(2, 1))
+        create_index(connection, design=(2, 1, 0))
     hint = caught.value.diag.message_hint
     connection.execute(hint[hint.index("SELECT") :])
-    create_index(connection, design=(2, 1))
+    create_index(connection, design=(2, 1, 0))
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
@@ -136,23 +136,27 @@ def test_an_older_snapshot_than_the_lock_is_refused(connection, level):
 @pytest.mark.parametrize(
     ("design", "message"),
     [
-        ((0, 0), "0 blocks with 0 in the lead"),
-        ((1, 1), "1 blocks with 1 in the lead"),
-        ((65, 1), "65 blocks with 1 in the lead"),
-        ((4, 0), "4 blocks with 0 in the lead"),
-        ((4, 4), "4 blocks with 4 in the lead"),
-        ((4, -1), "4 blocks with -1 in the lead"),
-        ((None, 1), "no layout"),
-        ((4, None), "no layout"),
-        ((10, 5), "10 blocks with 5 in the lead need 252 tables"),
-        ((64, 32), "64 blocks with 32 in the lead need 1832624140942590534 tables"),
+        ((0, 0, 0), "0 blocks with 0 in the lead"),
+        ((1, 1, 0), "1 blocks with 1 in the lead"),
+        ((65, 1, 0), "65 blocks with 1 in the lead"),
+        ((4, 0, 0), "4 blocks with 0 in the lead"),
+        ((4, 4, 0), "4 blocks with 4 in the lead"),
+        ((4, -1, 0), "4 blocks with -1 in the lead"),
+        ((4, 1, 1), "cannot be split into 1 inner blocks"),
+        ((4, 1, -2), "cannot be split into -2 inner blocks"),
+        ((5, 2, 39), "the bits behind 2 of 5 blocks cannot be split into 39 inner blocks"),
+        ((10, 5, 0), "10 blocks with 5 in the lead and 0 inner blocks need 252 tables"),
+        ((4, 1, 33), "need 132 tables"),
+        ((64, 32, 0), "need 1832624140942590534 tables"),
+        ((None, 1, None), "without blocks"),
+        ((None, None, 4), "without blocks"),
     ],
 )
 def test_a_layout_that_is_none_or_too_large_is_refused(connection, design, message):
     create_table(connection)
     with pytest.raises(errors.InvalidParameterValue, match=message) as caught:
         create_index(connection, design=design)
-    assert caught.value.diag.message_hint.startswith("Take ")
+    assert caught.value.diag.message_hint.startswith(("Take ", "Name the blocks"))
 
 
 @pytest.mark.parametrize("distance", [-1, 65])
