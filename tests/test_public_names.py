@@ -79,7 +79,7 @@ def test_the_public_functions_of_the_database_can_be_called(server):
         with engine.begin() as connection:
             connection.exec_driver_sql("CREATE TABLE article (fingerprint bigint)")
             assert call(database.create_index, connection, "article", "fingerprint") == 1
-            assert call(database.copy_rows, connection, ["article"], ["fingerprint"], [[-1], [-2]]) == 2
+            assert call(database.load_rows, connection, "article", ["fingerprint"], [[-1], [-2]]) == 2
             ones = 2**64 - 1
             assert call(database.near, connection, "article", ones) == [(ones, 0), (ones - 1, 1)]
             rows = call(database.near_rows, connection, "article", ones, distance=0)

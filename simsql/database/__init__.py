@@ -7,16 +7,16 @@ from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.connect import open_engine
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import install_schema, read_status
-from simsql.database.load import copy_rows
+from simsql.database.load import load_rows
 from simsql.database.search import clusters, near, near_rows, pairs, recipe_of
 
 __all__ = [
     "clusters",
-    "copy_rows",
     "create_index",
     "drop_index",
     "from_bigint",
     "install_schema",
+    "load_rows",
     "near",
     "near_rows",
     "open_engine",

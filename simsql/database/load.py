@@ -1,29 +1,242 @@
-"""Bulk loading with COPY."""
+"""Bulk loading: rows with COPY, and the keys of an index beside them.
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+The triggers of an index sort and insert the keys of one statement in SQL. A load of many rows into an index that
+the role owns switches the insert trigger off for as long as it lasts, permutes and sorts millions of keys at once
+in numpy and copies them straight into the tables of keys.
+"""
 
+import operator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection
 
+from simsql.database.bigint import to_bigints
+from simsql.database.copying import copy_columns, raw_connection
+from simsql.errors import UsageError
+from simsql.fingerprint import DEFAULT, Recipe, simhash_batches
+from simsql.hamming import Design
 
-def copy_rows(
-    connection: Connection, table: Sequence[str], columns: Sequence[str], rows: Iterable[Sequence[Any]]
+Row = Sequence[Any]
+
+# Rows of a COPY, and characters or bytes after which it ends earlier. Rows are gathered first: a COPY that waited
+# for a slow source would keep everybody from dropping any database of the server.
+_BATCH_ROWS, _BATCH_SIZE = 10_000, 1 << 24
+# From so many rows on a load writes keys itself; for fewer, keeping other writers out costs more than it saves.
+_MANY_ROWS = 10_000
+# Keys that are sorted together: the more, the fewer pages of a B-tree each of them touches.
+_SORTED_KEYS = 1 << 22
+
+
+class _Table(NamedTuple):
+    oid: int
+    name: sql.Identifier
+
+
+class Target(NamedTuple):
+    """Where the fingerprints of a load go, and how they are made."""
+
+    column: str
+    recipe: Recipe
+
+
+def load_rows(
+    connection: Connection,
+    table: str,
+    columns: Sequence[str],
+    rows: Iterable[Row],
+    *,
+    text_column: str | None = None,
+    fingerprints: NDArray[np.uint64] | None = None,
+    column: str | None = None,
+    workers: int | None = None,
 ) -> int:
-    """COPY rows into a table within the connection's transaction; return how many.
+    """COPY rows into a table, with their fingerprints, within the connection's transaction; return how many.
 
-    `table` is the unquoted name in its parts: ("article",) or ("app", "article"). Triggers fire, so an indexed
-    table stays searchable. Raises psycopg.Error with PostgreSQL's message; then no row has been added.
+    `table` is a name as SQL writes it, `columns` are the unquoted names of what each row holds. Fingerprints come
+
+    - from the texts in `text_column`, one of `columns`: made by the recipe of the index, or the default one
+      where there is no index, in so many processes as `workers` says (see `simhash_many`);
+    - from `fingerprints`, a uint64 array with a value for each row, masked where there is none;
+    - or from the rows: then one of `columns` holds bigints or None.
+
+    In the first two cases they go to `column`; it may be left out where the table has one index.
+
+    An indexed table stays searchable. From 10,000 rows on, if the role owns the table and the index, the
+    transaction is READ COMMITTED and no trigger of the user's fires on INSERT, the keys are copied directly, and
+    other writers of the table wait until the transaction ends. Otherwise the index's triggers add them.
+
+    Raises psycopg.Error with PostgreSQL's message, ValueError if the arguments do not fit together or there are
+    more or fewer fingerprints than rows, TypeError for a text that is no str or a fingerprint that is no bigint.
+    Then no row has been added.
     """
-    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
-        sql.Identifier(*table), sql.SQL(", ").join(sql.Identifier(column) for column in columns)
+    if text_column is not None and fingerprints is not None:
+        raise ValueError("text_column and fingerprints exclude each other: each says where fingerprints come from")
+    if text_column is not None:
+        if text_column not in columns:
+            raise ValueError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
+        target = find_target(connection, table, column)
+        rows = _fingerprint_texts(rows, columns.index(text_column), target.recipe, workers)
+        columns = [*columns, target.column]
+    elif fingerprints is not None:
+        rows = _append(rows, fingerprints)
+        columns = [*columns, find_target(connection, table, column).column]
+    found = _find_table(raw_connection(connection), table)
+    # A transaction within the caller's, or one of its own where there is none: what fails half-way leaves nothing,
+    # and no trigger switched off.
+    with raw_connection(connection).transaction():
+        return _load(connection, found, columns, rows)
+
+
+def find_target(connection: Connection, table: str, column: str | None = None) -> Target:
+    """Return the column of a table that takes fingerprints, and the recipe of its index or the default one.
+
+    Raises UsageError if no column is named and the table has no index or several, psycopg.Error if there is no
+    such table.
+    """
+    found = raw_connection(connection).execute(
+        "SELECT column_name, recipe FROM simsql.registry"
+        " WHERE table_id OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass) ORDER BY id",
+        [table],
     )
-    # Begun as execute() would: a cursor of psycopg alone is not seen, and commit() would commit nothing.
-    if not connection.in_transaction():
-        connection.begin()
-    cursor = connection.connection.cursor()
-    with cursor.copy(statement) as copy:
+    recipes: dict[str, str | None] = dict(found)
+    if column is None:
+        if len(recipes) != 1:
+            which = f"several simhash indexes ({', '.join(recipes)})" if recipes else "no simhash index"
+            raise UsageError(f"{table} has {which}: name the column that takes the fingerprints")
+        (column,) = recipes
+    recipe = recipes.get(column)
+    return Target(column, DEFAULT if recipe is None else Recipe.from_id(recipe))
+
+
+def _fingerprint_texts(
+    rows: Iterable[Row], position: int, recipe: Recipe, workers: int | None
+) -> Iterator[list[Any]]:
+    """Yield the rows with the bigint of their text's fingerprint behind them; no text has none."""
+    waiting: deque[Row] = deque()
+
+    def texts() -> Iterator[str]:
         for row in rows:
-            copy.write_row(row)
-    count: int = cursor.rowcount
+            waiting.append(row)
+            yield "" if row[position] is None else row[position]
+
+    for batch in simhash_batches(texts(), recipe, workers):
+        for bigint in to_bigints(batch):
+            yield [*waiting.popleft(), bigint]
+
+
+def _append(rows: Iterable[Row], fingerprints: NDArray[np.uint64]) -> Iterator[list[Any]]:
+    """Yield the rows with the bigints of these fingerprints behind them."""
+    if fingerprints.dtype != np.uint64 or fingerprints.ndim != 1:
+        raise TypeError(f"fingerprints must be an array of uint64, not of {fingerprints.dtype}")
+    remaining = iter(rows)
+    for start in range(0, len(fingerprints), _BATCH_ROWS):
+        batch = np.ma.MaskedArray(fingerprints[start : start + _BATCH_ROWS])
+        bigints = to_bigints(batch)
+        part = list(islice(remaining, len(batch)))
+        if len(part) < len(batch):
+            raise ValueError(f"{len(fingerprints)} fingerprints for {start + len(part)} rows")
+        for row, bigint in zip(part, bigints, strict=True):
+            yield [*row, bigint]
+    if next(remaining, None) is not None:
+        raise ValueError(f"more rows than the {len(fingerprints)} fingerprints")
+
+
+def _load(connection: Connection, table: _Table, columns: Sequence[str], rows: Iterable[Row]) -> int:
+    """COPY rows, batch by batch, and add their keys where this session may."""
+    raw = raw_connection(connection)
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table.name, names)
+    indexes: list[_Keys] | None = None
+    count = 0
+    for batch in _gather(rows):
+        if indexes is None and count + len(batch) >= _MANY_ROWS:
+            indexes = _begin_load(connection, table, columns)
+        with raw.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in batch:
+                copy.write_row(row)
+        for index in indexes or ():
+            index.add(batch)
+        count += len(batch)
+    for index in indexes or ():
+        index.copy()
+        raw.execute("SELECT simsql._end_load(%s, %s)", [table.oid, index.index_id])
     return count
+
+
+def _begin_load(connection: Connection, table: _Table, columns: Sequence[str]) -> list["_Keys"]:
+    """Switch off the insert triggers of those indexes whose keys this session may write itself."""
+    found = raw_connection(connection).execute(
+        "SELECT id, column_name, blocks, lead, inner_blocks FROM simsql._begin_load(%s, %s)",
+        [table.oid, list(columns)],
+    )
+    return [
+        _Keys(connection, index_id, Design(blocks, lead, inner), columns.index(column))
+        for index_id, column, blocks, lead, inner in found
+    ]
+
+
+def _gather(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += sum(len(value) for value in row if isinstance(value, str | bytes))
+        if len(batch) == _BATCH_ROWS or size >= _BATCH_SIZE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _Keys:
+    """The keys of the rows of a load that go into one index."""
+
+    def __init__(self, connection: Connection, index_id: int, design: Design, position: int) -> None:
+        self.index_id = index_id
+        self._connection = connection
+        self._design = design
+        self._position = position
+        self._waiting: list[NDArray[np.int64]] = []
+        self._count = 0
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Take the fingerprints of rows that the table has taken."""
+        values = (row[self._position] for row in rows)
+        try:
+            bigints = np.fromiter((operator.index(value) for value in values if value is not None), dtype=np.int64)
+        except TypeError as error:
+            raise TypeError(f"a fingerprint in a row must be a bigint or None: {error}") from None
+        self._waiting.append(bigints)
+        self._count += len(bigints)
+        if self._count >= _SORTED_KEYS:
+            self.copy()
+
+    def copy(self) -> None:
+        """COPY the keys of what has been taken since the last time."""
+        if not self._count:
+            return
+        fingerprints = np.unique(np.concatenate(self._waiting)).view(np.uint64)
+        self._waiting, self._count = [], 0
+        for permutation in self._design.permutations:
+            keys = permutation.key(fingerprints).view(np.int64)
+            keys.sort()
+            name = sql.Identifier("simsql", f"keys_{self.index_id}_{permutation.number}")
+            copy_columns(self._connection, name, {"key": keys})
+
+
+def _find_table(raw: psycopg.Connection[tuple[Any, ...]], table: str) -> _Table:
+    """Look a table up by its name as SQL writes it."""
+    oid, schema, name = raw.execute(
+        "SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_class AS c"
+        " JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
+        " WHERE c.oid OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass)",
+        [table],
+    ).fetchall()[0]
+    return _Table(oid, sql.Identifier(schema, name))

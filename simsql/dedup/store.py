@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
@@ -31,7 +31,7 @@ from sqlalchemy.sql.expression import cast
 
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import install_schema
-from simsql.database.load import copy_rows
+from simsql.database.load import load_rows
 from simsql.database.search import recipe_of
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT
@@ -52,8 +52,6 @@ class StagedDocument(NamedTuple):
     known: bool = False
     """Whether the table held this text under this name when it was looked up."""
 
-
-_BATCH = 10_000  # rows of a COPY
 
 STAGED = "simsql_staged"
 """The temporary table of documents on their way."""
@@ -163,14 +161,10 @@ class DocumentStore:
 
     def stage(self, connection: Connection, documents: Iterable[StagedDocument]) -> int:
         """COPY documents to a temporary table, which says to this connection what was read; return how many."""
-        # Rows are gathered first: while a COPY waits for a slow reader, nobody can drop a database of the server.
+        # The source may be slow.
         connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         self._staged.create(connection)
-        rows = iter(documents)
-        count = 0
-        while batch := list(islice(rows, _BATCH)):
-            count += copy_rows(connection, (self._staged.name,), StagedDocument._fields, batch)
-        return count
+        return load_rows(connection, f"pg_temp.{STAGED}", StagedDocument._fields, documents)
 
     def drop_duplicates(self, connection: Connection) -> Iterator[tuple[str, str, str]]:
         """Drop staged documents whose name came earlier; yield (place, name, place of the first)."""

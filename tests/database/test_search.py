@@ -8,9 +8,9 @@ from sqlalchemy.exc import DBAPIError
 from simsql import DEFAULT, Recipe
 from simsql.database import (
     clusters,
-    copy_rows,
     create_index,
     from_bigint,
+    load_rows,
     near,
     near_rows,
     pairs,
@@ -29,7 +29,7 @@ def articles(database):
     with database.connect() as connection:
         connection.execute(text("CREATE TABLE article (id integer PRIMARY KEY, body text, fingerprint bigint)"))
         rows = [(number, "text", fingerprint) for number, fingerprint in enumerate(FINGERPRINTS)]
-        copy_rows(connection, ["article"], ["id", "body", "fingerprint"], rows)
+        load_rows(connection, "article", ["id", "body", "fingerprint"], rows)
         create_index(connection, "article", "fingerprint", distance=7)
         yield connection
 

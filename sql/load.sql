@@ -1,0 +1,104 @@
+-- What bulk work in Python needs: fingerprints in few big pieces, and whether a load may write keys itself.
+
+-- The fingerprints of the rows that begin in these pages of a table, eight bytes each, one behind the other; null
+-- where there are none. Without a number of pages, those of all pages from the first on. The text names the
+-- pages, so that each piece is planned as what it is: a scan of these pages.
+CREATE FUNCTION simsql._packed_fingerprints(table_id regclass, column_name text, first bigint, pages bigint)
+RETURNS bytea
+LANGUAGE plpgsql STABLE
+SET enable_tidscan = on
+AS $$
+DECLARE
+    packed bytea;
+BEGIN
+    EXECUTE format('SELECT string_agg(int8send(t.%1$I), '''') FROM ONLY %2$s AS t '
+                   'WHERE t.%1$I IS NOT NULL AND t.ctid >= %3$L::tid%4$s',
+                   $2, $1, format('(%s,0)', $3),
+                   CASE WHEN $4 IS NOT NULL THEN format(' AND t.ctid < ''(%s,0)''::tid', $3 + $4) END)
+       INTO packed;
+    RETURN packed;
+END
+$$;
+
+-- The fingerprints of all rows of an indexed table, in pieces of so many pages. Called in a list of results, not behind
+-- FROM, it makes them one at a time. The last piece has no end: between the measuring of the table and the first
+-- scan, which locks it, a change of the whole table may have made it longer.
+CREATE FUNCTION simsql._packed_pieces(table_name regclass, column_name text, pages bigint) RETURNS SETOF bytea
+LANGUAGE sql STABLE
+AS $$
+    SELECT f.packed
+      FROM simsql._index($1, $2) AS i
+     CROSS JOIN LATERAL CAST(pg_relation_size(i.table_id) / current_setting('block_size')::bigint AS bigint) AS size
+     CROSS JOIN LATERAL generate_series(0, size, $3) AS first
+     CROSS JOIN LATERAL simsql._packed_fingerprints(
+                            i.table_id, i.column_name, first, CASE WHEN first + $3 <= size THEN $3 END) AS f (packed)
+     WHERE f.packed IS NOT NULL
+$$;
+
+-- The indexes of a table on these columns whose keys this session may write itself, the trigger being switched
+-- off: it owns the table and the keys, no trigger of the user's changes or adds rows, and none waits for the end
+-- of the transaction, during which PostgreSQL refuses to switch triggers.
+CREATE FUNCTION simsql._loadable_indexes(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    index simsql.registry;
+BEGIN
+    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = $1 AND NOT pg_has_role(c.relowner, 'USAGE'))
+       OR EXISTS (SELECT FROM pg_trigger AS t
+                    JOIN pg_proc AS p ON p.oid = t.tgfoid
+                   WHERE t.tgrelid = $1
+                     AND (t.tgdeferrable
+                          OR NOT t.tgisinternal AND t.tgenabled <> 'D' AND p.pronamespace <> 'simsql'::regnamespace
+                             AND t.tgtype & 4 <> 0))  -- INSERT
+    THEN
+        RETURN;
+    END IF;
+    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = ANY ($2) ORDER BY r.id LOOP
+        -- What is wrong with an index, its trigger tells the writer, if it concerns writers.
+        BEGIN
+            index := simsql._index($1, index.column_name);
+        EXCEPTION
+            WHEN object_not_in_prerequisite_state OR undefined_object THEN CONTINUE;
+        END;
+        CONTINUE WHEN EXISTS (SELECT FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+                                JOIN pg_class AS k ON k.oid = to_regclass(format('simsql.keys_%s_%s', index.id, p.number))
+                               WHERE NOT pg_has_role(k.relowner, 'USAGE'));
+        RETURN NEXT index;
+    END LOOP;
+END
+$$;
+
+-- Keeps other writers out until the end of the transaction, and switches off the insert triggers of the indexes
+-- whose keys this session may write itself: of these it has to add the keys of all that it inserts, then call
+-- _end_load.
+CREATE FUNCTION simsql._begin_load(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    index simsql.registry;
+BEGIN
+    -- An older snapshot than the lock may not show a trigger that fires.
+    IF current_setting('transaction_isolation') <> 'read committed'
+       OR NOT EXISTS (SELECT FROM simsql._loadable_indexes($1, $2))
+    THEN
+        RETURN;
+    END IF;
+    EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', $1);
+    FOR index IN SELECT * FROM simsql._loadable_indexes($1, $2) LOOP
+        EXECUTE format('ALTER TABLE %s DISABLE TRIGGER simsql_%s_insert', $1, index.id);
+        RETURN NEXT index;
+    END LOOP;
+EXCEPTION
+    -- A cursor of this session reads the table.
+    WHEN object_in_use THEN RETURN;
+END
+$$;
+
+CREATE FUNCTION simsql._end_load(table_name regclass, index_id integer) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER simsql_%s_insert', $1, $2);
+END
+$$;
