@@ -58,13 +58,24 @@ SELECT r.id,
        r.recipe,
        CASE WHEN c.oid IS NULL THEN 'table dropped'
             WHEN format('%I.%I', n.nspname, c.relname) <> r.table_name THEN 'table renamed'
+            WHEN t.column_name <> r.column_name THEN 'column renamed'
+            WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
+                              WHERE a.attrelid = r.table_id AND a.attname = r.column_name) THEN 'column dropped'
+            WHEN t.column_name IS NULL OR t.enabled < 2 THEN 'triggers disabled'
             WHEN NOT r.ready THEN 'building'
             ELSE 'ready'
        END AS state
   FROM simsql.registry AS r
   LEFT JOIN pg_catalog.pg_class AS c ON c.oid = r.table_id
-  LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace;
+  LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+  LEFT JOIN LATERAL (
+       SELECT count(*) FILTER (WHERE g.tgenabled = 'A'
+                                 AND g.tgname IN (format('simsql_%s_insert', r.id), format('simsql_%s_update', r.id))) AS enabled,
+              max(a.attname) FILTER (WHERE g.tgname = format('simsql_%s_column', r.id)) AS column_name
+         FROM pg_catalog.pg_trigger AS g
+         LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = g.tgrelid AND a.attnum = g.tgattr[0]
+        WHERE g.tgrelid = r.table_id) AS t ON true;
 
-COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state';
+COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state as far as the catalogue tells: see simsql.verify';
 
 GRANT SELECT ON simsql.registry, simsql.indexes TO PUBLIC;

@@ -1,23 +1,12 @@
 """Transactions that run beside each other, stepped by hand: no snapshot ever sees a row without its keys."""
 
-import contextlib
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from articles import count_keys, create_articles, create_index, create_table, missing_keys, near
-from program import wait_until
 from psycopg import errors
+from sessions import ALL_LEVELS, ONE_SNAPSHOT, begin, blocked
 
 FINGERPRINT = 7
 INSERT = f"INSERT INTO article (fingerprint) VALUES ({FINGERPRINT})"
-ONE_SNAPSHOT = ["REPEATABLE READ", "SERIALIZABLE"]
-ALL_LEVELS = ["READ COMMITTED", *ONE_SNAPSHOT]
-
-
-def begin(connection, level):
-    """Begin a transaction whose snapshot, where it has one, is taken now."""
-    connection.execute(f"BEGIN ISOLATION LEVEL {level}")
-    connection.execute("SELECT FROM pg_class LIMIT 1")
 
 
 def key_tables(connection):
@@ -46,23 +35,6 @@ def look_before_adding(connection):
         before, insert, after = definition.partition(f"INSERT INTO {keys} ")
         definition = before + insert + after.replace("ORDER BY 1", f"{look} ORDER BY 1", 1)
     connection.execute(definition)
-
-
-@contextlib.contextmanager
-def blocked(connect, work):
-    """Run work(connection) on a thread; the block begins when it waits for a lock. Yields its future."""
-    waiting, observer = connect(), connect()
-    (process,) = waiting.execute("SELECT pg_backend_pid()").fetchone()
-    with ThreadPoolExecutor(1) as thread:
-        future = thread.submit(work, waiting)
-
-        def waits():
-            assert not future.done(), f"did not wait: {future.result()}"
-            (blockers,) = observer.execute("SELECT cardinality(pg_blocking_pids(%s))", [process]).fetchone()
-            return blockers
-
-        wait_until(waits, "a lock to be waited for")
-        yield future
 
 
 @pytest.fixture
