@@ -134,7 +134,10 @@ def _fingerprint_texts(
 def _append(rows: Iterable[Row], fingerprints: NDArray[np.uint64]) -> Iterator[list[Any]]:
     """Yield the rows with the bigints of these fingerprints behind them."""
     if fingerprints.dtype != np.uint64 or fingerprints.ndim != 1:
-        raise TypeError(f"fingerprints must be an array of uint64, not of {fingerprints.dtype}")
+        raise TypeError(
+            f"fingerprints must be a uint64 array of one dimension, not {fingerprints.dtype} of"
+            f" {fingerprints.ndim}"
+        )
     remaining = iter(rows)
     for start in range(0, len(fingerprints), _BATCH_ROWS):
         batch = np.ma.MaskedArray(fingerprints[start : start + _BATCH_ROWS])
