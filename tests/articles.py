@@ -5,12 +5,23 @@ from collections.abc import Iterable, Sequence
 import psycopg
 from psycopg import sql
 
-# (blocks, lead, inner blocks): with one and with several lead blocks, equal and unequal blocks, nested, most tables.
-DESIGNS = [(4, 1, 0), (2, 1, 0), (3, 1, 0), (5, 2, 0), (6, 3, 0), (7, 3, 0), (4, 1, 4), (5, 2, 3), (64, 1, 0)]
+# (blocks, lead, inner blocks): one and several lead blocks, equal and unequal blocks, nested, most tables.
+Layout = tuple[int, int, int]
+DESIGNS: list[Layout] = [
+    (4, 1, 0),
+    (2, 1, 0),
+    (3, 1, 0),
+    (5, 2, 0),
+    (6, 3, 0),
+    (7, 3, 0),
+    (4, 1, 4),
+    (5, 2, 3),
+    (64, 1, 0),
+]
 
 
 def create_articles(
-    connection: psycopg.Connection, fingerprints: Iterable[int | None] = (), design: tuple[int, int, int] = (4, 1, 0)
+    connection: psycopg.Connection, fingerprints: Iterable[int | None] = (), design: Layout = (4, 1, 0)
 ) -> None:
     """The table `article` (id, body, fingerprint), filled and indexed; ids count from 1 in this order."""
     create_table(connection, fingerprints)
@@ -28,7 +39,7 @@ def create_index(
     connection: psycopg.Connection,
     table: str = "article",
     column: str = "fingerprint",
-    design: tuple[int, int, int] = (4, 1, 0),
+    design: Layout = (4, 1, 0),
 ) -> int:
     statement = "SELECT simsql.create_index(%s::regclass, %s, blocks => %s, lead => %s, inner_blocks => %s)"
     return connection.execute(statement, [table, column, *design]).fetchone()[0]

@@ -82,6 +82,7 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             assert call(database.load_rows, connection, "article", ["fingerprint"], [[-1], [-2]]) == 2
             ones = 2**64 - 1
             assert call(database.near, connection, "article", ones) == [(ones, 0), (ones - 1, 1)]
+            assert list(call(database.near_many, connection, "article", [ones], 0)) == [(ones, ones, 0)]
             rows = call(database.near_rows, connection, "article", ones, distance=0)
             assert rows == [(ones, 0, {"fingerprint": -1})]
             assert list(call(database.pairs, connection, "article")) == [(ones - 1, ones, 1)]

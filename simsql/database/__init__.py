@@ -8,7 +8,7 @@ from simsql.database.connect import open_engine
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import install_schema, read_status
 from simsql.database.load import load_rows
-from simsql.database.search import clusters, near, near_rows, pairs, recipe_of
+from simsql.database.search import clusters, near, near_many, near_rows, pairs, recipe_of
 
 __all__ = [
     "clusters",
@@ -18,6 +18,7 @@ __all__ = [
     "install_schema",
     "load_rows",
     "near",
+    "near_many",
     "near_rows",
     "open_engine",
     "pairs",

@@ -1,10 +1,10 @@
 """Search an index and list its pairs and clusters: thin calls of the SQL functions, with unsigned fingerprints."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, SupportsIndex
 
 from sqlalchemy import Column, Connection, MetaData, Table, cast, func, select
-from sqlalchemy.dialects.postgresql import BIGINT, REGCLASS
+from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, REGCLASS
 from sqlalchemy.sql.selectable import TableValuedAlias
 
 from simsql.database.bigint import from_bigint, to_bigint
@@ -24,6 +24,14 @@ class MatchingRow(NamedTuple):
     fingerprint: int
     distance: int
     row: dict[str, Any]
+
+
+class QueryMatch(NamedTuple):
+    """A match of one of many queries: the fingerprint searched for, the one found and their distance in bits."""
+
+    query: int
+    fingerprint: int
+    distance: int
 
 
 class Pair(NamedTuple):
@@ -76,6 +84,26 @@ def near_rows(
         .order_by(matches.c.distance, matches.c.fingerprint)
     )
     return [MatchingRow(from_bigint(found), bits, row) for found, bits, row in rows]
+
+
+def near_many(
+    connection: Connection,
+    table: str,
+    fingerprints: Iterable[SupportsIndex],
+    distance: int | None = None,
+    column: str | None = None,
+) -> Iterator[QueryMatch]:
+    """Yield what `near` finds for each of these fingerprints, all of them in one statement, in no order.
+
+    A fingerprint that is given twice is searched for once. Arguments and errors as `near`; PostgreSQL gives up
+    after 100 million matches. For a million queries `stream_matches` is several times faster.
+    """
+    queries = cast([to_bigint(fingerprint) for fingerprint in fingerprints], ARRAY(BIGINT))
+    arguments = cast(table, REGCLASS), queries, distance, column
+    found = func.simsql.near_many(*arguments).table_valued("query", "fingerprint", "distance")
+    statement = select(found.c.query, found.c.fingerprint, found.c.distance)
+    for query, fingerprint, bits in connection.execute(statement.execution_options(yield_per=10_000)):
+        yield QueryMatch(from_bigint(query), from_bigint(fingerprint), bits)
 
 
 def pairs(

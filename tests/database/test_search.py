@@ -1,5 +1,6 @@
 """Searching from Python: unsigned fingerprints, equal to brute force, whatever the table is called."""
 
+import numpy as np
 import oracle
 import pytest
 from sqlalchemy import text
@@ -12,6 +13,7 @@ from simsql.database import (
     from_bigint,
     load_rows,
     near,
+    near_many,
     near_rows,
     pairs,
     recipe_of,
@@ -95,6 +97,19 @@ def test_of_two_indexes_the_column_says_which(articles):
         with pytest.raises(DBAPIError, match="has 2 simhash indexes"):
             search(articles, "article", 5, 0)
         articles.rollback()
+
+
+@pytest.mark.parametrize("within", [0, 3, 64, None])
+def test_many_queries_find_what_one_query_finds(articles, within):
+    queries = np.array([*QUERIES[5:], 0, 2**64 - 1, 2**63, 12345, 0], dtype=np.uint64)
+    found = sorted(near_many(articles, "article", queries, within))
+    assert found == sorted(
+        (query, *match) for query in set(queries.tolist()) for match in near(articles, "article", query, within)
+    )
+    assert found
+    assert list(near_many(articles, "article", [])) == []
+    with pytest.raises(ValueError, match="is not a fingerprint"):
+        next(near_many(articles, "article", [1, -1]))
 
 
 @pytest.mark.parametrize("search", [near, near_rows])

@@ -34,7 +34,7 @@ def test_any_name_can_be_indexed_written_searched_and_dropped(connection, names)
     connection.execute(sql.SQL("CREATE TABLE {} (id int, {} bigint)").format(full, column))
     name = full.as_string(connection)
     before = catalog(connection)
-    create_index(connection, name, names[2], (3, 1))
+    create_index(connection, name, names[2], (3, 1, 0))
     connection.execute(sql.SQL("INSERT INTO {} VALUES (1, 1), (2, 3), (3, NULL)").format(full))
     connection.execute(sql.SQL("UPDATE {} SET {} = 7 WHERE id = 1").format(full, column))
     assert missing_keys(connection, name) == []
@@ -78,7 +78,7 @@ def test_a_dropped_index_leaves_only_the_b_tree_behind(connection):
     connection.execute("SELECT simsql.drop_index('article')")
     before = catalog(connection)
     assert ("index", "article_fingerprint_idx", "i") in before
-    create_index(connection, design=(5, 2))
+    create_index(connection, design=(5, 2, 0))
     assert catalog(connection) != before
     connection.execute("SELECT simsql.drop_index('article')")
     assert catalog(connection) == before
@@ -88,7 +88,7 @@ def test_creating_and_dropping_can_be_rolled_back(articles):
     before = catalog(articles)
     with articles.transaction(force_rollback=True):
         articles.execute("SELECT simsql.drop_index('article')")
-        create_index(articles, design=(2, 1))
+        create_index(articles, design=(2, 1, 0))
         assert near(articles, 1, 3) == [(1, 0), (3, 1)]
     assert catalog(articles) == before
     with articles.transaction(force_rollback=True):
@@ -229,7 +229,7 @@ def test_a_column_dropped_by_force_is_an_error_until_the_index_is_dropped(articl
 def test_tables_of_the_same_name_in_two_schemas_have_an_index_each(articles):
     articles.execute("CREATE SCHEMA app")
     articles.execute("CREATE TABLE app.article (fingerprint bigint)")
-    create_index(articles, "app.article", design=(2, 1))
+    create_index(articles, "app.article", design=(2, 1, 0))
     articles.execute("INSERT INTO app.article VALUES (8)")
     assert near(articles, 0, 64, "app.article") == [(8, 1)]
     assert near(articles, 0, 64) == [(1, 1), (3, 2)]

@@ -78,7 +78,8 @@ def test_plans_stay_index_only_probes_however_large_the_table_is(connection, ser
     for size in sizes:
         connection.execute("ALTER TABLE article DISABLE TRIGGER simsql_1_insert")
         connection.execute(
-            f"INSERT INTO article SELECT {distribution} FROM generate_series(%s::bigint + 1, %s) AS i", [rows, size]
+            f"INSERT INTO article SELECT {distribution} FROM generate_series(%s::bigint + 1, %s) AS i",
+            [rows, size],
         )
         connection.execute("ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_insert")
         fill_keys(connection, rows)
@@ -97,7 +98,9 @@ def test_plans_stay_index_only_probes_however_large_the_table_is(connection, ser
             assert not re.search(r"Seq Scan|Bitmap|Hash|Materialize|Merge Join|Parallel", plan)
             # What is sorted are matches, not candidates.
             found = near(connection, 0x0123456789AB0003, within)
-            (sorted_rows,) = re.findall(r"Sort +\(cost=\S+ rows=\d+ width=\d+\) \(actual time=\S+ rows=(\d+)", plan)
+            (sorted_rows,) = re.findall(
+                r"Sort +\(cost=\S+ rows=\d+ width=\d+\) \(actual time=\S+ rows=(\d+)", plan
+            )
             assert int(sorted_rows) <= 4 * len(found)
 
 

@@ -73,7 +73,9 @@ def test_the_radius_written_into_a_search_is_the_same_too(connection, design):
         ).fetchone()
         connection.execute(f"PREPARE radius (bigint, integer) AS SELECT {expression}")
         found = [connection.execute(f"EXECUTE radius (0, {distance})").fetchone()[0] for distance in DISTANCES]
-        assert [min(radius, bits) for radius in found] == [design.radii(distance)[number] for distance in DISTANCES]
+        assert [min(radius, bits) for radius in found] == [
+            design.radii(distance)[number] for distance in DISTANCES
+        ]
         connection.execute("DEALLOCATE radius")
 
 

@@ -22,7 +22,9 @@ def near_many(connection, queries, within=None):
 
 
 def expected(fingerprints, queries, within):
-    found = ((query, *match) for query in set(queries) - {None} for match in expected_near(fingerprints, query, within))
+    found = (
+        (query, *match) for query in set(queries) - {None} for match in expected_near(fingerprints, query, within)
+    )
     return sorted(found)
 
 
@@ -89,9 +91,7 @@ def test_range_scans_go_through_the_indexes_alone(connection):
             connection.execute("SELECT set_config(%s, %s, true)", setting.split("=", 1))
         for number, statement in enumerate(statements):
             connection.execute(f"PREPARE m{number} (bigint[], integer) AS {statement}")
-            plan = "\n".join(
-                line for (line,) in connection.execute(f"EXPLAIN EXECUTE m{number} ('{{1,2,3}}', 3)")
-            )
+            plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN EXECUTE m{number} ('{{1,2,3}}', 3)"))
             assert f"Index Only Scan using keys_1_{number}_key_idx" in plan
             assert "Seq Scan" not in plan
             assert "Hash" not in plan
@@ -108,7 +108,12 @@ def test_queries_in_a_table_are_the_same_as_in_an_array(connection):
     ).fetchall()
     assert sorted(rows) == near_many(connection, QUERIES, 7) == expected(FINGERPRINTS, QUERIES, 7)
     connection.execute('CREATE VIEW nobody AS SELECT "The Fingerprint" AS f FROM "My"."Wanted" WHERE id = 2')
-    assert connection.execute("SELECT * FROM simsql.near_many('article', query_table => 'nobody', query_column => 'f')").fetchall() == []
+    assert (
+        connection.execute(
+            "SELECT * FROM simsql.near_many('article', query_table => 'nobody', query_column => 'f')"
+        ).fetchall()
+        == []
+    )
 
 
 def test_nothing_asked_finds_nothing(connection):
