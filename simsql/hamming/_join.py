@@ -1,18 +1,18 @@
-"""All pairs within a distance: sort, compare neighbours, split crowded runs again.
+"""All pairs within a distance: bring together what agrees in a prefix, compare, split crowded runs again.
 
 Cut the bits in which keys vary into m blocks. Two keys that differ in at most k bits agree in some m - k of
-them, so for each choice of m - k lead blocks the keys are permuted, sorted and compared where they agree in
-the prefix (Manku, Jain, Das Sarma, WWW 2007). Where very many keys share a prefix (at the start they all
-share the empty one) the same is done again with the remaining bits, as in the paper's nested designs; at
-each level arithmetic decides between splitting and comparing all with all. A pair is reported once, by the
-first choice of blocks in which it agrees. Memory is a few times that of the keys, however they are
-distributed, besides the pairs themselves.
+them, so for each choice of m - k lead blocks the keys that agree in this prefix are compared (Manku, Jain, Das
+Sarma, WWW 2007). Slots bring them together, and most keys are alone in theirs; only those that crowd are
+permuted and sorted. Where very many keys share a prefix (at the start they all share the empty one) the same is
+done again with the remaining bits, as in the paper's nested designs; at each level arithmetic decides between
+splitting and comparing all with all. A pair is reported once, by the first choice of blocks in which it agrees.
+Memory is a few times that of the keys, however they are distributed, besides the pairs themselves.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from math import comb
 from typing import NamedTuple
 
@@ -20,20 +20,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.hamming._checks import FINGERPRINT_BITS
-from simsql.hamming.blocks import block_masks, lead_order
+from simsql.hamming._slots import fill_slots, slots_for
+from simsql.hamming.blocks import BitOrder, block_masks
 
 Keys = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
 
+_ALL_BITS = (1 << FINGERPRINT_BITS) - 1
+
 # Nanoseconds, rounded from measurements: what choosing between the ways below needs is their proportion.
-# (On AMD Zen 4 numpy's AVX-512 sort takes 70 ns a key instead of 15: NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL"
-# in the environment makes it take the AVX2 one.)
-_TABLE_KEY_NS = 25.0  # permute, sort and pass over one key
+_TABLE_KEY_NS = 25.0  # bring one key to those that agree with it
 _TABLE_NS = 100_000.0  # the calls that one permutation takes, however few the keys
 _NEIGHBOUR_NS = 12.0  # compare two keys of a short run
 _TILE_PAIR_NS = 1.0  # compare two keys of a long run
 _RUN_NS = 30_000.0  # the calls that one long run takes
 
+# Up to this number sorting keys is faster than the calls that rounds of slots take.
+_FEW = 1 << 12
 # Up to this size runs are compared by offsets, all short runs at once; longer ones are faster in tiles.
 _SHORT_RUN = 64
 # Rows and columns of a tile: its arrays fit a core's own cache.
@@ -56,7 +59,7 @@ def close_pairs(values: Keys, distance: int) -> Iterator[Pairs]:
 
     `values` are sorted and distinct. Neither the pairs nor the two values of a pair come in any order.
     """
-    if values.size > 1:
+    if values.size > 1 and distance:  # distinct values are no pairs at distance 0
         everything = _Runs(np.zeros(1, dtype=np.intp), np.array([values.size], dtype=np.intp))
         yield from _pairs_in_runs(values, everything, distance)
 
@@ -71,31 +74,71 @@ def _pairs_in_runs(keys: Keys, runs: _Runs, distance: int) -> Iterator[Pairs]:
     varying = _varying_bits(keys, runs)
     blocks = _cheapest_blocks(runs, varying, _sample(keys, runs), distance)
     if blocks:
-        yield from _split(keys, varying, blocks, distance)
+        yield from _split(keys, runs, varying, blocks, distance)
     else:
         for run in np.split(keys, runs.starts[1:]):
             yield from _compare_all(run, distance)
 
 
-def _split(keys: Keys, varying: int, blocks: int, distance: int) -> Iterator[Pairs]:
-    """Yield the pairs of keys that agree outside `varying`, by each choice of lead blocks."""
+def _split(keys: Keys, runs: _Runs, varying: int, blocks: int, distance: int) -> Iterator[Pairs]:
+    """Yield the pairs of keys of the same run by each choice of lead blocks.
+
+    The keys are sorted and agree outside `varying` with those of their own run alone.
+    """
     masks = block_masks(varying, blocks)
-    constant = ~varying & (1 << FINGERPRINT_BITS) - 1
+    constant = ~varying & _ALL_BITS
+    table = np.empty(slots_for(keys.size), dtype=np.uint32)
     for lead in itertools.combinations(range(blocks), blocks - distance):
-        order = lead_order(masks, lead, stay=constant)
-        # Sorted keys in an order that changes nothing are sorted already: a whole sort saved.
-        permuted = keys if order.changes_nothing else order.apply(keys)
-        if permuted is not keys:
-            permuted.sort()
-        behind = sum(masks[block].bit_count() for block in range(blocks) if block not in lead)
+        prefix = sum(masks[block] for block in lead)
+        order = BitOrder((constant | prefix, varying & ~prefix))
         passed_over = [np.uint64(masks[block]) for block in range(lead[-1]) if block not in lead]
-        for found in _pairs_in_runs(permuted, _find_runs(permuted, behind), distance):
-            pairs = order.undo(found)
+        crowded = keys.size > 2 * runs.sizes.size << prefix.bit_count()
+        rounds = None if crowded or order.changes_nothing else table
+        for pairs in _pairs_agreeing(keys, order, rounds, distance):
             differing = pairs[:, 0] ^ pairs[:, 1]
             first = np.ones(len(pairs), dtype=bool)
             for mask in passed_over:
                 first &= (differing & mask) != 0
             yield pairs[first]
+
+
+def _pairs_agreeing(
+    keys: Keys, order: BitOrder, table: NDArray[np.uint32] | None, distance: int
+) -> Iterator[Pairs]:
+    """Yield the pairs of sorted keys that agree in the bits that `order` puts first.
+
+    With a table of slots they are compared there, as long as that helps, and sorted if they are left over.
+    """
+    agreeing, others = order.masks
+    if table is not None:
+        keys = yield from _compare_in_slots(keys, agreeing, table, distance)
+    if keys.size > 1:
+        permuted = order.apply(keys)
+        if not order.changes_nothing:
+            permuted.sort()
+        for pairs in _pairs_in_runs(permuted, _find_runs(permuted, others.bit_count()), distance):
+            yield order.undo(pairs)
+
+
+def _compare_in_slots(
+    keys: Keys, agreeing: int, table: NDArray[np.uint32], distance: int
+) -> Generator[Pairs, None, Keys]:
+    """Yield pairs of keys that agree under the mask, and return keys that have still to be compared.
+
+    In each round the keys that share a slot are compared with the one that holds it, which then leaves. Where
+    keys are spread well few are left at once. It ends when they are very few, or most of them, which crowd.
+    """
+    while keys.size > _FEW:
+        shared, holders = fill_slots(table[: slots_for(keys.size)], keys, agreeing)
+        left, right = keys[shared], keys[holders]
+        differing = left ^ right
+        close = (np.bitwise_count(differing) <= distance) & (differing & np.uint64(agreeing) == 0)
+        if close.any():
+            yield np.stack((left[close], right[close]), axis=1)
+        if 2 * left.size > keys.size:
+            return left
+        keys = left
+    return keys
 
 
 def _cheapest_blocks(runs: _Runs, varying: int, sample: Keys, distance: int) -> int:

@@ -130,12 +130,6 @@ def _move(words: int | NDArray[np.uint64], moves: tuple[tuple[int, int], ...]) -
     return moved
 
 
-def lead_order(masks: tuple[int, ...], lead: tuple[int, ...], stay: int = 0) -> BitOrder:
-    """Return the order that brings the `lead` blocks to the front, behind the bits of `stay`."""
-    others = (mask for block, mask in enumerate(masks) if block not in lead)
-    return BitOrder((stay, *(masks[block] for block in lead), *others))
-
-
 @dataclass(frozen=True)
 class Permutation:
     """The keys of one table: the lead bits of a fingerprint in their order, then its other bits in theirs.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.hamming import _join, find_all, find_clusters, hamming_distance, pairs
+from simsql.hamming import _join, _slots, find_all, find_clusters, hamming_distance, pairs
 
 SHARED = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
 BOUNDARIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
@@ -179,15 +179,40 @@ def always_split(extra):
         {"_cheapest_blocks": always_split(2), "_SHORT_RUN": 16, "_STEP": 50},
         {"_cheapest_blocks": lambda *_: 0, "_SHORT_RUN": 2, "_TILE_ROWS": 7, "_TILE_COLUMNS": 21},
         {"_SHORT_RUN": 10**6},
+        {"_cheapest_blocks": always_split(1), "_SHORT_RUN": 4, "_FEW": 1},
+        {"_cheapest_blocks": always_split(12), "_SHORT_RUN": 4, "_FEW": 1},
     ],
-    ids=["nested deeply", "nested", "all with all in tiles", "all with all by offsets"],
+    ids=[
+        "nested deeply",
+        "nested",
+        "all with all in tiles",
+        "all with all by offsets",
+        "in crowded slots",
+        "in slots",
+    ],
 )
 def test_every_way_of_comparing_finds_the_same(monkeypatch, changed, distance):
+    monkeypatch.setattr(_slots, "STEP", 50)
     values = planted(6, 100, range(8), 10) + list(range(64)) + [2**63 + i for i in range(0, 256, 5)]
     expected = slow_pairs(values, distance)
     for name, value in changed.items():
         monkeypatch.setattr(_join, name, value)
     assert find_all(values, distance).tolist() == expected
+
+
+@pytest.mark.parametrize("distance", [1, 2, 3, 5])
+def test_ten_thousands_of_which_some_crowd(distance):
+    """Enough for rounds in slots; a third of them shares its first half, so that these have to be sorted."""
+    spread = np.array(planted(11, 12_000, [1, 2, 3, 4, 5, 6], 500), dtype=np.uint64)
+    crowd = np.random.default_rng(12).integers(0, 2**32, 7_000, dtype=np.uint64) | np.uint64(0xABCDEF01 << 32)
+    values = np.unique(np.concatenate([spread, crowd, crowd[:300] ^ np.uint64(0b10100)]))
+    expected = []
+    for position, value in enumerate(values[:-1]):
+        later = values[position + 1 :]
+        expected += [[value, other] for other in later[np.bitwise_count(later ^ value) <= distance]]
+    found = find_all(np.random.default_rng(13).permutation(values), distance)
+    assert len(expected) > 400 * distance
+    assert found.tolist() == [[int(one), int(other)] for one, other in expected]
 
 
 def test_clusters_arrive_in_batches(monkeypatch):
