@@ -1,0 +1,418 @@
+"""build makes the keys that create_index makes, beside writers, from wherever it was interrupted."""
+
+import random
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from articles import (
+    DESIGNS,
+    count_keys,
+    create_articles,
+    create_index,
+    create_table,
+    fingerprints_of,
+    missing_keys,
+    near,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracle import EXTREMES, clustered
+from oracle import near as expected_near
+from program import wait_until
+from psycopg import errors
+from sessions import ALL_LEVELS, ONE_SNAPSHOT, begin, blocked
+from upkeep import notices, problems, set_batch_size, stored_fingerprints
+
+BUILD = "CALL simsql.build('article', 'fingerprint')"
+BEGIN_BUILD = "SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL)"
+BATCH = "SELECT ready FROM simsql._build_batch('article', 'fingerprint')"
+
+
+@pytest.fixture
+def table(connection):
+    """`article` with a few rows and a B-tree; builds take two fingerprints at a time."""
+    create_table(connection, [7, 3, None, 5, 3, 11, 9])
+    connection.execute("CREATE INDEX ON article (fingerprint)")
+    set_batch_size(connection, 2)
+    return connection
+
+
+def finish(connection):
+    """Go on until the index is ready."""
+    while connection.execute(BATCH).fetchone() != (True,):
+        pass
+
+
+def searches_are_exact(connection):
+    live = fingerprints_of(connection)
+    assert missing_keys(connection) == []
+    for query in (0, 7, *EXTREMES):
+        for within in (0, 3, 9, 64):
+            assert near(connection, query, within) == expected_near(live, query, within)
+
+
+# The index
+
+
+@pytest.mark.parametrize("size", [1, 7, 119, 120, 121])
+@pytest.mark.parametrize("design", DESIGNS[::3], ids=str)
+def test_it_makes_the_keys_that_create_index_makes(connection, design, size):
+    fingerprints = clustered(120, seed=5)
+    create_articles(connection, [*fingerprints, None, *fingerprints[:5]], design)
+    expected = stored_fingerprints(connection)
+    connection.execute("SELECT simsql.drop_index('article')")
+    set_batch_size(connection, size)
+    connection.execute("CALL simsql.build('article', 'fingerprint', 5, %s, %s, %s)", design)
+    assert stored_fingerprints(connection) == expected
+    assert problems(connection) == set()
+    found = connection.execute("SELECT distance, blocks, lead, inner_blocks, state FROM simsql.indexes").fetchall()
+    assert found == [(5, *design, "ready")]
+    searches_are_exact(connection)
+
+
+@pytest.mark.parametrize(
+    "fingerprints", [[], [None, None], [2**63 - 1, -(2**63)], [2**63 - 1] * 4, [-(2**63)] * 4]
+)
+def test_few_or_no_fingerprints(connection, fingerprints):
+    create_table(connection, fingerprints)
+    connection.execute("CREATE INDEX ON article (fingerprint)")
+    set_batch_size(connection, 1)
+    connection.execute(BUILD)
+    searches_are_exact(connection)
+
+
+def test_without_a_design_the_best_for_the_number_of_rows_is_taken(table):
+    table.execute(BUILD)
+    built = table.execute("SELECT blocks, lead, inner_blocks, distance FROM simsql.indexes").fetchone()
+    table.execute("SELECT simsql.drop_index('article')")
+    table.execute("SELECT simsql.create_index('article', 'fingerprint')")
+    assert table.execute("SELECT blocks, lead, inner_blocks, distance FROM simsql.indexes").fetchone() == built
+
+
+@pytest.mark.parametrize("level", ALL_LEVELS)
+def test_whatever_the_isolation_of_the_database(table, level):
+    table.execute(f"SET default_transaction_isolation = '{level}'")
+    table.execute(BUILD)
+    searches_are_exact(table)
+
+
+def test_a_long_one_says_how_far_it_is(connection):
+    create_table(connection, [random.Random(n).getrandbits(64) - 2**63 for n in range(300)])
+    connection.execute("CREATE INDEX ON article (fingerprint)")
+    set_batch_size(connection, 3)
+    heard = notices(connection)
+    connection.execute(BUILD)
+    shares = [int(re.fullmatch(r"simsql\.build: (\d+) % done", notice)[1]) for notice in heard]
+    assert shares == sorted(shares)
+    assert 10 < len(shares) <= 20
+
+
+# Batch by batch
+
+
+def test_it_is_searched_when_it_is_ready_and_not_before(table):
+    table.execute(BEGIN_BUILD)
+    while True:
+        assert table.execute("SELECT state FROM simsql.indexes").fetchone() == ("building",)
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match="still being built") as refused:
+            near(table, 7, 3)
+        if table.execute(BATCH).fetchone() == (True,):
+            break
+    searches_are_exact(table)
+    assert (
+        "CALL simsql.build('public.article', 'fingerprint', 3, 4, 1, 0, NULL)" in refused.value.diag.message_hint
+    )
+
+
+@pytest.mark.parametrize("level", ONE_SNAPSHOT)
+@pytest.mark.parametrize("batches", [0, 1, 2])
+def test_an_older_snapshot_than_ready_is_refused(table, connect, level, batches):
+    table.execute(BEGIN_BUILD)
+    for _ in range(batches):
+        table.execute(BATCH)
+    reader = connect()
+    begin(reader, level)
+    finish(table)
+    with pytest.raises(errors.Error, match="still being built"):
+        near(reader, 7, 3)
+    reader.execute("ROLLBACK")
+    searches_are_exact(reader)
+
+
+WRITES = {
+    "insert": "INSERT INTO article (fingerprint) VALUES ({a}), ({b})",
+    "update": "UPDATE article SET fingerprint = {a} WHERE fingerprint = {b}",
+    "all": "UPDATE article SET fingerprint = {a} WHERE fingerprint > {b}",
+    "swap": "UPDATE article SET fingerprint = {a} + {b} - fingerprint WHERE fingerprint IN ({a}, {b})",
+    "touch": "UPDATE article SET body = 'x' WHERE fingerprint IN ({a}, {b})",
+    "delete": "DELETE FROM article WHERE fingerprint = {a}",
+    "move": "WITH moved AS (DELETE FROM article WHERE fingerprint = {a} RETURNING fingerprint)"
+    " INSERT INTO article (fingerprint) SELECT fingerprint FROM moved",
+}
+writes = st.lists(st.tuples(st.sampled_from(sorted(WRITES)), st.integers(1, 12), st.integers(1, 12)), max_size=3)
+# What one writer does between batches, and whether its transaction ends there.
+steps = st.lists(st.tuples(writes, st.sampled_from(["COMMIT", "ROLLBACK", ""])), max_size=7)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(level=st.sampled_from(ALL_LEVELS), steps=steps, size=st.integers(1, 4))
+def test_whatever_is_written_between_batches(connection, connect, level, steps, size):
+    connection.execute("DROP TABLE IF EXISTS article")
+    create_table(connection, [1, 2, 2, 3, 5, 6, 8, 11, 12, 12])
+    connection.execute("CREATE INDEX ON article (fingerprint)")
+    set_batch_size(connection, size)
+    writer = connect()
+    begin(writer, level)  # older than the index
+    connection.execute(BEGIN_BUILD)
+    for statements, end in steps:
+        for name, a, b in statements:
+            writer.execute(WRITES[name].format(a=a, b=b))
+        if end:
+            writer.execute(end)
+            begin(writer, level)
+        connection.execute(BATCH)
+    finish(connection)
+    assert missing_keys(connection) == []
+    writer.execute("COMMIT")
+    writer.close()
+    searches_are_exact(connection)
+
+
+@pytest.mark.parametrize("level", ALL_LEVELS)
+def test_a_writer_that_began_before_and_writes_afterwards_adds_its_keys(table, connect, level):
+    early, between = connect(), connect()
+    begin(early, level)
+    begin(between, level)
+    table.execute(BEGIN_BUILD)
+    between.execute("INSERT INTO article (fingerprint) VALUES (1)")
+    table.execute(BATCH)
+    between.execute("INSERT INTO article (fingerprint) VALUES (12)")
+    finish(table)
+    assert missing_keys(table) == []
+    early.execute("INSERT INTO article (fingerprint) VALUES (2), (13)")
+    between.execute("COMMIT")
+    early.execute("COMMIT")
+    searches_are_exact(table)
+
+
+@pytest.mark.parametrize("level", ALL_LEVELS)
+def test_it_waits_for_a_writer_that_has_written_and_sees_its_rows(table, connect, level):
+    writer = connect()
+    begin(writer, level)
+    writer.execute("INSERT INTO article (fingerprint) VALUES (1)")
+    with blocked(connect, lambda builder: builder.execute(BUILD)) as built:
+        writer.execute("INSERT INTO article (fingerprint) VALUES (2)")
+        writer.execute("COMMIT")
+    built.result()
+    searches_are_exact(table)
+
+
+def test_a_batch_stops_no_writer(table, connect):
+    table.execute(BEGIN_BUILD)
+    table.execute("BEGIN")
+    table.execute(BATCH)
+    writer = connect()
+    writer.execute("SET lock_timeout = '1s'")
+    for write in WRITES.values():
+        writer.execute(write.format(a=3, b=7))
+    table.execute("COMMIT")
+    finish(table)
+    searches_are_exact(table)
+
+
+# Interrupted, and gone on with
+
+
+def test_called_again_it_goes_on_where_it_stopped(table):
+    table.execute(BEGIN_BUILD)
+    table.execute(BATCH)
+    assert count_keys(table) == [2] * 4
+    table.execute(BUILD)
+    assert count_keys(table) == [5] * 4
+    searches_are_exact(table)
+
+
+def test_a_killed_session_leaves_a_build_to_go_on_with(table, connect):
+    table.execute("INSERT INTO article (fingerprint) SELECT n * 1000 FROM generate_series(1, 3000) AS n")
+    built_to = "SELECT built_to FROM simsql.registry"
+
+    def build(connection):
+        with pytest.raises(errors.OperationalError):
+            connection.execute(BUILD)
+
+    builder = connect()
+    (process,) = builder.execute("SELECT pg_backend_pid()").fetchone()
+    with ThreadPoolExecutor(1) as thread:
+        killed = thread.submit(build, builder)
+        wait_until(lambda: table.execute(built_to).fetchone() not in (None, (None,)), "the first batch")
+        table.execute("SELECT pg_terminate_backend(%s)", [process])
+        killed.result()
+    (position,) = table.execute(built_to).fetchone()
+    assert position is not None
+    stored = count_keys(table)
+    set_batch_size(table, 1000)
+    table.execute(BUILD)
+    assert min(count_keys(table)) == max(count_keys(table)) == 3005
+    assert stored[0] < 3005
+    searches_are_exact(table)
+
+
+def test_two_calls_at_once_take_turns(table, connect):
+    table.execute(BEGIN_BUILD)
+    table.execute("BEGIN")
+    table.execute(BATCH)
+    with blocked(connect, lambda other: other.execute(BUILD)) as second:
+        table.execute("COMMIT")
+    second.result()
+    assert count_keys(table) == [5] * 4
+    assert table.execute(BATCH).fetchone() == (True,)
+    searches_are_exact(table)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["distance => 4", "blocks => 2", "lead => 2, blocks => 4", "blocks => 4, inner_blocks => 4"]
+)
+def test_other_arguments_do_not_go_on_with_it_and_the_hint_does(table, arguments):
+    table.execute(BEGIN_BUILD)
+    with pytest.raises(errors.DuplicateObject, match="has other arguments") as refused:
+        table.execute(f"CALL simsql.build('article', 'fingerprint', {arguments})")
+    table.execute(refused.value.diag.message_hint.partition(": ")[2].partition(" Or")[0])
+    searches_are_exact(table)
+
+
+def test_create_index_says_that_a_build_is_unfinished_and_the_hint_finishes_it(table):
+    table.execute(BEGIN_BUILD)
+    with pytest.raises(errors.DuplicateObject, match="has an unfinished simhash index already") as refused:
+        create_index(table)
+    table.execute(refused.value.diag.message_hint.partition(": ")[2].partition(" Or")[0])
+    searches_are_exact(table)
+
+
+def test_an_unfinished_index_can_be_dropped(table, connect):
+    table.execute(BEGIN_BUILD)
+    table.execute(BATCH)
+    table.execute("BEGIN")
+    table.execute(BATCH)
+    drop = "SELECT simsql.drop_index('article')"
+    with blocked(connect, lambda other: other.execute(drop)) as dropped:
+        table.execute("COMMIT")
+    dropped.result()
+    assert count_keys(table) == []
+    with pytest.raises(errors.UndefinedObject, match="was dropped meanwhile"):
+        table.execute(BATCH)
+    create_index(table)
+    searches_are_exact(table)
+
+
+def test_a_ready_index_is_not_built_again(table):
+    table.execute(BUILD)
+    with pytest.raises(errors.DuplicateObject, match="has a simhash index already"):
+        table.execute(BUILD)
+
+
+# What happens to the table meanwhile
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("ALTER TABLE article RENAME fingerprint TO print", "renamed or dropped"),
+        ("ALTER TABLE article DISABLE TRIGGER simsql_1_insert", "have been disabled"),
+        ("DROP INDEX article_fingerprint_idx", "has no B-tree"),
+        ("CREATE TABLE child () INHERITS (article)", "takes part in inheritance"),
+        ("DROP TABLE article", "does not exist|was dropped"),
+    ],
+)
+def test_a_build_stops_where_it_could_not_be_exact(table, change, error):
+    table.execute(BEGIN_BUILD)
+    table.execute(BATCH)
+    (oid,) = table.execute("SELECT 'article'::regclass::oid").fetchone()
+    table.execute(change)
+    with pytest.raises(errors.Error, match=error):
+        table.execute("SELECT simsql._build_batch(%s::oid::regclass, 'fingerprint')", [oid])
+
+
+def test_after_a_repair_it_begins_again(table):
+    table.execute(BEGIN_BUILD)
+    for _ in range(2):
+        table.execute(BATCH)
+    table.execute("ALTER TABLE article DISABLE TRIGGER ALL")
+    table.execute("INSERT INTO article (fingerprint) VALUES (1), (2), (100)")
+    table.execute("ALTER TABLE article ENABLE TRIGGER ALL")
+    table.execute("ALTER TABLE article RENAME TO paper")
+    table.execute("SELECT simsql.repair('paper')")
+    table.execute("ALTER TABLE paper RENAME TO article")
+    table.execute("SELECT simsql.repair('article')")
+    assert problems(table) == {("not ready", "public.article")}
+    table.execute(BUILD)
+    searches_are_exact(table)
+
+
+# What is refused
+
+
+def test_without_a_b_tree_the_hint_makes_it(connection):
+    create_table(connection, [1, 3])
+    connection.execute("CREATE INDEX ON article (fingerprint) WHERE id > 5")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="has no B-tree") as refused:
+        connection.execute(BUILD)
+    assert connection.execute("TABLE simsql.indexes").fetchall() == []
+    connection.execute(refused.value.diag.message_hint)
+    connection.execute(BUILD)
+    searches_are_exact(connection)
+
+
+def test_an_invalid_b_tree_does_not_count_and_the_hint_mends_it(table):
+    table.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'article_fingerprint_idx'::regclass")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="has no B-tree") as refused:
+        table.execute(BUILD)
+    table.execute(refused.value.diag.message_hint.partition(": ")[2])
+    table.execute(BUILD)
+    searches_are_exact(table)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("('article', NULL)", "have to be named"),
+        ("('article', 'body')", "simsql.build: column body of public.article is text, not bigint"),
+        ("('article', 'fingerprint', blocks => 1)", "simsql.build: no layout has 1 blocks"),
+        ("('article', 'fingerprint', distance => 65)", "from 0 to 64"),
+        ("('simsql.indexes', 'id')", "simsql.build: simsql.indexes is a view"),
+    ],
+)
+def test_what_create_index_refuses_is_refused(table, call, error):
+    with pytest.raises(errors.Error, match=error):
+        table.execute(f"CALL simsql.build{call}")
+    assert table.execute("TABLE simsql.indexes").fetchall() == []
+
+
+def test_only_the_owner_goes_on_with_a_build(table, new_role, connect):
+    name = new_role()
+    table.execute(f"GRANT ALL ON article TO {name}")
+    table.execute(f"GRANT CREATE ON SCHEMA simsql TO {name}")
+    table.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {name}")
+    other = connect(name)
+    with pytest.raises(errors.InsufficientPrivilege, match="must be owner of table"):
+        other.execute(BUILD)
+    table.execute(BEGIN_BUILD)
+    with pytest.raises(errors.InsufficientPrivilege, match="must be owner of the simhash index"):
+        other.execute(BUILD)
+
+
+def test_a_batch_reads_its_range_of_the_b_tree_and_no_more(table):
+    table.execute("INSERT INTO article (fingerprint) SELECT n FROM generate_series(1, 5000) AS n")
+    table.execute("ANALYZE article")  # small enough for the planner to rather scan and sort it
+    set_batch_size(table, 50)
+    table.execute(BEGIN_BUILD)
+    read = (
+        "SELECT sum(pg_stat_get_xact_tuples_returned(oid)) FROM pg_class"
+        " WHERE relname IN ('article', 'article_fingerprint_idx')"
+    )
+    for _ in range(3):
+        table.execute("BEGIN")
+        (before,) = table.execute(read).fetchone()
+        table.execute(BATCH)
+        assert 50 <= table.execute(read).fetchone()[0] - before < 60
+        table.execute("COMMIT")
