@@ -15,6 +15,7 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection
 
 from simsql.errors import UsageError
@@ -42,11 +43,25 @@ def fetch_fingerprints(
     raw = raw_connection(connection)
     name = f"simsql_fingerprints_{next(_cursor_numbers)}"
     # Held where each statement is a transaction of its own.
-    with raw.cursor(name, binary=True, withhold=raw.autocommit) as cursor:
-        cursor.itersize = 1
-        statement = "SELECT simsql._packed_pieces(CAST(%s AS pg_catalog.regclass), %s, %s)"
-        for (packed,) in cursor.execute(statement, [table, column, _PAGES]):
-            yield np.frombuffer(packed, dtype=">u8").astype(np.uint64)
+    declare = sql.SQL(
+        "DECLARE {} NO SCROLL CURSOR {} HOLD FOR"
+        " SELECT simsql._packed_pieces(CAST(%s AS pg_catalog.regclass), %s, %s)"
+    ).format(sql.Identifier(name), sql.SQL("WITH" if raw.autocommit else "WITHOUT"))
+    raw.execute(declare, [table, column, _PAGES])
+    fetch = sql.SQL("FETCH FROM {}").format(sql.Identifier(name))
+    try:
+        while piece := raw.execute(fetch, binary=True, prepare=False).fetchone():
+            yield np.frombuffer(piece[0], dtype=">u8").astype(np.uint64)
+    finally:
+        _close(raw, name)
+
+
+def _close(raw: psycopg.Connection[tuple[Any, ...]], name: str) -> None:
+    """Close a cursor, unless it went with its transaction: an iteration may be given up at any time later."""
+    status = raw.info.transaction_status
+    usable = status == TransactionStatus.INTRANS or (status == TransactionStatus.IDLE and raw.autocommit)
+    if usable and raw.execute("SELECT FROM pg_catalog.pg_cursors WHERE name = %s", [name]).rowcount:
+        raw.execute(sql.SQL("CLOSE {}").format(sql.Identifier(name)))
 
 
 def copy_columns(connection: Connection, table: sql.Composable, columns: Mapping[str, NDArray[Any]]) -> int:
@@ -80,6 +95,13 @@ def copy_columns(connection: Connection, table: sql.Composable, columns: Mapping
             copy.write(part.tobytes())
         copy.write(_TRAILER)
     return rows
+
+
+def first_of_equals(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Say of each of some sorted values whether the one before is another. np.unique takes 25 times as long."""
+    first = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return first
 
 
 def raw_connection(connection: Connection) -> psycopg.Connection[tuple[Any, ...]]:

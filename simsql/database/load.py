@@ -18,7 +18,7 @@ from psycopg import sql
 from sqlalchemy import Connection
 
 from simsql.database.bigint import to_bigints
-from simsql.database.copying import copy_columns, raw_connection
+from simsql.database.copying import copy_columns, first_of_equals, raw_connection
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT, Recipe, simhash_batches
 from simsql.hamming import Design
@@ -225,7 +225,9 @@ class _Keys:
         """COPY the keys of what has been taken since the last time."""
         if not self._count:
             return
-        fingerprints = np.unique(np.concatenate(self._waiting)).view(np.uint64)
+        fingerprints = np.concatenate(self._waiting).view(np.uint64)
+        fingerprints.sort()
+        fingerprints = fingerprints[first_of_equals(fingerprints)]
         self._waiting, self._count = [], 0
         for permutation in self._design.permutations:
             keys = permutation.key(fingerprints).view(np.int64)
