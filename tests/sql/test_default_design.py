@@ -1,0 +1,43 @@
+"""What create_index chooses where no design is given: the costs and the choice in SQL are those in Python."""
+
+from dataclasses import asdict
+
+from servers import TEMPLATE
+
+from simsql.hamming import DEFAULT_COSTS, Design, default_design
+
+ROWS = [0, 10**7, 10**9]
+DISTANCES = [0, 3, 8, 10, 30]
+
+
+def test_costs_are_the_same(server):
+    with server.connect(TEMPLATE) as connection:
+        cursor = connection.execute("SELECT * FROM simsql._costs()")
+        costs = dict(zip((column.name for column in cursor.description), cursor.fetchone(), strict=True))
+    expected = asdict(DEFAULT_COSTS)
+    assert costs == {name: expected[f"{name}_us"] for name in costs}
+    # What a call costs is the same for every design.
+    assert costs.keys() | {"call"} == {name.removesuffix("_us") for name in expected}
+
+
+def test_the_design_is_the_same(server):
+    with server.connect(TEMPLATE) as connection:
+        connection.execute("SET jit = off")  # half a second each on PostgreSQL 15
+        chosen = connection.execute(
+            "SELECT n, distance, d.blocks, d.lead FROM unnest(%s::bigint[]) AS n"
+            " CROSS JOIN unnest(%s::integer[]) AS distance CROSS JOIN LATERAL simsql._design(n, distance) AS d",
+            [ROWS, DISTANCES],
+        ).fetchall()
+    assert len(chosen) == len(ROWS) * len(DISTANCES)
+    for rows, distance, blocks, lead in chosen:
+        assert Design(blocks, lead) == default_design(rows, distance), (rows, distance)
+
+
+def test_an_index_gets_the_design_of_its_distance(connection):
+    connection.execute("CREATE TABLE article (f bigint); INSERT INTO article SELECT generate_series(1, 10)")
+    for distance in (0, 3):
+        connection.execute("SELECT simsql.create_index('article', 'f', distance => %s)", [distance])
+        blocks, lead = connection.execute("SELECT blocks, lead FROM simsql.registry").fetchone()
+        design = default_design(10, distance)
+        assert (blocks, lead) == (design.blocks, design.lead)
+        connection.execute("SELECT simsql.drop_index('article')")
