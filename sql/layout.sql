@@ -189,7 +189,7 @@ $$;
 -- The design for so many rows and this distance, as simsql.plan recommends it: the cheapest for one search
 -- and one row written. Tables grow, so fewer than a million rows count as a million.
 CREATE FUNCTION simsql._design(rows bigint, distance integer, OUT blocks integer, OUT lead integer)
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET jit = off
 AS $$
     SELECT m, c
       FROM generate_series(2, 20) AS m
