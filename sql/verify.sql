@@ -181,7 +181,7 @@ DECLARE
     full_name constant text := (SELECT format('%I.%I', n.nspname, c.relname)
                                   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
                                  WHERE c.oid = $1);
-    actual simsql.registry;
+    findings simsql.finding[];
 BEGIN
     FOR index IN
         SELECT r.* FROM simsql.registry AS r
@@ -189,10 +189,11 @@ BEGIN
          WHERE ($1 IS NULL OR r.table_id = $1 OR r.table_name = full_name) AND ($2 IS NULL OR r.column_name = $2)
          ORDER BY r.id
     LOOP
-        RETURN QUERY SELECT * FROM simsql._verify_objects(index);
+        findings := ARRAY(SELECT v FROM simsql._verify_objects(index) AS v);
+        RETURN QUERY SELECT * FROM unnest(findings);
         IF index.ready AND NOT EXISTS (
-            SELECT FROM simsql._verify_objects(index) AS v
-             WHERE v.problem IN ('table dropped', 'column dropped', 'column is no longer a stored bigint'))
+            SELECT FROM unnest(findings) AS f
+             WHERE f.problem IN ('table dropped', 'column dropped', 'column is no longer a stored bigint'))
         THEN
             RETURN QUERY SELECT * FROM simsql._verify_keys(index);
         END IF;
@@ -243,34 +244,34 @@ BEGIN
 END
 $$;
 
--- Mends what _verify_objects finds, but for names.
-CREATE FUNCTION simsql._mend_objects(index simsql.registry) RETURNS void
+-- Mends what _verify_objects has found, but for names and lost key tables.
+CREATE FUNCTION simsql._mend_objects(index simsql.registry, findings simsql.finding[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    found_problem record;
+    finding simsql.finding;
     policy name;
 BEGIN
-    FOR found_problem IN SELECT v.problem, v.object FROM simsql._verify_objects(index) AS v LOOP
-        CASE found_problem.problem
+    FOREACH finding IN ARRAY findings LOOP
+        CASE finding.problem
         WHEN 'key table unlogged' THEN
-            EXECUTE format('ALTER TABLE %s SET LOGGED', found_problem.object);
+            EXECUTE format('ALTER TABLE %s SET LOGGED', finding.object);
         WHEN 'policy altered' THEN
-            FOR policy IN SELECT p.polname FROM pg_policy AS p WHERE p.polrelid = found_problem.object::regclass LOOP
-                EXECUTE format('DROP POLICY %I ON %s', policy, found_problem.object);
+            FOR policy IN SELECT p.polname FROM pg_policy AS p WHERE p.polrelid = finding.object::regclass LOOP
+                EXECUTE format('DROP POLICY %I ON %s', policy, finding.object);
             END LOOP;
-            PERFORM simsql._guard_keys(found_problem.object, index.id);
+            PERFORM simsql._guard_keys(finding.object, index.id);
         WHEN 'B-tree invalid' THEN
-            EXECUTE format('REINDEX INDEX %s', found_problem.object);
+            EXECUTE format('REINDEX INDEX %s', finding.object);
         WHEN 'B-tree missing' THEN
-            EXECUTE format('CREATE INDEX ON %s', found_problem.object);
+            EXECUTE format('CREATE INDEX ON %s', finding.object);
         ELSE NULL;
         END CASE;
     END LOOP;
-    IF EXISTS (SELECT FROM simsql._verify_objects(index) AS v WHERE v.problem LIKE 'function %') THEN
+    IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE 'function %') THEN
         PERFORM simsql._create_functions(index);
     END IF;
-    IF EXISTS (SELECT FROM simsql._verify_objects(index) AS v WHERE v.problem LIKE 'trigger %') THEN
+    IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE 'trigger %') THEN
         PERFORM simsql._create_triggers(index);
         -- An unfinished build has passed rows that were written meanwhile: it begins again.
         UPDATE simsql.registry AS r SET built_to = NULL WHERE r.id = index.id;
@@ -333,14 +334,18 @@ DECLARE
     owner oid;
     lost boolean;
     finding simsql.finding;
+    findings simsql.finding[];
 BEGIN
     PERFORM simsql._take_turn($1, 'repair');
     IF NOT EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = $1) THEN
         PERFORM simsql._index($1, NULL);
     END IF;
     -- Writers wait, as for create_index; where an index has to be made anew, drop_index keeps readers out too.
-    lost := EXISTS (SELECT FROM simsql.registry AS r CROSS JOIN LATERAL simsql._verify_objects(r) AS v
-                     WHERE r.table_id = $1 AND v.problem IN ('key table missing', 'key table altered'));
+    lost := EXISTS (
+        SELECT FROM simsql.registry AS r
+         CROSS JOIN LATERAL simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p
+         CROSS JOIN LATERAL simsql._verify_key_table(r, format('simsql.keys_%s_%s', r.id, p.number)) AS k
+         WHERE r.table_id = $1 AND k.problem IN ('key table missing', 'key table altered'));
     EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', $1, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id LOOP
         FOR finding IN SELECT v.* FROM simsql._verify_objects(index) AS v LOOP
@@ -361,12 +366,12 @@ BEGIN
             (SELECT c.relowner FROM pg_class AS c
               WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id) LIMIT 1),
             (SELECT c.relowner FROM pg_class AS c WHERE c.oid = $1));
-        IF EXISTS (SELECT FROM simsql._verify_objects(index) AS v
-                    WHERE v.problem IN ('key table missing', 'key table altered'))
-        THEN
+        findings := ARRAY(SELECT v FROM simsql._verify_objects(index) AS v);
+        IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem IN ('key table missing', 'key table altered')) THEN
             index := simsql._renew(index);
+            findings := ARRAY(SELECT v FROM simsql._verify_objects(index) AS v);
         END IF;
-        PERFORM simsql._mend_objects(index);
+        PERFORM simsql._mend_objects(index, findings);
         IF index.ready THEN
             RETURN QUERY SELECT * FROM simsql._mend_keys(index);
         END IF;
