@@ -33,7 +33,7 @@ _started: list[Process] = []
 # The sessions of runs that wait for what they read, as seen from another one.
 READING = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'simsql' AND state = 'idle in transaction'"
-    " AND query LIKE '%simsql_staged%'"
+    " AND (query LIKE '%simsql_staged%' OR query LIKE 'SAVEPOINT %')"
 )
 
 Argument = str | bytes | Path | int
