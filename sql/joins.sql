@@ -182,7 +182,10 @@ BEGIN
                 'FROM (SELECT q.fp, q.center, (q.center # flip) & %4$L::bigint AS low, (q.center # flip) | %5$L::bigint AS high '
                 'FROM (SELECT fp, %2$s AS center FROM unnest($1) AS u (fp)) AS q '
                 'CROSS JOIN unnest(%3$L::bigint[]) AS f (flip) ORDER BY 3 OFFSET 0) AS p '
-                'JOIN simsql.keys_%6$s_%7$s AS k ON k.key >= p.low AND k.key <= p.high '
+                -- LATERAL and OFFSET 0: the planner may not compare all ranges with each key in turn, which it takes
+                -- to be cheaper for some ten thousand queries.
+                'CROSS JOIN LATERAL (SELECT r.key FROM simsql.keys_%6$s_%7$s AS r '
+                'WHERE r.key >= p.low AND r.key <= p.high OFFSET 0) AS k '
                 'WHERE bit_count((k.key # p.center)::bit(64)) <= $2%8$s) AS m '
                 'WHERE EXISTS (SELECT FROM ONLY %9$s AS t WHERE t.%10$I = m.fingerprint)',
                 simsql._unpermute('k.key', t.lead_mask), simsql._permute('fp', t.lead_mask),
