@@ -76,10 +76,14 @@ def test_it_finds_what_near_finds_one_by_one(connection, fingerprints, queries, 
         assert found == sorted(one_by_one) == expected(fingerprints, queries, within)
 
 
-@pytest.mark.parametrize("queries", [3, 5_000])
-def test_range_scans_go_through_the_indexes_alone(connection, queries):
+@pytest.mark.parametrize(("queries", "times_as_many_rows"), [(3, 1), (50_000, 50)])
+def test_range_scans_go_through_the_indexes_alone(connection, queries, times_as_many_rows):
     create_articles(connection, clustered(20_000, seed=23))
     connection.execute("VACUUM ANALYZE")
+    # What the planner takes the tables to hold.
+    connection.execute(
+        "UPDATE pg_class SET reltuples = reltuples * %s WHERE relname ~ '^(keys_|article)'", [times_as_many_rows]
+    )
     (statements,) = connection.execute(
         "SELECT (simsql._near_many_statements(r, 100, 20000, 3)).statements FROM simsql.registry AS r"
     ).fetchone()
@@ -91,7 +95,8 @@ def test_range_scans_go_through_the_indexes_alone(connection, queries):
         for setting in [*settings, "enable_seqscan=off", "enable_hashjoin=off"]:
             connection.execute("SELECT set_config(%s, %s, true)", setting.split("=", 1))
         for number, statement in enumerate(statements):
-            connection.execute(f"PREPARE m{number} (bigint[], integer) AS {statement}")
+            # With the limit, as near_many runs it: for the first of very many rows the planner has other ideas.
+            connection.execute(f"PREPARE m{number} (bigint[], integer) AS {statement} LIMIT 100000001")
             array = "{" + ",".join(map(str, range(queries))) + "}"
             plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN EXECUTE m{number} ('{array}', 3)"))
             assert f"Index Only Scan using keys_1_{number}_key_idx" in plan
