@@ -214,7 +214,8 @@ def test_the_printed_sql_installs_the_schema(server, empty_database):
 def test_version_and_help():
     assert run("--version").done().out == f"simsql {__version__}\n"
     found = run("--help").done()
-    for command in ("dedup", "fingerprint", "near", "install", "status", "sql"):
+    commands = ("dedup", "fingerprint", "load", "plan", "near", "pairs", "clusters", "install", "status", "sql")
+    for command in commands:
         assert re.search(rf"^ +{command} ", found.out, re.MULTILINE)
         assert "Usage: simsql" in run(command, "--help").done().out
 
@@ -231,6 +232,10 @@ def test_the_program_itself():
         (["dedup"], "PATH"),
         (["fingerprint"], "PATH"),
         (["near"], "TABLE"),
+        (["pairs"], "TABLE"),
+        (["clusters"], "TABLE"),
+        (["load"], "TABLE"),
+        (["load", "article"], "PATH"),
         (["frobnicate"], "frobnicate"),
         (["dedup", ".", "--frobnicate"], "--frobnicate"),
         (["dedup", ".", "--distance", "three"], "--distance"),

@@ -1,34 +1,48 @@
-"""`simsql near`: searches in an indexed table."""
+"""`simsql near`, `pairs` and `clusters`: searches in an indexed table."""
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from simsql.cli._app import Database, Keep, command, open_database, parse_fingerprint
 from simsql.database.search import near_rows, recipe_of
+from simsql.database.stream import Batch, MemberBatch, PairBatch, Stream, stream_clusters, stream_pairs
+from simsql.dedup.progress import Stages
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash
+
+IndexedTable = Annotated[
+    str, typer.Argument(metavar="TABLE", help="The indexed table, as SQL writes it: article, app.article.")
+]
+IndexedColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The indexed column, where the table has several.")
+]
+Distance = Annotated[
+    int | None, typer.Option(metavar="BITS", help="How many bits may differ; by default the index's own.")
+]
+Into = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Create this table and write them there, instead of to stdout."),
+]
 
 
 @command("near")
 def near_command(
-    table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="The indexed table, as SQL writes it: article, app.article.")
-    ],
+    table: IndexedTable,
     text: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Search for texts like this one; - reads it from stdin.")
     ] = None,
     fingerprint: Annotated[
         str | None, typer.Option(metavar="NUMBER", help="Search for this fingerprint, unsigned decimal.")
     ] = None,
-    distance: Annotated[
-        int | None, typer.Option(metavar="BITS", help="How many bits may differ; by default the index's own.")
-    ] = None,
-    column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The indexed column, where the table has several.")
-    ] = None,
+    distance: Distance = None,
+    column: IndexedColumn = None,
     database: Database = None,
     keep: Keep = None,
 ) -> None:
@@ -38,8 +52,7 @@ def near_command(
     """
     if (text is None) == (fingerprint is None):
         raise UsageError("say what to search for: either --text or --fingerprint")
-    if distance is not None and not 0 <= distance <= 64:
-        raise UsageError(f"a distance is a number of bits from 0 to 64, not {distance}")
+    _check_distance(distance)
     wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
     with open_database(database, keep) as engine, engine.connect() as connection:
         if wanted is None:
@@ -52,3 +65,77 @@ def near_command(
         print(json.dumps(found._asdict(), ensure_ascii=False))
     if not rows:
         print("simsql: nothing is that near", file=sys.stderr)
+
+
+@command("pairs")
+def pairs_command(
+    table: IndexedTable,
+    distance: Distance = None,
+    column: IndexedColumn = None,
+    into: Into = None,
+    database: Database = None,
+    keep: Keep = None,
+) -> None:
+    """List the pairs of near fingerprints in a table.
+
+    Prints each pair of different fingerprints as one JSON line, in no order. It works in the memory of this
+    process, and needs some 60 bytes there for each row.
+    """
+    _check_distance(distance)
+    with open_database(database, keep) as engine, engine.begin() as connection:
+        _list(stream_pairs(connection, table, distance, column), "pairs", _pair_lines, into)
+
+
+@command("clusters")
+def clusters_command(
+    table: IndexedTable,
+    distance: Distance = None,
+    column: IndexedColumn = None,
+    into: Into = None,
+    database: Database = None,
+    keep: Keep = None,
+) -> None:
+    """List the clusters of fingerprints in a table.
+
+    Prints each cluster as one JSON line: fingerprints that chains of near pairs connect, or one that several
+    rows have. Its number is the fingerprint that PostgreSQL sorts first. It works in the memory of this process,
+    and needs some 80 bytes there for each row.
+    """
+    _check_distance(distance)
+    with open_database(database, keep) as engine, engine.begin() as connection:
+        _list(stream_clusters(connection, table, distance, column), "clusters", _cluster_lines, into)
+
+
+def _check_distance(distance: int | None) -> None:
+    if distance is not None and not 0 <= distance <= 64:
+        raise UsageError(f"a distance is a number of bits from 0 to 64, not {distance}")
+
+
+def _list(stream: Stream[Batch], what: str, lines: Callable[[Batch], Iterator[str]], into: str | None) -> None:
+    """Print what a stream finds, or have it copied into a table."""
+    # A bar between the lines of the output would be neither.
+    shown = into is not None or not sys.stdout.isatty()
+    found = 0
+    with Stages(Console(stderr=True)).stage(f"find {what}", shown=shown):
+        if into is not None:
+            found = stream.copy_into(into)
+        else:
+            for batch in stream:
+                for line in lines(batch):
+                    print(line)
+                    found += 1
+    if into is not None:
+        print(f"{into}: {found} rows")
+    elif not found:
+        print(f"simsql: there are no {what}", file=sys.stderr)
+
+
+def _pair_lines(batch: PairBatch) -> Iterator[str]:
+    for a, b, bits in zip(batch.a.tolist(), batch.b.tolist(), batch.distance.tolist(), strict=True):
+        yield json.dumps({"a": a, "b": b, "distance": bits})
+
+
+def _cluster_lines(batch: MemberBatch) -> Iterator[str]:
+    members = zip(batch.cluster.tolist(), batch.fingerprint.tolist(), strict=True)
+    for cluster, group in groupby(members, key=itemgetter(0)):
+        yield json.dumps({"cluster": cluster, "fingerprints": [fingerprint for _, fingerprint in group]})

@@ -9,6 +9,7 @@ from simsql.database.index import create_index, drop_index
 from simsql.database.install import install_schema, read_status
 from simsql.database.load import load_rows
 from simsql.database.search import clusters, near, near_many, near_rows, pairs, recipe_of
+from simsql.database.stream import stream_clusters, stream_pairs
 
 __all__ = [
     "clusters",
@@ -24,5 +25,7 @@ __all__ = [
     "pairs",
     "read_status",
     "recipe_of",
+    "stream_clusters",
+    "stream_pairs",
     "to_bigint",
 ]

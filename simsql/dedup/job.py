@@ -126,14 +126,14 @@ def _load(
     """Bring the table up to date with what is read; return how many texts that was."""
     with stages.stage("read and fingerprint", reader.bytes_total) as report:
         intake = Intake(
-            _reporting(reader, report),
+            reporting(reader, report),
             find_known=store.find_known if holds_documents else None,
-            workers=_workers(reader),
+            workers=worker_count(reader),
             skips=skips,
         )
         store.stage(connection, intake)
     if not intake.read and not holds_documents:
-        raise SimsqlError(_nothing_found(options.paths, skips))
+        raise SimsqlError(nothing_found(options.paths, skips))
     with stages.stage("load"):
         for place, name, first in store.drop_duplicates(connection):
             skips.add(Skip(place, DUPLICATE, f"{name!r} was read before, at {first}"))
@@ -196,19 +196,22 @@ def _as_json(number: int, members: Sequence[RankedDocument]) -> str:
     return json.dumps(cluster, ensure_ascii=False) + "\n"
 
 
-def _reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Skip]:
+def reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Skip]:
+    """Yield what the reader yields, and report the bytes read."""
     for item in reader:
         report(reader.bytes_done)
         yield item
 
 
-def _workers(reader: DocumentReader) -> int | None:
+def worker_count(reader: DocumentReader) -> int | None:
+    """Return how many processes should fingerprint what is read; None is this one alone."""
     if reader.bytes_total is not None and reader.bytes_total < _WORTH_PROCESSES:
         return None
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def _nothing_found(paths: Sequence[str], skips: SkipCount) -> str:
+def nothing_found(paths: Sequence[str], skips: SkipCount) -> str:
+    """Say that there is no document in these paths, and why."""
     where = name_paths(paths)
     if not skips.by_reason:
         return f"no documents in {where}: nothing is there to read"

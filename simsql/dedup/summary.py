@@ -6,6 +6,7 @@ from rich.text import Text
 
 from simsql.dedup.intake import SkipCount
 from simsql.dedup.job import DedupSummary
+from simsql.dedup.loading import LoadSummary
 
 _NOT_NAMED = {"binary", "link", "special file"}  # expected in any folder: counted alone
 
@@ -24,20 +25,15 @@ def print_skips(skips: SkipCount, console: Console) -> None:
 
 def print_summary(summary: DedupSummary, console: Console) -> None:
     """Print what a run did: documents, what was skipped and why, clusters, seconds per stage."""
-    skips = summary.skips
-    print_skips(skips, console)
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(justify="left")
-    table.add_column(justify="right")
+    print_skips(summary.skips, console)
+    table = _new_table()
     table.add_row("documents", f"{summary.documents:,}")
     if summary.stored > summary.loaded.added:
         table.add_row("  new", f"{summary.loaded.added:,}")
         table.add_row("  with another text than before", f"{summary.loaded.changed:,}")
         table.add_row("  known already", f"{summary.loaded.unchanged:,}")
         table.add_row("documents in the table", f"{summary.stored:,}")
-    table.add_row("skipped", f"{skips.by_reason.total():,}")
-    for reason, count in skips.by_reason.most_common():
-        table.add_row(Text(f"  {reason}"), f"{count:,}")
+    _add_skips(table, summary.skips)
     found = summary.clusters
     table.add_row("clusters", f"{found.clusters:,}")
     table.add_row("  documents in them", f"{found.members:,}")
@@ -46,7 +42,36 @@ def print_summary(summary: DedupSummary, console: Console) -> None:
     table.add_row("documents that could be dropped", f"{found.droppable:,}")
     if found.unlisted:
         table.add_row("  not in the drop list", f"{found.unlisted:,}")
-    table.add_row("seconds", f"{sum(summary.seconds.values()):.2f}")
-    for stage, seconds in summary.seconds.items():
-        table.add_row(f"  {stage}", f"{seconds:.2f}")
+    _add_seconds(table, summary.seconds)
     console.print(table)
+
+
+def print_load_summary(summary: LoadSummary, console: Console) -> None:
+    """Print what a load did: documents, what was skipped and why, seconds."""
+    print_skips(summary.skips, console)
+    table = _new_table()
+    table.add_row("documents", f"{summary.documents:,}")
+    if summary.without_fingerprint:
+        table.add_row("  without words: no fingerprint", f"{summary.without_fingerprint:,}")
+    _add_skips(table, summary.skips)
+    _add_seconds(table, summary.seconds)
+    console.print(table)
+
+
+def _new_table() -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(justify="left")
+    table.add_column(justify="right")
+    return table
+
+
+def _add_skips(table: Table, skips: SkipCount) -> None:
+    table.add_row("skipped", f"{skips.by_reason.total():,}")
+    for reason, count in skips.by_reason.most_common():
+        table.add_row(Text(f"  {reason}"), f"{count:,}")
+
+
+def _add_seconds(table: Table, seconds: dict[str, float]) -> None:
+    table.add_row("seconds", f"{sum(seconds.values()):.2f}")
+    for stage, spent in seconds.items():
+        table.add_row(f"  {stage}", f"{spent:.2f}")

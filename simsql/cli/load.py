@@ -1,0 +1,54 @@
+"""`simsql load`: documents in files into a table."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from simsql.cli._app import Database, Encoding, IdField, Keep, Paths, TextField, command, open_database
+from simsql.dedup.loading import LoadOptions, run_load
+from simsql.dedup.summary import print_load_summary
+
+
+@command("load")
+def load_command(
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="The table, as SQL writes it: article, app.article.")
+    ],
+    paths: Paths,
+    id_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column for the ids; without it they are not stored.")
+    ] = None,
+    text_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column for the texts; without it they are not stored.")
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column for the fingerprints; by default the one that is indexed."),
+    ] = None,
+    text_field: TextField = "text",
+    id_field: IdField = "id",
+    encoding: Encoding = "utf-8",
+    database: Database = None,
+    keep: Keep = None,
+) -> None:
+    """Load documents into a table, with their fingerprints.
+
+    Adds a row for every document, all of them or, if it fails, none. Fingerprints are made by the recipe of the
+    table's index, which stays complete. What cannot be read is skipped, counted and named in the summary on
+    stderr.
+    """
+    console = Console(stderr=True)
+    options = LoadOptions(
+        paths,
+        table,
+        id_column=id_column,
+        text_column=text_column,
+        column=column,
+        text_field=text_field,
+        id_field=id_field,
+        encoding=encoding,
+    )
+    with open_database(database, keep) as engine, engine.begin() as connection:
+        summary = run_load(connection, options, console)
+    print_load_summary(summary, console)

@@ -1,0 +1,154 @@
+"""Pairs, clusters and matches of whole tables, found in numpy: for many rows, several times faster than in SQL.
+
+Fingerprints come out of PostgreSQL in large pieces, in the caller's snapshot and with the caller's rights,
+`simsql.hamming` does the work, and what it finds is yielded batch by batch or copied into a table.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+from sqlalchemy import Connection, cast, func, select
+from sqlalchemy.dialects.postgresql import REGCLASS
+
+from simsql.database.copying import copy_columns, fetch_fingerprints, first_of_equals, raw_connection
+from simsql.errors import UsageError
+from simsql.hamming import find_clusters
+from simsql.hamming._join import close_pairs
+
+Fingerprints = NDArray[np.uint64]
+
+
+class PairBatch(NamedTuple):
+    """Pairs of different fingerprints of live rows, a place in each array; `a` is smaller as a bigint."""
+
+    a: Fingerprints
+    b: Fingerprints
+    distance: NDArray[np.uint8]
+
+
+class MemberBatch(NamedTuple):
+    """Fingerprints of live rows and their clusters, named by the member that is smallest as a bigint."""
+
+    cluster: Fingerprints
+    fingerprint: Fingerprints
+
+
+class MatchBatch(NamedTuple):
+    """Matches of queries: the fingerprint searched for, the one found and their distance in bits."""
+
+    query: Fingerprints
+    fingerprint: Fingerprints
+    distance: NDArray[np.uint8]
+
+
+Batch = TypeVar("Batch", PairBatch, MemberBatch, MatchBatch)
+
+
+class Stream(Generic[Batch]):
+    """What a search finds, in batches of arrays: iterate over it, or have it copied into a table.
+
+    Each iteration does the work anew, with a snapshot of its own if the transaction is READ COMMITTED. The
+    connection may be used for other statements meanwhile.
+    """
+
+    def __init__(self, connection: Connection, batch: type[Batch], search: Callable[[], Iterator[Batch]]) -> None:
+        self._connection = connection
+        self._batch: type[Batch] = batch
+        self._search: Callable[[], Iterator[Batch]] = search
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._search()
+
+    def copy_into(self, table: str) -> int:
+        """Create a table and COPY into it what is found; return how many rows that is.
+
+        `table` is a name as SQL writes it. Its columns are those of the batches: fingerprints and clusters are
+        bigint, distances integer. It belongs to the connection's transaction. Raises psycopg.Error with
+        PostgreSQL's message: there is such a table, no right to create one; then nothing is left of it.
+        """
+        raw = raw_connection(self._connection)
+        parts, schema = raw.execute("SELECT pg_catalog.parse_ident(%s), current_schema()", [table]).fetchall()[0]
+        if len(parts) > 2:
+            raise UsageError(f"{table} is not the name of a table: write it as name or schema.name")
+        # In full: a temporary table would come before another one of its bare name.
+        name = sql.Identifier(*([schema] if schema and len(parts) == 1 else []), *parts)
+        columns = sql.SQL(", ").join(
+            sql.SQL("{} {} NOT NULL").format(
+                sql.Identifier(field), sql.SQL("integer" if field == "distance" else "bigint")
+            )
+            for field in self._batch._fields
+        )
+        with raw.transaction():
+            raw.execute(sql.SQL("CREATE TABLE {} ({})").format(name, columns))
+            return sum(copy_columns(self._connection, name, batch._asdict()) for batch in self)
+
+
+def stream_pairs(
+    connection: Connection, table: str, distance: int | None = None, column: str | None = None
+) -> Stream[PairBatch]:
+    """Find every pair of different fingerprints within the distance that live rows have, once each, in no order.
+
+    What `pairs` finds in SQL. Memory grows with the rows (some 60 bytes each), not with the pairs. Arguments
+    and errors as `near`.
+    """
+    found_column, asked = _check_index(connection, table, distance, column)
+
+    def search() -> Iterator[PairBatch]:
+        fingerprints = _fetch_sorted(connection, table, found_column)
+        fingerprints = fingerprints[first_of_equals(fingerprints)]
+        for pairs in close_pairs(fingerprints, asked):
+            bigints = pairs.view(np.int64)
+            a, b = (side.view(np.uint64) for side in (bigints.min(axis=1), bigints.max(axis=1)))
+            yield PairBatch(a, b, np.bitwise_count(a ^ b))
+
+    return Stream(connection, PairBatch, search)
+
+
+def stream_clusters(
+    connection: Connection, table: str, distance: int | None = None, column: str | None = None
+) -> Stream[MemberBatch]:
+    """Find the members of all clusters: fingerprints with a neighbour or on two rows. All are one batch.
+
+    What `clusters` finds in SQL, in the same order: by cluster, then by fingerprint, both as bigints. Memory grows
+    with the rows, not with the pairs. Arguments and errors as `near`.
+    """
+    found_column, asked = _check_index(connection, table, distance, column)
+
+    def search() -> Iterator[MemberBatch]:
+        fingerprints = _fetch_sorted(connection, table, found_column)
+        yield _members(fingerprints, find_clusters(fingerprints, asked))
+
+    return Stream(connection, MemberBatch, search)
+
+
+def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> MemberBatch:
+    """Return the members of these clusters, and those of clusters of one: what stands on two rows alone.
+
+    `fingerprints` are sorted.
+    """
+    repeated = fingerprints[~first_of_equals(fingerprints)]
+    members = np.concatenate([*clusters, np.empty(0, dtype=np.uint64)]).view(np.int64)
+    sizes = np.array([len(cluster) for cluster in clusters], dtype=np.intp)
+    names = np.repeat(np.minimum.reduceat(members, np.cumsum(sizes) - sizes), sizes) if clusters else members
+    alone = np.setdiff1d(repeated.view(np.int64), members)
+    members, names = np.concatenate([members, alone]), np.concatenate([names, alone])
+    order = np.lexsort((members, names))
+    return MemberBatch(names[order].view(np.uint64), members[order].view(np.uint64))
+
+
+def _fetch_sorted(connection: Connection, table: str, column: str) -> Fingerprints:
+    fingerprints = np.concatenate([*fetch_fingerprints(connection, table, column), np.empty(0, dtype=np.uint64)])
+    fingerprints.sort()
+    return fingerprints
+
+
+def _check_index(connection: Connection, table: str, distance: int | None, column: str | None) -> tuple[str, int]:
+    """Return the column of an index that can be searched, and the distance to search at."""
+    index = func.simsql._index(cast(table, REGCLASS), column).table_valued("column_name", "distance")
+    found = connection.execute(
+        select(index.c.column_name, func.simsql._distance(distance, index.c.distance))
+    ).one()
+    return found[0], found[1]

@@ -1,0 +1,105 @@
+"""Documents from files into a table of the user's, with their fingerprints."""
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from sqlalchemy import Connection, text
+
+from simsql.database.bigint import to_bigints
+from simsql.database.load import find_target, load_rows
+from simsql.dedup.intake import SkipCount
+from simsql.dedup.job import nothing_found, reporting, worker_count
+from simsql.dedup.progress import Stages
+from simsql.dedup.readers import Document, DocumentReader, Skip
+from simsql.errors import SimsqlError
+from simsql.fingerprint import simhash_batches
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What a load reads, and which columns of which table take it. `-` among the paths is JSON lines on stdin."""
+
+    paths: Sequence[str]
+    table: str
+    """A name as SQL writes it."""
+    id_column: str | None = None
+    text_column: str | None = None
+    """Where ids and texts go; None: they are not stored."""
+    column: str | None = None
+    """Where fingerprints go; None: the column that has the table's only index."""
+    text_field: str = "text"
+    id_field: str = "id"
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True)
+class LoadSummary:
+    """What a load did."""
+
+    documents: int
+    """Rows added."""
+    without_fingerprint: int
+    """Those of texts without words, whose fingerprint is null."""
+    skips: SkipCount
+    seconds: dict[str, float]
+
+
+def run_load(connection: Connection, options: LoadOptions, console: Console) -> LoadSummary:
+    """Add a row for every document to a table, in the connection's transaction, and say what was done.
+
+    A bar goes to `console`. Raises UsageError for arguments that cannot be, SimsqlError if there is no document,
+    and psycopg.Error or sqlalchemy.exc.DBAPIError for what PostgreSQL refuses; then no row has been added.
+    """
+    reader = DocumentReader(
+        options.paths,
+        text_field=options.text_field,
+        id_field=options.id_field,
+        encoding=options.encoding,
+        stdin=sys.stdin.buffer,
+    )
+    # The source may be slow.
+    connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+    target = find_target(connection, options.table, options.column)
+    columns = [name for name in (options.id_column, options.text_column) if name is not None]
+    skips = SkipCount()
+    stages = Stages(console)
+    empty = 0
+
+    def rows(items: Iterable[Document | Skip]) -> Iterator[list[str | int | None]]:
+        nonlocal empty
+        waiting: deque[list[str]] = deque()
+
+        def texts() -> Iterator[str]:
+            for item in items:
+                if isinstance(item, Skip):
+                    skips.add(item)
+                elif options.text_column is not None and not _is_storable(item.text):
+                    skips.add(Skip(item.place, "not storable", "PostgreSQL stores no NUL and no half characters"))
+                else:
+                    waiting.append(
+                        ([] if options.id_column is None else [item.name])
+                        + ([] if options.text_column is None else [item.text])
+                    )
+                    yield item.text
+
+        for batch in simhash_batches(texts(), target.recipe, worker_count(reader)):
+            for bigint in to_bigints(batch):
+                empty += bigint is None
+                yield [*waiting.popleft(), bigint]
+
+    with stages.stage("read, fingerprint, load", reader.bytes_total) as report:
+        items = reporting(reader, report)
+        documents = load_rows(connection, options.table, [*columns, target.column], rows(items))
+    if not documents:
+        raise SimsqlError(nothing_found(options.paths, skips))
+    return LoadSummary(documents, empty, skips, stages.seconds)
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False

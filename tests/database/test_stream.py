@@ -1,0 +1,233 @@
+"""Through Python: what SQL finds, and brute force, batch by batch or into a table."""
+
+import tracemalloc
+
+import numpy as np
+import oracle
+import psycopg
+import pytest
+from articles import create_articles, create_table
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
+
+from simsql.database import clusters, copying, open_engine, pairs, stream_clusters, stream_pairs, to_bigint
+from simsql.errors import UsageError
+
+SEARCHES = [stream_pairs, stream_clusters]
+
+
+@pytest.fixture(autouse=True)
+def few_pages(monkeypatch):
+    monkeypatch.setattr(copying, "_PAGES", 1)
+
+
+def rows_of(stream):
+    """What a stream finds as bigints and distances, and its batches checked."""
+    found = []
+    for batch in stream:
+        assert len({len(array) for array in batch}) == 1
+        for name, array in batch._asdict().items():
+            assert array.dtype == (np.uint8 if name == "distance" else np.uint64)
+        arrays = [
+            array.tolist() if name == "distance" else array.view(np.int64).tolist()
+            for name, array in batch._asdict().items()
+        ]
+        found += zip(*arrays, strict=True)
+    return found
+
+
+@pytest.mark.parametrize("values", [
+    [*oracle.clustered(300, seed=21), None, None],
+    [*oracle.clustered(100, seed=22), 5, 5, 5, -1, -1, *oracle.EXTREMES, None],
+    [2**40, 2**40],
+    [7],
+    [None],
+    [],
+], ids=["clustered", "repeated", "twice", "one", "null", "empty"])  # fmt: skip
+def test_equal_to_sql_and_brute_force(connection, database, values):
+    create_articles(connection, values)
+    with database.connect() as reader:
+        for within in (0, 3, 7, 20):
+            expected = oracle.pairs(values, within)
+            assert sorted(rows_of(stream_pairs(reader, "article", within))) == expected
+            in_sql = [(to_bigint(a), to_bigint(b), d) for a, b, d in pairs(reader, "article", within)]
+            assert sorted(in_sql) == expected
+            expected = oracle.clusters(values, within)
+            assert rows_of(stream_clusters(reader, "article", within)) == expected
+            in_sql = [(to_bigint(c), to_bigint(f)) for c, f in clusters(reader, "article", within)]
+            assert in_sql == expected
+
+
+def test_without_a_distance_the_index_has_one(connection, database):
+    create_table(connection, oracle.clustered(200, seed=4))
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint', distance => 5)")
+    with database.connect() as reader:
+        for search in SEARCHES:
+            assert rows_of(search(reader, "article")) == rows_of(search(reader, "article", 5)) != []
+            assert rows_of(search(reader, "article", 3)) != rows_of(search(reader, "article"))
+
+
+def test_of_two_indexes_the_column_says_which(connection, database):
+    create_articles(connection, [1, 3])
+    connection.execute("ALTER TABLE article ADD title bigint DEFAULT 9")
+    connection.execute("SELECT simsql.create_index('article', 'title')")
+    with database.connect() as reader:
+        assert rows_of(stream_pairs(reader, "article", 3, "fingerprint")) == [(1, 3, 1)]
+        assert rows_of(stream_pairs(reader, "article", 3, column="title")) == []
+        assert rows_of(stream_clusters(reader, "article", 3, "title")) == [(9, 9)]
+        for search in SEARCHES:
+            with pytest.raises(DBAPIError, match="has 2 simhash indexes"):
+                search(reader, "article")
+            reader.rollback()
+
+
+def test_the_checks_of_an_index_come_first(connection, database):
+    create_articles(connection, [1, 3])
+    connection.execute("CREATE TABLE plain (fingerprint bigint)")
+    cases = [
+        ("plain", 3, "has no simhash index"),
+        ("missing", 3, "does not exist"),
+        ("article", 65, "from 0 to 64"),
+        ("article", -1, "from 0 to 64"),
+    ]
+    with database.connect() as reader:
+        for search in SEARCHES:
+            for table, distance, said in cases:
+                with pytest.raises(DBAPIError, match=said):
+                    search(reader, table, distance)
+                reader.rollback()
+        found = stream_pairs(reader, "article", 3)
+        connection.execute("ALTER TABLE article DISABLE TRIGGER ALL")
+        for search in SEARCHES:
+            with pytest.raises(DBAPIError, match="triggers"):
+                search(reader, "article", 3)
+            reader.rollback()
+        with pytest.raises(psycopg.Error, match="triggers"):
+            list(found)
+
+
+# Into a table
+
+
+def test_into_a_table(connection, database):
+    values = [*oracle.clustered(300, seed=31), 5, 5]
+    create_articles(connection, values)
+    connection.execute('CREATE SCHEMA "Found %s"')
+    with database.begin() as writer:
+        expected = oracle.pairs(values, 7)
+        for table in ("near_pairs", '"Found %s"."the ""Pairs"""'):
+            assert stream_pairs(writer, "article", 7).copy_into(table) == len(expected)
+            assert connection.execute("SELECT count(*) FROM article").fetchone() == (len(values),)
+        assert stream_clusters(writer, "article", 7).copy_into("public.clusters") > 0
+    for table in ("near_pairs", '"Found %s"."the ""Pairs"""'):
+        found = connection.execute(f"SELECT a, b, distance FROM {table} ORDER BY 1, 2".encode())
+        assert found.fetchall() == expected
+        assert [(column.name, column.type_display) for column in found.description] == [
+            ("a", "int8"), ("b", "int8"), ("distance", "int4"),
+        ]  # fmt: skip
+    found = connection.execute("SELECT cluster, fingerprint FROM clusters ORDER BY 1, 2").fetchall()
+    assert found == oracle.clusters(values, 7)
+
+
+def test_a_table_for_nothing_found(connection, database):
+    create_articles(connection, [1])
+    with database.begin() as writer:
+        assert stream_pairs(writer, "article").copy_into("found") == 0
+    assert connection.execute("SELECT a, b, distance FROM found").fetchall() == []
+
+
+def test_the_table_belongs_to_the_transaction(connection, database):
+    create_articles(connection, [1, 3])
+    with database.connect() as writer:
+        assert stream_pairs(writer, "article").copy_into("found") == 1
+        assert writer.execute(text("SELECT * FROM found")).all() == [(1, 3, 1)]
+        writer.rollback()
+    assert connection.execute("SELECT to_regclass('found')").fetchone() == (None,)
+    with database.connect().execution_options(isolation_level="AUTOCOMMIT") as writer:
+        assert stream_pairs(writer, "article").copy_into("found") == 1
+    assert connection.execute("SELECT * FROM found").fetchall() == [(1, 3, 1)]
+
+
+def test_a_table_that_is_there_is_left_alone(connection, database):
+    create_articles(connection, [1, 3])
+    connection.execute("CREATE TABLE found (a bigint, b bigint, distance integer)")
+    with database.connect() as writer:
+        with pytest.raises(psycopg.errors.DuplicateTable):
+            stream_pairs(writer, "article").copy_into("found")
+        # The transaction goes on, and its temporary table does not stand in for one of the same bare name.
+        writer.execute(text("CREATE TEMPORARY TABLE other (a bigint, b bigint, distance integer)"))
+        assert stream_pairs(writer, "article").copy_into("other") == 1
+        assert stream_pairs(writer, "article").copy_into("pg_temp.third") == 1
+        assert writer.execute(text("SELECT count(*) FROM pg_temp.other")).scalar_one() == 0
+        assert writer.execute(text("SELECT count(*) FROM public.other")).scalar_one() == 1
+    assert connection.execute("SELECT * FROM found").fetchall() == []
+
+
+def test_names_that_are_none(connection, database):
+    create_articles(connection, [1, 3])
+    with database.connect() as writer:
+        for name, error in (
+            ("a.b.c", UsageError),
+            ("", psycopg.Error),
+            ("a b", psycopg.Error),
+            ("x;y", psycopg.Error),
+        ):
+            with pytest.raises(error):
+                stream_pairs(writer, "article").copy_into(name)
+            writer.rollback()
+        with pytest.raises(psycopg.errors.InvalidSchemaName):
+            stream_pairs(writer, "article").copy_into("missing.found")
+
+
+# Transactions and rights
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+def test_the_snapshot_is_that_of_the_transaction(connection, database, level):
+    create_articles(connection, [1, 3])
+    with database.connect().execution_options(isolation_level=level) as reader:
+        found = stream_pairs(reader, "article", 1)
+        connection.execute("INSERT INTO article (fingerprint) VALUES (2)")
+        reader.execute(text("INSERT INTO article (fingerprint) VALUES (1024), (1025)"))
+        expected = [(1, 3, 1), (1, 1025, 1), (1024, 1025, 1)]
+        if level == "READ COMMITTED":
+            expected.insert(1, (2, 3, 1))
+        assert sorted(rows_of(found)) == sorted(expected)
+
+
+def test_other_statements_may_run_between_batches(connection, database):
+    create_articles(connection, range(512))
+    with database.connect() as reader:
+        total = 0
+        for batch in stream_pairs(reader, "article", 1):
+            total += len(batch.a)
+            assert reader.execute(text("SELECT 1")).scalar_one() == 1
+        assert total == 512 * 9 // 2
+
+
+def test_what_the_caller_may_not_see_is_not_found(connection, database_url, new_role):
+    create_articles(connection, [1, 3, 7, 7, 1024])
+    role = new_role()
+    connection.execute("CREATE POLICY few ON article FOR SELECT USING (fingerprint <> 3)")
+    connection.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
+    engine = create_engine(open_engine(database_url).url.set(username=role))
+    with engine.connect() as reader:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            rows_of(stream_pairs(reader, "article", 3))
+        reader.rollback()
+        connection.execute(f"GRANT SELECT (fingerprint) ON article TO {role}")
+        assert sorted(rows_of(stream_pairs(reader, "article", 2))) == [(1, 7, 2), (1, 1024, 2)]
+        assert rows_of(stream_clusters(reader, "article", 1)) == [(7, 7)]
+    engine.dispose()
+
+
+def test_many_near_fingerprints_take_no_quadratic_memory(connection, database):
+    """All 4,096 fingerprints of 12 bits within a distance of 12: eight million pairs, 200 MB if they were kept."""
+    create_articles(connection, range(4096))
+    with database.connect() as reader:
+        tracemalloc.start()
+        count = sum(len(batch.a) for batch in stream_pairs(reader, "article", 12))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert count == 4096 * 4095 // 2
+    assert peak < 40_000_000

@@ -1,0 +1,189 @@
+"""`simsql load`, and what `simsql pairs` and `simsql clusters` list of a table."""
+
+import json
+
+import pytest
+from articles import create_articles, missing_keys, near
+from oracle import to_bigint
+from program import run, write_lines
+
+from simsql import Recipe, simhash
+from simsql.database import create_index as index_column
+
+FOX = "The quick brown fox jumps over the lazy dog"
+
+
+@pytest.fixture
+def posts(connection):
+    """An indexed table with ids and texts; the server's own numbers come before its ids."""
+    connection.execute(
+        "CREATE TABLE post (number bigint GENERATED ALWAYS AS IDENTITY, slug text UNIQUE, body text, fp bigint)"
+    )
+    connection.execute("SELECT simsql.create_index('post', 'fp')")
+    return connection
+
+
+def stored(connection):
+    return connection.execute("SELECT slug, body, fp FROM post ORDER BY number").fetchall()
+
+
+# load
+
+
+def test_documents_of_all_kinds(posts, database_url, tmp_path):
+    (tmp_path / "a.txt").write_text(FOX)
+    write_lines(tmp_path / "b.jsonl", {"x": FOX + " again", "naïve\n'id'": "Ωmega\n\ttext", "none": "?!"})
+    (tmp_path / "c.csv").write_text('id,text\n7,"one, two"\n8,\n')
+    found = run(
+        "load", "post", tmp_path, "--id-column", "slug", "--text-column", "body", "--database", database_url
+    )
+    assert found.done().out == ""
+    expected = {str(tmp_path / "a.txt"): FOX, "x": FOX + " again", "naïve\n'id'": "Ωmega\n\ttext", "7": "one, two"}
+    assert stored(posts) == [
+        *((name, text, to_bigint(simhash(text))) for name, text in list(expected.items())[:3]),
+        ("none", "?!", None),
+        ("7", "one, two", to_bigint(simhash("one, two"))),
+    ]
+    assert missing_keys(posts, "post") == []
+    lines = [line.split() for line in found.err.splitlines()]
+    assert ["documents", "5"] in lines
+    assert ["without", "words:", "no", "fingerprint", "1"] in lines
+    assert ["skipped", "1"] in lines
+    assert f"skipped {tmp_path}/c.csv:3: empty" in found.err
+
+
+def test_only_what_is_named_is_stored(posts, database_url):
+    data = json.dumps({"key": "k", "content": FOX}).encode()
+    options = ["--text-field", "content", "--id-field", "key", "--database", database_url]
+    run("load", "public.post", "-", *options, stdin=data).done()
+    run("load", "post", "-", "--id-column", "slug", *options, stdin=data).done()
+    run("load", "post", "-", "--text-column", "body", *options, stdin=data).done()
+    number = to_bigint(simhash(FOX))
+    assert stored(posts) == [(None, None, number), ("k", None, number), (None, FOX, number)]
+
+
+def test_the_recipe_is_that_of_the_index(connection, database, database_url, tmp_path):
+    lines = write_lines(tmp_path / "a.jsonl", {"x": FOX})
+    recipe = Recipe(tokens="characters", shingles=(4,))
+    connection.execute("CREATE TABLE post (title bigint, fp bigint, plain bigint)")
+    with database.begin() as transaction:
+        index_column(transaction, "post", "title", recipe=recipe)
+        index_column(transaction, "post", "fp")
+    options = [lines, "--database", database_url]
+    run("load", "post", *options).failed(2, "post has several simhash indexes (title, fp): name the column")
+    for column in ("title", "fp", "plain"):
+        run("load", "post", *options, "--column", column).done()
+    number, other = to_bigint(simhash(FOX)), to_bigint(simhash(FOX, recipe))
+    found = connection.execute("SELECT * FROM post").fetchall()
+    assert found == [(other, None, None), (None, number, None), (None, None, number)]
+
+
+def test_many_documents_are_loaded_by_several_processes(posts, database_url, tmp_path):
+    texts = {f"id {number}": f"text of the document number {number} " * 4 for number in range(12_000)}
+    lines = write_lines(tmp_path / "a.jsonl", texts)
+    run("load", "post", lines, "--id-column", "slug", "--database", database_url).done()
+    assert [name for name, _, _ in stored(posts)] == list(texts)
+    assert missing_keys(posts, "post") == []
+    name, last = list(texts.items())[-1]
+    number = to_bigint(simhash(last))
+    assert (number, 0) in near(posts, number, 0, table="post")
+    assert stored(posts)[-1] == (name, None, number)
+
+
+def test_a_load_adds_all_or_nothing(posts, database_url, tmp_path):
+    good = write_lines(tmp_path / "good.jsonl", {"a": "some words", "b": "other words"})
+    twice = write_lines(tmp_path / "twice.jsonl", {"c": "more words"})
+    options = ["--id-column", "slug", "--database", database_url]
+    run("load", "post", good, *options).done()
+    before = stored(posts)
+    run("load", "post", twice, good, *options).failed(1, "PostgreSQL: duplicate key value")
+    run("load", "post", twice, "--id-column", "fp", "--database", database_url).failed(1, "PostgreSQL: ")
+    run("load", "post", twice, "--id-column", "nothing", "--database", database_url).failed(1, "nothing")
+    assert stored(posts) == before
+
+
+def test_texts_that_postgresql_cannot_store_are_skipped_where_they_would_be(posts, database_url):
+    texts = {"nul": "a \0 word", "half": "a \ud800 word", "x": "b"}
+    data = "".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items()).encode()
+    options = ["--id-column", "slug", "--database", database_url]
+    found = run("load", "post", "-", "--text-column", "body", *options, stdin=data).done()
+    assert "skipped stdin:1: not storable" in found.err
+    assert "skipped stdin:2: not storable" in found.err
+    assert [name for name, _, _ in stored(posts)] == ["x"]
+    posts.execute("TRUNCATE post")
+    run("load", "post", "-", *options, stdin=data).done()
+    assert [name for name, _, _ in stored(posts)] == ["nul", "half", "x"]
+
+
+def test_what_cannot_be_loaded(posts, database_url, tmp_path):
+    posts.execute("CREATE TABLE plain (f bigint)")
+    options = ["--database", database_url]
+    lines = write_lines(tmp_path / "a.jsonl", {"x": FOX})
+    run("load", "plain", lines, *options).failed(2, "plain has no simhash index: name the column")
+    run("load", "missing", lines, *options).failed(1, 'relation "missing" does not exist')
+    run("load", "post", tmp_path / "nothing", *options).failed(2, "no such file or folder")
+    (tmp_path / "empty").mkdir()
+    run("load", "post", tmp_path / "empty", *options).failed(1, "no documents in")
+    run("load", "post", "-", *options, stdin=b"oops\n").failed(1, "no documents in -: skipped 1 not JSON")
+    assert stored(posts) == []
+
+
+# pairs and clusters
+
+
+@pytest.fixture
+def articles(connection):
+    """Two clusters, one of them with a chain, and a fingerprint on two rows."""
+    create_articles(connection, [0, 7, 7 | 56, -1, -2, 2**40, 2**40, 2**50, None])
+    return connection
+
+
+def test_pairs(articles, database_url):
+    options = ["--database", database_url]
+    found = [json.loads(line) for line in run("pairs", "article", *options).done().lines]
+    ones = 2**64 - 1
+    expected = [
+        {"a": 0, "b": 7, "distance": 3},
+        {"a": 0, "b": 2**40, "distance": 1},
+        {"a": 0, "b": 2**50, "distance": 1},
+        {"a": 7, "b": 63, "distance": 3},
+        {"a": 2**40, "b": 2**50, "distance": 2},
+        {"a": ones - 1, "b": ones, "distance": 1},
+    ]
+    assert sorted(found, key=lambda pair: (pair["a"], pair["b"])) == expected
+    found = run("pairs", "public.article", "--distance", 1, "--column", "fingerprint", *options).done()
+    assert len(found.lines) == 3
+    found = run("pairs", "article", "--distance", 0, *options).done()
+    assert (found.out, found.err) == ("", "simsql: there are no pairs\n")
+
+
+def test_clusters(articles, database_url):
+    options = ["--database", database_url]
+    found = [json.loads(line) for line in run("clusters", "article", *options).done().lines]
+    ones = 2**64 - 1
+    assert found == [
+        {"cluster": ones - 1, "fingerprints": [ones - 1, ones]},
+        {"cluster": 0, "fingerprints": [0, 7, 63, 2**40, 2**50]},
+    ]
+    found = run("clusters", "article", "--distance", 0, *options).done()
+    assert [json.loads(line) for line in found.lines] == [{"cluster": 2**40, "fingerprints": [2**40]}]
+
+
+def test_into_a_table(articles, database_url):
+    options = ["--database", database_url]
+    assert run("pairs", "article", "--into", "near_pairs", *options).done().out == "near_pairs: 6 rows\n"
+    assert run("clusters", "article", "--into", "public.groups", *options).done().out == "public.groups: 7 rows\n"
+    pairs = articles.execute("SELECT * FROM near_pairs").fetchall()
+    assert sorted(pairs) == articles.execute("SELECT * FROM simsql.pairs('article', 3) ORDER BY 1, 2").fetchall()
+    members = articles.execute("SELECT * FROM groups").fetchall()
+    assert members == articles.execute("SELECT * FROM simsql.clusters('article', 3)").fetchall()
+    run("pairs", "article", "--into", "near_pairs", *options).failed(1, 'relation "near_pairs" already exists')
+
+
+@pytest.mark.parametrize("command", ["pairs", "clusters"])
+def test_what_cannot_be_listed(articles, database_url, command):
+    options = ["--database", database_url]
+    run(command, "missing", *options).failed(1, 'relation "missing" does not exist')
+    run(command, "article", "--column", "body", *options).failed(1, "no simhash index on column body")
+    run(command, "article", "--distance", 65, *options).failed(2, "from 0 to 64, not 65")
+    run(command, "article", "--into", "a.b.c", *options).failed(2, "not the name of a table")
