@@ -185,8 +185,8 @@ BEGIN
                 -- LATERAL and OFFSET 0: the planner may not compare all ranges with each key in turn, which it takes
                 -- to be cheaper for some ten thousand queries.
                 'CROSS JOIN LATERAL (SELECT r.key FROM simsql.keys_%6$s_%7$s AS r '
-                'WHERE r.key >= p.low AND r.key <= p.high OFFSET 0) AS k '
-                'WHERE bit_count((k.key # p.center)::bit(64)) <= $2%8$s) AS m '
+                'WHERE r.key >= p.low AND r.key <= p.high AND bit_count((r.key # p.center)::bit(64)) <= $2 OFFSET 0) AS k '
+                'WHERE true%8$s) AS m '
                 'WHERE EXISTS (SELECT FROM ONLY %9$s AS t WHERE t.%10$I = m.fingerprint)',
                 simsql._unpermute('k.key', t.lead_mask), simsql._permute('fp', t.lead_mask),
                 ARRAY(SELECT f << (64 - t.prefix)
