@@ -7,10 +7,11 @@
 -- the last batch, and a snapshot that does not see it does not search.
 
 -- Registers an index and creates its objects, or finds the unfinished index that was begun with these arguments.
+-- Returns its id.
 CREATE FUNCTION simsql._begin_build(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
     recipe text)
-RETURNS void
+RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -30,6 +31,7 @@ BEGIN
                   HINT = format('Go on with it: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
                                 simsql._build_call(index), $1, $2);
     END IF;
+    RETURN index.id;
 END
 $$;
 

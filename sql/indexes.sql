@@ -279,6 +279,25 @@ BEGIN
 END
 $$;
 
+-- Raises unless these arguments make an index.
+CREATE FUNCTION simsql._check_new(
+    table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer, caller text)
+RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF $1 IS NULL OR $2 IS NULL OR simsql._distance($3, NULL) IS NULL THEN
+        RAISE EXCEPTION 'simsql.%: the table, the column and the distance have to be named', caller
+            USING ERRCODE = 'null_value_not_allowed',
+                  HINT = format('As in %s simsql.%s(''article'', ''fingerprint'', distance => 3);',
+                                CASE caller WHEN 'build' THEN 'CALL' ELSE 'SELECT' END, caller);
+    END IF;
+    PERFORM simsql._check_design(blocks, lead, inner_blocks, caller);
+    PERFORM simsql._check_read_committed(caller);
+    PERFORM simsql._check_indexable($1, $2, caller);
+END
+$$;
+
 -- Enters an index into the registry, under a lock on its table that is kept. Writers wait, as for CREATE INDEX;
 -- all that follows reads with a later snapshot than this lock.
 CREATE FUNCTION simsql._register(
@@ -292,15 +311,7 @@ DECLARE
     caller constant text := CASE WHEN online THEN 'build' ELSE 'create_index' END;
     rows bigint;
 BEGIN
-    IF $1 IS NULL OR $2 IS NULL OR simsql._distance($3, NULL) IS NULL THEN
-        RAISE EXCEPTION 'simsql.%: the table, the column and the distance have to be named', caller
-            USING ERRCODE = 'null_value_not_allowed',
-                  HINT = format('As in %s simsql.%s(''article'', ''fingerprint'', distance => 3);',
-                                CASE WHEN online THEN 'CALL' ELSE 'SELECT' END, caller);
-    END IF;
-    PERFORM simsql._check_design(blocks, lead, inner_blocks, caller);
-    PERFORM simsql._check_read_committed(caller);
-    PERFORM simsql._check_indexable($1, $2, caller);
+    PERFORM simsql._check_new($1, $2, $3, $4, $5, $6, caller);
     IF blocks IS NULL THEN
         EXECUTE format('SELECT count(%I) FROM ONLY %s', $2, $1) INTO rows;
         SELECT d.blocks, d.lead INTO blocks, lead FROM simsql._design(rows, $3) AS d;

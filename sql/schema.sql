@@ -25,7 +25,7 @@ CREATE TYPE simsql.query_match AS (query bigint, fingerprint bigint, distance in
 CREATE TYPE simsql.pair AS (a bigint, b bigint, distance integer);
 CREATE TYPE simsql.member AS (cluster bigint, fingerprint bigint);
 CREATE TYPE simsql.finding AS (
-    table_name text, column_name text, problem text, object text, count bigint, fault boolean, hint text);
+    table_name text, column_name text, problem text, object text, keys bigint, fault boolean, hint text);
 
 -- The table is held twice, by OID and by name: near compares the two, so that a table swapped by
 -- rename is never read in silence. regclass survives pg_dump and pg_upgrade, which restore it by name.

@@ -89,7 +89,11 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             members = [(ones - 1, ones - 1), (ones - 1, ones)]
             assert list(call(database.clusters, connection, "article")) == members
             assert call(database.recipe_of, connection, "article") == simsql.DEFAULT
+            assert call(database.verify, connection, "article") == []
+            assert call(database.repair, connection, "article") == []
             call(database.drop_index, connection, "article")
+        assert call(database.build, engine, "article", "fingerprint") == 2
+        assert call(database.vacuum, engine, "article") == 0
         engine.dispose()
     assert called == set(public_functions(database)) - WITHOUT_DATABASE.keys()
 

@@ -1,12 +1,7 @@
 """`simsql install`, `status` and `sql`: simsql's own schema in a database."""
 
-import sys
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from simsql.cli._app import Database, Keep, command, open_database
+from simsql.cli.index import print_indexes
 from simsql.database.install import install_schema, read_status, schema_sql
 
 
@@ -32,15 +27,7 @@ def status_command(database: Database = None, keep: Keep = None) -> None:
     print(f"schema simsql  {status.version} (revision {status.revision}{outdated})")
     print(f"indexes        {len(status.indexes)}")
     if status.indexes:
-        table = Table(box=None, pad_edge=False)
-        for heading in ("table", "column", "distance", "blocks", "lead", "recipe", "state"):
-            table.add_column(heading, overflow="fold")
-        for index in status.indexes:
-            names = Text(index.table_name), Text(index.column_name)
-            numbers = str(index.distance), str(index.blocks), str(index.lead)
-            table.add_row(*names, *numbers, Text(index.recipe or "-"), index.state)
-        # Into a pipe or a file every index goes on one line, however long.
-        Console(highlight=False, width=None if sys.stdout.isatty() else 1_000).print(table)
+        print_indexes(status.indexes)
 
 
 @command("sql")

@@ -9,9 +9,11 @@ from simsql.database.index import create_index, drop_index
 from simsql.database.install import install_schema, read_status
 from simsql.database.load import load_rows
 from simsql.database.search import clusters, near, near_many, near_rows, pairs, recipe_of
+from simsql.database.upkeep import build, repair, vacuum, verify
 from simsql.database.stream import stream_clusters, stream_pairs
 
 __all__ = [
+    "build",
     "clusters",
     "create_index",
     "drop_index",
@@ -25,7 +27,10 @@ __all__ = [
     "pairs",
     "read_status",
     "recipe_of",
+    "repair",
     "stream_clusters",
     "stream_pairs",
     "to_bigint",
+    "vacuum",
+    "verify",
 ]

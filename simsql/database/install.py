@@ -26,6 +26,7 @@ class IndexStatus:
     distance: int
     blocks: int
     lead: int
+    inner_blocks: int
     recipe: str | None
     state: str
 
@@ -81,7 +82,7 @@ def read_status(engine: Engine) -> Status:
         version = connection.execute(text("SELECT simsql.version()")).scalar_one()
         rows = connection.execute(
             text(
-                "SELECT id, table_name, column_name, distance, blocks, lead, recipe, state"
+                "SELECT id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe, state"
                 " FROM simsql.indexes ORDER BY id"
             )
         )

@@ -182,8 +182,9 @@ DAMAGES = {
     ),
     "grant revoked": ("REVOKE SELECT ON simsql.keys_1_0 FROM PUBLIC", {("policy altered", KEYS[0])}),
     "much at once": (
-        f"DROP TABLE simsql.keys_1_1; DROP FUNCTION simsql.search_1; ALTER TABLE article DISABLE TRIGGER ALL;"
-        f" {WRITE}; DROP INDEX article_fingerprint_idx, simsql.keys_1_2_key_idx; ALTER TABLE article ENABLE TRIGGER ALL",
+        "DROP TABLE simsql.keys_1_1; DROP FUNCTION simsql.search_1; ALTER TABLE article DISABLE TRIGGER ALL;"
+        f" {WRITE}; ALTER TABLE article ENABLE TRIGGER ALL;"
+        " DROP INDEX article_fingerprint_idx, simsql.keys_1_2_key_idx",
         {("key table missing", KEYS[1]), ("B-tree missing", "public.article (fingerprint)")}
         | {("B-tree missing", "simsql.keys_1_2 (key)")}
         | functions("function missing", "search")
@@ -197,7 +198,7 @@ DAMAGES = {
 def test_what_is_wrong_is_named_and_mended(articles, damage):
     statements, expected = damage
     articles.execute(statements)
-    found = articles.execute("SELECT problem, object, fault, hint, count FROM simsql.verify('article')").fetchall()
+    found = articles.execute("SELECT problem, object, fault, hint, keys FROM simsql.verify('article')").fetchall()
     assert {(problem, where) for problem, where, *_ in found} == expected
     for problem, _, fault, hint, count in found:
         assert fault == (problem not in SUPERFLUOUS)
@@ -218,7 +219,7 @@ def test_what_is_wrong_is_named_and_mended(articles, damage):
 def test_superfluous_keys_are_counted_and_are_no_fault(articles):
     articles.execute("INSERT INTO simsql.keys_1_1 VALUES (555), (556), (556)")
     articles.execute("INSERT INTO simsql.keys_1_2 SELECT key FROM simsql.keys_1_2 WHERE key > 0 LIMIT 2")
-    found = articles.execute("SELECT problem, object, count, fault, hint FROM simsql.verify('article')").fetchall()
+    found = articles.execute("SELECT problem, object, keys, fault, hint FROM simsql.verify('article')").fetchall()
     vacuum = "CALL simsql.vacuum('public.article', 'fingerprint');"
     assert found == [
         ("keys without a row", KEYS[1], 3, False, vacuum),
@@ -250,7 +251,7 @@ def test_keys_are_counted_rightly(connection, rows, stored):
         "keys without a row": sum(key not in live for key in stored),
         "keys stored again": sum(key in live for key in stored) - len(live & set(stored)),
     }
-    found = dict(connection.execute("SELECT problem, count FROM simsql.verify('article')").fetchall())
+    found = dict(connection.execute("SELECT problem, keys FROM simsql.verify('article')").fetchall())
     assert found == {problem: count for problem, count in expected.items() if count}
     connection.execute("SELECT simsql.repair('article')")
     assert missing_keys(connection) == []

@@ -1,0 +1,222 @@
+"""`simsql index ...`: create, build, list, check, mend and drop simhash indexes."""
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from simsql.cli._app import Database, Keep, app, command, open_database
+from simsql.database.index import create_index, drop_index
+from simsql.database.install import IndexStatus, read_status
+from simsql.database.upkeep import Finding, Report, build, create_btree, repair, vacuum, verify
+from simsql.dedup.formats import printable
+from simsql.dedup.progress import Stages
+from simsql.errors import SimsqlError, UsageError
+from simsql.fingerprint import DEFAULT, Recipe
+from simsql.hamming import Design
+
+group = typer.Typer(
+    name="index",
+    help="Create, build, list, check, mend and drop simhash indexes.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.add_typer(group)
+
+TableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="The table, as SQL writes it: article, app.article.")
+]
+ColumnName = Annotated[
+    str, typer.Argument(metavar="COLUMN", help="The bigint column that holds the fingerprints.")
+]
+Column = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The indexed column, where the table has several.")
+]
+Distance = Annotated[
+    int, typer.Option(metavar="BITS", help="How many bits may differ in a search that says nothing else.")
+]
+Blocks = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Blocks of the design; by default it is chosen by the number of rows."),
+]
+Lead = Annotated[int, typer.Option(metavar="N", help="How many of the blocks lead.")]
+Inner = Annotated[
+    int, typer.Option(metavar="N", help="Blocks into which the other bits are cut again; 0 for none.")
+]
+RecipeId = Annotated[
+    str, typer.Option("--recipe", metavar="ID", help="The recipe that the fingerprints were made with.")
+]
+
+
+@command("create", group)
+def create_command(
+    table: TableName,
+    column: ColumnName,
+    distance: Distance = 3,
+    blocks: Blocks = None,
+    lead: Lead = 1,
+    inner: Inner = 0,
+    recipe: RecipeId = DEFAULT.id,
+    database: Database = None,
+    keep: Keep = None,
+) -> None:
+    """Create an index on a column of fingerprints.
+
+    Writers of the table wait until it is done.
+    """
+    design, made_with = _design(blocks, lead, inner), _recipe(recipe)
+    with open_database(database, keep) as engine, engine.begin() as connection:
+        create_index(connection, table, column, distance=distance, design=design, recipe=made_with)
+    _print_ready(table, column)
+
+
+@command("build", group)
+def build_command(
+    table: TableName,
+    column: ColumnName,
+    distance: Distance = 3,
+    blocks: Blocks = None,
+    lead: Lead = 1,
+    inner: Inner = 0,
+    recipe: RecipeId = DEFAULT.id,
+    database: Database = None,
+    keep: Keep = None,
+) -> None:
+    """Create an index while others write.
+
+    It can be searched when the build has ended. A build that was interrupted goes on where it stopped, if it is
+    called again with the same arguments.
+    """
+    design, made_with = _design(blocks, lead, inner), _recipe(recipe)
+    stages = Stages(Console(stderr=True))
+    with open_database(database, keep) as engine:
+        with stages.stage("B-tree"):
+            create_btree(engine, table, column, distance=distance, design=design)
+        with stages.stage("keys", _PARTS) as report:
+            build(engine, table, column, distance=distance, design=design, recipe=made_with, report=_parts(report))
+    _print_ready(table, column)
+
+
+@command("list", group)
+def list_command(database: Database = None, keep: Keep = None) -> None:
+    """List the indexes of a database with their designs and states."""
+    with open_database(database, keep) as engine:
+        status = read_status(engine)
+    if status.version is None:
+        raise SimsqlError("schema simsql is not installed: run simsql install")
+    print_indexes(status.indexes)
+
+
+@command("verify", group)
+def verify_command(
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="TABLE", help="The table, as SQL writes it; by default all that have an index."),
+    ] = None,
+    column: Column = None,
+    database: Database = None,
+    keep: Keep = None,
+) -> None:
+    """Check indexes against their tables.
+
+    Prints one line for each finding, with tabs between its parts: fault or note, the table, the column, the
+    problem, the object, the number of keys, and the SQL that helps. Notes are superfluous keys, which are for
+    simsql index vacuum. The exit code is 1 if there is a fault.
+    """
+    with open_database(database, keep) as engine, engine.connect() as connection:
+        findings = verify(connection, table, column)
+    _print_findings(findings)
+    if not findings:
+        print("simsql: nothing is wrong", file=sys.stderr)
+    if any(finding.fault for finding in findings):
+        raise typer.Exit(1)
+
+
+@command("repair", group)
+def repair_command(table: TableName, database: Database = None, keep: Keep = None) -> None:
+    """Mend what simsql index verify finds in the indexes of a table.
+
+    Prints what was mended, as verify does. Writers of the table wait until it is done.
+    """
+    with open_database(database, keep) as engine, engine.begin() as connection:
+        findings = repair(connection, table)
+    _print_findings(findings)
+    if not findings:
+        print("simsql: nothing was wrong", file=sys.stderr)
+
+
+@command("vacuum", group)
+def vacuum_command(table: TableName, column: Column = None, database: Database = None, keep: Keep = None) -> None:
+    """Remove superfluous keys: those that no row has any more, and all but one of equal ones.
+
+    Others read and write meanwhile. Prints how many keys were removed.
+    """
+    stages = Stages(Console(stderr=True))
+    with open_database(database, keep) as engine, stages.stage("keys", _PARTS) as report:
+        removed = vacuum(engine, table, column, report=_parts(report))
+    print(f"{removed} keys removed")
+
+
+@command("drop", group)
+def drop_command(table: TableName, column: Column = None, database: Database = None, keep: Keep = None) -> None:
+    """Drop an index.
+
+    The column and its B-tree stay.
+    """
+    with open_database(database, keep) as engine, engine.begin() as connection:
+        drop_index(connection, table, column)
+
+
+def print_indexes(indexes: Iterable[IndexStatus]) -> None:
+    """Print a table of indexes on stdout."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("table", "column", "distance", "blocks", "lead", "inner", "recipe", "state"):
+        table.add_column(heading, overflow="fold")
+    for index in indexes:
+        names = Text(index.table_name), Text(index.column_name)
+        numbers = map(str, (index.distance, index.blocks, index.lead, index.inner_blocks))
+        table.add_row(*names, *numbers, Text(index.recipe or "-"), index.state)
+    # Into a pipe or a file every index goes on one line, however long.
+    Console(highlight=False, width=None if sys.stdout.isatty() else 1_000).print(table)
+
+
+_PARTS = 1000  # of a progress bar
+
+
+def _parts(report: Callable[[int], None]) -> Report:
+    return lambda share: report(round(_PARTS * share))
+
+
+def _print_ready(table: str, column: str) -> None:
+    print(f"simhash index on {printable(table)}({printable(column)}): ready")
+
+
+def _print_findings(findings: Iterable[Finding]) -> None:
+    for finding in findings:
+        kind = "fault" if finding.fault else "note"
+        keys = "" if finding.keys is None else str(finding.keys)
+        parts = (kind, finding.table, finding.column, finding.problem, finding.object, keys, finding.hint or "")
+        print(*map(printable, parts), sep="\t")
+
+
+def _design(blocks: int | None, lead: int, inner: int) -> Design | None:
+    if blocks is None:
+        if (lead, inner) != (1, 0):
+            raise UsageError("name the --blocks of the design, too, or neither --lead nor --inner")
+        return None
+    try:
+        return Design(blocks, lead, inner)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _recipe(name: str) -> Recipe:
+    try:
+        return Recipe.from_id(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,138 @@
+"""`simsql index ...`: what it prints, and its exit codes."""
+
+import signal
+
+import pytest
+from articles import create_articles, create_table, missing_keys
+from program import finish, run, spawn, wait_until
+from upkeep import set_batch_size
+
+from simsql import Recipe
+
+
+@pytest.fixture
+def table(connection):
+    """The table `article` without an index."""
+    create_table(connection, [1, 3, None, -1])
+    return connection
+
+
+@pytest.fixture
+def index(database_url):
+    """Run `simsql index` on the test's database."""
+    return lambda *arguments, **options: run("index", *arguments, "--database", database_url, **options)
+
+
+def listed(index):
+    """The cells of each index."""
+    heading, *rows = (line.split() for line in index("list").done().lines)
+    assert heading == ["table", "column", "distance", "blocks", "lead", "inner", "recipe", "state"]
+    return rows
+
+
+@pytest.mark.parametrize("command", ["create", "build"])
+def test_an_index_is_made_and_dropped(table, index, command):
+    assert listed(index) == []
+    made = index(command, "article", "fingerprint").done()
+    assert made.out == "simhash index on article(fingerprint): ready\n"
+    assert listed(index) == [["public.article", "fingerprint", "3", "4", "1", "0", "words12-log-1", "ready"]]
+    assert missing_keys(table) == []
+    index(command, "article", "fingerprint").failed(
+        1, "PostgreSQL: ", "has a simhash index already", "drop it first"
+    )
+    index("drop", "article").done()
+    assert listed(index) == []
+    index("drop", "article").failed(1, "PostgreSQL: ", "has 0 simhash indexes")
+
+
+@pytest.mark.parametrize("command", ["create", "build"])
+def test_distance_design_and_recipe(table, index, command):
+    recipe = Recipe(shingles=(3,)).id
+    options = ["--distance", 7, "--blocks", 5, "--lead", 2, "--inner", 3, "--recipe", recipe]
+    index(command, "public.article", "fingerprint", *options).done()
+    assert listed(index) == [["public.article", "fingerprint", "7", "5", "2", "3", recipe, "ready"]]
+
+
+@pytest.mark.parametrize("command", ["create", "build"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--blocks", 1], "blocks"),
+        (["--lead", 2], "name the --blocks"),
+        (["--blocks", 12, "--lead", 6], "924 tables"),
+        (["--recipe", "unknown"], "is not the id of a recipe"),
+        (["--distance", "far"], "--distance"),
+    ],
+)
+def test_wrong_usage(index, command, options, said):
+    found = index(command, "article", "fingerprint", *options)
+    assert found.code == 2
+    assert said in found.err
+
+
+def test_faults_are_printed_and_mended(table, index):
+    index("create", "article", "fingerprint", "--blocks", 2).done()
+    sound = index("verify").done()
+    assert (sound.out, sound.err) == ("", "simsql: nothing is wrong\n")
+    table.execute('DELETE FROM simsql.keys_1_1; ALTER TABLE article RENAME TO "odd\tname"')
+    found = index("verify")
+    repair = "SELECT * FROM simsql.repair('public.\"odd\\tname\"');"
+    renamed = ["fault", "public.article", "fingerprint", "table renamed", 'public."odd\\tname"', ""]
+    missing = ["fault", "public.article", "fingerprint", "keys missing", "simsql.keys_1_1", "3"]
+    assert (found.code, found.err) == (1, "")
+    assert [line.split("\t") for line in found.lines] == [[*renamed, repair], [*missing, repair]]
+    mended = index("repair", '"odd\tname"').done()
+    missing[1] = 'public."odd\\tname"'
+    assert [line.split("\t") for line in mended.lines] == [[*renamed, ""], [*missing, ""]]
+    for again in (index("verify", '"odd\tname"').done(), index("repair", '"odd\tname"').done()):
+        assert again.out == ""
+        assert again.err.startswith("simsql: nothing ")
+
+
+def test_superfluous_keys_are_notes_and_removed(connection, index):
+    create_articles(connection, [1, 3, 5])
+    connection.execute("DELETE FROM article WHERE id < 3")
+    found = index("verify", "article", "--column", "fingerprint").done()
+    assert [line.split("\t")[0] for line in found.lines] == ["note"] * 4
+    assert index("vacuum", "article", "--column", "fingerprint").done().out == "8 keys removed\n"
+    assert index("vacuum", "article").done().out == "0 keys removed\n"
+    assert index("verify").done().out == ""
+
+
+def test_what_postgresql_refuses(table, index):
+    index("verify", "article").failed(1, "PostgreSQL: public.article has no simhash index")
+    index("repair", "missing").failed(1, 'PostgreSQL: relation "missing" does not exist')
+    index("vacuum", "article").failed(1, "PostgreSQL: public.article has no simhash index")
+    index("build", "article", "body").failed(1, "simsql.build: column body of public.article is text, not bigint")
+
+
+def test_a_database_without_simsql(empty_database):
+    url = empty_database.url.render_as_string(hide_password=False)
+    run("index", "list", "--database", url).failed(1, "schema simsql is not installed: run simsql install")
+    run("index", "verify", "--database", url).failed(1, "run simsql install")
+
+
+def test_an_interrupted_build_goes_on(table, database_url, index):
+    table.execute("INSERT INTO article (fingerprint) SELECT n FROM generate_series(1, 3000) AS n")
+    set_batch_size(table, 1)
+    process = spawn("index", "build", "article", "fingerprint", "--database", database_url)
+    built_to = "SELECT FROM simsql.registry WHERE built_to IS NOT NULL"
+    wait_until(lambda: table.execute(built_to).fetchall(), "the first batch", process)
+    process.send_signal(signal.SIGINT)
+    interrupted = finish(process)
+    assert (interrupted.code, interrupted.err) == (130, "simsql: interrupted\n")
+    (row,) = listed(index)
+    assert row[-1] == "building"
+    (line,) = index("verify").lines
+    assert line.split("\t")[3] == "not ready"
+    set_batch_size(table, 1000)
+    index("build", "article", "fingerprint").done()
+    assert missing_keys(table) == []
+    index("verify").done()
+
+
+def test_help():
+    found = run("index", "--help").done()
+    for command in ("create", "build", "list", "verify", "repair", "vacuum", "drop"):
+        assert f" {command} " in found.out
+        assert f"Usage: simsql index {command}" in run("index", command, "--help").done().out
