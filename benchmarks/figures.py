@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -102,14 +102,14 @@ def format_value(value: float, unit: str) -> str:
     return f"{float(digits):,.0f} {unit}".strip() if "e" in digits else f"{digits} {unit}".strip()
 
 
-def format_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in plain text: what looks like a number stands to the right."""
+def format_table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: Container[str]) -> str:
+    """Return a table in plain text; columns whose titles are among `numbers` stand to the right."""
     lines = [list(titles), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
     return "\n".join(
         "  ".join(
-            cell.rjust(width) if cell[:1].isdigit() or cell[:1] == "-" else cell.ljust(width)
-            for cell, width in zip(line, widths, strict=True)
+            cell.rjust(width) if title in numbers else cell.ljust(width)
+            for cell, width, title in zip(line, widths, titles, strict=True)
         ).rstrip()
         for line in lines
     )

@@ -10,17 +10,18 @@ from benchmarks.bars import verdicts
 from benchmarks.figures import Figure, Report, format_table, format_value, read_report
 
 _TITLES = ("what", "system", "rows", "median", "mean", "calls", "checked", "x simsql", "bar", "met", "note")
+_NUMBERS = {"rows", "median", "mean", "calls", "checked", "x simsql", "measured"}
 _BAR_TITLES = ("what", "bar", "measured", "met")
 
 
 def section_table(report: Report, section: str) -> str:
     """Return the figures of a section as plain text."""
-    return format_table(_TITLES, _section_rows(report, section))
+    return format_table(_TITLES, _section_rows(report, section), _NUMBERS)
 
 
 def bar_table(report: Report) -> str:
     """Return the bars with what was measured, as plain text."""
-    return format_table(_BAR_TITLES, _bar_rows(report))
+    return format_table(_BAR_TITLES, _bar_rows(report), _NUMBERS)
 
 
 def markdown(report: Report) -> str:
@@ -71,7 +72,7 @@ def _bar_rows(report: Report) -> list[list[str]]:
 
 
 def _markdown_table(titles: tuple[str, ...], rows: list[list[str]] | list[tuple[str, str]]) -> str:
-    lines = [titles, ["---"] * len(titles), *rows]
+    lines = [titles, ["---:" if title in _NUMBERS else "---" for title in titles], *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""All pairs within 3 of a table: in SQL, and through Python."""
+"""All pairs within 3 of a table, and their clusters: in SQL, and through Python."""
 
 import time
 
@@ -7,33 +7,101 @@ import numpy as np
 from benchmarks.data import Fingerprints
 from benchmarks.figures import SIMSQL
 from benchmarks.harness import Bench, Target
+from benchmarks.oracle import WrongResultError, as_bigint
+from simsql.database import stream_clusters, stream_pairs
 
 SECTION = "pairs"
 _DISTANCE = 3
 _MILLION = 1_000_000
+_IN_SQL = f"{SIMSQL}, in SQL"
+_THROUGH_PYTHON = f"{SIMSQL}, through Python"
+_INTO_TABLE = f"{SIMSQL}, through Python into a table"
+
+# The smallest bigint of the cluster, and the fingerprint, for each fingerprint that is in one.
+Members = set[tuple[int, int]]
 
 
 def run(bench: Bench) -> None:
-    """Measure a million rows in SQL, where there are as many, and all through Python."""
+    """Measure all rows through Python, and as many as a million in SQL, too."""
     bench.use(bench.main)
     if bench.main.rows > _MILLION:
         with bench.table("million", bench.main.oracle.values[:_MILLION]) as target:
             bench.use(target)
-            _measure_sql(bench, target, f"pairs of {_MILLION:,} rows, distance {_DISTANCE}")
-    else:
-        _measure_sql(bench, bench.main, f"pairs of all rows, distance {_DISTANCE}")
+            _measure(bench, target, f"{_MILLION:,} rows", in_sql=True)
+    _measure(bench, bench.main, "all rows", in_sql=bench.main.rows <= _MILLION)
 
 
-def _measure_sql(bench: Bench, target: Target, what: str) -> None:
-    system = f"{SIMSQL}, in SQL"
+def _measure(bench: Bench, target: Target, size: str, *, in_sql: bool) -> None:
+    what = f"pairs of {size}, distance {_DISTANCE}"
+    with bench.engine.connect() as connection:
+        start = time.perf_counter()
+        found = [
+            np.stack([batch.a, batch.b], axis=1) for batch in stream_pairs(connection, target.table, _DISTANCE)
+        ]
+        pairs = np.concatenate([*found, np.empty((0, 2), dtype=np.uint64)])
+        _add_pairs(bench, target, what, _THROUGH_PYTHON, time.perf_counter() - start, pairs)
+        start = time.perf_counter()
+        stream_pairs(connection, target.table, _DISTANCE).copy_into("found")
+        connection.commit()
+        seconds = time.perf_counter() - start
+    _add_pairs(bench, target, what, _INTO_TABLE, seconds, _fetch(bench, "a, b"))
+    if in_sql:
+        seconds = _create_found(bench, f"simsql.pairs('{target.table}', {_DISTANCE})")
+        _add_pairs(bench, target, what, _IN_SQL, seconds, _fetch(bench, "a, b"))
+
+    what = f"clusters of {size}, distance {_DISTANCE}"
+    expected = _components(pairs)
+    with bench.engine.connect() as connection:
+        start = time.perf_counter()
+        batches = list(stream_clusters(connection, target.table, _DISTANCE))
+        seconds = time.perf_counter() - start
+    members = np.concatenate([np.stack([batch.cluster, batch.fingerprint], axis=1) for batch in batches])
+    _add_clusters(bench, target, what, _THROUGH_PYTHON, seconds, members, expected)
+    if in_sql:
+        seconds = _create_found(bench, f"simsql.clusters('{target.table}', {_DISTANCE})")
+        _add_clusters(bench, target, what, _IN_SQL, seconds, _fetch(bench, "cluster, fingerprint"), expected)
+
+
+def _create_found(bench: Bench, function: str) -> float:
     start = time.perf_counter()
-    bench.connection.execute(
-        f"CREATE TABLE found AS SELECT * FROM simsql.pairs('{target.table}', {_DISTANCE})".encode()
+    bench.connection.execute(f"CREATE TABLE found AS SELECT * FROM {function}".encode())
+    return time.perf_counter() - start
+
+
+def _fetch(bench: Bench, columns: str) -> Fingerprints:
+    """Return two columns of the table found, and drop it."""
+    rows: NDArray[np.int64] = np.array(
+        bench.execute(f"SELECT {columns} FROM {{}}", "found").fetchall(), dtype=np.int64
     )
-    seconds = time.perf_counter() - start
-    rows = bench.connection.execute("SELECT a, b FROM found").fetchall()
-    pairs: Fingerprints = np.array(rows, dtype=np.int64).reshape(-1, 2).view(np.uint64)
-    checked = target.oracle.check_pairs(system, _DISTANCE, pairs, bench.options.sample)
-    note = f"{len(pairs):,} pairs, into a table"
-    bench.add(SECTION, what, system, seconds, "s", rows=target.rows, checked=checked, note=note)
     bench.execute("DROP TABLE {}", "found")
+    return rows.reshape(-1, 2).view(np.uint64)
+
+
+def _add_pairs(bench: Bench, target: Target, what: str, system: str, seconds: float, pairs: Fingerprints) -> None:
+    checked = target.oracle.check_pairs(system, _DISTANCE, pairs, bench.options.sample)
+    note = f"{len(pairs):,} pairs"
+    bench.add(SECTION, what, system, seconds, "s", rows=target.rows, checked=checked, note=note)
+
+
+def _add_clusters(
+    bench: Bench, target: Target, what: str, system: str, seconds: float, members: Fingerprints, expected: Members
+) -> None:
+    found = {(as_bigint(cluster), fingerprint) for cluster, fingerprint in members.tolist()}
+    if found != expected or len(members) != len(expected):
+        raise WrongResultError(
+            f"{system}: {len(found - expected)} members of clusters should not be there, {len(expected - found)} are"
+            f" missing, such as {min(found ^ expected, default='none')}"
+        )
+    note = f"{len({cluster for cluster, _ in found}):,} clusters"
+    bench.add(SECTION, what, system, seconds, "s", rows=target.rows, checked=len(expected), note=note)
+
+
+def _components(pairs: Fingerprints) -> Members:
+    """Return the connected components of pairs that were compared with brute force."""
+    of: dict[int, list[int]] = {}
+    for a, b in pairs.tolist():
+        left, right = of.setdefault(a, [a]), of.setdefault(b, [b])
+        if left is not right:
+            left += right
+            of.update(dict.fromkeys(right, left))
+    return {(min(map(as_bigint, members)), fingerprint) for fingerprint, members in of.items()}
