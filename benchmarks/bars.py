@@ -11,6 +11,7 @@ SCAN = "scan in SQL, one process"
 FAISS = "faiss MultiHash"
 FAISS_BATCH = "faiss MultiHash, all in one call"
 SIMHASH_CPP = "simhash-cpp"
+CALIBRATED = "cost model, calibrated"
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def _near() -> Iterator[Bar]:
 
 BARS = [
     *_near(),
+    *(Bar("growth", f"distance {distance}: off by at most", CALIBRATED, 2) for distance in (3, 7, 10)),
     Bar("batch", "100,000 queries, distance 3", f"{SIMSQL}, near_many in SQL", 8),
     Bar("batch", "1,000,000 queries, distance 3", f"{SIMSQL}, through Python", 15),
     Bar("batch", "1,000,000 queries, distance 3", f"{SIMSQL}, near_many in SQL", 60),

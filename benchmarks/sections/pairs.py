@@ -70,11 +70,9 @@ def _create_found(bench: Bench, function: str) -> float:
 
 def _fetch(bench: Bench, columns: str) -> Fingerprints:
     """Return two columns of the table found, and drop it."""
-    rows: NDArray[np.int64] = np.array(
-        bench.execute(f"SELECT {columns} FROM {{}}", "found").fetchall(), dtype=np.int64
-    )
+    rows = bench.execute(f"SELECT {columns} FROM {{}}", "found").fetchall()
     bench.execute("DROP TABLE {}", "found")
-    return rows.reshape(-1, 2).view(np.uint64)
+    return np.array(rows, dtype=np.int64).reshape(-1, 2).view(np.uint64)
 
 
 def _add_pairs(bench: Bench, target: Target, what: str, system: str, seconds: float, pairs: Fingerprints) -> None:
@@ -89,8 +87,8 @@ def _add_clusters(
     found = {(as_bigint(cluster), fingerprint) for cluster, fingerprint in members.tolist()}
     if found != expected or len(members) != len(expected):
         raise WrongResultError(
-            f"{system}: {len(found - expected)} members of clusters should not be there, {len(expected - found)} are"
-            f" missing, such as {min(found ^ expected, default='none')}"
+            f"{system}: {len(found - expected)} members of clusters should not be there,"
+            f" {len(expected - found)} are missing, such as {min(found ^ expected, default='none')}"
         )
     note = f"{len({cluster for cluster, _ in found}):,} clusters"
     bench.add(SECTION, what, system, seconds, "s", rows=target.rows, checked=len(expected), note=note)
