@@ -23,6 +23,7 @@ WITHOUT_DATABASE = {
     hamming.fewest_tables: ((16, 3), None),
     hamming.find_all: ([1, 3], [[1, 3]]),
     hamming.find_clusters: ([1, 3], [[1, 3]]),
+    hamming.find_matches: (([1], [[3]]), None),
     hamming.flip_masks: ((1, 1), [0, 1]),
     hamming.hamming_distance: ((1, 3), 1),
     hamming.longest_prefix: ((4, 3), None),

@@ -6,6 +6,7 @@ Needs numpy alone and knows no database. Fingerprints are unsigned 64-bit intege
 
 from simsql.hamming.blocks import Permutation, block_sizes, flip_masks, permutations
 from simsql.hamming.design import DEFAULT_COSTS, Costs, Design
+from simsql.hamming.match import Matches, find_matches
 from simsql.hamming.pairs import find_all, find_clusters, hamming_distance
 from simsql.hamming.planner import Choice, Nesting, Plan, default_design, fewest_tables, longest_prefix, plan
 
@@ -14,6 +15,7 @@ __all__ = [
     "Choice",
     "Costs",
     "Design",
+    "Matches",
     "Nesting",
     "Permutation",
     "Plan",
@@ -22,6 +24,7 @@ __all__ = [
     "fewest_tables",
     "find_all",
     "find_clusters",
+    "find_matches",
     "flip_masks",
     "hamming_distance",
     "longest_prefix",

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FINGERPRINT_BITS = 64
+# Positions of fingerprints fit 32 bits, and leave one number to say that there is none.
+DISTINCT_AT_MOST = 2**32 - 1
 _BIGINT_HINT = (
     "a negative value is the bigint of a PostgreSQL row: take it modulo 2**64 "
     "(value % 2**64; for an int64 array: array.view(numpy.uint64))"
@@ -77,3 +79,19 @@ def fingerprint_list(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
     if isinstance(fingerprints, np.ma.MaskedArray):
         fingerprints = fingerprints.compressed()
     return fingerprint_array(fingerprints)
+
+
+def distinct_fingerprints(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
+    """Return the distinct values of what `fingerprint_list` takes, sorted.
+
+    Raises ValueError for more of them than positions of 32 bits can tell apart.
+    """
+    values = np.sort(fingerprint_list(fingerprints))
+    first = np.ones(values.size, dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    values = values[first]
+    if values.size > DISTINCT_AT_MOST:
+        raise ValueError(
+            f"at most 2**32 - 1 distinct fingerprints can be compared in memory, not {values.size}: use an index"
+        )
+    return values

@@ -191,7 +191,7 @@ def _find_runs(keys: Keys, behind: int) -> _Runs:
     return _Runs(followed[first], np.diff(first, append=followed.size) + 1)
 
 
-def _positions(starts: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.intp]:
+def consecutive(starts: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return start, start + 1, ... for `counts` numbers each, one behind the other."""
     before = np.cumsum(counts) - counts
     positions: NDArray[np.intp] = np.arange(counts.sum()) + np.repeat(starts - before, counts)
@@ -202,7 +202,7 @@ def _only(keys: Keys, runs: _Runs) -> tuple[Keys, _Runs]:
     """Return the keys of these runs alone, and where the runs are among them."""
     starts = np.cumsum(runs.sizes) - runs.sizes
     if runs.sizes.sum() < keys.size:
-        keys = keys[_positions(runs.starts, runs.sizes)]
+        keys = keys[consecutive(runs.starts, runs.sizes)]
     return keys, _Runs(starts, runs.sizes)
 
 
@@ -215,7 +215,7 @@ def _varying_bits(keys: Keys, runs: _Runs) -> int:
 
 def _compare_short(keys: Keys, runs: _Runs, distance: int) -> Iterator[Pairs]:
     """Compare each key with the next of its run, then the next but one, and so on: all runs at once."""
-    here = _positions(runs.starts, runs.sizes - 1)
+    here = consecutive(runs.starts, runs.sizes - 1)
     end = np.repeat(runs.starts + runs.sizes, runs.sizes - 1)
     for offset in itertools.count(1):
         inside = here + offset < end

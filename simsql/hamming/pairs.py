@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from simsql.hamming._checks import (
     FINGERPRINT_BITS,
+    distinct_fingerprints,
     fingerprint_array,
-    fingerprint_list,
     one_fingerprint,
     whole_number,
 )
 from simsql.hamming._join import close_pairs
 
-# Pairs are sorted as one number made of two positions of 32 bits.
-_DISTINCT_AT_MOST = 1 << 32
+# Pairs are sorted as one number made of two positions of this many bits.
+_POSITION_BITS = 32
 # Pairs handled at a time: enough that the calls do not count.
 _BATCH = 1 << 20
 
@@ -58,16 +58,17 @@ def find_all(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3) -> N
     Raises ValueError for values or a distance out of range, TypeError for anything but integers; signed
     arrays are refused, because bigint bit patterns from PostgreSQL cannot be told from numbers.
     """
-    values, distance = _distinct(fingerprints), _checked_distance(distance)
+    values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
     codes = [
-        np.minimum(left, right) << 32 | np.maximum(left, right) for left, right in _ranked_pairs(values, distance)
+        np.minimum(left, right) << _POSITION_BITS | np.maximum(left, right)
+        for left, right in _ranked_pairs(values, distance)
     ]
     joined = np.concatenate(codes).view(np.uint64) if codes else np.empty(0, dtype=np.uint64)
     del codes
     joined.sort()
     pairs = np.empty((joined.size, 2), dtype=np.uint64)
-    pairs[:, 0] = values[joined >> np.uint64(32)]
-    pairs[:, 1] = values[joined & np.uint64(_DISTINCT_AT_MOST - 1)]
+    pairs[:, 0] = values[joined >> np.uint64(_POSITION_BITS)]
+    pairs[:, 1] = values[joined & np.uint64((1 << _POSITION_BITS) - 1)]
     return pairs
 
 
@@ -78,7 +79,7 @@ def find_clusters(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3)
     more distinct fingerprints; clusters come in the order of their first members. Pairs are not kept, so
     memory grows with the number of fingerprints alone.
     """
-    values, distance = _distinct(fingerprints), _checked_distance(distance)
+    values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
     positions = np.arange(values.size)  # a tree for each value, joined below
     parents = positions.copy()
     for left, right in _ranked_pairs(values, distance):
@@ -97,18 +98,6 @@ def find_clusters(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3)
 
 def _checked_distance(distance: int) -> int:
     return whole_number("distance", distance, 0, FINGERPRINT_BITS)
-
-
-def _distinct(fingerprints: Iterable[int] | NDArray[Any]) -> NDArray[np.uint64]:
-    values = np.sort(fingerprint_list(fingerprints))
-    first = np.ones(values.size, dtype=bool)
-    np.not_equal(values[1:], values[:-1], out=first[1:])
-    values = values[first]
-    if values.size > _DISTINCT_AT_MOST:
-        raise ValueError(
-            f"at most 2**32 distinct fingerprints can be compared in memory, not {values.size}: use an index"
-        )
-    return values
 
 
 def _ranked_pairs(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.hamming import _join, _slots, find_all, find_clusters, hamming_distance, pairs
+from simsql.hamming import _checks, _join, _slots, find_all, find_clusters, hamming_distance, pairs
 
 SHARED = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
 BOUNDARIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
@@ -322,7 +322,7 @@ def test_wrong_arguments_are_named(search, values, distance, error, says):
 
 
 def test_more_than_positions_can_tell_apart(monkeypatch):
-    monkeypatch.setattr(pairs, "_DISTINCT_AT_MOST", 3)
+    monkeypatch.setattr(_checks, "DISTINCT_AT_MOST", 3)
     with pytest.raises(ValueError, match="not 4: use an index"):
         find_all([1, 2, 3, 4, 4])
 

@@ -1,0 +1,119 @@
+"""A table of queries in memory, in which fingerprints are looked up by some of their bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.hamming._join import consecutive
+from simsql.hamming._slots import STEP, fill_slots, slots_for, slots_of
+from simsql.hamming.blocks import flip_masks
+
+Words = NDArray[np.uint64]
+Positions = NDArray[np.intp]
+
+_EMPTY = np.uint32(2**32 - 1)
+# Up to so many entries are sorted: less work than more slots.
+_FEW = 1 << 12
+# Bits of the filter for each entry, and the bits of a slot's number there at most: it is to fit a shared cache.
+_BITS_PER_ENTRY, _FILTER_BITS = 16, 26
+# Candidates compared at a time where entries crowd, or as many as one fingerprint has.
+_CANDIDATES = 1 << 20
+
+
+class Near(NamedTuple):
+    """Fingerprints near a query: their positions, those of the queries, and the bits in which they differ."""
+
+    fingerprints: Positions
+    queries: Positions
+    differing: Words
+
+
+class Table:
+    """Queries by their bits under `mask`, of which a fingerprint that is looked up may differ in up to `radius`.
+
+    An entry is a query with some of these bits flipped. A slot holds one entry; entries that lost theirs to
+    another one have slots of their own, and so on. Those that crowd are sorted. In front of all stands a filter,
+    a bit for each of many more slots, which says at once that most fingerprints meet no entry.
+    """
+
+    def __init__(self, queries: Words, mask: int, radius: int) -> None:
+        self._queries, self._mask = queries, mask
+        self._flips = flip_masks(mask, radius)
+        prefixes = (self._flips[:, None] ^ (queries & np.uint64(mask))).reshape(-1)
+        self._bits = min(_FILTER_BITS, (_BITS_PER_ENTRY * prefixes.size).bit_length())
+        taken = np.zeros(1 << self._bits, dtype=bool)
+        for start in range(0, prefixes.size, STEP):
+            taken[slots_of(prefixes[start : start + STEP], mask, taken.size)] = True
+        self._filter = np.packbits(taken, bitorder="little")
+        del taken
+        entries = np.arange(prefixes.size, dtype=np.uint32)
+        self._levels: list[NDArray[np.uint32]] = []
+        crowded = False
+        while prefixes.size > _FEW and not crowded:
+            table = np.full(slots_for(prefixes.size), _EMPTY)
+            lost, _ = fill_slots(table, prefixes, mask)
+            held = np.flatnonzero(table != _EMPTY)
+            table[held] = entries[table[held]]
+            self._levels.append(table)
+            crowded = 2 * lost.size > prefixes.size
+            prefixes, entries = prefixes[lost], entries[lost]
+        order = np.argsort(prefixes)
+        self._crowd, self._crowd_entries = prefixes[order], entries[order]
+        self._crowd_queries = queries[self._crowd_entries % queries.size]
+
+    def look_up(self, fingerprints: Words, distance: int) -> Iterator[Near]:
+        """Yield, once each, the pairs within `distance` whose bits under the mask are within the radius."""
+        passing = self._passing(fingerprints)
+        for start in range(0, passing.size, STEP):
+            positions = passing[start : start + STEP]
+            here = fingerprints[positions]
+            for table in self._levels:
+                entries = table[slots_of(here, self._mask, table.size)]
+                hit = np.flatnonzero(entries != _EMPTY)
+                here, positions, entries = here[hit], positions[hit], entries[hit]
+                queries = entries % self._queries.size
+                differing = here ^ self._queries[queries]
+                near = np.flatnonzero(np.bitwise_count(differing) <= distance)
+                flipped = self._flips[entries[near] // self._queries.size]
+                near = near[differing[near] & np.uint64(self._mask) == flipped]
+                yield Near(positions[near], queries[near].astype(np.intp), differing[near])
+            yield from self._look_up_crowd(here, positions, distance)
+
+    def _look_up_crowd(self, fingerprints: Words, positions: Positions, distance: int) -> Iterator[Near]:
+        prefixes = fingerprints & np.uint64(self._mask)
+        first = np.searchsorted(self._crowd, prefixes)
+        counts = np.searchsorted(self._crowd, prefixes, side="right") - first
+        for some in _portions(counts):
+            places = consecutive(first[some], counts[some])
+            fingerprint = np.repeat(np.arange(some.start, some.stop), counts[some])
+            differing = fingerprints[fingerprint] ^ self._crowd_queries[places]
+            near = np.flatnonzero(np.bitwise_count(differing) <= distance)
+            queries = self._crowd_entries[places[near]] % self._queries.size
+            yield Near(positions[fingerprint[near]], queries.astype(np.intp), differing[near])
+
+    def _passing(self, fingerprints: Words) -> Positions:
+        """Return the positions of the fingerprints that the filter lets through."""
+        passing = [np.empty(0, dtype=np.intp)]
+        for start in range(0, fingerprints.size, STEP):
+            slots = slots_of(fingerprints[start : start + STEP], self._mask, 1 << self._bits)
+            places = (slots & 7).astype(np.uint8)
+            slots >>= 3
+            bits = self._filter[slots]
+            bits >>= places
+            bits &= 1
+            passing.append(np.flatnonzero(bits) + start)
+        return np.concatenate(passing)
+
+
+def _portions(counts: Positions) -> Iterator[slice]:
+    """Cut an array of counts where their sum passes what is compared at a time."""
+    upto = np.cumsum(counts)
+    begin = done = 0
+    while begin < counts.size:
+        end = max(begin + 1, int(np.searchsorted(upto, done + _CANDIDATES, side="right")))
+        yield slice(begin, end)
+        begin, done = end, int(upto[end - 1])

@@ -1,0 +1,207 @@
+"""Many searches at once in memory: tables are built on the queries, and the stored side is read once.
+
+This is the batch mode of Manku, Jain, Das Sarma (WWW 2007, section 4), with the radius of Norouzi, Punjani, Fleet
+(CVPR 2012): each table has the queries by their prefix, and by what it becomes with bits of it flipped. A stored
+fingerprint is looked up by its own prefix alone. Most find nothing, and are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache, partial
+from math import comb
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.hamming._checks import FINGERPRINT_BITS, distinct_fingerprints, fingerprint_list, whole_number
+from simsql.hamming._lookup import Positions, Table, Words
+from simsql.hamming.design import TABLES_AT_MOST, Design
+
+# Finds what is near among fingerprints: positions of these, and beside them positions of queries. Once each.
+_Search = Callable[[Words], Iterator[tuple[Positions, Positions]]]
+
+# Nanoseconds, rounded from measurements: what choosing between the ways below needs is their proportion.
+_TILE_PAIR_NS = 1.0  # compare a query with a fingerprint, all with all
+_ENTRY_NS = 60.0  # put a query into a table, with some bits flipped
+_LOOKUP_NS = 10.0  # look up a fingerprint in a table
+_CANDIDATE_NS = 40.0  # compare a fingerprint with a query that has its prefix
+
+# Stored fingerprints looked up at a time: enough that neither calls nor the building of tables count.
+_SLICE = 1 << 20
+_SLICE_PER_QUERY = 2
+# Entries of a table, unless there are more queries.
+_ENTRIES_AT_MOST = 1 << 23
+# Entries of the tables that are kept from slice to slice. Where they have more, each is built again when needed.
+_ENTRIES_KEPT = 1 << 24
+# Rows and columns of a tile: its arrays fit a core's own cache.
+_TILE_ROWS, _TILE_COLUMNS = 32, 2048
+# Pairs looked at to see how often prefixes agree.
+_SAMPLE = 2048
+
+
+class Matches(NamedTuple):
+    """Queries and stored fingerprints near them: three arrays of the same length.
+
+    `queries` and `fingerprints` are uint64, `distances` are uint8, in bits.
+    """
+
+    queries: Words
+    fingerprints: Words
+    distances: NDArray[np.uint8]
+
+
+class _Prefix(NamedTuple):
+    """What a table goes by: the bits under `mask`, of which `radius` may differ."""
+
+    mask: int
+    radius: int
+
+    @property
+    def ways(self) -> int:
+        """To flip up to `radius` of these bits."""
+        return sum(comb(self.mask.bit_count(), flips) for flips in range(self.radius + 1))
+
+
+def find_matches(
+    queries: Iterable[int] | NDArray[Any], stored: Iterable[Iterable[int] | NDArray[Any]], distance: int = 3
+) -> Iterator[Matches]:
+    """Find, for each query, all stored fingerprints that differ from it in at most `distance` bits (0..64).
+
+    `queries` is an array of unsigned integers or any iterable of ints in [0, 2**64). `stored` is an iterable of
+    such arrays or iterables: batches of any size, read one by one. Masked elements are left out. Yields arrays
+    of matches, in no order: each pair of a query and a fingerprint once, however often either is repeated. It
+    is exact at every distance.
+
+    Time is that of looking up each stored fingerprint in some tables (10 for a million queries at distance 3),
+    at large distances that of comparing all with all. Memory grows with the queries, the largest batch and the
+    number of fingerprints that have a match, not with what is stored or with the matches.
+
+    Raises ValueError for values or a distance out of range, TypeError for anything but integers; signed arrays
+    are refused, because bigint bit patterns from PostgreSQL cannot be told from numbers.
+    """
+    distance = whole_number("distance", distance, 0, FINGERPRINT_BITS)
+    if isinstance(stored, np.ndarray) and stored.ndim < 2:
+        raise TypeError("stored must be an iterable of batches, not one array: give it as [array]")
+    return _matches(distinct_fingerprints(queries), stored, distance)
+
+
+def _matches(queries: Words, stored: Iterable[Iterable[int] | NDArray[Any]], distance: int) -> Iterator[Matches]:
+    if not queries.size:
+        return
+    search: _Search | None = None
+    reported = np.empty(0, dtype=np.uint64)
+    for fingerprints in _slices(stored, max(_SLICE, _SLICE_PER_QUERY * queries.size)):
+        search = search or _cheapest_search(queries, fingerprints, distance)
+        # Twice: only of those with a match need be known which are repeated.
+        near = np.zeros(fingerprints.size, dtype=bool)
+        for positions, _ in search(fingerprints):
+            near[positions] = True
+        fresh = distinct_fingerprints(fingerprints[near])
+        places = np.searchsorted(reported, fresh)
+        known = places < reported.size
+        known[known] = reported[places[known]] == fresh[known]
+        fresh, places = fresh[~known], places[~known]
+        for positions, owners in search(fresh):
+            if positions.size:
+                pair = queries[owners], fresh[positions]
+                yield Matches(*pair, np.bitwise_count(np.bitwise_xor(*pair)))
+        reported = np.insert(reported, places, fresh)
+
+
+def _slices(batches: Iterable[Iterable[int] | NDArray[Any]], size: int) -> Iterator[Words]:
+    """Yield what is in the batches, `size` fingerprints at a time."""
+    waiting: list[Words] = []
+    missing = size
+    for batch in batches:
+        words = fingerprint_list(batch)
+        while words.size >= missing:
+            yield np.concatenate([*waiting, words[:missing]])
+            words, waiting, missing = words[missing:], [], size
+        waiting.append(words.copy())  # who reads the batches may use their memory again
+        missing -= words.size
+    if missing < size:
+        yield np.concatenate(waiting)
+
+
+def _cheapest_search(queries: Words, fingerprints: Words, distance: int) -> _Search:
+    """Return what searches in the way that is cheapest for slices like these fingerprints.
+
+    The bits that vary are cut into blocks. A sample of pairs shows how often prefixes agree. It shows no rare
+    agreement, so the share that random bits would have is taken as the least.
+    """
+    random = np.random.default_rng(0)
+    sample = random.choice(queries, _SAMPLE) ^ random.choice(fingerprints, _SAMPLE)
+    best: list[_Prefix] = []
+    cheapest = queries.size * fingerprints.size * _TILE_PAIR_NS
+    for prefixes in _designs(_varying_bits(queries, fingerprints), distance):
+        cost = fingerprints.size * len(prefixes) * _LOOKUP_NS
+        if cost >= cheapest:
+            break
+        if max(prefix.ways for prefix in prefixes) > max(1, _ENTRIES_AT_MOST // queries.size):
+            continue
+        for prefix in prefixes:
+            agreeing = np.bitwise_count(sample & np.uint64(prefix.mask)) <= prefix.radius
+            share = max(prefix.ways / (1 << prefix.mask.bit_count()), float(agreeing.mean()))
+            cost += queries.size * (prefix.ways * _ENTRY_NS + share * fingerprints.size * _CANDIDATE_NS)
+        if cost < cheapest:
+            best, cheapest = prefixes, cost
+    if not best:
+        return partial(_compare_all, queries, distance)
+    kept = queries.size * sum(prefix.ways for prefix in best) <= _ENTRIES_KEPT
+    build = lru_cache(maxsize=None if kept else 0)(partial(Table, queries))
+    return partial(_look_up, build, best, distance)
+
+
+def _varying_bits(queries: Words, fingerprints: Words) -> int:
+    set_in_some = np.bitwise_or.reduce(queries) | np.bitwise_or.reduce(fingerprints)
+    set_in_all = np.bitwise_and.reduce(queries) & np.bitwise_and.reduce(fingerprints)
+    return int(set_in_some ^ set_in_all)
+
+
+def _designs(varying: int, distance: int) -> Iterator[list[_Prefix]]:
+    """Yield the tables of each design that cuts the set bits of `varying`, those with few tables first."""
+    bits = [1 << bit for bit in range(FINGERPRINT_BITS) if varying >> bit & 1]
+    if distance >= len(bits):
+        return
+    for blocks, lead in _choices(len(bits)):
+        design = Design(blocks, lead, width=len(bits))
+        yield [
+            _Prefix(sum(bit for place, bit in enumerate(bits) if permutation.lead_mask >> place & 1), radius)
+            for permutation, radius in zip(design.permutations, design.radii(distance), strict=True)
+            if radius >= 0
+        ]
+
+
+@cache
+def _choices(bits: int) -> list[tuple[int, int]]:
+    """Return the numbers of blocks and lead blocks that fit so many bits and an index, few tables first."""
+    choices = ((blocks, lead) for blocks in range(2, bits + 1) for lead in range(1, blocks))
+    return sorted(
+        (choice for choice in choices if comb(*choice) <= TABLES_AT_MOST), key=lambda choice: comb(*choice)
+    )
+
+
+def _look_up(
+    build: Callable[[int, int], Table], prefixes: list[_Prefix], distance: int, fingerprints: Words
+) -> Iterator[tuple[Positions, Positions]]:
+    """Find what is near by a table for each prefix; a pair counts at the first that finds it."""
+    for number, prefix in enumerate(prefixes):
+        for near in build(prefix.mask, prefix.radius).look_up(fingerprints, distance):
+            first = np.ones(near.queries.size, dtype=bool)
+            for earlier in prefixes[:number]:
+                first &= np.bitwise_count(near.differing & np.uint64(earlier.mask)) > earlier.radius
+            yield near.fingerprints[first], near.queries[first]
+
+
+def _compare_all(queries: Words, distance: int, fingerprints: Words) -> Iterator[tuple[Positions, Positions]]:
+    """Find what is near by comparing all with all, a tile at a time."""
+    for top in range(0, queries.size, _TILE_ROWS):
+        rows = queries[top : top + _TILE_ROWS]
+        for left in range(0, fingerprints.size, _TILE_COLUMNS):
+            columns = fingerprints[left : left + _TILE_COLUMNS]
+            close = np.flatnonzero(np.bitwise_count(rows[:, None] ^ columns) <= distance)
+            if close.size:
+                row, column = np.divmod(close, columns.size)
+                yield column + left, row + top
