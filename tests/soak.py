@@ -1,4 +1,6 @@
-"""Writers, searchers, a vacuum and index builds at once, at random: does any snapshot miss a row's fingerprint?
+"""Writers, searchers, vacuums and index builds at once, at random: does any snapshot miss a row's fingerprint?
+
+Indexes are dropped and created, or built online; vacuums and builds are killed, and builds are gone on with.
 
     python tests/soak.py --seconds 600 --seed 1
 
@@ -6,7 +8,9 @@ runs on a new server of the newest PostgreSQL there is, prints what was done, an
 """
 
 import argparse
+import contextlib
 import random
+import re
 import sys
 import threading
 import time
@@ -23,13 +27,17 @@ from articles import create_articles, missing_keys  # noqa: E402
 from oracle import flip, to_bigint  # noqa: E402
 from oracle import near as expected_near  # noqa: E402
 from servers import find_programs, run_server  # noqa: E402
+from upkeep import set_batch_size  # noqa: E402
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
-WRITERS, SEARCHERS = 6, 2
+WRITERS, SEARCHERS, VACUUMS = 6, 2, 2
 ROWS = 300
 BYSTANDERS = 4_000  # rows that hardly anybody touches: with fewer, a search at distance 7 would scan
-# A table swapped for a new index meanwhile, a snapshot older than it, two that want the same rows: try again.
+BATCH = 800  # keys or fingerprints: with the real number there would be one batch
+# A table swapped for a new index meanwhile, a snapshot older than it, an index that is being built, two that want
+# the same rows: try again.
 RETRIED = (
+    errors.ObjectNotInPrerequisiteState,
     errors.SerializationFailure,
     errors.DeadlockDetected,
     errors.UndefinedObject,
@@ -65,9 +73,11 @@ class Soak:
             bystanders = [to_bigint(chance.getrandbits(64)) for _ in range(BYSTANDERS)]
             create_articles(connection, chance.choices([*POOL, None], k=ROWS) + bystanders)
             connection.execute("CREATE INDEX ON article (body)")
+            set_batch_size(connection, BATCH)
             if sabotage:
                 sabotage(connection)
-        jobs = [self._write] * WRITERS + [self._search] * SEARCHERS + [self._vacuum, self._rebuild]
+        jobs = [self._write] * WRITERS + [self._search] * SEARCHERS + [self._vacuum] * VACUUMS
+        jobs += [self._rebuild, self._kill]
         threads = [threading.Thread(target=self._repeat, args=(job, n)) for n, job in enumerate(jobs)]
         for thread in threads:
             thread.start()
@@ -78,25 +88,39 @@ class Soak:
         if self.failures:
             raise self.failures[0]
         with self.connect() as connection:
+            self._finish_build(connection)
             self._count_lost(connection)
         return self.counts
 
     def _repeat(self, job: Callable[[psycopg.Connection, random.Random], None], number: int) -> None:
         chance = random.Random(f"{self.seed} {number}")
         try:
-            with self.connect() as connection:
-                while True:
+            while not self.done.is_set():
+                with contextlib.closing(self.connect()) as connection:
                     try:
-                        job(connection, chance)
-                    except RETRIED as error:
-                        connection.execute("ROLLBACK")
-                        self.count(f"retried: {type(error).__name__}")
-                    if self.done.is_set():
-                        return
+                        self._repeat_on(connection, job, chance)
+                    except psycopg.OperationalError:
+                        if not connection.broken:  # else it was killed
+                            raise
         except BaseException as error:
             self.failures.append(error)
             self.done.set()
             raise
+
+    def _repeat_on(
+        self,
+        connection: psycopg.Connection,
+        job: Callable[[psycopg.Connection, random.Random], None],
+        chance: random.Random,
+    ) -> None:
+        while True:
+            try:
+                job(connection, chance)
+            except RETRIED as error:
+                connection.execute("ROLLBACK")
+                self.count(f"retried: {type(error).__name__}")
+            if self.done.is_set():
+                return
 
     def _write(self, connection: psycopg.Connection, chance: random.Random) -> None:
         connection.execute(f"BEGIN ISOLATION LEVEL {chance.choice(LEVELS)}")
@@ -157,6 +181,10 @@ class Soak:
         connection.execute("COMMIT")
 
     def _count_lost(self, connection: psycopg.Connection) -> None:
+        ready = connection.execute("SELECT ready FROM simsql.registry").fetchall()
+        if ready != [(True,)]:
+            self.count("snapshots without an index")
+            return
         self._lose(len(missing_keys(connection)))
         self.count("invariants checked")
 
@@ -166,55 +194,67 @@ class Soak:
             self.done.set()
 
     def _vacuum(self, connection: psycopg.Connection, chance: random.Random) -> None:
-        """Remove what one snapshot proves superfluous: keys without a row, and all but one of equal keys."""
-        connection.execute("SELECT pg_advisory_lock(hashtext('simsql.vacuum'))")
+        removed: list[str] = []
+        connection.add_notice_handler(
+            lambda notice: removed.extend(re.findall(r"(\d+) of", notice.message_primary))
+        )
+        connection.execute(f"SET default_transaction_isolation = '{chance.choice(LEVELS)}'")
         try:
-            tables = connection.execute(
-                "SELECT format('keys_%s_%s', r.id, p.number),"
-                " simsql._permute('t.fingerprint', p.lead_mask)"
-                " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p"
-            ).fetchall()
-            for keys, key in tables:
-                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-                removed = connection.execute(
-                    f"DELETE FROM simsql.{keys} WHERE ctid IN (SELECT s.ctid FROM (SELECT k.ctid, k.key,"
-                    f" row_number() OVER (PARTITION BY k.key ORDER BY k.ctid) AS nth FROM simsql.{keys} AS k) AS s"
-                    f" WHERE s.nth > 1 OR NOT EXISTS (SELECT FROM article AS t WHERE {key} = s.key)"
-                    f" LIMIT {chance.choice([10, 1000])})"
-                ).rowcount
-                connection.execute("COMMIT")
-                self.count("keys removed", removed)
-                self.count("vacuums")
-        except RETRIED:
-            connection.execute("ROLLBACK")
-            self.count("vacuums given up")
+            connection.execute("CALL simsql.vacuum('article')")
         finally:
-            connection.execute("SELECT pg_advisory_unlock(hashtext('simsql.vacuum'))")
+            # The last notice counts all that went before it.
+            self.count("keys removed", int(removed[-1]) if removed else 0)
+        self.count("vacuums")
+
+    def _kill(self, connection: psycopg.Connection, chance: random.Random) -> None:
+        """End a session in the midst of a vacuum or a build."""
+        self.done.wait(chance.uniform(0.3, 1.5))
+        killed = connection.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity"
+            " WHERE datname = current_database() AND state = 'active' AND query LIKE 'CALL simsql.%%'"
+            " ORDER BY random() LIMIT 1) AS s"
+        )
+        self.count("vacuums and builds killed", killed.fetchone()[0])
 
     def _rebuild(self, connection: psycopg.Connection, chance: random.Random) -> None:
-        """Drop the index and create it with another layout, in one transaction or in two."""
-        blocks, lead = chance.choice([(4, 1), (2, 1), (5, 2)])
+        """Drop the index and create it with another layout: in one transaction, in two, or while others write."""
         connection.execute("SET lock_timeout = '1s'")
-        together = chance.random() < 0.9  # between two transactions nothing can be searched
-        if together:
+        if self._finish_build(connection):
+            return
+        blocks, lead = chance.choice([(4, 1), (2, 1), (5, 2)])
+        how = chance.choice(["together", "together", "apart", "online"])
+        if how == "together":
             connection.execute("BEGIN")
         connection.execute("SELECT simsql.drop_index('article')")
-        self._create(connection, blocks, lead, retry=not together)
-        if together:
-            connection.execute(chance.choices(["COMMIT", "ROLLBACK"], [5, 1])[0])
-        self.count("indexes built")
-        self.done.wait(chance.uniform(0, 0.5))  # so that snapshots older and newer than an index both have time
-
-    def _create(self, connection: psycopg.Connection, blocks: int, lead: int, *, retry: bool) -> None:
         statement = "SELECT simsql.create_index('article', 'fingerprint', blocks => %s, lead => %s)"
+        if how == "online":
+            statement = "CALL simsql.build('article', 'fingerprint', blocks => %s, lead => %s)"
         while True:
             try:
                 connection.execute(statement, [blocks, lead])
             except (errors.LockNotAvailable, errors.DeadlockDetected):
-                if not retry:
+                if how == "together":
                     raise
             else:
-                return
+                break
+        if how == "together":
+            connection.execute(chance.choices(["COMMIT", "ROLLBACK"], [5, 1])[0])
+        self.count(f"indexes made {how}")
+        self.done.wait(chance.uniform(0, 1))  # so that snapshots older and newer than an index both have time
+
+    def _finish_build(self, connection: psycopg.Connection) -> bool:
+        """Make the index that a killed session has left unfinished, or has not begun."""
+        found = connection.execute("SELECT ready, built_to, blocks, lead FROM simsql.registry").fetchall()
+        if not found:
+            connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
+        elif not found[0][0]:
+            self.count("builds begun anew" if found[0][1] is None else "builds gone on with")
+            connection.execute(
+                "CALL simsql.build('article', 'fingerprint', blocks => %s, lead => %s)", found[0][2:]
+            )
+        else:
+            return False
+        return True
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""A short soak of writers, searchers, vacuum and rebuilds; and proof that a soak sees what it looks for."""
+"""A short soak of writers, searchers, vacuums and builds; and proof that a soak sees what it looks for."""
 
 import pytest
 from soak import Soak
@@ -28,8 +28,9 @@ def connect_often(server, database):
 def test_no_snapshot_misses_a_row(connect_often):
     counts = Soak(connect_often, seed=1).run(seconds=8)
     assert counts["rows lost"] == 0
-    for what in ("transactions", "searches", "invariants checked", "vacuums", "keys removed", "indexes built"):
+    for what in ("transactions", "searches", "invariants checked", "vacuums", "keys removed"):
         assert counts[what] > 0
+    assert sum(number for what, number in counts.items() if what.startswith("indexes made")) > 0
 
 
 def test_a_trigger_that_adds_nothing_is_noticed(connect_often):
