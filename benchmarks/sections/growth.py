@@ -95,7 +95,7 @@ def _plot(bench: Bench, points: Sequence[Point], model: str, path: Path) -> None
         axes.plot(rows, predicted, "x--", color=f"C{number}", label=f"distance {distance}, {model}")
     axes.set(xscale="log", yscale="log", xlabel="rows", ylabel="ms a search", title="simsql.near, four tables")
     axes.grid(visible=True, which="both", alpha=0.3)
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120, bbox_inches="tight")
     pyplot.close(figure)
