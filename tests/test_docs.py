@@ -363,11 +363,14 @@ def test_the_cost_of_distances_is_what_the_design_says(page: Path) -> None:
 
 def test_every_sql_function_is_described(connection: psycopg.Connection) -> None:
     functions = connection.execute(
-        "SELECT p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid) FROM pg_proc AS p"
+        "SELECT p.proname, pg_get_function_arguments(p.oid), coalesce(pg_get_function_result(p.oid), 'CALL')"
+        " FROM pg_proc AS p"
         " WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname NOT LIKE '\\_%' ORDER BY p.proname"
     ).fetchall()
     text = SQL.read_text(encoding="utf-8")
     signatures = set(re.findall(r"^`simsql\.(\w+)\((.*)\) → (.*)`$", text, re.MULTILINE))
+    procedures = re.findall(r"^`CALL simsql\.(\w+)\((.*)\)`$", text, re.MULTILINE)
+    signatures |= {(name, re.sub(r"(?:^|(?<=, ))", "IN ", arguments), "CALL") for name, arguments in procedures}
     expected = {
         (name, re.sub(r"DEFAULT (NULL::\w+|(\w+))", lambda m: f"DEFAULT {m[2] or 'NULL'}", arguments), result)
         for name, arguments, result in functions
@@ -404,11 +407,20 @@ def test_the_recipe_and_the_version_are_those_of_the_code() -> None:
 # The reference of the commands
 
 
+def commands_of(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each command with its name, those of a group with the group's name in front."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands_of(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
 def command_reference() -> str:
     """Return what the commands say of themselves, as Markdown."""
     # Not as --help prints it: that depends on the version of the library.
     lines: list[str] = []
-    for name, command in typer.main.get_command(simsql.cli.app).commands.items():  # type: ignore[attr-defined]
+    for name, command in commands_of(typer.main.get_command(simsql.cli.app)):
         arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
         options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
         usage = " ".join(argument.metavar or argument.name.upper() for argument in arguments)
