@@ -89,6 +89,12 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             assert list(call(database.pairs, connection, "article")) == [(ones - 1, ones, 1)]
             members = [(ones - 1, ones - 1), (ones - 1, ones)]
             assert list(call(database.clusters, connection, "article")) == members
+            (batch,) = call(database.stream_pairs, connection, "article")
+            assert (batch.a.tolist(), batch.b.tolist(), batch.distance.tolist()) == ([ones - 1], [ones], [1])
+            (batch,) = call(database.stream_clusters, connection, "article")
+            assert list(zip(batch.cluster.tolist(), batch.fingerprint.tolist(), strict=True)) == members
+            (batch,) = call(database.stream_matches, connection, "article", [ones], 0)
+            assert batch.fingerprint.tolist() == [ones]
             assert call(database.recipe_of, connection, "article") == simsql.DEFAULT
             assert call(database.verify, connection, "article") == []
             assert call(database.repair, connection, "article") == []

@@ -9,8 +9,8 @@ from simsql.database.index import create_index, drop_index
 from simsql.database.install import install_schema, read_status
 from simsql.database.load import load_rows
 from simsql.database.search import clusters, near, near_many, near_rows, pairs, recipe_of
+from simsql.database.stream import stream_clusters, stream_matches, stream_pairs
 from simsql.database.upkeep import build, repair, vacuum, verify
-from simsql.database.stream import stream_clusters, stream_pairs
 
 __all__ = [
     "build",
@@ -29,6 +29,7 @@ __all__ = [
     "recipe_of",
     "repair",
     "stream_clusters",
+    "stream_matches",
     "stream_pairs",
     "to_bigint",
     "vacuum",

@@ -4,8 +4,8 @@ Fingerprints come out of PostgreSQL in large pieces, in the caller's snapshot an
 `simsql.hamming` does the work, and what it finds is yielded batch by batch or copied into a table.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,13 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 
 from simsql.database.copying import copy_columns, fetch_fingerprints, first_of_equals, raw_connection
 from simsql.errors import UsageError
-from simsql.hamming import find_clusters
+from simsql.hamming import find_clusters, find_matches
 from simsql.hamming._join import close_pairs
 
 Fingerprints = NDArray[np.uint64]
+
+# Rows of a COPY, at least: each is a statement.
+_COPY_ROWS = 1 << 16
 
 
 class PairBatch(NamedTuple):
@@ -83,7 +86,8 @@ class Stream(Generic[Batch]):
         )
         with raw.transaction():
             raw.execute(sql.SQL("CREATE TABLE {} ({})").format(name, columns))
-            return sum(copy_columns(self._connection, name, batch._asdict()) for batch in self)
+            batches = _join_small(batch._asdict() for batch in self)
+            return sum(copy_columns(self._connection, name, batch) for batch in batches)
 
 
 def stream_pairs(
@@ -122,6 +126,45 @@ def stream_clusters(
         yield _members(fingerprints, find_clusters(fingerprints, asked))
 
     return Stream(connection, MemberBatch, search)
+
+
+def stream_matches(
+    connection: Connection,
+    table: str,
+    queries: Iterable[int] | Fingerprints,
+    distance: int | None = None,
+    column: str | None = None,
+) -> Stream[MatchBatch]:
+    """Find what `near` finds for each of these fingerprints, in no order.
+
+    What `near_many` finds in SQL. `queries` is a uint64 array or any iterable of ints in [0, 2**64); one that is
+    given twice is searched for once. The rows are read once, and looked up in tables made of the queries, so
+    memory grows with the queries and the fingerprints that have a match, not with the rows. Arguments and
+    errors as `near`.
+    """
+    found_column, asked = _check_index(connection, table, distance, column)
+    wanted = queries if isinstance(queries, np.ndarray) else list(queries)
+
+    def search() -> Iterator[MatchBatch]:
+        stored = fetch_fingerprints(connection, table, found_column)
+        for found in find_matches(wanted, stored, asked):
+            yield MatchBatch(found.queries, found.fingerprints, found.distances)
+
+    return Stream(connection, MatchBatch, search)
+
+
+def _join_small(batches: Iterable[dict[str, NDArray[Any]]]) -> Iterator[dict[str, NDArray[Any]]]:
+    """Put batches together until there is enough for a COPY."""
+    waiting: list[dict[str, NDArray[Any]]] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += len(next(iter(batch.values())))
+        if rows >= _COPY_ROWS:
+            yield {name: np.concatenate([part[name] for part in waiting]) for name in batch}
+            waiting, rows = [], 0
+    if waiting:
+        yield {name: np.concatenate([part[name] for part in waiting]) for name in waiting[0]}
 
 
 def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> MemberBatch:

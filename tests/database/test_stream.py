@@ -10,7 +10,19 @@ from articles import create_articles, create_table
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from simsql.database import clusters, copying, open_engine, pairs, stream_clusters, stream_pairs, to_bigint
+from simsql.database import (
+    clusters,
+    copying,
+    from_bigint,
+    near_many,
+    open_engine,
+    pairs,
+    stream,
+    stream_clusters,
+    stream_matches,
+    stream_pairs,
+    to_bigint,
+)
 from simsql.errors import UsageError
 
 SEARCHES = [stream_pairs, stream_clusters]
@@ -56,6 +68,33 @@ def test_equal_to_sql_and_brute_force(connection, database, values):
             assert rows_of(stream_clusters(reader, "article", within)) == expected
             in_sql = [(to_bigint(c), to_bigint(f)) for c, f in clusters(reader, "article", within)]
             assert in_sql == expected
+
+
+@pytest.mark.parametrize("of", [list, iter, lambda queries: np.array(queries, dtype=np.uint64)])
+def test_matches_equal_sql_and_brute_force(connection, database, of):
+    values = [*oracle.clustered(400, seed=23), 5, 5, *oracle.EXTREMES, None]
+    wanted = [*values[::7], *oracle.EXTREMES, 5, 6, 6, 2**62]
+    wanted = [query for query in wanted if query is not None]
+    create_articles(connection, values)
+    with database.connect() as reader:
+        for within in (0, 3, 7, 20):
+            expected = sorted((q, f, d) for q in set(wanted) for f, d in oracle.near(values, q, within))
+            queries = [from_bigint(query) for query in wanted]
+            found = stream_matches(reader, "article", of(queries), within)
+            assert sorted(rows_of(found)) == sorted(rows_of(found)) == expected
+            in_sql = near_many(reader, "article", queries, within)
+            assert sorted((to_bigint(q), to_bigint(f), d) for q, f, d in in_sql) == expected
+        assert rows_of(stream_matches(reader, "article", of([]), 3)) == []
+
+
+def test_what_is_no_fingerprint_is_not_searched_for(connection, database):
+    create_articles(connection, [1])
+    with database.connect() as reader:
+        for queries, error in (([2**64], ValueError), ([-1], ValueError), (["1"], TypeError)):
+            with pytest.raises(error, match="a fingerprint must be"):
+                list(stream_matches(reader, "article", queries))
+        with pytest.raises(TypeError, match="uint64"):
+            list(stream_matches(reader, "article", np.zeros(1, dtype=np.int64)))
 
 
 def test_without_a_distance_the_index_has_one(connection, database):
@@ -109,7 +148,8 @@ def test_the_checks_of_an_index_come_first(connection, database):
 # Into a table
 
 
-def test_into_a_table(connection, database):
+def test_into_a_table(connection, database, monkeypatch):
+    monkeypatch.setattr(stream, "_COPY_ROWS", 50)
     values = [*oracle.clustered(300, seed=31), 5, 5]
     create_articles(connection, values)
     connection.execute('CREATE SCHEMA "Found %s"')
@@ -119,12 +159,17 @@ def test_into_a_table(connection, database):
             assert stream_pairs(writer, "article", 7).copy_into(table) == len(expected)
             assert connection.execute("SELECT count(*) FROM article").fetchone() == (len(values),)
         assert stream_clusters(writer, "article", 7).copy_into("public.clusters") > 0
+        assert stream_matches(writer, "article", [5], 7).copy_into("matches") > 0
     for table in ("near_pairs", '"Found %s"."the ""Pairs"""'):
         found = connection.execute(f"SELECT a, b, distance FROM {table} ORDER BY 1, 2".encode())
         assert found.fetchall() == expected
         assert [(column.name, column.type_display) for column in found.description] == [
             ("a", "int8"), ("b", "int8"), ("distance", "int4"),
         ]  # fmt: skip
+    found = connection.execute(
+        "SELECT fingerprint, distance FROM matches WHERE query = 5 ORDER BY 2, 1"
+    ).fetchall()
+    assert found == oracle.near(values, 5, 7)
     found = connection.execute("SELECT cluster, fingerprint FROM clusters ORDER BY 1, 2").fetchall()
     assert found == oracle.clusters(values, 7)
 
@@ -198,11 +243,15 @@ def test_the_snapshot_is_that_of_the_transaction(connection, database, level):
 def test_other_statements_may_run_between_batches(connection, database):
     create_articles(connection, range(512))
     with database.connect() as reader:
-        total = 0
-        for batch in stream_pairs(reader, "article", 1):
-            total += len(batch.a)
-            assert reader.execute(text("SELECT 1")).scalar_one() == 1
-        assert total == 512 * 9 // 2
+        for found in (stream_pairs(reader, "article", 1), stream_matches(reader, "article", range(512), 1)):
+            total = 0
+            for batch in found:
+                total += len(batch.distance)
+                reader.execute(
+                    text("UPDATE article SET fingerprint = fingerprint + 1024 WHERE fingerprint < 1024")
+                )
+            assert total in (512 * 9 // 2, 512 * 10)
+            reader.rollback()
 
 
 def test_what_the_caller_may_not_see_is_not_found(connection, database_url, new_role):
