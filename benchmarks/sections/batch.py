@@ -1,8 +1,9 @@
 """Many searches at once: near_many in SQL, through Python, in memory, and faiss with all in one call."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +13,14 @@ from benchmarks.figures import SIMSQL
 from benchmarks.harness import Bench, copy_fingerprints
 from benchmarks.oracle import as_bigint
 from benchmarks.peers.faiss import open_faiss
+from simsql.database import stream_matches
 from simsql.hamming import find_matches
 
 SECTION = "batch"
 _DISTANCE = 3
 _IN_SQL = f"{SIMSQL}, near_many in SQL"
 _OF_ARRAY = f"{SIMSQL}, near_many of an array in SQL"
+_THROUGH_PYTHON = f"{SIMSQL}, through Python"
 _IN_MEMORY = f"{SIMSQL}, find_matches in memory"
 _HUNDRED_THOUSAND = 100_000
 _SLICE = 1 << 20
@@ -44,6 +47,7 @@ def _measure(bench: Bench, queries: Fingerprints) -> None:
     _measure_sql(bench, _IN_SQL, f"'{table}', 'query', 'fingerprint', {_DISTANCE}", queries)
     _measure_sql(bench, _OF_ARRAY, f"'{table}', ARRAY(SELECT fingerprint FROM query), {_DISTANCE}", queries)
     bench.execute("DROP TABLE {}", "query")
+    _measure_through_python(bench, queries)
     _measure_in_memory(bench, queries)
     if queries.size <= _HUNDRED_THOUSAND:
         _measure_faiss(bench, queries)
@@ -63,17 +67,30 @@ def _measure_sql(bench: Bench, system: str, arguments: str, queries: Fingerprint
     _add(bench, system, seconds, queries, found, f"{count:,} found, put into a table")
 
 
+def _measure_through_python(bench: Bench, queries: Fingerprints) -> None:
+    with bench.engine.connect() as connection:
+        start = time.perf_counter()
+        batches = list(stream_matches(connection, bench.main.table, queries, _DISTANCE))
+        seconds = time.perf_counter() - start
+    _add_batches(bench, _THROUGH_PYTHON, seconds, queries, batches)
+
+
 def _measure_in_memory(bench: Bench, queries: Fingerprints) -> None:
     values = bench.main.oracle.values
     slices = (values[place : place + _SLICE] for place in range(0, values.size, _SLICE))
     start = time.perf_counter()
     batches = list(find_matches(queries, slices, _DISTANCE))
-    seconds = time.perf_counter() - start
+    _add_batches(bench, _IN_MEMORY, time.perf_counter() - start, queries, batches)
+
+
+def _add_batches(
+    bench: Bench, system: str, seconds: float, queries: Fingerprints, batches: Sequence[tuple[Any, Any, Any]]
+) -> None:
     columns = [np.concatenate(column) for column in zip(*batches, strict=True)]
     chosen = np.isin(columns[0], _sample(bench, queries))
     found = zip(*(column[chosen].tolist() for column in columns), strict=True)
-    note = f"{columns[0].size:,} found; {values.size / seconds:,.0f} stored fingerprints a second"
-    _add(bench, _IN_MEMORY, seconds, queries, found, note)
+    note = f"{columns[0].size:,} found; {bench.main.rows / seconds:,.0f} stored fingerprints a second"
+    _add(bench, system, seconds, queries, found, note)
 
 
 def _measure_faiss(bench: Bench, queries: Fingerprints) -> None:
