@@ -7,8 +7,11 @@ from pathlib import Path
 
 import psycopg
 
-# Paths and names of the machine at hand, which say nothing about speed.
-_PRIVATE = ("%directory%", "%file%", "%directories%", "application_name", "unix_socket%", "port")
+# Paths, names and languages of the machine at hand, which say nothing about speed.
+_LEFT_OUT = (
+    *("%directory%", "%file%", "%directories%", "application_name", "unix_socket%", "listen_addresses", "port"),
+    *("lc_%", "DateStyle", "%timezone", "TimeZone", "default_text_search_config"),
+)
 _PACKAGES = ("numpy", "psycopg", "faiss-cpu", "gaoya", "simhash")
 
 Environment = dict[str, str]
@@ -37,7 +40,7 @@ def describe(connection: psycopg.Connection) -> Environment:
             "SELECT name, current_setting(name) FROM pg_settings"
             " WHERE source NOT IN ('default', 'override', 'session', 'client')"
             " AND name NOT LIKE ALL (%s) ORDER BY name",
-            [list(_PRIVATE)],
+            [list(_LEFT_OUT)],
         )
     )
     for name in ("fsync", "synchronous_commit", "full_page_writes"):
