@@ -12,7 +12,7 @@ Memory is a few times that of the keys, however they are distributed, besides th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from math import comb
 from typing import NamedTuple
 
@@ -21,10 +21,13 @@ from numpy.typing import NDArray
 
 from simsql.hamming._checks import FINGERPRINT_BITS
 from simsql.hamming._slots import fill_slots, slots_for
+from simsql.hamming._trees import roots_of, unite
 from simsql.hamming.blocks import BitOrder, block_masks
 
 Keys = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
+# Yields pairs of the keys of a long run.
+_Compare = Callable[[Keys, int], Iterator[Pairs]]
 
 _ALL_BITS = (1 << FINGERPRINT_BITS) - 1
 
@@ -54,17 +57,18 @@ class _Runs(NamedTuple):
     sizes: NDArray[np.intp]
 
 
-def close_pairs(values: Keys, distance: int) -> Iterator[Pairs]:
+def close_pairs(values: Keys, distance: int, *, spanning: bool = False) -> Iterator[Pairs]:
     """Yield every pair of `values` at most `distance` bits apart once, as uint64 arrays of shape (n, 2).
 
-    `values` are sorted and distinct. Neither the pairs nor the two values of a pair come in any order.
+    `values` are sorted and distinct. Neither the pairs nor the two values of a pair come in any order. If
+    `spanning`, pairs may be left out whose values are connected by others, and some come twice.
     """
     if values.size > 1 and distance:  # distinct values are no pairs at distance 0
         everything = _Runs(np.zeros(1, dtype=np.intp), np.array([values.size], dtype=np.intp))
-        yield from _pairs_in_runs(values, everything, distance)
+        yield from _pairs_in_runs(values, everything, distance, _span if spanning else _compare_all)
 
 
-def _pairs_in_runs(keys: Keys, runs: _Runs, distance: int) -> Iterator[Pairs]:
+def _pairs_in_runs(keys: Keys, runs: _Runs, distance: int, compare: _Compare) -> Iterator[Pairs]:
     short = runs.sizes <= _SHORT_RUN
     if short.any():
         yield from _compare_short(keys, _Runs(runs.starts[short], runs.sizes[short]), distance)
@@ -74,13 +78,15 @@ def _pairs_in_runs(keys: Keys, runs: _Runs, distance: int) -> Iterator[Pairs]:
     varying = _varying_bits(keys, runs)
     blocks = _cheapest_blocks(runs, varying, _sample(keys, runs), distance)
     if blocks:
-        yield from _split(keys, runs, varying, blocks, distance)
+        yield from _split(keys, runs, varying, blocks, distance, compare)
     else:
         for run in np.split(keys, runs.starts[1:]):
-            yield from _compare_all(run, distance)
+            yield from compare(run, distance)
 
 
-def _split(keys: Keys, runs: _Runs, varying: int, blocks: int, distance: int) -> Iterator[Pairs]:
+def _split(
+    keys: Keys, runs: _Runs, varying: int, blocks: int, distance: int, compare: _Compare
+) -> Iterator[Pairs]:
     """Yield the pairs of keys of the same run by each choice of lead blocks.
 
     The keys are sorted and agree outside `varying` with those of their own run alone.
@@ -94,7 +100,7 @@ def _split(keys: Keys, runs: _Runs, varying: int, blocks: int, distance: int) ->
         passed_over = [np.uint64(masks[block]) for block in range(lead[-1]) if block not in lead]
         crowded = keys.size > 2 * runs.sizes.size << prefix.bit_count()
         rounds = None if crowded or order.changes_nothing else table
-        for pairs in _pairs_agreeing(keys, order, rounds, distance):
+        for pairs in _pairs_agreeing(keys, order, rounds, distance, compare):
             differing = pairs[:, 0] ^ pairs[:, 1]
             first = np.ones(len(pairs), dtype=bool)
             for mask in passed_over:
@@ -103,7 +109,7 @@ def _split(keys: Keys, runs: _Runs, varying: int, blocks: int, distance: int) ->
 
 
 def _pairs_agreeing(
-    keys: Keys, order: BitOrder, table: NDArray[np.uint32] | None, distance: int
+    keys: Keys, order: BitOrder, table: NDArray[np.uint32] | None, distance: int, compare: _Compare
 ) -> Iterator[Pairs]:
     """Yield the pairs of sorted keys that agree in the bits that `order` puts first.
 
@@ -116,7 +122,7 @@ def _pairs_agreeing(
         permuted = order.apply(keys)
         if not order.changes_nothing:
             permuted.sort()
-        for pairs in _pairs_in_runs(permuted, _find_runs(permuted, others.bit_count()), distance):
+        for pairs in _pairs_in_runs(permuted, _find_runs(permuted, others.bit_count()), distance, compare):
             yield order.undo(pairs)
 
 
@@ -240,3 +246,33 @@ def _compare_all(run: Keys, distance: int) -> Iterator[Pairs]:
                 row, column = row[row < column], column[row < column]
             if row.size:
                 yield np.stack((rows[row], columns[column]), axis=1)
+
+
+def _span(run: Keys, distance: int) -> Iterator[Pairs]:
+    """Compare as many keys as it takes to connect those that close pairs connect, a tile at a time.
+
+    Rows that are connected already are compared only with keys that are not, and a key that is found is found
+    once. So the first rows of near-equal keys connect nearly all of them, and the others have little left to do.
+    """
+    trees = np.arange(run.size)
+    for top in range(0, run.size, _TILE_ROWS):
+        rows = np.arange(top, min(top + _TILE_ROWS, run.size))
+        roots = trees[rows]
+        apart = top + np.flatnonzero((trees[top:] != roots[0]) | (roots != roots[0]).any())
+        joined = False
+        for left in range(0, apart.size, _TILE_COLUMNS):
+            columns = apart[left : left + _TILE_COLUMNS]
+            close = np.bitwise_count(run[rows, None] ^ run[columns]) <= distance
+            close &= roots[:, None] != trees[columns]
+            if (roots == roots[0]).all():
+                column = np.flatnonzero(close.any(axis=0))
+                row = close[:, column].argmax(axis=0)
+            else:
+                row, column = np.divmod(np.flatnonzero(close), columns.size)
+            if row.size:
+                joined = True
+                yield np.stack((run[rows[row]], run[columns[column]]), axis=1)
+                unite(trees, rows[row], columns[column])
+                roots = roots_of(trees, rows)
+        if joined:
+            trees = roots_of(trees, np.arange(run.size))

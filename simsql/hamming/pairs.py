@@ -16,6 +16,7 @@ from simsql.hamming._checks import (
     whole_number,
 )
 from simsql.hamming._join import close_pairs
+from simsql.hamming._trees import roots_of, unite
 
 # Pairs are sorted as one number made of two positions of this many bits.
 _POSITION_BITS = 32
@@ -82,14 +83,14 @@ def find_clusters(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3)
     values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
     positions = np.arange(values.size)  # a tree for each value, joined below
     parents = positions.copy()
-    for left, right in _ranked_pairs(values, distance):
-        _unite(parents, left, right)
+    for left, right in _ranked_pairs(values, distance, spanning=True):
+        unite(parents, left, right)
         if np.count_nonzero(parents == positions) == 1:
             break
     hooked = np.flatnonzero(parents != positions)
     if not hooked.size:
         return []
-    members = np.union1d(hooked, _roots(parents, hooked))
+    members = np.union1d(hooked, roots_of(parents, hooked))
     roots = parents[members]
     by_root = np.argsort(roots, kind="stable")
     starts = np.flatnonzero(np.diff(roots[by_root]) != 0) + 1
@@ -101,12 +102,12 @@ def _checked_distance(distance: int) -> int:
 
 
 def _ranked_pairs(
-    values: NDArray[np.uint64], distance: int
+    values: NDArray[np.uint64], distance: int, *, spanning: bool = False
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Yield each close pair once, in batches, as the positions of its two members in `values`."""
+    """Yield what `close_pairs` yields, in batches, as the positions of its two members in `values`."""
     waiting: list[NDArray[np.uint64]] = []
     missing = enough = max(_BATCH, values.size)  # a batch costs find_clusters a pass over all values
-    for pairs in close_pairs(values, distance):
+    for pairs in close_pairs(values, distance, spanning=spanning):
         waiting.append(pairs)
         missing -= len(pairs)
         if missing <= 0:
@@ -121,31 +122,3 @@ def _positions_of(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     pairs = np.concatenate(waiting)
     return np.searchsorted(values, pairs[:, 0]), np.searchsorted(values, pairs[:, 1])
-
-
-def _unite(parents: NDArray[np.intp], left: NDArray[np.intp], right: NDArray[np.intp]) -> None:
-    """Join the trees of left[i] and right[i] for every i, the larger root below the smaller one.
-
-    Every root hooks onto its smallest neighbour at once. A root without a smaller neighbour has absorbed all
-    its neighbours two rounds later, or is gone, so the rounds are at most twice the logarithm of the roots.
-    """
-    left, right = _roots(parents, left), _roots(parents, right)
-    while True:
-        apart = left != right
-        if not apart.any():
-            return
-        lower = np.minimum(left[apart], right[apart])
-        upper = np.maximum(left[apart], right[apart])
-        np.minimum.at(parents, upper, lower)
-        # All that have been hooked are in `upper`: chains of them are halved in every step there.
-        left, right = _roots(parents, upper), _roots(parents, lower)
-
-
-def _roots(parents: NDArray[np.intp], nodes: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the root above each node, and shorten the ways to it (pointer jumping)."""
-    while True:
-        above = parents[nodes]
-        two_above = parents[above]
-        if np.array_equal(above, two_above):
-            return above
-        parents[nodes] = two_above

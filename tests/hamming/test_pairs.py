@@ -198,6 +198,7 @@ def test_every_way_of_comparing_finds_the_same(monkeypatch, changed, distance):
     for name, value in changed.items():
         monkeypatch.setattr(_join, name, value)
     assert find_all(values, distance).tolist() == expected
+    assert as_lists(find_clusters(values, distance)) == slow_clusters(expected)
 
 
 @pytest.mark.parametrize("distance", [1, 2, 3, 5])
@@ -222,6 +223,23 @@ def test_clusters_arrive_in_batches(monkeypatch):
     for distance in (1, 3, 64):
         expected = slow_clusters(slow_pairs(values, distance))
         assert as_lists(find_clusters(values, distance)) == expected
+
+
+def near_equal(seed, count, flips):
+    """Distinct fingerprints up to `flips` bits from one centre."""
+    rng = np.random.default_rng(seed)
+    values = np.full(2 * count, 0x0123456789ABCDEF, dtype=np.uint64)
+    for _ in range(flips):
+        values ^= np.uint64(1) << rng.integers(0, 64, values.size, dtype=np.uint64)
+    return np.unique(values)[:count]
+
+
+def test_clusters_of_near_equal_fingerprints_take_few_pairs():
+    """12 million pairs are close; an outlier keeps the rest from being all that there is."""
+    values = np.append(near_equal(14, 5_000, 4), np.uint64(2**64 - 1))
+    assert sum(len(some) for some in _join.close_pairs(values, 8)) == 5_000 * 4_999 // 2
+    assert sum(len(some) for some in _join.close_pairs(values, 8, spanning=True)) < 100_000
+    assert as_lists(find_clusters(values, 8)) == [values[:-1].tolist()]
 
 
 def test_long_chains_are_one_cluster():
