@@ -7,7 +7,20 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-FILES = ("schema", "fingerprints", "layout", "search", "indexes", "upkeep", "build", "verify", "joins", "clusters", "load", "safety")
+FILES = (
+    "schema",
+    "fingerprints",
+    "layout",
+    "search",
+    "indexes",
+    "upkeep",
+    "build",
+    "verify",
+    "joins",
+    "clusters",
+    "load",
+    "safety",
+)
 
 
 def upgrade() -> None:
