@@ -203,7 +203,10 @@ def test_an_older_snapshot_keeps_its_keys(articles, connect, level):
 def test_of_equal_keys_two_vacuums_do_not_remove_one_each(articles, connect):
     articles.execute("INSERT INTO article (fingerprint) VALUES (7)")
     articles.execute("BEGIN")
-    assert articles.execute(STEP).fetchone() == (1,)
+    articles.execute("SELECT simsql._take_turn('article', 'vacuum')")
+    for number in range(4):  # the one that the other would keep
+        keys = f"simsql.keys_1_{number}"
+        articles.execute(f"DELETE FROM {keys} WHERE ctid = (SELECT min(ctid) FROM {keys})")
     with blocked(connect, lambda other: other.execute(VACUUM)) as second:
         articles.execute("COMMIT")
     second.result()
