@@ -12,7 +12,7 @@ DECLARE
     packed bytea;
 BEGIN
     EXECUTE format('SELECT string_agg(int8send(t.%1$I), '''') FROM ONLY %2$s AS t '
-                   'WHERE t.%1$I IS NOT NULL AND t.ctid >= %3$L::tid%4$s',
+                   'WHERE t.ctid >= %3$L::tid%4$s',
                    $2, $1, format('(%s,0)', $3),
                    CASE WHEN $4 IS NOT NULL THEN format(' AND t.ctid < ''(%s,0)''::tid', $3 + $4) END)
        INTO packed;

@@ -26,10 +26,9 @@ from simsql.hamming import Design
 Row = Sequence[Any]
 
 # Rows of a COPY, and characters or bytes after which it ends earlier. Rows are gathered first: a COPY that waited
-# for a slow source would keep everybody from dropping any database of the server.
+# for a slow source would keep everybody from dropping any database of the server. A load of less writes no keys
+# itself: keeping other writers out would cost more than it saves.
 _BATCH_ROWS, _BATCH_SIZE = 10_000, 1 << 24
-# From so many rows on a load writes keys itself; for fewer, keeping other writers out costs more than it saves.
-_MANY_ROWS = 10_000
 # Keys that are sorted together: the more, the fewer pages of a B-tree each of them touches.
 _SORTED_KEYS = 1 << 22
 
@@ -68,7 +67,7 @@ def load_rows(
 
     In the first two cases they go to `column`; it may be left out where the table has one index.
 
-    An indexed table stays searchable. From 10,000 rows on, if the role owns the table and the index, the
+    An indexed table stays searchable. From 10,000 rows or 16 MB on, if the role owns the table and the index, the
     transaction is READ COMMITTED and no trigger of the user's fires on INSERT, the keys are copied directly, and
     other writers of the table wait until the transaction ends. Otherwise the index's triggers add them.
 
@@ -158,9 +157,11 @@ def _load(connection: Connection, table: _Table, columns: Sequence[str], rows: I
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table.name, names)
     indexes: list[_Keys] | None = None
     count = 0
-    for batch in _gather(rows):
-        if indexes is None and count + len(batch) >= _MANY_ROWS:
-            indexes = _begin_load(connection, table, columns)
+    for batch, full in _gather(rows):
+        if indexes is None:
+            # Now or never: after a COPY through the triggers the lock that this takes would be a stronger one than
+            # the transaction holds, and two loads that wait for one another's are in deadlock.
+            indexes = _begin_load(connection, table, columns) if full else []
         with raw.cursor() as cursor, cursor.copy(statement) as copy:
             for row in batch:
                 copy.write_row(row)
@@ -185,17 +186,18 @@ def _begin_load(connection: Connection, table: _Table, columns: Sequence[str]) -
     ]
 
 
-def _gather(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def _gather(rows: Iterable[Row]) -> Iterator[tuple[list[Row], bool]]:
+    """Yield rows in batches, and whether a batch is full."""
     batch: list[Row] = []
     size = 0
     for row in rows:
         batch.append(row)
         size += sum(len(value) for value in row if isinstance(value, str | bytes))
         if len(batch) == _BATCH_ROWS or size >= _BATCH_SIZE:
-            yield batch
+            yield batch, True
             batch, size = [], 0
     if batch:
-        yield batch
+        yield batch, False
 
 
 class _Keys:

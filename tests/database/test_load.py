@@ -23,10 +23,9 @@ def articles(connection):
 
 @pytest.fixture
 def way(request, monkeypatch):
-    """From how many rows on keys are copied directly; and few rows and keys at a time."""
-    monkeypatch.setattr(load, "_MANY_ROWS", {"triggers": 10**9, "direct": 1}[request.param])
-    monkeypatch.setattr(load, "_SORTED_KEYS", 100)
-    monkeypatch.setattr(load, "_BATCH_ROWS", 30)
+    """Rows of a batch: a load that fills one copies keys directly. And few keys at a time."""
+    monkeypatch.setattr(load, "_BATCH_ROWS", {"triggers": 10**9, "direct": 1}[request.param])
+    monkeypatch.setattr(load, "_SORTED_KEYS", 30)
     return request.param
 
 
@@ -56,16 +55,15 @@ def all_keys(connection, index=1):
 def test_all_ways_give_equal_keys(connection, database, monkeypatch, design):
     rows = [(f,) for f in [*clustered(300, seed=5), None, None, 7, 7]]
     found = []
-    for number, many in enumerate([10**9, 1], 1):
-        monkeypatch.setattr(load, "_MANY_ROWS", many)
+    for number, many in enumerate([10**9, 30], 1):
+        monkeypatch.setattr(load, "_BATCH_ROWS", many)
         monkeypatch.setattr(load, "_SORTED_KEYS", 100)
-        monkeypatch.setattr(load, "_BATCH_ROWS", 30)
         create_table(connection)
         create_index(connection, design=design)
         before = triggers(connection)
         with database.begin() as transaction:
             assert load_rows(transaction, "article", ["fingerprint"], rows) == len(rows)
-        assert (triggers(connection) == before) == (many > 1)
+        assert (triggers(connection) == before) == (many > 30)
         assert [state[1] for state in triggers(connection)] == [state[1] for state in before]
         found.append(list(all_keys(connection, number).values()))
         assert missing_keys(connection) == []
@@ -79,24 +77,31 @@ def test_all_ways_give_equal_keys(connection, database, monkeypatch, design):
     assert len(found[0]) == Design(*design).tables
 
 
-def test_many_rows_switch_the_trigger_off_and_few_do_not(articles, database):
+def test_many_rows_switch_the_trigger_off_and_few_do_not(articles, database, monkeypatch):
     before = triggers(articles)
     for count, direct in ((9_999, False), (10_000, True)):
         with database.begin() as transaction:
             assert load_rows(transaction, "article", ["fingerprint"], ((f,) for f in range(count))) == count
+        assert (triggers(articles) != before) == direct
+    monkeypatch.setattr(load, "_BATCH_SIZE", 1000)
+    for size, direct in ((99, False), (100, True)):
+        before = triggers(articles)
+        with database.begin() as transaction:
+            load_rows(transaction, "article", ["body", "fingerprint"], (("x" * size, f) for f in range(10)))
         assert (triggers(articles) != before) == direct
     assert missing_keys(articles) == []
     assert [state[1] for state in triggers(articles)] == [state[1] for state in before]
 
 
 @directly
-def test_a_direct_load_writes_no_key_twice(articles, database, way):
+def test_keys_that_are_sorted_together_are_written_once(articles, database, way, monkeypatch):
+    monkeypatch.setattr(load, "_SORTED_KEYS", 1000)
     with database.begin() as transaction:
         load_rows(transaction, "article", ["fingerprint"], [(f,) for f in range(50)] * 2)
     assert articles.execute("SELECT count(*) FROM simsql.keys_1_0").fetchone() == (1 + 50,)
 
 
-@both_ways
+@directly
 def test_each_index_of_a_table_gets_its_keys(articles, database, way):
     articles.execute("ALTER TABLE article ADD COLUMN title bigint, ADD COLUMN other bigint DEFAULT 77")
     for column in ("title", "other"):
@@ -166,7 +171,7 @@ def test_a_cursor_on_the_table_is_no_obstacle(articles, database, way):
     assert missing_keys(articles) == []
 
 
-@both_ways
+@directly
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 def test_an_old_snapshot_loads_too(connection, database, way, level):
     create_table(connection)
@@ -256,18 +261,13 @@ def test_who_may_load_how(articles, as_role, way, owns):
     assert missing_keys(articles) == []
 
 
-@both_ways
-def test_who_may_not_write_may_not_load(articles, as_role, way):
+@directly
+def test_what_copy_refuses_is_refused(articles, as_role, way):
     engine, role = as_role()
     articles.execute(f"GRANT SELECT ON article TO {role}")
     with engine.connect() as transaction, pytest.raises(errors.InsufficientPrivilege):
         load_rows(transaction, "article", ["fingerprint"], [(8,)])
-
-
-@both_ways
-def test_policies_of_the_table_hold(articles, as_role, way):
-    engine, role = as_role()
-    articles.execute(f"GRANT INSERT, SELECT ON article TO {role}; ALTER TABLE article ENABLE ROW LEVEL SECURITY")
+    articles.execute(f"GRANT INSERT ON article TO {role}; ALTER TABLE article ENABLE ROW LEVEL SECURITY")
     with engine.connect() as transaction, pytest.raises(errors.FeatureNotSupported, match="row-level security"):
         load_rows(transaction, "article", ["fingerprint"], [(8,)])
 
@@ -280,7 +280,7 @@ TEXTS = ["The quick brown fox", None, "?!", "jumps over the lazy dog", ""] + [
 ]
 
 
-@both_ways
+@directly
 @pytest.mark.parametrize("recipe", [Recipe(), Recipe(tokens="characters", shingles=(3,))], ids=lambda r: r.id)
 def test_texts_are_fingerprinted_by_the_recipe_of_the_index(connection, database, way, recipe):
     create_table(connection)
@@ -335,13 +335,13 @@ def test_fingerprints_of_an_array(articles, database, way):
     assert near(articles, to_bigint(simhash("x y z")), 0) != []
 
 
-@both_ways
-@pytest.mark.parametrize("count", [0, 69, 71])
-def test_a_fingerprint_for_each_row(articles, database, way, count):
+@directly
+def test_a_fingerprint_for_each_row(articles, database, way):
     values = np.arange(70, dtype=np.uint64)
     with database.begin() as transaction:
-        with pytest.raises(ValueError, match="70 fingerprints"):
-            load_rows(transaction, "article", ["body"], ([None] for _ in range(count)), fingerprints=values)
+        for count in (0, 69, 71):
+            with pytest.raises(ValueError, match="70 fingerprints"):
+                load_rows(transaction, "article", ["body"], [[None]] * count, fingerprints=values)
         assert transaction.execute(text("SELECT count(*) FROM article")).scalar_one() == 1
 
 
@@ -365,7 +365,7 @@ def test_arguments_that_do_not_fit(articles, database):
 # Transactions
 
 
-@both_ways
+@directly
 def test_loading_begins_a_transaction_that_commit_ends(articles, database, way):
     with database.connect() as transaction:
         load_rows(transaction, "article", ["fingerprint"], [(8,)])
@@ -377,7 +377,7 @@ def test_loading_begins_a_transaction_that_commit_ends(articles, database, way):
     assert near(articles, 9, 0) == []
 
 
-@both_ways
+@directly
 def test_loaded_rows_belong_to_the_transaction(articles, database, way):
     with database.connect() as transaction:
         load_rows(transaction, "article", ["fingerprint"], [(8,)])
@@ -422,9 +422,9 @@ def test_texts_arrive_as_they_are(articles, database):
     assert [value for (value,) in found] == texts
 
 
-@both_ways
+@directly
 def test_any_name_will_do(connection, database, way):
-    for name in ('say "when"', "Select", "a.b", "100% %s", "日本", "x; DROP TABLE article", "ü" * 31):
+    for name in ('say "when"', "A.b", "100% %s; --", "日" * 21):
         quoted = '"' + name.replace('"', '""') + '"'
         table = f"{quoted}.{quoted}"
         connection.execute(f"CREATE SCHEMA {quoted}".encode())
@@ -434,12 +434,12 @@ def test_any_name_will_do(connection, database, way):
         with database.begin() as transaction:
             assert load_rows(transaction, table, [name], [(-1,), (None,)]) == 2
             assert load_rows(transaction, table, [], [[]], fingerprints=np.ones(1, dtype=np.uint64)) == 1
-        assert (triggers(connection) != before) == (way == "direct")
+        assert triggers(connection) != before
         assert connection.execute(f"SELECT * FROM {table}".encode()).fetchall() == [(-1,), (None,), (1,)]
         assert missing_keys(connection, table) == []
 
 
-@both_ways
+@directly
 def test_tables_of_other_kinds(connection, database, way):
     for statement in (
         "CREATE TABLE parts (fingerprint bigint, body text) PARTITION BY HASH (fingerprint)",
@@ -520,7 +520,7 @@ def test_a_renamed_table_is_loaded_through_triggers(articles, database, way):
     assert missing_keys(articles) == []
 
 
-@both_ways
+@directly
 def test_a_renamed_column_takes_nothing(articles, database, way):
     articles.execute("ALTER TABLE article RENAME COLUMN fingerprint TO f")
     with (
