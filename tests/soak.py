@@ -196,7 +196,7 @@ class Soak:
     def _vacuum(self, connection: psycopg.Connection, chance: random.Random) -> None:
         removed: list[str] = []
         connection.add_notice_handler(
-            lambda notice: removed.extend(re.findall(r"(\d+) of", notice.message_primary))
+            lambda notice: removed.extend(re.findall(r"(\d+) keys", notice.message_primary))
         )
         connection.execute(f"SET default_transaction_isolation = '{chance.choice(LEVELS)}'")
         try:

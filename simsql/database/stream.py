@@ -15,8 +15,7 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 
 from simsql.database.copying import copy_columns, fetch_fingerprints, first_of_equals, raw_connection
 from simsql.errors import UsageError
-from simsql.hamming import find_clusters, find_matches
-from simsql.hamming._join import close_pairs
+from simsql.hamming import find_clusters, find_matches, iter_pairs
 
 Fingerprints = NDArray[np.uint64]
 
@@ -103,7 +102,7 @@ def stream_pairs(
     def search() -> Iterator[PairBatch]:
         fingerprints = _fetch_sorted(connection, table, found_column)
         fingerprints = fingerprints[first_of_equals(fingerprints)]
-        for pairs in close_pairs(fingerprints, asked):
+        for pairs in iter_pairs(fingerprints, asked):
             bigints = pairs.view(np.int64)
             a, b = (side.view(np.uint64) for side in (bigints.min(axis=1), bigints.max(axis=1)))
             yield PairBatch(a, b, np.bitwise_count(a ^ b))

@@ -57,18 +57,23 @@ class _Runs(NamedTuple):
     sizes: NDArray[np.intp]
 
 
-def close_pairs(values: Keys, distance: int, *, spanning: bool = False) -> Iterator[Pairs]:
+def close_pairs(
+    values: Keys, distance: int, *, blocks: int | None = None, spanning: bool = False
+) -> Iterator[Pairs]:
     """Yield every pair of `values` at most `distance` bits apart once, as uint64 arrays of shape (n, 2).
 
-    `values` are sorted and distinct. Neither the pairs nor the two values of a pair come in any order. If
-    `spanning`, pairs may be left out whose values are connected by others, and some come twice.
+    `values` are sorted and distinct, and are cut into `blocks`, or into what is cheapest. Neither the pairs nor
+    the two values of a pair come in any order. If `spanning`, pairs may be left out whose values are connected
+    by others, and some come twice.
     """
     if values.size > 1 and distance:  # distinct values are no pairs at distance 0
         everything = _Runs(np.zeros(1, dtype=np.intp), np.array([values.size], dtype=np.intp))
-        yield from _pairs_in_runs(values, everything, distance, _span if spanning else _compare_all)
+        yield from _pairs_in_runs(values, everything, distance, _span if spanning else _compare_all, blocks)
 
 
-def _pairs_in_runs(keys: Keys, runs: _Runs, distance: int, compare: _Compare) -> Iterator[Pairs]:
+def _pairs_in_runs(
+    keys: Keys, runs: _Runs, distance: int, compare: _Compare, blocks: int | None = None
+) -> Iterator[Pairs]:
     short = runs.sizes <= _SHORT_RUN
     if short.any():
         yield from _compare_short(keys, _Runs(runs.starts[short], runs.sizes[short]), distance)
@@ -76,8 +81,9 @@ def _pairs_in_runs(keys: Keys, runs: _Runs, distance: int, compare: _Compare) ->
         return
     keys, runs = _only(keys, _Runs(runs.starts[~short], runs.sizes[~short]))
     varying = _varying_bits(keys, runs)
-    blocks = _cheapest_blocks(runs, varying, _sample(keys, runs), distance)
-    if blocks:
+    if blocks is None:
+        blocks = _cheapest_blocks(runs, varying, _sample(keys, runs), distance)
+    if distance < blocks <= varying.bit_count():
         yield from _split(keys, runs, varying, blocks, distance, compare)
     else:
         for run in np.split(keys, runs.starts[1:]):

@@ -20,6 +20,8 @@ from simsql.hamming._trees import roots_of, unite
 
 # Pairs are sorted as one number made of two positions of this many bits.
 _POSITION_BITS = 32
+# find_all gives up above this: 100 million pairs take 2.4 GB.
+_PAIRS_AT_MOST = 100_000_000
 # Pairs handled at a time: enough that the calls do not count.
 _BATCH = 1 << 20
 
@@ -47,23 +49,33 @@ def hamming_distance(a: int | NDArray[Any], b: int | NDArray[Any]) -> int | NDAr
     return distances
 
 
-def find_all(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3) -> NDArray[np.uint64]:
+def find_all(
+    fingerprints: Iterable[int] | NDArray[Any], distance: int = 3, *, blocks: int | None = None
+) -> NDArray[np.uint64]:
     """Return all pairs of distinct fingerprints that differ in at most `distance` bits (0..64).
 
     `fingerprints` is an array of unsigned integers or any iterable of ints in [0, 2**64); masked elements are
     left out and repeated values count once. The result is a uint64 array of shape (n, 2): the smaller
     fingerprint first, rows in lexicographic order. It is exact at every distance. Time is that of sorting the
     fingerprints again and again (10 times for millions of them at distance 3, 120 times at 7), and from about
-    distance 15 that of comparing all with all. Memory grows with the fingerprints and the result.
+    distance 15 that of comparing all with all. Memory grows with the fingerprints and the result. `blocks` is
+    into how many blocks the bits are cut first, more than the distance and at most 64; by default the cheapest.
 
-    Raises ValueError for values or a distance out of range, TypeError for anything but integers; signed
+    Raises ValueError for values, a distance or blocks out of range and where there are more than 100 million
+    pairs (`iter_pairs` and `find_clusters` keep none), TypeError for anything but integers; signed
     arrays are refused, because bigint bit patterns from PostgreSQL cannot be told from numbers.
     """
     values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
-    codes = [
-        np.minimum(left, right) << _POSITION_BITS | np.maximum(left, right)
-        for left, right in _ranked_pairs(values, distance)
-    ]
+    codes = []
+    found = 0
+    for left, right in _ranked_pairs(values, distance, blocks=_checked_blocks(blocks, distance)):
+        codes.append(np.minimum(left, right) << _POSITION_BITS | np.maximum(left, right))
+        found += left.size
+        if found > _PAIRS_AT_MOST:
+            raise ValueError(
+                f"there are more than {_PAIRS_AT_MOST:,} pairs within {distance} bits ({found:,} so far): take a"
+                " lower distance, or find_clusters or iter_pairs, which keep none"
+            )
     joined = np.concatenate(codes).view(np.uint64) if codes else np.empty(0, dtype=np.uint64)
     del codes
     joined.sort()
@@ -73,7 +85,20 @@ def find_all(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3) -> N
     return pairs
 
 
-def find_clusters(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3) -> list[NDArray[np.uint64]]:
+def iter_pairs(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3) -> Iterator[NDArray[np.uint64]]:
+    """Yield the pairs that `find_all` returns batch by batch, as uint64 arrays of shape (n, 2), in no order.
+
+    Each pair comes once, the smaller fingerprint first. Takes what `find_all` takes and raises what it raises, but
+    there may be any number of pairs: memory grows with the fingerprints alone.
+    """
+    values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
+    for pairs in close_pairs(values, distance):
+        yield np.sort(pairs, axis=1)
+
+
+def find_clusters(
+    fingerprints: Iterable[int] | NDArray[Any], distance: int = 3, *, blocks: int | None = None
+) -> list[NDArray[np.uint64]]:
     """Return the clusters of fingerprints that chains of pairs within `distance` bits (0..64) connect.
 
     Takes what `find_all` takes and raises what it raises. Each cluster is a sorted uint64 array of two and
@@ -83,7 +108,8 @@ def find_clusters(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3)
     values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
     positions = np.arange(values.size)  # a tree for each value, joined below
     parents = positions.copy()
-    for left, right in _ranked_pairs(values, distance, spanning=True):
+    blocks = _checked_blocks(blocks, distance)
+    for left, right in _ranked_pairs(values, distance, blocks=blocks, spanning=True):
         unite(parents, left, right)
         if np.count_nonzero(parents == positions) == 1:
             break
@@ -101,13 +127,17 @@ def _checked_distance(distance: int) -> int:
     return whole_number("distance", distance, 0, FINGERPRINT_BITS)
 
 
+def _checked_blocks(blocks: int | None, distance: int) -> int | None:
+    return None if blocks is None else whole_number("blocks", blocks, distance + 1, FINGERPRINT_BITS)
+
+
 def _ranked_pairs(
-    values: NDArray[np.uint64], distance: int, *, spanning: bool = False
+    values: NDArray[np.uint64], distance: int, *, blocks: int | None = None, spanning: bool = False
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Yield what `close_pairs` yields, in batches, as the positions of its two members in `values`."""
     waiting: list[NDArray[np.uint64]] = []
     missing = enough = max(_BATCH, values.size)  # a batch costs find_clusters a pass over all values
-    for pairs in close_pairs(values, distance, spanning=spanning):
+    for pairs in close_pairs(values, distance, blocks=blocks, spanning=spanning):
         waiting.append(pairs)
         missing -= len(pairs)
         if missing <= 0:

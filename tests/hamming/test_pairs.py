@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.hamming import _checks, _join, _slots, find_all, find_clusters, hamming_distance, pairs
+from simsql.hamming import _checks, _join, _slots, find_all, find_clusters, hamming_distance, iter_pairs, pairs
 
 SHARED = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
 BOUNDARIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
@@ -238,7 +238,9 @@ def test_clusters_of_near_equal_fingerprints_take_few_pairs():
     """12 million pairs are close; an outlier keeps the rest from being all that there is."""
     values = np.append(near_equal(14, 5_000, 4), np.uint64(2**64 - 1))
     assert sum(len(some) for some in _join.close_pairs(values, 8)) == 5_000 * 4_999 // 2
-    assert sum(len(some) for some in _join.close_pairs(values, 8, spanning=True)) < 100_000
+    spanning = np.concatenate(list(_join.close_pairs(values, 8, spanning=True)))
+    assert len(spanning) < 100_000
+    assert set(np.bitwise_count(spanning[:, 0] ^ spanning[:, 1]).tolist()) <= set(range(1, 9))
     assert as_lists(find_clusters(values, 8)) == [values[:-1].tolist()]
 
 
@@ -374,3 +376,37 @@ def published(name):
     rows = json.loads((SHARED / "vectors.json").read_text())[name]
     assert rows
     return rows
+
+
+@pytest.mark.parametrize("blocks", [4, 5, 7, 64])
+def test_any_number_of_blocks_finds_the_same(blocks):
+    random = np.random.default_rng(3)
+    centres = random.integers(0, 2**64, 150, dtype=np.uint64)
+    values = np.concatenate([centres, *(centres ^ np.uint64(bits) for bits in (1, 3 << 40, 7 << 61, 15))])
+    assert np.array_equal(find_all(values, 3, blocks=blocks), find_all(values, 3))
+    chosen, cheapest = find_clusters(values, 3, blocks=blocks), find_clusters(values, 3)
+    assert [cluster.tolist() for cluster in chosen] == [cluster.tolist() for cluster in cheapest]
+
+
+@pytest.mark.parametrize("function", [find_all, find_clusters])
+@pytest.mark.parametrize("blocks", [3, 0, 65])
+def test_blocks_that_cannot_be_are_refused(function, blocks):
+    with pytest.raises(ValueError, match="blocks must be from 4 to 64"):
+        function([1, 2], 3, blocks=blocks)
+
+
+@pytest.mark.parametrize("distance", [0, 1, 3, 30])
+def test_pairs_come_one_batch_after_another(distance):
+    values = np.random.default_rng(4).integers(0, 2**12, 700, dtype=np.uint64)
+    batches = list(iter_pairs(values, distance))
+    found = sorted(tuple(pair) for batch in batches for pair in batch.tolist())
+    assert found == [tuple(pair) for pair in find_all(values, distance).tolist()]
+
+
+def test_too_many_pairs_are_an_error_that_says_how_many(monkeypatch):
+    monkeypatch.setattr("simsql.hamming.pairs._PAIRS_AT_MOST", 1_000)
+    with pytest.raises(
+        ValueError, match=r"more than 1,000 pairs within 64 bits \(1\d\d,\d\d\d so far\): take a lower"
+    ):
+        find_all(range(500), 64)
+    assert len(find_all(range(40), 64)) == 780

@@ -1,0 +1,128 @@
+"""`simsql find-all` and `simsql find-clusters`: pairs and clusters of fingerprints in a file, without a database.
+
+Options, input and output are those of the programs of simhash-cpp.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+
+from simsql.cli._app import command
+from simsql.dedup.formats import printable
+from simsql.errors import SimsqlError, UsageError
+from simsql.hamming import find_all, find_clusters
+
+Input = Annotated[
+    Path,
+    typer.Option(
+        "--input", "-i", metavar="FILE", help="Fingerprints, one unsigned decimal number a line; - is stdin."
+    ),
+]
+Output = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes; - is stdout.")
+]
+Blocks = Annotated[
+    int | None,
+    typer.Option(
+        "--blocks", "-b", metavar="N", help="Cut the bits into so many blocks; by default what is cheapest."
+    ),
+]
+Distance = Annotated[int, typer.Option("--distance", "-d", metavar="BITS", help="How many of 64 bits may differ.")]
+
+_STREAM = Path("-")
+_WRITTEN = 1 << 16  # lines at a time
+
+
+@command("find-all")
+def find_all_command(
+    source: Input = _STREAM, output: Output = _STREAM, blocks: Blocks = None, distance: Distance = 3
+) -> None:
+    """Find all pairs of fingerprints in a file.
+
+    Prints one JSON array [a, b] a line, the smaller fingerprint first. A fingerprint that comes twice counts once.
+    """
+    _check(blocks, distance)
+    fingerprints = _read(source)
+    with _progress("comparing"):
+        try:
+            pairs = find_all(fingerprints, distance, blocks=blocks)
+        except ValueError as error:  # too many pairs
+            raise SimsqlError(str(error)) from error
+    _write(output, (part.tolist() for part in np.array_split(pairs, len(pairs) // _WRITTEN + 1)))
+
+
+@command("find-clusters")
+def find_clusters_command(
+    source: Input = _STREAM, output: Output = _STREAM, blocks: Blocks = None, distance: Distance = 3
+) -> None:
+    """Find the clusters of fingerprints in a file.
+
+    Prints one JSON array a line: the fingerprints of a cluster, which chains of pairs connect, in rising order.
+    """
+    _check(blocks, distance)
+    fingerprints = _read(source)
+    with _progress("comparing"):
+        clusters = find_clusters(fingerprints, distance, blocks=blocks)
+    _write(output, ([cluster.tolist()] for cluster in clusters))
+
+
+def _check(blocks: int | None, distance: int) -> None:
+    if not 0 <= distance <= 64:
+        raise UsageError(f"a distance is a number of bits from 0 to 64, not {distance}")
+    if blocks is not None and not distance < blocks <= 64:
+        raise UsageError(
+            f"there have to be more blocks than the distance of {distance}, and 64 at most, not {blocks}"
+        )
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[None]:
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status(what):
+            yield
+    else:
+        yield
+
+
+def _read(source: Path) -> NDArray[np.uint64]:
+    """Read a fingerprint from each line that is not empty."""
+    with _progress("reading"):
+        content = sys.stdin.buffer.read() if source == _STREAM else source.read_bytes()
+    lines = [line.strip() for line in content.splitlines()]
+    numbers = [line for line in lines if line]
+    if not numbers or b"".join(numbers).isdigit():
+        try:
+            return np.array([int(number) for number in numbers], dtype=np.uint64)
+        except (ValueError, OverflowError):  # ValueError: thousands of digits
+            pass
+    wrong, line = next(
+        (place, line)
+        for place, line in enumerate(lines, 1)
+        if line and not (line.isdigit() and len(line) < 999 and int(line) < 1 << 64)
+    )
+    shown = printable(line[:40].decode("utf-8", "backslashreplace"))
+    raise SimsqlError(
+        f"{'stdin' if source == _STREAM else source}, line {wrong}: {shown} is not a fingerprint:"
+        " they are whole numbers from 0 to 2**64 - 1"
+    )
+
+
+def _write(output: Path, batches: Iterable[list[list[int]]]) -> None:
+    if output == _STREAM:
+        _write_lines(sys.stdout, batches)
+    else:
+        with output.open("w", encoding="ascii") as stream:
+            _write_lines(stream, batches)
+
+
+def _write_lines(stream: TextIO, batches: Iterable[list[list[int]]]) -> None:
+    for batch in batches:
+        stream.writelines(f"{numbers}\n" for numbers in batch)
