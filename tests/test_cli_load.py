@@ -128,6 +128,15 @@ def test_what_cannot_be_loaded(posts, database_url, tmp_path):
     assert stored(posts) == []
 
 
+def test_a_database_without_simsql(empty_database, tmp_path):
+    url = empty_database.url.render_as_string(hide_password=False)
+    with empty_database.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE post (fp bigint)")
+    lines = write_lines(tmp_path / "a.jsonl", {"x": FOX})
+    for command in (["load", "post", lines], ["pairs", "post"], ["clusters", "post"]):
+        run(*command, "--database", url).failed(1, "The database lacks simsql: run simsql install")
+
+
 # pairs and clusters
 
 

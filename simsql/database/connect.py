@@ -48,6 +48,8 @@ def one_line(error: DBAPIError | psycopg.Error) -> str:
     diagnostic = getattr(original, "diag", None)
     message = getattr(diagnostic, "message_primary", None) or str(original)
     hint = getattr(diagnostic, "message_hint", None)
-    if isinstance(original, psycopg.errors.InvalidSchemaName) and "simsql" in message:
+    if (isinstance(original, psycopg.errors.InvalidSchemaName) and "simsql" in message) or (
+        isinstance(original, psycopg.errors.UndefinedTable) and '"simsql.registry"' in message
+    ):
         hint = "The database lacks simsql: run simsql install"
     return re.sub(r"\s+", " ", f"{message}. {hint}" if hint else message).strip()
