@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -37,7 +37,8 @@ Blocks = Annotated[
 Distance = Annotated[int, typer.Option("--distance", "-d", metavar="BITS", help="How many of 64 bits may differ.")]
 
 _STREAM = Path("-")
-_WRITTEN = 1 << 16  # lines at a time
+_LARGEST = 2**64 - 1
+_WRITTEN = 1 << 16  # pairs at a time
 
 
 @command("find-all")
@@ -55,7 +56,8 @@ def find_all_command(
             pairs = find_all(fingerprints, distance, blocks=blocks)
         except ValueError as error:  # too many pairs
             raise SimsqlError(str(error)) from error
-    _write(output, (part.tolist() for part in np.array_split(pairs, len(pairs) // _WRITTEN + 1)))
+    parts = np.array_split(pairs, len(pairs) // _WRITTEN + 1)
+    _write(output, ("[%d, %d]\n" * len(part) % tuple(part.reshape(-1).tolist()) for part in parts))
 
 
 @command("find-clusters")
@@ -70,7 +72,7 @@ def find_clusters_command(
     fingerprints = _read(source)
     with _progress("comparing"):
         clusters = find_clusters(fingerprints, distance, blocks=blocks)
-    _write(output, ([cluster.tolist()] for cluster in clusters))
+    _write(output, (f"{cluster.tolist()}\n" for cluster in clusters))
 
 
 def _check(blocks: int | None, distance: int) -> None:
@@ -96,33 +98,28 @@ def _read(source: Path) -> NDArray[np.uint64]:
     """Read a fingerprint from each line that is not empty."""
     with _progress("reading"):
         content = sys.stdin.buffer.read() if source == _STREAM else source.read_bytes()
-    lines = [line.strip() for line in content.splitlines()]
-    numbers = [line for line in lines if line]
-    if not numbers or b"".join(numbers).isdigit():
-        try:
-            return np.array([int(number) for number in numbers], dtype=np.uint64)
-        except (ValueError, OverflowError):  # ValueError: thousands of digits
-            pass
-    wrong, line = next(
-        (place, line)
-        for place, line in enumerate(lines, 1)
-        if line and not (line.isdigit() and len(line) < 999 and int(line) < 1 << 64)
-    )
-    shown = printable(line[:40].decode("utf-8", "backslashreplace"))
-    raise SimsqlError(
-        f"{'stdin' if source == _STREAM else source}, line {wrong}: {shown} is not a fingerprint:"
-        " they are whole numbers from 0 to 2**64 - 1"
-    )
+        if content.translate(None, b"0123456789\r\n"):  # perhaps only white space around a number
+            content = b"\n".join(line.strip() for line in content.splitlines())
+        if not content.strip():
+            return np.empty(0, dtype=np.uint64)
+        if not content.translate(None, b"0123456789\r\n"):
+            fingerprints = np.fromstring(content, dtype=np.uint64, sep="\n")
+            # What is too large for 64 bits is read as the largest number.
+            if not (fingerprints == _LARGEST).any():
+                return fingerprints
+    for place, line in enumerate(content.splitlines(), 1):
+        if line and not (line.isdigit() and len(line) < 999 and int(line) <= _LARGEST):
+            shown = printable(line[:40].decode("utf-8", "backslashreplace"))
+            raise SimsqlError(
+                f"{'stdin' if source == _STREAM else source}, line {place}: {shown} is not a fingerprint:"
+                " they are whole numbers from 0 to 2**64 - 1"
+            )
+    return fingerprints
 
 
-def _write(output: Path, batches: Iterable[list[list[int]]]) -> None:
+def _write(output: Path, parts: Iterable[str]) -> None:
     if output == _STREAM:
-        _write_lines(sys.stdout, batches)
+        sys.stdout.writelines(parts)
     else:
         with output.open("w", encoding="ascii") as stream:
-            _write_lines(stream, batches)
-
-
-def _write_lines(stream: TextIO, batches: Iterable[list[list[int]]]) -> None:
-    for batch in batches:
-        stream.writelines(f"{numbers}\n" for numbers in batch)
+            stream.writelines(parts)
