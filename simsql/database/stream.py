@@ -100,9 +100,7 @@ def stream_pairs(
     found_column, asked = _check_index(connection, table, distance, column)
 
     def search() -> Iterator[PairBatch]:
-        fingerprints = _fetch_sorted(connection, table, found_column)
-        fingerprints = fingerprints[first_of_equals(fingerprints)]
-        for pairs in iter_pairs(fingerprints, asked):
+        for pairs in iter_pairs(_fetch_all(connection, table, found_column), asked):
             bigints = pairs.view(np.int64)
             a, b = (side.view(np.uint64) for side in (bigints.min(axis=1), bigints.max(axis=1)))
             yield PairBatch(a, b, np.bitwise_count(a ^ b))
@@ -121,7 +119,8 @@ def stream_clusters(
     found_column, asked = _check_index(connection, table, distance, column)
 
     def search() -> Iterator[MemberBatch]:
-        fingerprints = _fetch_sorted(connection, table, found_column)
+        fingerprints = _fetch_all(connection, table, found_column)
+        fingerprints.sort()
         yield _members(fingerprints, find_clusters(fingerprints, asked))
 
     return Stream(connection, MemberBatch, search)
@@ -181,10 +180,8 @@ def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> Member
     return MemberBatch(names[order].view(np.uint64), members[order].view(np.uint64))
 
 
-def _fetch_sorted(connection: Connection, table: str, column: str) -> Fingerprints:
-    fingerprints = np.concatenate([*fetch_fingerprints(connection, table, column), np.empty(0, dtype=np.uint64)])
-    fingerprints.sort()
-    return fingerprints
+def _fetch_all(connection: Connection, table: str, column: str) -> Fingerprints:
+    return np.concatenate([*fetch_fingerprints(connection, table, column), np.empty(0, dtype=np.uint64)])
 
 
 def _check_index(connection: Connection, table: str, distance: int | None, column: str | None) -> tuple[str, int]:
