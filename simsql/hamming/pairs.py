@@ -56,14 +56,14 @@ def find_all(
 
     `fingerprints` is an array of unsigned integers or any iterable of ints in [0, 2**64); masked elements are
     left out and repeated values count once. The result is a uint64 array of shape (n, 2): the smaller
-    fingerprint first, rows in lexicographic order. It is exact at every distance. Time is that of sorting the
-    fingerprints again and again (10 times for millions of them at distance 3, 120 times at 7), and from about
-    distance 15 that of comparing all with all. Memory grows with the fingerprints and the result. `blocks` is
-    into how many blocks the bits are cut first, more than the distance and at most 64; by default the cheapest.
+    fingerprint first, rows in lexicographic order. It is exact at every distance. Time is that of passes over
+    all fingerprints (10 for millions of them at distance 3, 120 at 7), and from about distance 15 that of
+    comparing all with all. Memory grows with the fingerprints and the result. `blocks` is into how many blocks
+    the bits are cut first, more than the distance and at most 64; by default the cheapest.
 
     Raises ValueError for values, a distance or blocks out of range and where there are more than 100 million
-    pairs (`iter_pairs` and `find_clusters` keep none), TypeError for anything but integers; signed
-    arrays are refused, because bigint bit patterns from PostgreSQL cannot be told from numbers.
+    pairs (`iter_pairs` and `find_clusters` keep none), TypeError for anything but integers; signed arrays are
+    refused, because bigint bit patterns from PostgreSQL cannot be told from numbers.
     """
     values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
     codes = []
@@ -86,14 +86,13 @@ def find_all(
 
 
 def iter_pairs(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3) -> Iterator[NDArray[np.uint64]]:
-    """Yield the pairs that `find_all` returns batch by batch, as uint64 arrays of shape (n, 2), in no order.
+    """Yield the pairs that `find_all` returns in batches, as uint64 arrays of shape (n, 2), in no order.
 
     Each pair comes once, the smaller fingerprint first. Takes what `find_all` takes and raises what it raises, but
     there may be any number of pairs: memory grows with the fingerprints alone.
     """
-    values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
-    for pairs in close_pairs(values, distance):
-        yield np.sort(pairs, axis=1)
+    pairs = close_pairs(distinct_fingerprints(fingerprints), _checked_distance(distance))
+    return (np.sort(batch, axis=1) for batch in _batches(pairs, _BATCH))
 
 
 def find_clusters(
@@ -131,24 +130,24 @@ def _checked_blocks(blocks: int | None, distance: int) -> int | None:
     return None if blocks is None else whole_number("blocks", blocks, distance + 1, FINGERPRINT_BITS)
 
 
+def _batches(pairs: Iterator[NDArray[np.uint64]], size: int) -> Iterator[NDArray[np.uint64]]:
+    """Yield the pairs in larger arrays: at least `size` in each but the last one."""
+    waiting: list[NDArray[np.uint64]] = []
+    missing = size
+    for some in pairs:
+        waiting.append(some)
+        missing -= len(some)
+        if missing <= 0:
+            yield np.concatenate(waiting)
+            waiting, missing = [], size
+    if waiting:
+        yield np.concatenate(waiting)
+
+
 def _ranked_pairs(
     values: NDArray[np.uint64], distance: int, *, blocks: int | None = None, spanning: bool = False
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Yield what `close_pairs` yields, in batches, as the positions of its two members in `values`."""
-    waiting: list[NDArray[np.uint64]] = []
-    missing = enough = max(_BATCH, values.size)  # a batch costs find_clusters a pass over all values
-    for pairs in close_pairs(values, distance, blocks=blocks, spanning=spanning):
-        waiting.append(pairs)
-        missing -= len(pairs)
-        if missing <= 0:
-            yield _positions_of(values, waiting)
-            waiting, missing = [], enough
-    if waiting:
-        yield _positions_of(values, waiting)
-
-
-def _positions_of(
-    values: NDArray[np.uint64], waiting: list[NDArray[np.uint64]]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    pairs = np.concatenate(waiting)
-    return np.searchsorted(values, pairs[:, 0]), np.searchsorted(values, pairs[:, 1])
+    """Yield what `close_pairs` yields, in batches, as the positions of the two members in `values`."""
+    pairs = close_pairs(values, distance, blocks=blocks, spanning=spanning)
+    for batch in _batches(pairs, max(_BATCH, values.size)):  # a batch costs find_clusters a pass over all values
+        yield np.searchsorted(values, batch[:, 0]), np.searchsorted(values, batch[:, 1])

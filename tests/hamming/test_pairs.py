@@ -171,6 +171,10 @@ def always_split(extra):
     return blocks
 
 
+def split_once(runs, varying, sample, distance):
+    return distance + 6 if varying.bit_count() == 64 else 0
+
+
 @pytest.mark.parametrize("distance", [0, 1, 2, 3])
 @pytest.mark.parametrize(
     "changed",
@@ -180,7 +184,7 @@ def always_split(extra):
         {"_cheapest_blocks": lambda *_: 0, "_SHORT_RUN": 2, "_TILE_ROWS": 7, "_TILE_COLUMNS": 21},
         {"_SHORT_RUN": 10**6},
         {"_cheapest_blocks": always_split(1), "_SHORT_RUN": 4, "_FEW": 1},
-        {"_cheapest_blocks": always_split(12), "_SHORT_RUN": 4, "_FEW": 1},
+        {"_cheapest_blocks": split_once, "_SHORT_RUN": 4, "_FEW": 1},
     ],
     ids=[
         "nested deeply",
@@ -242,6 +246,22 @@ def test_clusters_of_near_equal_fingerprints_take_few_pairs():
     assert len(spanning) < 100_000
     assert set(np.bitwise_count(spanning[:, 0] ^ spanning[:, 1]).tolist()) <= set(range(1, 9))
     assert as_lists(find_clusters(values, 8)) == [values[:-1].tolist()]
+
+
+def test_clusters_are_the_connected_components_of_scipy():
+    """Thousands of clusters of all sizes, and one that is long."""
+    csgraph, sparse = pytest.importorskip("scipy.sparse.csgraph"), pytest.importorskip("scipy.sparse")
+    gray = np.arange(3000, dtype=np.uint64)
+    spread = np.array(planted(17, 12_000, [1, 2, 3], 4_000), dtype=np.uint64)
+    values = np.unique(np.concatenate([spread, spread[:2000] ^ np.uint64(0b11), gray ^ gray >> np.uint64(1)]))
+    members = np.searchsorted(values, find_all(values, 3))
+    graph = sparse.coo_array((np.ones(len(members)), members.T), shape=(values.size, values.size))
+    components, component = csgraph.connected_components(graph, directed=False)
+    by_component = np.split(values[np.argsort(component, kind="stable")], np.cumsum(np.bincount(component))[:-1])
+    expected = sorted(members.tolist() for members in by_component if len(members) > 1)
+    assert components > 5_000
+    assert len(expected) > 5_000
+    assert as_lists(find_clusters(values, 3)) == expected
 
 
 def test_long_chains_are_one_cluster():
@@ -347,6 +367,44 @@ def test_more_than_positions_can_tell_apart(monkeypatch):
         find_all([1, 2, 3, 4, 4])
 
 
+@pytest.mark.parametrize("blocks", [4, 5, 7, 12])
+def test_any_number_of_blocks_finds_the_same(monkeypatch, blocks):
+    values = planted(15, 200, range(6), 30)
+    expected = slow_pairs(values, 3)
+    into, split = [], _join._split
+    monkeypatch.setattr(_join, "_split", lambda *given: into.append(given[3]) or split(*given))
+    assert find_all(values, 3, blocks=blocks).tolist() == expected
+    assert as_lists(find_clusters(values, 3, blocks=blocks)) == slow_clusters(expected)
+    assert into == [blocks, blocks]
+
+
+@pytest.mark.parametrize("function", [find_all, find_clusters])
+@pytest.mark.parametrize("blocks", [3, 0, 65])
+def test_blocks_that_cannot_be_are_refused(function, blocks):
+    with pytest.raises(ValueError, match="blocks must be from 4 to 64"):
+        function([1, 2], 3, blocks=blocks)
+
+
+@pytest.mark.parametrize("distance", [0, 1, 3, 30])
+def test_pairs_come_one_batch_after_another(monkeypatch, distance):
+    monkeypatch.setattr(pairs, "_BATCH", 100)
+    values = planted(16, 150, range(1, 5), 30)
+    close = slow_pairs(values, distance)
+    batches = list(iter_pairs(values, distance))
+    assert sorted(pair for batch in batches for pair in batch.tolist()) == close
+    assert all(batch.dtype == np.uint64 and batch.shape[1:] == (2,) for batch in batches)
+    assert all(len(batch) >= 100 for batch in batches[:-1])
+
+
+def test_too_many_pairs_are_an_error_that_says_how_many(monkeypatch):
+    monkeypatch.setattr("simsql.hamming.pairs._PAIRS_AT_MOST", 1_000)
+    with pytest.raises(
+        ValueError, match=r"more than 1,000 pairs within 64 bits \(1\d\d,\d\d\d so far\): take a lower"
+    ):
+        find_all(range(500), 64)
+    assert len(find_all(range(40), 64)) == 780
+
+
 # --- published values
 
 
@@ -376,37 +434,3 @@ def published(name):
     rows = json.loads((SHARED / "vectors.json").read_text())[name]
     assert rows
     return rows
-
-
-@pytest.mark.parametrize("blocks", [4, 5, 7, 64])
-def test_any_number_of_blocks_finds_the_same(blocks):
-    random = np.random.default_rng(3)
-    centres = random.integers(0, 2**64, 150, dtype=np.uint64)
-    values = np.concatenate([centres, *(centres ^ np.uint64(bits) for bits in (1, 3 << 40, 7 << 61, 15))])
-    assert np.array_equal(find_all(values, 3, blocks=blocks), find_all(values, 3))
-    chosen, cheapest = find_clusters(values, 3, blocks=blocks), find_clusters(values, 3)
-    assert [cluster.tolist() for cluster in chosen] == [cluster.tolist() for cluster in cheapest]
-
-
-@pytest.mark.parametrize("function", [find_all, find_clusters])
-@pytest.mark.parametrize("blocks", [3, 0, 65])
-def test_blocks_that_cannot_be_are_refused(function, blocks):
-    with pytest.raises(ValueError, match="blocks must be from 4 to 64"):
-        function([1, 2], 3, blocks=blocks)
-
-
-@pytest.mark.parametrize("distance", [0, 1, 3, 30])
-def test_pairs_come_one_batch_after_another(distance):
-    values = np.random.default_rng(4).integers(0, 2**12, 700, dtype=np.uint64)
-    batches = list(iter_pairs(values, distance))
-    found = sorted(tuple(pair) for batch in batches for pair in batch.tolist())
-    assert found == [tuple(pair) for pair in find_all(values, distance).tolist()]
-
-
-def test_too_many_pairs_are_an_error_that_says_how_many(monkeypatch):
-    monkeypatch.setattr("simsql.hamming.pairs._PAIRS_AT_MOST", 1_000)
-    with pytest.raises(
-        ValueError, match=r"more than 1,000 pairs within 64 bits \(1\d\d,\d\d\d so far\): take a lower"
-    ):
-        find_all(range(500), 64)
-    assert len(find_all(range(40), 64)) == 780
