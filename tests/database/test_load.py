@@ -116,21 +116,7 @@ def test_each_index_of_a_table_gets_its_keys(articles, database, way):
 
 
 @directly
-@pytest.mark.parametrize(
-    "statement",
-    [
-        # What is stored is not what was sent, or there is more of it.
-        "CREATE TRIGGER t BEFORE INSERT ON article FOR EACH ROW EXECUTE FUNCTION change()",
-        "CREATE TRIGGER t AFTER INSERT ON article FOR EACH STATEMENT EXECUTE FUNCTION add()",
-        "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON article DEFERRABLE INITIALLY DEFERRED"
-        " FOR EACH ROW EXECUTE FUNCTION add()",
-        # PostgreSQL switches no trigger of a table that has checks waiting.
-        "ALTER TABLE article ADD CONSTRAINT c UNIQUE (id, body) DEFERRABLE INITIALLY DEFERRED",
-        "ALTER TABLE article ADD FOREIGN KEY (id) REFERENCES article (id) DEFERRABLE INITIALLY DEFERRED",
-    ],
-    ids=["changing", "adding", "adding later", "unique", "foreign key"],
-)
-def test_where_writing_keys_would_be_wrong_triggers_do(articles, database, way, statement):
+def test_where_writing_keys_would_be_wrong_triggers_do(articles, database, way):
     articles.execute(
         "CREATE FUNCTION change() RETURNS trigger LANGUAGE plpgsql AS"
         " 'BEGIN NEW.fingerprint := 100 + NEW.fingerprint; RETURN NEW; END';"
@@ -138,13 +124,33 @@ def test_where_writing_keys_would_be_wrong_triggers_do(articles, database, way, 
         " 'BEGIN IF NOT EXISTS (SELECT FROM article WHERE fingerprint = 1055) THEN"
         " INSERT INTO article (fingerprint) VALUES (1055); END IF; RETURN NULL; END'"
     )
-    articles.execute(statement)
     before = triggers(articles)
+    for number, (create, drop) in enumerate(
+        [
+            # What is stored is not what was sent, or there is more of it.
+            ("CREATE TRIGGER t BEFORE INSERT ON article FOR EACH ROW EXECUTE FUNCTION change()", "TRIGGER t ON"),
+            ("CREATE TRIGGER t AFTER INSERT ON article EXECUTE FUNCTION add()", "TRIGGER t ON"),
+            (
+                "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON article DEFERRABLE INITIALLY DEFERRED"
+                " FOR EACH ROW EXECUTE FUNCTION add()",
+                "TRIGGER t ON",
+            ),
+            # PostgreSQL switches no trigger of a table that has checks waiting.
+            ("ALTER TABLE article ADD CONSTRAINT t UNIQUE (id, body) DEFERRABLE INITIALLY DEFERRED", None),
+            ("ALTER TABLE article ADD CONSTRAINT t FOREIGN KEY (id) REFERENCES article (id) DEFERRABLE", None),
+        ]
+    ):
+        articles.execute(create)
+        with database.begin() as transaction:
+            for first in (1000 * number, 1000 * number + 40):
+                load_rows(transaction, "article", ["fingerprint"], [(first + f,) for f in range(40)])
+        assert missing_keys(articles) == []
+        assert triggers(articles) == before
+        articles.execute(f"DROP {drop} article" if drop else "ALTER TABLE article DROP CONSTRAINT t")
+        articles.execute("DELETE FROM article WHERE fingerprint = 1055")
     with database.begin() as transaction:
-        for first in (0, 40):
-            load_rows(transaction, "article", ["fingerprint"], [(f,) for f in range(first, first + 40)])
-    assert missing_keys(articles) == []
-    assert triggers(articles) == before
+        load_rows(transaction, "article", ["fingerprint"], [(7000 + f,) for f in range(40)])
+    assert triggers(articles) != before
 
 
 @directly
@@ -172,10 +178,9 @@ def test_a_cursor_on_the_table_is_no_obstacle(articles, database, way):
 
 
 @directly
-@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
-def test_an_old_snapshot_loads_too(connection, database, way, level):
+def test_an_old_snapshot_loads_too(connection, database, way):
     create_table(connection)
-    with database.connect().execution_options(isolation_level=level) as transaction:
+    with database.connect().execution_options(isolation_level="REPEATABLE READ") as transaction:
         transaction.execute(text("SELECT 1"))
         create_index(connection)
         assert load_rows(transaction, "article", ["fingerprint"], [(f,) for f in range(40)]) == 40
