@@ -71,5 +71,5 @@ def test_wrong_usage_and_missing_files(tmp_path):
     run("find-all", "--blocks", "3").failed(2, "more blocks than the distance of 3")
     run("find-clusters", "--blocks", "65").failed(2, "64 at most, not 65")
     missing = tmp_path / "missing"
-    run("find-all", "--input", missing).failed(1, str(missing), "No such file")
+    run("find-all", "--input", missing).failed(2, f"no such file: {missing}")
     run("find-all", "--output", missing / "x", stdin=b"1\n").failed(1, str(missing), "No such file")

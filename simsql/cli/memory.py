@@ -97,7 +97,12 @@ def _progress(what: str) -> Iterator[None]:
 def _read(source: Path) -> NDArray[np.uint64]:
     """Read a fingerprint from each line that is not empty."""
     with _progress("reading"):
-        content = sys.stdin.buffer.read() if source == _STREAM else source.read_bytes()
+        if source == _STREAM:
+            content = sys.stdin.buffer.read()
+        elif source.exists():
+            content = source.read_bytes()
+        else:
+            raise UsageError(f"no such file: {printable(str(source))}")
         if content.translate(None, b"0123456789\r\n"):  # perhaps only white space around a number
             content = b"\n".join(line.strip() for line in content.splitlines())
         if not content.strip():
