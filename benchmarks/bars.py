@@ -11,6 +11,7 @@ SCAN = "scan in SQL, one process"
 FAISS = "faiss MultiHash"
 FAISS_BATCH = "faiss MultiHash, all in one call"
 SIMHASH_CPP = "simhash-cpp"
+FIND_ALL_PROGRAM = f"{SIMSQL} find-all"
 CALIBRATED = "cost model, calibrated"
 
 
@@ -90,6 +91,7 @@ BARS = [
     Bar("memory", "find_all of all rows, distance 3", SIMSQL, 8),
     Bar("memory", "find_all of all rows, distance 3: peak memory", SIMSQL, 1e9),
     Bar("memory", "find_all of 1,000,000, distance 3", SIMSQL, 5, than=(SIMHASH_CPP,), rows=1_000_000),
+    Bar("memory", "find_all of 1,000,000, distance 3", FIND_ALL_PROGRAM, 5, than=(SIMHASH_CPP,), rows=1_000_000),
     Bar("pairs", "pairs of all rows, distance 3", f"{SIMSQL}, through Python", 25),
     Bar("writes", "a row inserted: more than without an index", SIMSQL, 0.1),
     Bar("writes", "another column updated: times as long as without", SIMSQL, 2),
