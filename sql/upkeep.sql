@@ -5,10 +5,11 @@
 -- could each remove the key that the other kept: so each batch first waits for the index's turn, and only then
 -- takes its snapshot. Two vacuums of one index take turns, batch by batch.
 
--- How many keys or fingerprints one transaction of vacuum or build takes: a fraction of a second.
+-- How many keys or fingerprints one transaction of vacuum or build takes: it lasts about a second. Smaller ones
+-- would come back to the same pages more often.
 CREATE FUNCTION simsql._batch_size() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN 50000;
+RETURN 200000;
 
 -- Raises inside a transaction, where a procedure cannot commit.
 --
@@ -87,35 +88,70 @@ $$;
 -- What a vacuum has done so far.
 CREATE TYPE simsql._vacuum_state AS (
     index_id integer,
-    number   integer,           -- the key table that is next ...
-    key      bigint,            -- ... and its first key that is
-    seen     bigint,            -- keys
+    tables   integer[],         -- the numbers of the key tables that are still to be read, the first one now ...
+    key      bigint,            -- ... and its next key
     removed  bigint,            -- keys
     share    double precision,  -- of the work, from 0 to 1
     finished boolean
 );
 
--- The text of a batch over one key table: from key $1 on, $2 keys. It is one statement, and so has one snapshot:
--- a key that was proved superfluous in one and deleted in the next may be another writer's by then. Equal keys
--- may go on in the next batch, which begins where this one ends.
-CREATE FUNCTION simsql._vacuum_statement(index simsql.registry, number integer) RETURNS text
+-- The superfluous keys of one batch of a key table, from key $1 on, $2 keys. LIMIT makes the proof one lookup per
+-- key, whatever the planner expects. Equal keys may go on in the next batch, which begins where this one ends.
+CREATE FUNCTION simsql._superfluous(index simsql.registry, number integer) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT format(
-        -- LIMIT makes the proof one lookup per key, whatever the planner expects.
-        'WITH seen AS MATERIALIZED ('
+        'seen AS MATERIALIZED ('
         'SELECT k.place, k.key, row_number() OVER (PARTITION BY k.key) AS nth '
-        'FROM (SELECT ctid AS place, key FROM simsql.%1$I WHERE key >= $1 ORDER BY key LIMIT $2) AS k), '
-        'removed AS (DELETE FROM simsql.%1$I WHERE ctid = ANY (ARRAY('
-        'SELECT s.place FROM seen AS s '
-        'LEFT JOIN LATERAL (SELECT true AS found FROM ONLY %2$s AS t WHERE t.%3$I = %4$s LIMIT 1) AS live ON true '
-        'WHERE s.nth > 1 OR live.found IS NULL)) RETURNING 1) '
-        'SELECT (SELECT count(*) FROM seen) AS seen, (SELECT max(key) FROM seen) AS last, '
-        '(SELECT count(*) FROM removed) AS removed',
-        format('keys_%s_%s', index.id, p.number), index.table_name, index.column_name,
-        simsql._unpermute('s.key', p.lead_mask))
+        'FROM (SELECT ctid AS place, key FROM simsql.keys_%1$s_%2$s WHERE key >= $1 ORDER BY key LIMIT $2) AS k), '
+        'superfluous AS MATERIALIZED ('
+        'SELECT s.place, f.fp, live.found IS NOT NULL AS alive '
+        'FROM seen AS s CROSS JOIN LATERAL (SELECT %3$s AS fp) AS f '
+        'LEFT JOIN LATERAL (SELECT true AS found FROM ONLY %4$s AS t WHERE t.%5$I = f.fp LIMIT 1) AS live ON true '
+        'WHERE s.nth > 1 OR live.found IS NULL), '
+        'removed_%2$s AS (DELETE FROM simsql.keys_%1$s_%2$s WHERE ctid = ANY (ARRAY(SELECT place FROM superfluous)) RETURNING 1)',
+        index.id, p.number, simsql._unpermute('s.key', p.lead_mask), index.table_name, index.column_name)
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      WHERE p.number = $2
+$$;
+
+-- The text of a batch. It is one statement, and so has one snapshot: a key that was proved superfluous in one and
+-- deleted in the next may be another writer's by then. Writers add the same keys to all tables, so what is
+-- superfluous in the first is removed from the others too, as many copies as there, and one always stays where a
+-- row has the fingerprint. For another table than the first it is removed from that table alone.
+CREATE FUNCTION simsql._vacuum_statement(index simsql.registry, number integer) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT format('WITH %s%s SELECT (SELECT count(*) FROM seen) AS seen, (SELECT max(key) FROM seen) AS last, %s AS removed',
+                  simsql._superfluous(index, $2),
+                  string_agg(format(
+                      ', removed_%2$s AS (DELETE FROM simsql.keys_%1$s_%2$s WHERE ctid = ANY (ARRAY('
+                      'SELECT k.place '
+                      'FROM (SELECT %3$s AS key, alive, count(*) AS copies FROM superfluous GROUP BY 1, 2 ORDER BY 1) AS s '
+                      'CROSS JOIN LATERAL (SELECT c.place, row_number() OVER () AS nth '
+                      'FROM (SELECT ctid AS place FROM simsql.keys_%1$s_%2$s WHERE key = s.key '
+                      'LIMIT s.copies + s.alive::integer) AS c) AS k '
+                      'WHERE k.nth > s.alive::integer)) RETURNING 1)',
+                      index.id, p.number, simsql._permute('fp', p.lead_mask)), '' ORDER BY p.number)
+                      FILTER (WHERE p.number <> $2),
+                  string_agg(format('(SELECT count(*) FROM removed_%s)', p.number), ' + ' ORDER BY p.number))
+      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+     WHERE p.number = $2 OR $2 = 0
+$$;
+
+-- The key tables that do not have as many keys as the first: they may have keys of their own.
+CREATE FUNCTION simsql._uneven_tables(index simsql.registry) RETURNS integer[]
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    counts bigint[];
+BEGIN
+    EXECUTE (SELECT format('SELECT ARRAY[%s]', string_agg(format('(SELECT count(*) FROM simsql.keys_%s_%s)', index.id, p.number),
+                                                          ', ' ORDER BY p.number))
+               FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p)
+       INTO counts;
+    RETURN ARRAY(SELECT c.ordinal - 1 FROM unnest(counts) WITH ORDINALITY AS c (keys, ordinal) WHERE c.keys <> counts[1] ORDER BY 1);
+END
 $$;
 
 -- The next batch of a vacuum, in a transaction of its own; `state` is null at first, then what the last one
@@ -127,38 +163,41 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET max_parallel_workers_per_gather = 0 SET jit = off
 AS $$
 DECLARE
+    smallest constant bigint := '-9223372036854775808';
     index simsql.registry;
     batch record;
     before double precision;
-    more boolean;
 BEGIN
     PERFORM simsql._take_turn($1, 'vacuum');
     PERFORM simsql._hold($1);
     index := simsql._index($1, $2);
     IF state IS NULL THEN
-        state := (index.id, 0, '-9223372036854775808', 0, 0, 0, false);
+        state := (index.id, '{0}', smallest, 0, 0, false);
     ELSIF state.index_id <> index.id THEN
         RAISE EXCEPTION 'simsql.vacuum: the simhash index on %(%) was created anew meanwhile', $1, index.column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Call it again, if there are superfluous keys.';
     END IF;
     PERFORM simsql._check_upkeep(index, 'vacuum');
     PERFORM simsql._check_btree(index.table_id, index.column_name, 'vacuum');
-    PERFORM simsql._check_btree(format('simsql.keys_%s_%s', index.id, state.number)::regclass, 'key', 'vacuum');
+    PERFORM simsql._check_btree(format('simsql.keys_%s_%s', index.id, p.number)::regclass, 'key', 'vacuum')
+       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p;
     before := state.share;
-    EXECUTE simsql._vacuum_statement(index, state.number) INTO batch USING state.key, simsql._batch_size();
-    state.seen := state.seen + batch.seen;
+    EXECUTE simsql._vacuum_statement(index, state.tables[1]) INTO batch USING state.key, simsql._batch_size();
     state.removed := state.removed + batch.removed;
-    more := batch.seen = simsql._batch_size();
-    state.key := CASE WHEN more THEN batch.last ELSE '-9223372036854775808' END;
-    state.number := state.number + (NOT more)::integer;
-    state.share := (state.number + simsql._share(state.key))
-                   / simsql._table_count(index.blocks, index.lead, index.inner_blocks);
-    state.finished := state.number = simsql._table_count(index.blocks, index.lead, index.inner_blocks);
-    IF state.finished THEN
-        RAISE NOTICE 'simsql.vacuum: % of % keys of %(%) removed', state.removed, state.seen, $1,
-                     quote_ident(index.column_name);
-    ELSIF more AND floor(20 * state.share) > floor(20 * before) THEN
-        RAISE NOTICE 'simsql.vacuum: % %% done, % of % keys removed', round(100 * state.share), state.removed, state.seen;
+    IF batch.seen = simsql._batch_size() THEN
+        state.key := batch.last;
+        state.share := greatest(before, simsql._share(state.key));
+        IF floor(20 * state.share) > floor(20 * before) THEN
+            RAISE NOTICE 'simsql.vacuum: % %% done, % keys removed', round(100 * state.share), state.removed;
+        END IF;
+    ELSE
+        state.key := smallest;
+        state.share := 1;
+        state.tables := CASE state.tables[1] WHEN 0 THEN simsql._uneven_tables(index) ELSE state.tables[2:] END;
+        state.finished := cardinality(state.tables) = 0;
+        IF state.finished THEN
+            RAISE NOTICE 'simsql.vacuum: % keys of %(%) removed', state.removed, $1, quote_ident(index.column_name);
+        END IF;
     END IF;
     RETURN state;
 END

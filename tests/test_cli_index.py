@@ -53,7 +53,6 @@ def test_distance_design_and_recipe(table, index, command):
     assert listed(index) == [["public.article", "fingerprint", "7", "5", "2", "3", recipe, "ready"]]
 
 
-@pytest.mark.parametrize("command", ["create", "build"])
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -64,10 +63,11 @@ def test_distance_design_and_recipe(table, index, command):
         (["--distance", "far"], "--distance"),
     ],
 )
-def test_wrong_usage(index, command, options, said):
-    found = index(command, "article", "fingerprint", *options)
-    assert found.code == 2
-    assert said in found.err
+def test_wrong_usage(options, said):
+    for command in ("create", "build"):
+        found = run("index", command, "article", "fingerprint", *options)
+        assert found.code == 2
+        assert said in found.err
 
 
 def test_faults_are_printed_and_mended(table, index):

@@ -33,7 +33,7 @@ def clean(connection):
 # What is removed
 
 
-@pytest.mark.parametrize("design", DESIGNS, ids=str)
+@pytest.mark.parametrize("design", [*DESIGNS[::3], (64, 1, 0)], ids=str)
 def test_one_key_for_each_fingerprint_stays(connection, design):
     create_articles(connection, clustered(120, seed=3), design)
     set_batch_size(connection, 7)
@@ -87,9 +87,10 @@ def test_from_tables_that_lack_keys_none_is_taken_that_a_row_needs(connection, r
     (index,) = connection.execute("SELECT max(id) FROM simsql.registry").fetchone()
     set_batch_size(connection, size)
     for number, fingerprints in enumerate(stored):
+        half = 32 * number
         connection.execute(f"TRUNCATE simsql.keys_{index}_{number}")
         connection.execute(
-            f"INSERT INTO simsql.keys_{index}_{number} SELECT f << 32 * {number} | (f >> 32 & 4294967295) * {number}"
+            f"INSERT INTO simsql.keys_{index}_{number} SELECT f << {half} | (f >> 32 & 4294967295) * {number}"
             " FROM unnest(%s::bigint[]) AS f",
             [fingerprints],
         )
@@ -142,7 +143,7 @@ def test_it_says_how_many_keys_it_has_removed(articles):
 
 
 def test_a_long_one_says_how_far_it_is(connection):
-    create_articles(connection, [random.Random(n).getrandbits(63) for n in range(100)])
+    create_articles(connection, [random.Random(n).getrandbits(64) - 2**63 for n in range(300)])
     set_batch_size(connection, 10)
     heard = notices(connection)
     connection.execute(VACUUM)
@@ -165,21 +166,22 @@ def test_whatever_the_isolation_of_the_database(articles, level):
     assert articles.execute("SHOW transaction_isolation").fetchone() == (level.lower(),)
 
 
-@pytest.mark.parametrize("statement", [VACUUM, "CALL simsql.build('article', 'fingerprint')"])
 @pytest.mark.parametrize(
     "inside",
     [
         "BEGIN; {}",
         "SELECT 1; {}",
         "BEGIN; DO $$ BEGIN {}; END $$",
-        "CREATE FUNCTION f() RETURNS void LANGUAGE plpgsql AS $$ BEGIN {}; END $$; SELECT f()",
+        "CREATE OR REPLACE FUNCTION f() RETURNS void LANGUAGE plpgsql AS $$ BEGIN {}; END $$; SELECT f()",
         "DO $$ BEGIN {}; EXCEPTION WHEN division_by_zero THEN NULL; END $$",
     ],
 )
-def test_inside_a_transaction_it_says_that_it_cannot_commit(articles, inside, statement):
-    with pytest.raises(errors.ActiveSqlTransaction, match="cannot run inside a transaction") as caught:
-        articles.execute(inside.format(statement))
-    assert "outside BEGIN and COMMIT" in caught.value.diag.message_hint
+def test_inside_a_transaction_it_says_that_it_cannot_commit(articles, inside):
+    for statement in (VACUUM, "CALL simsql.build('article', 'fingerprint')"):
+        with pytest.raises(errors.ActiveSqlTransaction, match="cannot run inside a transaction") as caught:
+            articles.execute(inside.format(statement))
+        articles.execute("ROLLBACK")
+        assert "outside BEGIN and COMMIT" in caught.value.diag.message_hint
 
 
 def test_a_procedure_outside_a_transaction_may_call_it(articles):
