@@ -205,6 +205,14 @@ def test_every_way_of_comparing_finds_the_same(monkeypatch, changed, distance):
     assert as_lists(find_clusters(values, distance)) == slow_clusters(expected)
 
 
+def test_keys_that_share_a_slot_by_chance_are_no_pair(monkeypatch):
+    """They would be reported twice: by the table in which they agree as well."""
+    monkeypatch.setattr(_join, "_FEW", 1)
+    monkeypatch.setattr(_join, "slots_for", lambda keys: 2)
+    keys = np.array([0, *(1 << bit for bit in range(64))], dtype=np.uint64)
+    assert list(_join._compare_in_slots(keys, 2**64 - 1, np.empty(2, dtype=np.uint32), 3)) == []
+
+
 @pytest.mark.parametrize("distance", [1, 2, 3, 5])
 def test_ten_thousands_of_which_some_crowd(distance):
     """Enough for rounds in slots; a third of them shares its first half, so that these have to be sorted."""
