@@ -242,9 +242,18 @@ RETURNS SETOF simsql.query_match
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
+    column_type text := (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
+                          WHERE a.attrelid = $2 AND a.attname = $3 AND a.attnum > 0 AND NOT a.attisdropped);
     queries bigint[];
 BEGIN
-    EXECUTE format('SELECT array_agg(DISTINCT q.%I) FROM %s AS q', $3, $2) INTO queries;
+    IF column_type IS NULL THEN
+        RAISE EXCEPTION 'simsql.near_many: % has no column %', coalesce($2::text, 'NULL'), coalesce(quote_ident($3), 'NULL')
+            USING ERRCODE = 'undefined_column', HINT = 'Name the table of the queries and its column of fingerprints.';
+    ELSIF column_type NOT IN ('bigint', 'integer', 'smallint') THEN
+        RAISE EXCEPTION 'simsql.near_many: column % of % is %, not bigint', quote_ident($3), $2, column_type
+            USING ERRCODE = 'datatype_mismatch', HINT = 'simsql.fp makes the bigint of an unsigned decimal.';
+    END IF;
+    EXECUTE format('SELECT array_agg(DISTINCT q.%I::bigint) FROM %s AS q', $3, $2) INTO queries;
     RETURN QUERY SELECT * FROM simsql.near_many($1, coalesce(queries, '{}'), $4, $5);
 END
 $$;

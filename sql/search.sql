@@ -322,7 +322,7 @@ BEGIN
       INTO index_id, of_index, indexed_table, indexed_column, indexes, is_ready
       FROM simsql.registry AS r
      WHERE r.table_id = $1 AND ($4 IS NULL OR r.column_name = $4);
-    SELECT count(*) FILTER (WHERE t.tgenabled = 'A'), min(t.tgattr[0])
+    SELECT count(*) FILTER (WHERE t.tgenabled = 'A' AND t.tgattr[0] IS NULL), min(t.tgattr[0])
       INTO writers, attribute
       FROM pg_trigger AS t
      WHERE t.tgrelid = $1

@@ -54,7 +54,7 @@ def find_all_command(
     with _progress("comparing"):
         try:
             pairs = find_all(fingerprints, distance, blocks=blocks)
-        except ValueError as error:  # too many pairs
+        except ValueError as error:  # too many pairs or passes
             raise SimsqlError(str(error)) from error
     parts = np.array_split(pairs, len(pairs) // _WRITTEN + 1)
     _write(output, ("[%d, %d]\n" * len(part) % tuple(part.reshape(-1).tolist()) for part in parts))
@@ -71,7 +71,10 @@ def find_clusters_command(
     _check(blocks, distance)
     fingerprints = _read(source)
     with _progress("comparing"):
-        clusters = find_clusters(fingerprints, distance, blocks=blocks)
+        try:
+            clusters = find_clusters(fingerprints, distance, blocks=blocks)
+        except ValueError as error:  # too many passes
+            raise SimsqlError(str(error)) from error
     _write(output, (f"{cluster.tolist()}\n" for cluster in clusters))
 
 

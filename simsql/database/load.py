@@ -73,7 +73,8 @@ def load_rows(
 
     Raises psycopg.Error with PostgreSQL's message, ValueError if the arguments do not fit together or there are
     more or fewer fingerprints than rows, TypeError for a text that is no str or a fingerprint that is no bigint.
-    Then no row has been added.
+    Then no row has been added. What yields the rows may read from the connection, but must neither write to the
+    table through it nor end its transaction: the index's triggers may be off meanwhile.
     """
     if text_column is not None and fingerprints is not None:
         raise ValueError("text_column and fingerprints exclude each other: each says where fingerprints come from")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import comb
 from typing import Any, overload
 
 import numpy as np
@@ -22,6 +23,8 @@ from simsql.hamming._trees import roots_of, unite
 _POSITION_BITS = 32
 # find_all gives up above this: 100 million pairs take 2.4 GB.
 _PAIRS_AT_MOST = 100_000_000
+# A pass for each choice of lead blocks; 64 blocks at distance 3 have 41,664.
+_PASSES_AT_MOST = 50_000
 # Pairs handled at a time: enough that the calls do not count.
 _BATCH = 1 << 20
 
@@ -127,7 +130,16 @@ def _checked_distance(distance: int) -> int:
 
 
 def _checked_blocks(blocks: int | None, distance: int) -> int | None:
-    return None if blocks is None else whole_number("blocks", blocks, distance + 1, FINGERPRINT_BITS)
+    if blocks is None:
+        return None
+    blocks = whole_number("blocks", blocks, min(distance + 1, FINGERPRINT_BITS), FINGERPRINT_BITS)
+    passes = comb(blocks, distance)
+    if passes > _PASSES_AT_MOST:
+        raise ValueError(
+            f"{blocks} blocks at distance {distance} take {passes:,} passes over the fingerprints, allowed are"
+            f" {_PASSES_AT_MOST:,}: take fewer blocks, or leave them out"
+        )
+    return blocks
 
 
 def _batches(pairs: Iterator[NDArray[np.uint64]], size: int) -> Iterator[NDArray[np.uint64]]:

@@ -391,6 +391,8 @@ def test_any_number_of_blocks_finds_the_same(monkeypatch, blocks):
 def test_blocks_that_cannot_be_are_refused(function, blocks):
     with pytest.raises(ValueError, match="blocks must be from 4 to 64"):
         function([1, 2], 3, blocks=blocks)
+    with pytest.raises(ValueError, match="33 blocks at distance 20 take 573,166,440 passes"):
+        function([1, 2], 20, blocks=33)
 
 
 @pytest.mark.parametrize("distance", [0, 1, 3, 30])

@@ -144,6 +144,9 @@ def test_without_a_distance_the_one_of_the_index_is_taken(connection):
         ("('article', ARRAY[1::bigint], 3, 'body')", errors.UndefinedObject),
         ("('article', query_table => 'nothing', query_column => 'fingerprint')", errors.UndefinedTable),
         ("('article', query_table => 'article', query_column => 'nothing')", errors.UndefinedColumn),
+        ("('article', query_table => 'article', query_column => NULL)", errors.UndefinedColumn),
+        ("('article', query_table => NULL, query_column => 'fingerprint')", errors.UndefinedColumn),
+        ("('article', query_table => 'article', query_column => 'body')", errors.DatatypeMismatch),
     ],
 )
 def test_wrong_arguments_are_errors(connection: psycopg.Connection, call, error):

@@ -169,6 +169,15 @@ def test_create_index_waits_for_writers_and_indexes_what_they_wrote(connect):
     assert near(owner, 3, 0) == [(3, 0)]
 
 
+def test_no_other_trigger_stands_in_for_a_disabled_one(articles):
+    articles.execute("ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_column")
+    articles.execute("ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_no_parent")
+    assert near(articles, 0, 64)
+    articles.execute("ALTER TABLE article DISABLE TRIGGER simsql_1_insert")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="have been disabled"):
+        near(articles, 0, 64)
+
+
 def test_an_index_whose_triggers_were_disabled_is_not_searched_until_it_is_made_anew(articles):
     # DISABLE TRIGGER ALL silences triggers that are ENABLE ALWAYS too: nothing in PostgreSQL outlives it.
     articles.execute("ALTER TABLE article DISABLE TRIGGER ALL")
