@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from simsql.database.bigint import to_bigints
 from simsql.database.copying import copy_columns, first_of_equals, raw_connection
-from simsql.errors import UsageError
+from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT, Recipe, simhash_batches
 from simsql.hamming import Design
 
@@ -73,8 +73,8 @@ def load_rows(
 
     Raises psycopg.Error with PostgreSQL's message, ValueError if the arguments do not fit together or there are
     more or fewer fingerprints than rows, TypeError for a text that is no str or a fingerprint that is no bigint.
-    Then no row has been added. What yields the rows may read from the connection, but must neither write to the
-    table through it nor end its transaction: the index's triggers may be off meanwhile.
+    Then no row has been added. What yields the rows may read from the connection, but must neither insert into the
+    table through it, which raises SimsqlError, nor end its transaction: the index's triggers may be off meanwhile.
     """
     if text_column is not None and fingerprints is not None:
         raise ValueError("text_column and fingerprints exclude each other: each says where fingerprints come from")
@@ -157,22 +157,34 @@ def _load(connection: Connection, table: _Table, columns: Sequence[str], rows: I
     names = sql.SQL(", ").join(map(sql.Identifier, columns))
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table.name, names)
     indexes: list[_Keys] | None = None
-    count = 0
+    inserted = count = 0
     for batch, full in _gather(rows):
         if indexes is None:
             # Now or never: after a COPY through the triggers the lock that this takes would be a stronger one than
             # the transaction holds, and two loads that wait for one another's are in deadlock.
             indexes = _begin_load(connection, table, columns) if full else []
+            inserted = _count_inserted(raw, table)
         with raw.cursor() as cursor, cursor.copy(statement) as copy:
             for row in batch:
                 copy.write_row(row)
         for index in indexes or ():
             index.add(batch)
         count += len(batch)
+    if indexes and _count_inserted(raw, table) != inserted + count:
+        raise SimsqlError(
+            f"rows were inserted into {table.name.as_string(raw)} beside those of the load, with the triggers off:"
+            " what yields the rows, and functions in defaults and checks, must not write to the table"
+        )
     for index in indexes or ():
         index.copy()
         raw.execute("SELECT simsql._end_load(%s, %s)", [table.oid, index.index_id])
     return count
+
+
+def _count_inserted(raw: psycopg.Connection[tuple[Any, ...]], table: _Table) -> int:
+    """Return how many rows this transaction has inserted into a table, as PostgreSQL's statistics know."""
+    ((count,),) = raw.execute("SELECT pg_catalog.pg_stat_get_xact_tuples_inserted(%s)", [table.oid]).fetchall()
+    return int(count)
 
 
 def _begin_load(connection: Connection, table: _Table, columns: Sequence[str]) -> list["_Keys"]:

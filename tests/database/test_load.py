@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from simsql import Design, Recipe, simhash, simhash_many
 from simsql.database import create_index as index_column
 from simsql.database import from_bigint, load, load_rows, open_engine, to_bigint
-from simsql.errors import UsageError
+from simsql.errors import SimsqlError, UsageError
 
 WAYS = ["triggers", "direct"]
 
@@ -166,6 +166,16 @@ def test_a_trigger_that_concerns_no_insert_is_no_obstacle(articles, database, wa
     with database.begin() as transaction:
         assert load_rows(transaction, "article", ["fingerprint"], [(f,) for f in range(40)]) == 40
     assert triggers(articles) != before
+    assert missing_keys(articles) == []
+
+
+@directly
+def test_where_rows_are_not_counted_triggers_add_keys(articles, database, way):
+    before = triggers(articles)
+    with database.begin() as transaction:
+        transaction.execute(text("SET LOCAL track_counts = off"))
+        load_rows(transaction, "article", ["fingerprint"], [(f,) for f in range(40)])
+    assert triggers(articles) == before
     assert missing_keys(articles) == []
 
 
@@ -533,3 +543,30 @@ def test_a_renamed_column_takes_nothing(articles, database, way):
         pytest.raises(errors.ObjectNotInPrerequisiteState),
     ):
         load_rows(transaction, "article", ["f"], [(8,)])
+
+
+@directly
+def test_rows_beside_those_of_the_load_end_it(articles, database, way):
+    """Those of the source itself, and of a function in a default: their keys would be missing."""
+    articles.execute(
+        "CREATE FUNCTION add() RETURNS text LANGUAGE plpgsql AS"
+        " 'BEGIN INSERT INTO article (body, fingerprint) VALUES (''x'', 2000); RETURN NULL; END'"
+    )
+
+    def rows(transaction):
+        for f in range(40):
+            if f == 20:
+                transaction.execute(text("INSERT INTO article (body, fingerprint) VALUES ('x', 1000)"))
+            yield (f,)
+
+    with database.connect() as transaction:
+        transaction.execute(text("INSERT INTO article (fingerprint) VALUES (5), (6)"))
+        with pytest.raises(SimsqlError, match=r"rows were inserted into .*article.* beside"):
+            load_rows(transaction, "article", ["fingerprint"], rows(transaction))
+        transaction.execute(text("ALTER TABLE article ALTER body SET DEFAULT add()"))
+        with pytest.raises(SimsqlError, match="beside those of the load"):
+            load_rows(transaction, "article", ["fingerprint"], [(f,) for f in range(40)])
+        assert load_rows(transaction, "article", ["body", "fingerprint"], [("", f) for f in range(40)]) == 40
+        transaction.commit()
+    assert articles.execute("SELECT count(*) FROM article").fetchone() == (43,)
+    assert missing_keys(articles) == []
