@@ -156,28 +156,27 @@ def test_a_long_one_says_how_far_it_is(connection):
 # Transactions
 
 
-@pytest.mark.parametrize("level", ALL_LEVELS)
-def test_whatever_the_isolation_of_the_database(articles, level):
-    articles.execute("DELETE FROM article")
-    articles.execute(f"SET default_transaction_isolation = '{level}'")
-    set_batch_size(articles, 2)
-    articles.execute(VACUUM)
-    assert count_keys(articles) == [0] * 4
-    assert articles.execute("SHOW transaction_isolation").fetchone() == (level.lower(),)
+def test_whatever_the_isolation_of_the_database(articles):
+    for level in ALL_LEVELS:
+        articles.execute("INSERT INTO article (fingerprint) VALUES (7); DELETE FROM article")
+        articles.execute(f"SET default_transaction_isolation = '{level}'")
+        articles.execute(VACUUM)
+        assert count_keys(articles) == [0] * 4
+        assert articles.execute("SHOW transaction_isolation").fetchone() == (level.lower(),)
 
 
-@pytest.mark.parametrize(
-    "inside",
-    [
-        "BEGIN; {}",
-        "SELECT 1; {}",
-        "BEGIN; DO $$ BEGIN {}; END $$",
-        "CREATE OR REPLACE FUNCTION f() RETURNS void LANGUAGE plpgsql AS $$ BEGIN {}; END $$; SELECT f()",
-        "DO $$ BEGIN {}; EXCEPTION WHEN division_by_zero THEN NULL; END $$",
-    ],
-)
-def test_inside_a_transaction_it_says_that_it_cannot_commit(articles, inside):
-    for statement in (VACUUM, "CALL simsql.build('article', 'fingerprint')"):
+INSIDE = [
+    "BEGIN; {}",
+    "SELECT 1; {}",
+    "BEGIN; DO $$ BEGIN {}; END $$",
+    "CREATE OR REPLACE FUNCTION f() RETURNS void LANGUAGE plpgsql AS $$ BEGIN {}; END $$; SELECT f()",
+    "DO $$ BEGIN {}; EXCEPTION WHEN division_by_zero THEN NULL; END $$",
+]
+
+
+@pytest.mark.parametrize("statement", [VACUUM, "CALL simsql.build('article', 'fingerprint')"])
+def test_inside_a_transaction_it_says_that_it_cannot_commit(articles, statement):
+    for inside in INSIDE:
         with pytest.raises(errors.ActiveSqlTransaction, match="cannot run inside a transaction") as caught:
             articles.execute(inside.format(statement))
         articles.execute("ROLLBACK")
@@ -191,11 +190,12 @@ def test_a_procedure_outside_a_transaction_may_call_it(articles):
     assert count_keys(articles) == [0] * 4
 
 
-@pytest.mark.parametrize("level", ONE_SNAPSHOT)
-def test_a_batch_does_not_run_with_an_older_snapshot(articles, level):
-    articles.execute(f"BEGIN ISOLATION LEVEL {level}")
-    with pytest.raises(errors.ActiveSqlTransaction, match="has to be read committed"):
-        articles.execute(STEP)
+def test_a_batch_does_not_run_with_an_older_snapshot(articles):
+    for level in ONE_SNAPSHOT:
+        articles.execute(f"BEGIN ISOLATION LEVEL {level}")
+        with pytest.raises(errors.ActiveSqlTransaction, match="has to be read committed"):
+            articles.execute(STEP)
+        articles.execute("ROLLBACK")
 
 
 @pytest.mark.parametrize("level", ALL_LEVELS)
@@ -218,16 +218,17 @@ def test_it_waits_for_no_writer_and_no_writer_waits_for_it(articles, connect, le
     assert clean(articles)
 
 
-@pytest.mark.parametrize("level", ONE_SNAPSHOT)
-def test_an_older_snapshot_keeps_its_keys(articles, connect, level):
-    reader = connect()
-    reader.execute(f"BEGIN ISOLATION LEVEL {level}")
-    reader.execute("SELECT FROM article")
+def test_an_older_snapshot_keeps_its_keys(articles, connect):
+    readers = [connect(), connect()]
+    for reader, level in zip(readers, ONE_SNAPSHOT, strict=True):
+        reader.execute(f"BEGIN ISOLATION LEVEL {level}")
+        reader.execute("SELECT FROM article")
     articles.execute("UPDATE article SET fingerprint = 8")
     articles.execute(VACUUM)
     articles.execute("VACUUM")
-    assert near(reader, 7, 0) == [(7, 0)]
-    assert missing_keys(reader) == []
+    for reader in readers:
+        assert near(reader, 7, 0) == [(7, 0)]
+        assert missing_keys(reader) == []
     assert clean(articles)
 
 
@@ -255,24 +256,28 @@ def test_of_an_index_made_anew_meanwhile_nothing_is_removed(articles):
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ("ALTER TABLE article RENAME fingerprint TO print", "renamed or dropped"),
-        ("ALTER TABLE article DISABLE TRIGGER ALL", "have been disabled"),
-        ("ALTER TABLE article ENABLE TRIGGER simsql_1_insert", "have been disabled"),
-        ("UPDATE simsql.registry SET ready = false", "still being built"),
-        ("CREATE TABLE child () INHERITS (article)", "takes part in inheritance"),
-        ("DROP INDEX article_fingerprint_idx", "column fingerprint of public.article has no B-tree"),
-        ("DROP INDEX simsql.keys_1_0_key_idx", "column key of simsql.keys_1_0 has no B-tree"),
-    ],
-)
-def test_an_index_that_is_not_searched_is_not_vacuumed(articles, change, error):
+NOT_SEARCHED = {
+    "ALTER TABLE article RENAME fingerprint TO print": "renamed or dropped",
+    "ALTER TABLE article RENAME TO paper; CREATE VIEW article AS TABLE paper": "article has no simhash index",
+    "ALTER TABLE article DISABLE TRIGGER ALL": "have been disabled",
+    "ALTER TABLE article ENABLE TRIGGER simsql_1_insert": "have been disabled",
+    "UPDATE simsql.registry SET ready = false": "still being built",
+    "CREATE TABLE child () INHERITS (article)": "takes part in inheritance",
+    "DROP INDEX article_fingerprint_idx": "column fingerprint of public.article has no B-tree",
+    "DROP INDEX simsql.keys_1_0_key_idx": "column key of simsql.keys_1_0 has no B-tree",
+    "DROP INDEX simsql.keys_1_3_key_idx": "column key of simsql.keys_1_3 has no B-tree",
+}
+
+
+def test_an_index_that_is_not_searched_is_not_vacuumed(articles):
     articles.execute("DELETE FROM article")
-    articles.execute(change)
-    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=error):
-        articles.execute(VACUUM)
-    assert count_keys(articles) == [1] * 4
+    for change, error in NOT_SEARCHED.items():
+        articles.execute("BEGIN")
+        articles.execute(change)
+        with pytest.raises((errors.ObjectNotInPrerequisiteState, errors.UndefinedObject), match=error):
+            articles.execute(STEP)
+        articles.execute("ROLLBACK")
+    assert articles.execute(STEP).fetchone() == (4,)
 
 
 def test_a_table_without_an_index_is_an_error(connection):
