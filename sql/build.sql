@@ -37,7 +37,8 @@ $$;
 
 -- Fills in the keys of the next fingerprints, in a transaction of its own, and tells which share of all possible
 -- fingerprints is done.
-CREATE FUNCTION simsql._build_batch(table_name regclass, column_name text, OUT ready boolean, OUT share double precision)
+CREATE FUNCTION simsql._build_batch(
+    table_name regclass, column_name text, OUT ready boolean, OUT share double precision)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashagg = off
 SET max_parallel_workers_per_gather = 0 SET jit = off

@@ -109,7 +109,8 @@ AS $$
         'FROM seen AS s CROSS JOIN LATERAL (SELECT %3$s AS fp) AS f '
         'LEFT JOIN LATERAL (SELECT true AS found FROM ONLY %4$s AS t WHERE t.%5$I = f.fp LIMIT 1) AS live ON true '
         'WHERE s.nth > 1 OR live.found IS NULL), '
-        'removed_%2$s AS (DELETE FROM simsql.keys_%1$s_%2$s WHERE ctid = ANY (ARRAY(SELECT place FROM superfluous)) RETURNING 1)',
+        'removed_%2$s AS (DELETE FROM simsql.keys_%1$s_%2$s '
+        'WHERE ctid = ANY (ARRAY(SELECT place FROM superfluous)) RETURNING 1)',
         index.id, p.number, simsql._unpermute('s.key', p.lead_mask), index.table_name, index.column_name)
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      WHERE p.number = $2
@@ -122,12 +123,14 @@ $$;
 CREATE FUNCTION simsql._vacuum_statement(index simsql.registry, number integer) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT format('WITH %s%s SELECT (SELECT count(*) FROM seen) AS seen, (SELECT max(key) FROM seen) AS last, %s AS removed',
+    SELECT format('WITH %s%s '
+                  'SELECT (SELECT count(*) FROM seen) AS seen, (SELECT max(key) FROM seen) AS last, %s AS removed',
                   simsql._superfluous(index, $2),
                   string_agg(format(
                       ', removed_%2$s AS (DELETE FROM simsql.keys_%1$s_%2$s WHERE ctid = ANY (ARRAY('
                       'SELECT k.place '
-                      'FROM (SELECT %3$s AS key, alive, count(*) AS copies FROM superfluous GROUP BY 1, 2 ORDER BY 1) AS s '
+                      'FROM (SELECT %3$s AS key, alive, count(*) AS copies '
+                      'FROM superfluous GROUP BY 1, 2 ORDER BY 1) AS s '
                       'CROSS JOIN LATERAL (SELECT c.place, row_number() OVER () AS nth '
                       'FROM (SELECT ctid AS place FROM simsql.keys_%1$s_%2$s WHERE key = s.key '
                       'LIMIT s.copies + s.alive::integer) AS c) AS k '
@@ -146,11 +149,13 @@ AS $$
 DECLARE
     counts bigint[];
 BEGIN
-    EXECUTE (SELECT format('SELECT ARRAY[%s]', string_agg(format('(SELECT count(*) FROM simsql.keys_%s_%s)', index.id, p.number),
-                                                          ', ' ORDER BY p.number))
+    EXECUTE (SELECT format('SELECT ARRAY[%s]',
+                           string_agg(format('(SELECT count(*) FROM simsql.keys_%s_%s)', index.id, p.number), ', '
+                                      ORDER BY p.number))
                FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p)
        INTO counts;
-    RETURN ARRAY(SELECT c.ordinal - 1 FROM unnest(counts) WITH ORDINALITY AS c (keys, ordinal) WHERE c.keys <> counts[1] ORDER BY 1);
+    RETURN ARRAY(SELECT c.ordinal - 1 FROM unnest(counts) WITH ORDINALITY AS c (keys, ordinal)
+                  WHERE c.keys <> counts[1] ORDER BY 1);
 END
 $$;
 
@@ -175,7 +180,7 @@ BEGIN
         state := (index.id, '{0}', smallest, 0, 0, false);
     ELSIF state.index_id <> index.id THEN
         RAISE EXCEPTION 'simsql.vacuum: the simhash index on %(%) was created anew meanwhile', $1, index.column_name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Call it again, if there are superfluous keys.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A new index has no superfluous keys.';
     END IF;
     PERFORM simsql._check_upkeep(index, 'vacuum');
     PERFORM simsql._check_btree(index.table_id, index.column_name, 'vacuum');

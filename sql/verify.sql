@@ -9,15 +9,17 @@ CREATE FUNCTION simsql._as_named(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    attribute constant integer := (SELECT t.tgattr[0] FROM pg_trigger AS t
-                                    WHERE t.tgrelid = index.table_id AND t.tgname = format('simsql_%s_column', index.id));
+    attribute constant integer := (
+        SELECT t.tgattr[0] FROM pg_trigger AS t
+         WHERE t.tgrelid = index.table_id AND t.tgname = format('simsql_%s_column', index.id));
 BEGIN
     index.table_name := (SELECT format('%I.%I', n.nspname, c.relname)
                            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
                           WHERE c.oid = index.table_id);
     index.column_name := (SELECT a.attname FROM pg_attribute AS a
                            WHERE a.attrelid = index.table_id AND NOT a.attisdropped
-                             AND CASE WHEN attribute IS NULL THEN a.attname = index.column_name ELSE a.attnum = attribute END);
+                             AND CASE WHEN attribute IS NULL THEN a.attname = index.column_name
+                                      ELSE a.attnum = attribute END);
     RETURN index;
 END
 $$;
@@ -138,6 +140,7 @@ SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
 AS $$
 DECLARE
     actual constant simsql.registry := simsql._as_named(index);
+    vacuum constant text := format('CALL simsql.vacuum(%L, %L);', actual.table_name, actual.column_name);
     permutation record;
     keys text;
     counts record;
@@ -163,8 +166,8 @@ BEGIN
         SELECT index.table_name, index.column_name, c.problem, keys, c.count::bigint, c.fault, c.hint
           FROM (VALUES
                ('keys missing', counts.missing, true, format('SELECT * FROM simsql.repair(%L);', index.table_id)),
-               ('keys without a row', counts.orphans, false, format('CALL simsql.vacuum(%L, %L);', actual.table_name, actual.column_name)),
-               ('keys stored again', counts.doubles, false, format('CALL simsql.vacuum(%L, %L);', actual.table_name, actual.column_name)))
+               ('keys without a row', counts.orphans, false, vacuum),
+               ('keys stored again', counts.doubles, false, vacuum))
                AS c (problem, count, fault, hint)
          WHERE c.count > 0;
     END LOOP;
@@ -233,7 +236,8 @@ DECLARE
     renewed simsql.registry;
 BEGIN
     PERFORM simsql._drop_objects(index);
-    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe, ready)
+    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
+                                      recipe, ready)
     VALUES (index.table_id, index.table_name, index.column_name, index.distance, index.blocks, index.lead,
             index.inner_blocks, index.recipe, index.ready)
     RETURNING r.* INTO renewed;
@@ -346,7 +350,8 @@ BEGIN
          CROSS JOIN LATERAL simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p
          CROSS JOIN LATERAL simsql._verify_key_table(r, format('simsql.keys_%s_%s', r.id, p.number)) AS k
          WHERE r.table_id = $1 AND k.problem IN ('key table missing', 'key table altered'));
-    EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', $1, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
+    EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', $1,
+                   CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id LOOP
         FOR finding IN SELECT v.* FROM simsql._verify_objects(index) AS v LOOP
             IF finding.problem IN ('column dropped', 'column is no longer a stored bigint') THEN
