@@ -158,7 +158,7 @@ $$;
 CREATE FUNCTION simsql._costs(OUT probe double precision, OUT candidate double precision,
                               OUT scan_row double precision, OUT write_table double precision)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT 1.6, 0.055, 0.0426, 12.0 $$;
+AS $$ SELECT 1.1, 0.1, 0.06, 12.0 $$;
 
 -- How many ranges a search at each of these distances scans, and which share of all keys it expects to
 -- meet in them (which may exceed 1).

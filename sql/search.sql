@@ -239,7 +239,8 @@ $$;
 -- places where it stands, at every call.
 -- A generic plan cannot know how narrow a range is; with the settings below it is a nested loop of
 -- index scans whatever it estimates, and it is planned once per session. The scan runs inside the search
--- function, under its settings but for those that it takes back.
+-- function, under its settings but for those that it takes back; a hash join would read the whole table of
+-- the user for the few rows that are near.
 CREATE FUNCTION simsql._search_functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE
@@ -255,7 +256,7 @@ BEGIN
     arguments := '(bigint, integer)';
     head := 'RETURNS SETOF simsql.match LANGUAGE plpgsql STABLE ROWS 10';
     name := 'scan_' || index.id;
-    settings := ARRAY['search_path=pg_catalog, pg_temp', 'enable_seqscan=on', 'enable_hashagg=on', 'enable_hashjoin=on'];
+    settings := ARRAY['search_path=pg_catalog, pg_temp', 'enable_seqscan=on', 'enable_hashagg=on'];
     body := format(E'DECLARE\n%s\nBEGIN\nRETURN QUERY\n%s;\nEND',
                    (SELECT string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n' ORDER BY v.number)
                       FROM simsql._search_variables(index, 'scan') AS v),

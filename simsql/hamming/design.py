@@ -16,12 +16,13 @@ from simsql.hamming.blocks import Permutation, block_sizes, permutations
 
 TABLES_AT_MOST = 128
 
-# Microseconds inside PostgreSQL 18, measured on two cores over 10 million fingerprints held in memory. Where
-# these change, the thresholds baked into the SQL functions change with them.
-CALL_US = 50.0
-PROBE_US = 1.6
-CANDIDATE_US = 0.055
-SCAN_ROW_US = 0.0426
+# Microseconds inside PostgreSQL 18, with everything in memory: between what two machines took for tables of
+# 100,000 to 10 million rows, so that neither is off by more than a factor of two. simsql._costs() in SQL holds
+# the same numbers.
+CALL_US = 60.0
+PROBE_US = 1.1
+CANDIDATE_US = 0.1
+SCAN_ROW_US = 0.06
 WRITE_TABLE_US = 12.0
 
 

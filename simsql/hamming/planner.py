@@ -21,7 +21,7 @@ from simsql.hamming.design import DEFAULT_COSTS, TABLES_AT_MOST, Costs, Design
 KEY_BYTES = 58.7
 
 # `default_design` chooses from the designs without inner blocks of up to this many tables. No other one of up to
-# 32 is better by more than a twentieth for up to 100 million rows, at any distance.
+# 32 is better by more than a twentieth for up to 10 million rows, or a quarter for 100 million, at any distance.
 _DEFAULT_TABLES = 20
 # Tables grow: a design for an empty table would be the wrong one soon.
 _DEFAULT_ROWS = 1_000_000

@@ -186,7 +186,8 @@ def test_the_cost_model_weighs_probes_and_candidates_against_a_scan():
         assert design.search_us(distance, fewer) == CALL_US + SCAN_ROW_US * fewer
         assert design.search_us(distance, more) < CALL_US + SCAN_ROW_US * more
     assert design.search_us(3, 2**16) == pytest.approx(CALL_US + 4 * PROBE_US + 4 * CANDIDATE_US)
-    assert [round(design.scan_rows(k)) for k in (3, 7, 11)] == [150, 2557, 20_807]
+    costs = Costs(probe_us=1.6, candidate_us=0.055, scan_row_us=0.0426)
+    assert [round(design.scan_rows(k, costs)) for k in (3, 7, 11)] == [150, 2557, 20_807]
     assert design.scan_rows(64) == inf
     assert design.candidates(3, 0) == 0
     assert design.search_us(3, 0) == CALL_US
