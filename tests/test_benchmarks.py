@@ -1,12 +1,13 @@
 """The benchmarks run, on a small table, and a wrong result ends them."""
 
-import itertools
 import json
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,26 +28,26 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
+def options() -> Iterator[Options]:
     """A run that takes seconds, in a folder that its server can reach."""
     try:
         bundled_programs()
     except SimsqlError as error:
         pytest.skip(str(error))
-    tmp_path.chmod(0o711)
-    for parent in itertools.takewhile(lambda parent: parent.owner() == tmp_path.owner(), tmp_path.parents):
-        if "pytest" in parent.name:
-            parent.chmod(0o711)
-    return Options(
-        rows=2_000,
-        queries=40,
-        batch=300,
-        sample=5,
-        budget=0.05,
-        peers=False,
-        folder=tmp_path,
-        results=tmp_path / "results" / "run.json",
-    )
+    # Not below tmp_path, which is for its owner only: as root, the server runs as another user.
+    with tempfile.TemporaryDirectory(prefix="simsql-benchmarks-test-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        yield Options(
+            rows=2_000,
+            queries=40,
+            batch=300,
+            sample=5,
+            budget=0.05,
+            peers=False,
+            folder=folder,
+            results=folder / "results" / "run.json",
+        )
 
 
 def test_all_sections_run_and_every_bar_has_its_figure(
