@@ -6,8 +6,9 @@
 
 -- The design of a hash join on prefixes, and what it is expected to cost in microseconds. Its rows are read
 -- as they are, so its permutations need not be those of an index: more tables make longer prefixes. A row
--- costs what it costs to look it up in a hash table that does not fit the processor's cache; a way to flip the
--- prefix of a query makes that table larger, and costs more; and each statement takes its time to be planned.
+-- and a candidate cost what it costs to look them up in a hash table that does not fit the processor's cache; a
+-- way to flip the prefix of a query makes that table larger, and costs more; and each statement takes its time to
+-- be planned.
 CREATE FUNCTION simsql._join_design(queries bigint, rows bigint, distance integer,
                                     OUT blocks integer, OUT lead integer, OUT cost double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -23,7 +24,7 @@ AS $$
              -- Permutations with several lead blocks all have the same radius.
              FROM generate_series(0, CASE c WHEN 1 THEN m - 1 ELSE 0 END) AS number
             CROSS JOIN CAST(CASE c WHEN 1 THEN 1 ELSE tables END AS double precision) AS share) AS p
-     CROSS JOIN (VALUES (0.6, 2.0, 0.05)) AS costs (row_cost, flip_cost, candidate_cost)
+     CROSS JOIN (VALUES (0.55, 2.0, 0.2)) AS costs (row_cost, flip_cost, candidate_cost)
      -- Flips are written out in the statement.
      WHERE tables <= 128 AND probes <= 5000
      ORDER BY 3, tables, m, c
