@@ -82,7 +82,9 @@ def load_rows(
         if text_column not in columns:
             raise ValueError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
         target = find_target(connection, table, column)
-        rows = _fingerprint_texts(rows, columns.index(text_column), target.recipe, workers)
+        rows = _fingerprint_texts(
+            _check_lengths(rows, len(columns)), columns.index(text_column), target.recipe, workers
+        )
         columns = [*columns, target.column]
     elif fingerprints is not None:
         rows = _append(rows, fingerprints)
@@ -113,6 +115,13 @@ def find_target(connection: Connection, table: str, column: str | None = None) -
         (column,) = recipes
     recipe = recipes.get(column)
     return Target(column, DEFAULT if recipe is None else Recipe.from_id(recipe))
+
+
+def _check_lengths(rows: Iterable[Row], length: int) -> Iterator[Row]:
+    for number, row in enumerate(rows, 1):
+        if len(row) != length:
+            raise ValueError(f"row {number} has {len(row)} values for {length} columns")
+        yield row
 
 
 def _fingerprint_texts(

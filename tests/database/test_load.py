@@ -524,6 +524,13 @@ def test_a_fingerprint_in_a_row_is_a_bigint(articles, database, way):
     assert missing_keys(articles) == []
 
 
+def test_a_row_of_another_length_is_named(articles, database):
+    with database.connect() as connection:
+        for short in ([], ["text", 5]):
+            with pytest.raises(ValueError, match=f"row 2 has {len(short)} values for 1 columns"):
+                load_rows(connection, "article", ["body"], [("text",), short], text_column="body")
+
+
 @directly
 def test_a_renamed_table_is_loaded_through_triggers(articles, database, way):
     articles.execute("ALTER TABLE article RENAME TO post")
