@@ -115,8 +115,10 @@ $$;
 
 -- One table per permutation: permuted keys and nothing else, so that any primary key works and
 -- deleting a document touches nothing.
+-- Of a table that was not analyzed yet the planner expects few distinct fingerprints, and would hash them all.
 CREATE FUNCTION simsql._create_keys(index simsql.registry, filled boolean) RETURNS void
 LANGUAGE plpgsql
+SET enable_hashagg = off
 AS $$
 DECLARE
     permutation record;
