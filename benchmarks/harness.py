@@ -103,8 +103,8 @@ class Bench:
     def settle(self, target: Target) -> None:
         """Vacuum the target's tables, which autovacuum would do, and read their B-trees into memory."""
         columns = {target.table: "fingerprint"} | dict.fromkeys(self.key_tables(target.table), "key")
-        # A sequential scan of a large table passes through a few buffers only, and reads no B-tree. And this process
-        # maps the shared memory that it will search: the first look at a page costs more than the next.
+        # A sequential scan of a large table passes through a few buffers only, and reads no B-tree. And this
+        # process maps the shared memory that it will search: the first look at a page costs more than the next.
         for name, column in columns.items():
             self.execute("VACUUM (ANALYZE) {}", name)
             with self.connection.transaction():
