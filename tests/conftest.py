@@ -1,8 +1,9 @@
-"""Fixtures for tests that need PostgreSQL: each such test runs on every server that there is."""
+"""Fixtures for tests that need PostgreSQL, and which of the servers that there are they run on."""
 
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,6 +17,7 @@ from simsql.database.connect import open_engine
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROGRAMS = find_programs()
+SQL_TESTS = Path(__file__).parent / "sql"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -23,6 +25,23 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter and not hasattr(session.config, "workerinput"):
         reporter.write_line(f"servers: PostgreSQL {', '.join(map(str, PROGRAMS)) or 'none'}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run what is in tests/sql on every server, and the tests of Python code on the newest and the oldest."""
+    between = PROGRAMS[1:-1]
+    left_out = [
+        item
+        for item in items
+        if isinstance(item, pytest.Function)
+        and hasattr(item, "callspec")
+        and item.callspec.params.get("server") in between
+        and SQL_TESTS not in item.path.parents
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        kept = set(items) - set(left_out)
+        items[:] = [item for item in items if item in kept]
 
 
 @pytest.fixture(scope="session")
