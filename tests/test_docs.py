@@ -4,7 +4,8 @@ Fenced blocks by language:
 
 - sql: statement by statement, one database for a page, on every server. A comment `--> 1` behind a statement is
   its result, cells separated by ` | `.
-- python: one namespace for a page, as it stands or in doctest's style.
+- python: one namespace for a page, as it stands or in doctest's style. With a first line such as `# models.py` it is
+  written to that file, which later commands use.
 - console: lines after `$ ` run in bash, in one folder for a page; the lines below them are their output. With sh
   all lines are commands. Lines that install or make something are looked up, not run.
 - text, right behind one of these: the result of the last statement as psql prints it, what the Python block
@@ -53,6 +54,7 @@ README, COMMANDS, SQL = (REPOSITORY / name for name in ("README.md", "docs/comma
 MEMORY = Path("/dev/shm")
 EXAMPLE_URL = "postgresql://me@localhost/app"
 LANGUAGES = {"sql", "python", "console", "sh", "text"}
+FILE_NAME = re.compile(r"# ([\w/]+\.py)\n")
 # From which text on the reference is made from the commands, and to where.
 REFERENCE = re.compile(r"(<!-- made by tests/test_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -278,6 +280,9 @@ def run_commands(block: Block, url: str) -> None:
 
 def run_python(block: Block, names: dict[str, Any], url: str) -> None:
     code = block.code.replace(EXAMPLE_URL, url)
+    if name := FILE_NAME.match(code):
+        Path(name[1]).write_text(code, encoding="utf-8")
+        return
     if code.startswith(">>> "):
         test = doctest.DocTestParser().get_doctest(code, names, str(block), block.page, block.line)
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
