@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import simsql
-from simsql import database, fingerprint, hamming
+from simsql import alembic, database, fingerprint, hamming
 
 MODULES = [importlib.import_module(found.name) for found in pkgutil.walk_packages(simsql.__path__, "simsql.")]
 PACKAGES = [simsql, *(module for module in MODULES if hasattr(module, "__path__"))]
 
 WITHOUT_DATABASE = {
+    alembic.register: ((), None),
     fingerprint.majority: ([3, 1, 1], 1),
     fingerprint.simhash: ("", None),
     fingerprint.simhash_batches: ([], None),
@@ -104,6 +105,8 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             call(database.drop_index, connection, "article")
         assert call(database.build, engine, "article", "fingerprint") == 2
         assert call(database.vacuum, engine, "article") == 0
+        assert not call(database.upgrade_schema, engine)
+        assert call(database.uninstall_schema, engine, drop_indexes=True)
         engine.dispose()
     assert called == set(public_functions(database)) - WITHOUT_DATABASE.keys()
 

@@ -6,7 +6,7 @@ The embedded server needs the extra `embedded` and stands apart, in `simsql.data
 from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.connect import open_engine
 from simsql.database.index import create_index, drop_index
-from simsql.database.install import install_schema, read_status
+from simsql.database.install import install_schema, read_status, uninstall_schema, upgrade_schema
 from simsql.database.load import load_rows
 from simsql.database.search import clusters, near, near_many, near_rows, pairs, recipe_of
 from simsql.database.stream import stream_clusters, stream_matches, stream_pairs
@@ -32,6 +32,8 @@ __all__ = [
     "stream_matches",
     "stream_pairs",
     "to_bigint",
+    "uninstall_schema",
+    "upgrade_schema",
     "vacuum",
     "verify",
 ]

@@ -1,0 +1,180 @@
+"""The history of simsql's own schema: every way to the newest revision ends at the same contents."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from articles import create_articles, create_index, missing_keys, near
+from catalog import contents_of_simsql
+from oracle import clustered
+from oracle import near as expected_near
+from program import run
+
+from simsql.database import open_engine, read_status
+from simsql.database.history import History, own_history
+from simsql.database.install import schema_sql
+from simsql.errors import SimsqlError, UsageError
+
+SECOND = Path(__file__).parents[1] / "second_revision"
+FINGERPRINTS = clustered(100, seed=40)
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory) -> History:
+    """The history as it looks after another release: sql/ has moved on, and the first revision keeps its own files."""
+    own, folder = own_history(), tmp_path_factory.mktemp("longer")
+    ignore = shutil.ignore_patterns("__pycache__")
+    migrations = shutil.copytree(own.migrations, folder / "migrations", ignore=ignore)
+    shutil.copytree(own.sql, migrations / "versions" / "0001")
+    shutil.copy(SECOND / "0002_second.py", migrations / "versions")
+    shutil.copytree(own.sql, folder / "sql")
+    shutil.copy(SECOND / "second.sql", folder / "sql")
+    return History(migrations, folder / "sql")
+
+
+def files_of(history: History) -> list[str]:
+    """The files of sql/ in the order in which they are installed, which ends with the one for safety."""
+    first = next((history.migrations / "versions").glob("0001_*.py"))
+    names: dict = {}
+    exec(compile(first.read_text(encoding="utf-8"), first, "exec"), {"__file__": str(first)}, names)
+    known = [f"{name}.sql" for name in names["FILES"]]
+    # Calibration makes temporary objects for itself. What later revisions have added comes before safety.
+    added = {path.name for path in history.sql.glob("*.sql")} - {*known, "calibrate.sql"}
+    return [*known[:-1], *sorted(added), known[-1]]
+
+
+def create_indexes(connection) -> None:
+    """Two indexes of different layouts, with rows."""
+    create_articles(connection, FINGERPRINTS)
+    connection.execute("CREATE SCHEMA app")
+    connection.execute('CREATE TABLE app."An ""article" (print bigint)')
+    create_index(connection, 'app."An ""article"', "print", (5, 2, 3))
+
+
+def fresh_contents(server, history: History) -> list[tuple[str, ...]]:
+    """What the files of sql/ install by themselves, with two indexes."""
+    with server.new_database(template="template0") as url, server.connect(url.database) as connection:
+        for name in files_of(history):
+            connection.execute((history.sql / name).read_text(encoding="utf-8"))
+        create_indexes(connection)
+        engine = open_engine(url)
+        contents = contents_of_simsql(engine)
+        engine.dispose()
+    return contents
+
+
+def upgraded_contents(server, history: History, start: str | None) -> list[tuple[str, ...]]:
+    """What an upgrade leaves of a database that had the start revision and two indexes, which work as before."""
+    with server.new_database(template="template0") as url, server.connect(url.database) as connection:
+        engine = open_engine(url)
+        if start:
+            with engine.begin() as transaction:
+                history.upgrade(transaction, start)
+            create_indexes(connection)
+        with engine.begin() as transaction:
+            history.upgrade(transaction)
+            assert history.current(transaction) == history.newest
+        if not start:
+            create_indexes(connection)
+        contents = contents_of_simsql(engine)
+        engine.dispose()
+        check_indexes(connection)
+    return contents
+
+
+def check_indexes(connection) -> None:
+    """The indexes answer, writers still add, and there is nothing to find fault with."""
+    for within in (0, 3, 7, 40):
+        assert near(connection, FINGERPRINTS[0], within) == expected_near(FINGERPRINTS, FINGERPRINTS[0], within)
+    connection.execute("INSERT INTO article (fingerprint) VALUES (123456789)")
+    connection.execute("UPDATE article SET fingerprint = 987654321 WHERE fingerprint = 123456789")
+    assert (987654321, 0) in near(connection, 987654321, 0)
+    assert missing_keys(connection) == []
+    assert connection.execute("SELECT count(*) FROM simsql.verify() WHERE fault").fetchone() == (0,)
+
+
+def difference(one: list, other: list) -> set:
+    return set(one) ^ set(other)
+
+
+def test_every_upgrade_leads_to_what_is_installed_afresh(server):
+    history = own_history()
+    expected = fresh_contents(server, history)
+    for start in (None, *history.revisions):
+        assert difference(upgraded_contents(server, history, start), expected) == set()
+
+
+def test_a_later_revision_leads_there_too(server, longer):
+    """The test above has one revision to go by. This one shows that it would see what a second one forgets."""
+    assert longer.revisions == (*own_history().revisions, "0002")
+    expected = fresh_contents(server, longer)
+    for start in (None, *longer.revisions):
+        assert difference(upgraded_contents(server, longer, start), expected) == set()
+    script = next((longer.migrations / "versions").glob("0002_*.py"))
+    whole = script.read_text(encoding="utf-8")
+    for forgotten, seen in (
+        ('"SELECT simsql._create_functions(r) FROM simsql.registry AS r"', "made by the second revision"),
+        ('(sql / "safety.sql").read_text(encoding="utf-8")', "FUNCTION simsql.remark("),
+    ):
+        assert forgotten in whole
+        script.write_text(whole.replace(forgotten, '""'), encoding="utf-8")
+        found = difference(
+            upgraded_contents(server, History(longer.migrations, longer.sql), longer.revisions[0]), expected
+        )
+        assert found
+        assert all(seen in text for _, text, *_ in found if "made by" in text or "remark" in text)
+    script.write_text(whole, encoding="utf-8")
+
+
+def test_a_script_leads_from_one_revision_to_another(server, longer, tmp_path):
+    contents = []
+    for steps in ([(None, None)], [(None, "0001"), ("0001", None)], [(None, "0001"), ("0001", "0002")]):
+        with server.new_database(template="template0") as url, server.connect(url.database) as connection:
+            for number, (start, target) in enumerate(steps):
+                file = tmp_path / f"{number}.sql"
+                file.write_text(longer.script(start, target), encoding="utf-8")
+                server.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", url.database, "-f", str(file))
+                if number == 0:
+                    create_indexes(connection)
+            check_indexes(connection)
+            engine = open_engine(url)
+            contents.append(contents_of_simsql(engine))
+            with engine.connect() as transaction:
+                assert longer.current(transaction) == "0002"
+            engine.dispose()
+    assert contents[1:] == contents[:1] * 2
+
+
+def test_there_is_no_script_for_what_there_is_not(longer):
+    assert longer.script("0002") == longer.script("0001", "0001") == schema_sql("0001") == ""
+    with pytest.raises(UsageError, match=r"there is no revision 0009: they are 0001, 0002$"):
+        longer.script("0009")
+    with pytest.raises(UsageError, match="there is no revision 0009"):
+        longer.script(target="0009")
+    with pytest.raises(UsageError, match="0002 is newer than 0001: there is no way back"):
+        longer.script("0002", "0001")
+    assert run("sql", "--from", "0001").done().out == ""
+    run("sql", "--to", "nine").failed(2, "there is no revision nine: they are 0001")
+
+
+def test_a_schema_of_a_newer_simsql_is_left_alone(empty_database, longer):
+    with empty_database.begin() as connection:
+        longer.upgrade(connection)
+    before = contents_of_simsql(empty_database)
+    url = empty_database.url.render_as_string(hide_password=False)
+    with pytest.raises(SimsqlError, match="is of revision 0002, and this simsql knows 0001 to 0001"):
+        read_status(empty_database)
+    for name in ("install", "upgrade", "uninstall", "status"):
+        run(name, "--database", url).failed(1, "of revision 0002", "upgrade the package")
+    assert contents_of_simsql(empty_database) == before
+
+
+def test_alembics_own_commands_run_the_history(monkeypatch, empty_database, database):
+    """Whoever writes a revision has the environment of migrations/ for it."""
+    ini = own_history().migrations / "alembic.ini"
+    monkeypatch.setenv("SIMSQL_DATABASE", empty_database.url.render_as_string(hide_password=False))
+    command.upgrade(Config(ini), "head")
+    assert contents_of_simsql(empty_database) == contents_of_simsql(database)
+    assert read_status(empty_database).revision == own_history().newest
