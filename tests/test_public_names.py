@@ -7,11 +7,14 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from sqlalchemy import Column, MetaData, Table
 
 import simsql
 from simsql import alembic, database, fingerprint, hamming
+from simsql import sqlalchemy as models
 
 MODULES = [importlib.import_module(found.name) for found in pkgutil.walk_packages(simsql.__path__, "simsql.")]
+COLUMN = Table("article", MetaData(), Column("fingerprint", models.Fingerprint())).c.fingerprint
 PACKAGES = [simsql, *(module for module in MODULES if hasattr(module, "__path__"))]
 
 WITHOUT_DATABASE = {
@@ -20,6 +23,7 @@ WITHOUT_DATABASE = {
     fingerprint.simhash: ("", None),
     fingerprint.simhash_batches: ([], None),
     fingerprint.simhash_many: ([], None),
+    fingerprint.simhash_parts: ([("", 1)], None),
     hamming.block_sizes: (4, (16, 16, 16, 16)),
     hamming.default_design: ((1_000_000, 3), hamming.Design()),
     hamming.fewest_tables: ((16, 3), None),
@@ -32,6 +36,10 @@ WITHOUT_DATABASE = {
     hamming.iter_pairs: ([1, 3], [[[1, 3]]]),
     hamming.permutations: ((2, 1), None),
     hamming.plan: ((1_000_000, 3), None),
+    models.clusters: ((COLUMN, 3), None),
+    models.near: ((COLUMN, 5, 3), None),
+    models.near_many: ((COLUMN, [5], 3), None),
+    models.pairs: ((COLUMN, 3), None),
     database.from_bigint: (-1, 2**64 - 1),
     database.to_bigint: (2**64 - 1, -1),
 }
