@@ -43,10 +43,11 @@ class TableName(ColumnElement[str]):
 def _render_table_name(element: TableName, compiler: SQLCompiler, **_: Any) -> str:
     name = compiler.preparer.format_table(element.table)
     # A schema_translate_map puts another schema's name in later, as an identifier: it may hold a single quote,
-    # which nothing doubles. And a backslash means something else where standard_conforming_strings is off.
+    # which nothing doubles, and hardly this tag. And a backslash means something else where
+    # standard_conforming_strings is off.
     if not any(mark in name for mark in ("'", "\\", "__[SCHEMA_")):
         return f"'{name}'::regclass"
-    tag = "$simsql$"
+    tag = "$simsql_table$"
     while tag in name:
         tag = f"$_{tag[1:]}"
     return f"{tag}{name}{tag}::regclass"
@@ -110,7 +111,8 @@ def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[Column
         beside = around.corresponding_column(table_column(table, name, "scope"))
         if beside is None:
             raise ArgumentError(
-                f"scope: what {expression} is taken from lacks the column {name!r} of {table.fullname}: select it too"
+                f"scope: what {expression} is taken from lacks the column {name!r} of {table.fullname}:"
+                " select it too"
             )
         conditions.append(beside == value)
     return conditions

@@ -16,6 +16,7 @@ from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Mapper, PassiveFlag, class_mapper
 from sqlalchemy.orm.attributes import History, get_history
+from sqlalchemy.orm.exc import UnmappedClassError
 
 from simsql.fingerprint import Recipe, simhash_parts
 
@@ -76,7 +77,10 @@ def follow_sources() -> None:
 
 
 def _on_attribute(class_: type, key: str, _: object) -> None:
-    mapper: Mapper[Any] = class_mapper(class_, configure=False)
+    try:
+        mapper: Mapper[Any] = class_mapper(class_, configure=False)
+    except UnmappedClassError:
+        return
     column = mapper.columns.get(key)
     sources = getattr(column.type, "sources", None) if isinstance(column, Column) else None
     if isinstance(column, Column) and isinstance(sources, Sources):
