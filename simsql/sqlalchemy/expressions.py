@@ -31,17 +31,19 @@ Scope: TypeAlias = Mapping[str, Any]
 class TableName(ColumnElement[str]):
     """A table as a regclass literal, named as the statement around it names the table."""
 
-    # The table is no child: whoever replaces a statement's tables by aliases leaves it alone.
-    _traverse_internals = [("table", InternalTraversal.dp_plain_obj)]  # noqa: RUF012 - declared so by SQLAlchemy
+    # The table is no child: whoever replaces a statement's tables by aliases leaves it alone. It stands in a tuple
+    # because the key of a cached statement asks plain objects for their truth, which a table does not tell.
+    _traverse_internals = [("named", InternalTraversal.dp_plain_obj)]  # noqa: RUF012 - declared so by SQLAlchemy
     type = REGCLASS()
 
     def __init__(self, table: Table) -> None:
-        self.table = table
+        self.named = (table,)
 
 
 @compiles(TableName)
 def _render_table_name(element: TableName, compiler: SQLCompiler, **_: Any) -> str:
-    name = compiler.preparer.format_table(element.table)
+    (table,) = element.named
+    name = compiler.preparer.format_table(table)
     # A schema_translate_map puts another schema's name in later, as an identifier: it may hold a single quote,
     # which nothing doubles, and hardly this tag. And a backslash means something else where
     # standard_conforming_strings is off.
