@@ -53,7 +53,7 @@ class Fingerprint(TypeDecorator[int]):
         The attribute whose text the fingerprint is made of, or several with their weights, such as
         `{"title": 3, "body": 1}`: see `simsql.fingerprint.simhash_parts`. Where the column is mapped to a class,
         the ORM then computes the fingerprint whenever it inserts an object, or updates one whose source has
-        changed, unless the fingerprint was assigned by hand. An INSERT with a row for each set of parameters
+        changed, unless the fingerprint was assigned by hand. An INSERT that carries values
         computes it too, from columns whose keys are these names. All that passes the unit of work by is listed
         in docs/sqlalchemy.md. A text without words has the fingerprint None.
     recipe

@@ -94,7 +94,7 @@ def search(
         TableName(indexed.table),
         *arguments,
         literal(distance, Integer()),
-        literal(indexed.name, Text()),
+        literal(str(indexed.name), Text()),
         *([] if scope is None else [_scope_values(indexed.table, scope)]),
     )
     valued: TableValuedAlias = call.table_valued(*(column(name, type_) for name, type_ in found.items()))
@@ -126,5 +126,5 @@ def _scope_values(table: Table, scope: Scope) -> ColumnElement[Any]:
     for name, value in scope.items():
         of_table = table_column(table, name, "scope")
         # Cast: PostgreSQL has to know the type of each argument, and no function's signature tells it.
-        pairs += [literal(of_table.name, Text()), cast(type_coerce(value, of_table.type), of_table.type)]
+        pairs += [literal(str(of_table.name), Text()), cast(type_coerce(value, of_table.type), of_table.type)]
     return func.jsonb_build_object(*pairs)

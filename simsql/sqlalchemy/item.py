@@ -69,10 +69,11 @@ class SimhashIndex(SchemaItem):
             raise ValueError(f"a distance is a number of bits from 0 to 64, not {distance}")
         if isinstance(scope, str):
             raise TypeError(f"scope is a sequence of columns, not one str: write scope=[{scope!r}]")
-        self._column_name = column
+        # Names that come from a Column are a subclass of str, which has no type in SQL.
+        self._column_name = str(column)
         self._distance = distance
         self._design = design
-        self._scope = tuple(scope)
+        self._scope = tuple(map(str, scope))
         self._recipe_id = None if recipe is None else recipe.id
         self._names_recipe = recipe is not None
 

@@ -57,7 +57,7 @@ class Sources:
         """Return the fingerprint for the row that is being inserted; None unless it names all sources."""
         try:
             row: dict[str, object] = context.get_current_parameters()  # type: ignore[no-untyped-call]
-        except KeyError:  # VALUES with several rows: SQLAlchemy cannot tell which one it asks for
+        except KeyError:  # one of several rows in VALUES, with an expression in it
             return None
         if not all(name in row for name, _ in self.weights):
             return None  # what is missing may be an expression

@@ -130,8 +130,8 @@ LINES = {
     "Core `insert()`, with one row or a list of parameters": (core_insert, "computed"),
     "`session.execute(insert(Article), [...])`": (bulk_insert, "computed"),
     "`session.bulk_save_objects()`, `bulk_insert_mappings()`": (bulk_save, "computed"),
-    "`insert().values([...])`, with several rows": (several_values, "NULL"),
-    "`insert().values(body=func.lower(...))`": (insert_expression, "NULL"),
+    "`insert().values([...])`, with several rows": (several_values, "computed"),
+    "`insert().values(body=func.lower(...))`, also as one of several rows": (insert_expression, "NULL"),
     "`insert().from_select()`": (insert_from_select, "NULL"),
     "`INSERT`, `COPY` from psql and other programs": (raw_insert, "NULL"),
     "Core `update()`": (core_update, "unchanged"),
@@ -170,10 +170,14 @@ def _bigint(fingerprint):
 def test_an_insert_that_is_executed_for_many_computes_each(session_of):
     session = session_of(Base)
     texts = [WORDS, OTHER, "?!", None]
-    for number, statement in enumerate((insert(articles), insert(Article))):
-        session.execute(statement, [{"id": 10 * number + n, "body": body} for n, body in enumerate(texts)])
+    rows = [[{"id": 10 * way + n, "body": body} for n, body in enumerate(texts)] for way in range(4)]
+    session.execute(insert(articles), rows[0])
+    session.execute(insert(Article), rows[1])
+    session.execute(insert(articles).values(rows[2]))
+    rows[3][0]["body"] = func.concat(WORDS)
+    session.execute(insert(articles).values(rows[3]))
     found = session.scalars(select(articles.c.fingerprint).order_by(articles.c.id)).all()
-    assert found == 2 * [simhash(WORDS), simhash(OTHER), None, None]
+    assert found == 3 * [simhash(WORDS), simhash(OTHER), None, None] + [None, simhash(OTHER), None, None]
 
 
 def test_a_default_of_the_source_counts_where_its_column_comes_first(database):

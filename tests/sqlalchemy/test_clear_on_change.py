@@ -55,8 +55,7 @@ def test_every_row_and_every_other_column_stays_as_it_is(articles):
         "SELECT id, title, body, note::text, fingerprint FROM article WHERE id > 1 ORDER BY id"
     )
     assert found.fetchall() == [
-        (n, "t", str(n), note, n) if n % 2 else (n, "t", "new", note, None)
-        for n in range(2, 10)
+        (n, "t", str(n), note, n) if n % 2 else (n, "t", "new", note, None) for n in range(2, 10)
     ]
 
 
@@ -100,15 +99,26 @@ def test_update_is_all_that_a_role_needs(articles, new_role, connect):
     assert articles.execute("SELECT body, fingerprint FROM article").fetchone() == ("y", None)
 
 
+@every_server
 def test_texts_are_compared_byte_by_byte(articles):
-    articles.execute("CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level1', deterministic = false)")
-    articles.execute("CREATE TABLE page (body text COLLATE loose, data json, fingerprint bigint)")
-    articles.execute("INSERT INTO page VALUES ('résumé', '{\"a\":1}', 5)")
-    articles.execute("SELECT simsql.clear_on_change('page', 'fingerprint', ARRAY['body', 'data'])")
-    assert articles.execute("SELECT body = 'RESUME' FROM page").fetchone()[0]
-    assert after(articles, "body = 'resume'", "page") is None
+    """Whatever their type takes for equal, or if it has no equality; with a collation where the server has one."""
+    articles.execute("CREATE TABLE page (body text, price numeric, data json, fingerprint bigint)")
+    articles.execute("INSERT INTO page VALUES ('résumé', 1.0, '{\"a\":1}', 5)")
+    articles.execute("SELECT simsql.clear_on_change('page', 'fingerprint', ARRAY['body', 'price', 'data'])")
+    try:
+        articles.execute(
+            "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level1', deterministic = false)"
+        )
+        articles.execute("CREATE TABLE loose (body text COLLATE loose, fingerprint bigint)")
+        articles.execute("INSERT INTO loose VALUES ('résumé', 5)")
+        articles.execute("SELECT simsql.clear_on_change('loose', 'fingerprint', ARRAY['body'])")
+        assert articles.execute("SELECT body = 'RESUME' FROM loose").fetchone()[0]
+        assert after(articles, "body = 'resume'", "loose") is None
+    except errors.FeatureNotSupported as error:
+        assert "ICU is not supported" in str(error)  # noqa: PT017 - which of the servers have it is not known
+    assert after(articles, "price = 1.00", "page") is None
     assert after(articles, "data = '{\"a\":2}'", "page") is None
-    assert after(articles, "body = 'résumé', data = '{\"a\":1}'", "page") == 5
+    assert after(articles, "body = 'résumé', price = 1.0, data = '{\"a\":1}'", "page") == 5
 
 
 def test_what_other_triggers_make_of_a_text_is_seen(articles):
@@ -133,7 +143,7 @@ def test_calling_again_replaces_and_a_second_column_has_its_own(articles):
     articles.execute("SELECT simsql.drop_clear_on_change('article', 'fingerprint')")
     assert after(articles, "body = 'x'") == 5
     assert after(articles, "title = 'x'", column="title_fp") is None
-    with pytest.raises(errors.UndefinedObject, match="nothing clears column fingerprint of article"):
+    with pytest.raises(errors.UndefinedObject, match=r"nothing clears column fingerprint of public.article"):
         articles.execute("SELECT simsql.drop_clear_on_change('article', 'fingerprint')")
 
 
@@ -160,7 +170,7 @@ def test_an_older_snapshot_gets_an_error_and_no_stale_fingerprint(articles, conn
         (
             "'article', 'fingerprint', ARRAY['made']",
             errors.FeatureNotSupported,
-            "column made of article is generated",
+            "column made of public.article is generated",
         ),
     ],
 )

@@ -173,7 +173,7 @@ class Fingerprinted:
     fingerprint: Mapped[int | None] = mapped_column(Fingerprint(recipe=Recipe(weight="set")))
 
     @declared_attr.directive
-    def __table_args__(cls):
+    def __table_args__(cls):  # noqa: N805
         return (SimhashIndex("fingerprint", distance=7),)
 
 
@@ -299,12 +299,12 @@ def test_errors_say_what_and_where():
         )
 
     with pytest.raises(
-        ArgumentError, match="SimhashIndex: table app.article has no column 'fingerprint'; it has id, fp"
+        ArgumentError, match=r"SimhashIndex: table app.article has no column 'fingerprint'; it has id, fp"
     ):
         table(SimhashIndex("fingerprint"))
-    with pytest.raises(ArgumentError, match="SimhashIndex, scope: table app.article has no column 'tenant'"):
+    with pytest.raises(ArgumentError, match=r"SimhashIndex, scope: table app.article has no column 'tenant'"):
         table(SimhashIndex("fp", scope=["tenant"]))
-    with pytest.raises(ArgumentError, match="app.article has one on column 'fp' already"):
+    with pytest.raises(ArgumentError, match=r"app.article has one on column 'fp' already"):
         table(SimhashIndex("fp"), SimhashIndex("fp", distance=5))
     with pytest.raises(ArgumentError, match="another index with the name 'ix_app_article_fp'"):
         table(Index("ix_app_article_fp", "fp"), SimhashIndex("fp", scope=["id"]))
