@@ -1,4 +1,4 @@
-"""A miniature Alembic project: env.py, the usual template of migrations, and Alembic's commands in this process."""
+"""A miniature Alembic project: env.py, the usual template, and Alembic's commands in this process."""
 
 import io
 import itertools
@@ -16,7 +16,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import BigInteger, Column, Engine, MetaData, Table, Text
 
-from simsql.sqlalchemy import Fingerprint, SimhashIndex
+from simsql.sqlalchemy import Fingerprint
 
 # As `alembic init` writes it, apart from where the engine, the models and further options come from.
 ENVIRONMENT = """
@@ -29,7 +29,8 @@ project = context.config.attributes["project"]
 options = {"target_metadata": project.metadata, **project.options}
 
 if context.is_offline_mode():
-    context.configure(dialect_name="postgresql", literal_binds=True, **options)
+    dialect = {"dialect_name": "postgresql", "dialect_opts": {"paramstyle": "named"}, "literal_binds": True}
+    context.configure(**dialect, **options)
     with context.begin_transaction():
         context.run_migrations()
 else:
@@ -151,7 +152,11 @@ def _operations(body: str) -> Iterator[str]:
 
 def article(metadata: MetaData, *items: Any, name: str = "article", **options: Any) -> Table:
     """A table of articles with a fingerprint."""
-    columns = Column("id", BigInteger, primary_key=True), Column("body", Text), Column("fingerprint", Fingerprint())
+    columns = (
+        Column("id", BigInteger, primary_key=True),
+        Column("body", Text),
+        Column("fingerprint", Fingerprint()),
+    )
     return Table(name, metadata, *columns, *items, **options)
 
 
@@ -160,4 +165,3 @@ def models(*items: Any, **options: Any) -> MetaData:
     metadata = MetaData()
     article(metadata, *items, **options)
     return metadata
-

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, Engine
 
-# Positions are counted again, because a column that was dropped keeps its number, and one that was added has the last.
+# Columns are counted anew: one that was dropped keeps its number.
 _CONTENTS = """
     SELECT 'function', pg_get_functiondef(oid), proacl, proowner::regrole, obj_description(oid, 'pg_proc')
       FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace
@@ -13,9 +13,9 @@ _CONTENTS = """
            relacl, relowner::regrole, obj_description(oid, 'pg_class')
       FROM pg_class WHERE relnamespace = 'simsql'::regnamespace
      UNION ALL
-    SELECT 'column', concat_ws(' ', attrelid::regclass, row_number() OVER (PARTITION BY attrelid ORDER BY attnum), attname,
-                               format_type(atttypid, atttypmod), attnotnull, attidentity, attgenerated, attcollation,
-                               pg_get_expr(adbin, adrelid)),
+    SELECT 'column', concat_ws(' ', attrelid::regclass, row_number() OVER (PARTITION BY attrelid ORDER BY attnum),
+                               attname, format_type(atttypid, atttypmod), attnotnull, attidentity, attgenerated,
+                               attcollation, pg_get_expr(adbin, adrelid)),
            attacl, NULL, col_description(attrelid, attnum)
       FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
      WHERE attnum > 0 AND NOT attisdropped
@@ -32,7 +32,8 @@ _CONTENTS = """
            NULL, NULL, NULL
       FROM pg_policy
      UNION ALL
-    SELECT 'trigger', concat_ws(' ', pg_get_triggerdef(oid), tgenabled), NULL, NULL, obj_description(oid, 'pg_trigger')
+    SELECT 'trigger', concat_ws(' ', pg_get_triggerdef(oid), tgenabled), NULL, NULL,
+           obj_description(oid, 'pg_trigger')
       FROM pg_trigger WHERE NOT tgisinternal
      UNION ALL
     SELECT 'schema', nspname, nspacl, nspowner::regrole, obj_description(oid, 'pg_namespace')
@@ -61,7 +62,8 @@ _OBJECTS = """
       FROM (SELECT 'pg_depend', count(*) FROM pg_depend
              UNION ALL SELECT 'pg_description', count(*) FROM pg_description
              UNION ALL SELECT 'pg_shdepend', count(*) FROM pg_shdepend
-                        WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())) AS t (name, rows)
+                        WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+           ) AS t (name, rows)
 """
 
 

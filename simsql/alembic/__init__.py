@@ -7,8 +7,8 @@ In env.py:
     simsql.alembic.register()
 
 From then on there are op.install_simsql(), op.create_simhash_index() and so on, and `alembic revision
---autogenerate` and `alembic check` compare the `SimhashIndex` items of the models with the database. The classes of the
-operations are for a Rewriter or process_revision_directives of your own.
+--autogenerate` and `alembic check` compare the `SimhashIndex` items of the models with the database. The classes
+of the operations are for a Rewriter or process_revision_directives of your own.
 """
 
 from simsql.alembic.operations import (

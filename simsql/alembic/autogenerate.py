@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations.ops import CreateTableOp, DropTableOp, UpgradeOps
-from sqlalchemy import BigInteger, Column, Index, MetaData, Table, text
+from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, text
 
-from simsql.alembic.operations import CreateSimhashIndexOp, DropSimhashIndexOp, InstallSimsqlOp
+from simsql.alembic.operations import CreateSimhashIndexOp, InstallSimsqlOp
 from simsql.alembic.rendering import import_fingerprint
-from simsql.fingerprint import DEFAULT
 from simsql.sqlalchemy import SimhashIndex
 
 SCHEMA = "simsql"
@@ -31,6 +30,13 @@ class Change(NamedTuple):
     dropped: CreateSimhashIndexOp | None
     created: CreateSimhashIndexOp | None
 
+    def log(self) -> None:
+        """Tell of it, as Alembic tells of what it detects."""
+        kind = "changed" if self.dropped and self.created else "added" if self.created else "removed"
+        if index := self.created or self.dropped:
+            name = ".".join(filter(None, (index.schema, index.table_name, index.column_name)))
+            log.info("Detected %s simhash index on %r", kind, name)
+
 
 Indexes = dict[TableKey, dict[str, CreateSimhashIndexOp]]
 """The operations that would create what a database holds, by table and column."""
@@ -47,31 +53,24 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     Drops come first and creations last, so that tables, columns and B-trees are there. An index that differs is
     dropped and created.
     """
-    if context.dialect.name != "postgresql":
+    connection = context.connection
+    if connection is None or context.dialect.name != "postgresql":
         return
-    assert context.connection is not None  # Alembic refuses to compare without one
     upgrade_ops.ops[:] = [op for op in upgrade_ops.ops if getattr(op, "schema", None) != SCHEMA]
     context.opts["render_item"] = import_fingerprint(context.opts.get("render_item"))
-    installed = context.connection.execute(text("SELECT to_regclass('simsql.indexes') IS NOT NULL")).scalar_one()
-    existing = _read_indexes(context, schemas) if installed else {}
+    installed = connection.execute(text("SELECT to_regclass('simsql.indexes') IS NOT NULL")).scalar_one()
+    existing = _read_indexes(context, connection, schemas) if installed else {}
     changes = [*_changes_of_models(context, upgrade_ops, existing), *_dropped_with_tables(upgrade_ops, existing)]
     drops = [change.dropped.reverse() for change in changes if change.dropped]
     creates = [change.created for change in changes if change.created]
-    for dropped, created in changes:
-        kind = "changed" if dropped and created else "added" if created else "removed"
-        log.info("Detected %s simhash index on %s", kind, _describe(created or dropped))
+    for change in changes:
+        change.log()
     install = [InstallSimsqlOp()] if creates and not installed else []
     upgrade_ops.ops[:] = [*install, *drops, *upgrade_ops.ops, *creates]
 
 
-def _describe(index: CreateSimhashIndexOp | None) -> str:
-    assert index is not None
-    return repr(".".join(filter(None, (index.schema, index.table_name, index.column_name))))
-
-
-def _read_indexes(context: AutogenContext, schemas: set[str | None]) -> Indexes:
+def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[str | None]) -> Indexes:
     """Return the indexes of the tables that Alembic compares, under the names that these tables have now."""
-    assert context.connection is not None
     statement = text(
         "SELECT n.nspname AS schema, c.relname AS table_name, i.column_name, i.distance, i.blocks, i.lead,"
         " i.inner_blocks AS inner, i.recipe, i.scope"
@@ -79,16 +78,15 @@ def _read_indexes(context: AutogenContext, schemas: set[str | None]) -> Indexes:
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY i.id"
     )
     indexes: Indexes = {}
-    for row in context.connection.execute(statement).mappings():
-        key = _key(context, row["schema"], row["table_name"])
-        parents = {"schema_name": key.schema, "table_name": key.name}
+    for row in connection.execute(statement).mappings():
+        key, column = _key(context, row["schema"], row["table_name"]), row["column_name"]
         if (
             key.schema in schemas
             and context.run_name_filters(key.name, "table", {"schema_name": key.schema})
-            and context.run_name_filters(row["column_name"], "column", parents)
+            and context.run_name_filters(column, "column", {"schema_name": key.schema, "table_name": key.name})
         ):
             index = CreateSimhashIndexOp(**{**row, "schema": key.schema})
-            indexes.setdefault(key, {})[index.column_name] = index
+            indexes.setdefault(key, {})[column] = index
     return indexes
 
 
@@ -101,11 +99,10 @@ def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existin
     for table in context.sorted_tables:
         key = _key(context, table.schema, table.name)
         wanted = {index.column_name: index for index in SimhashIndex.of(table)}
-        if key in new:
-            stored, reflected = {}, None
-        elif wanted or key in existing:
-            stored, reflected = existing.get(key, {}), _reflect(context, key)
-            if not reflected or not context.run_object_filters(table, table.name, "table", False, reflected):
+        stored, reflected = existing.get(key, {}), None
+        if key not in new and (wanted or stored):
+            reflected = _reflect(context, key)
+            if reflected is None or not context.run_object_filters(table, table.name, "table", False, reflected):
                 continue
         for column in {**wanted, **stored}:
             old = stored.get(column)
@@ -139,7 +136,7 @@ def _creation(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp | Non
     A recipe that the model does not name is that of the index that was there, else today's default: its id stands
     in the migration, so that no later default makes fingerprints that the column cannot be compared with.
     """
-    unnamed = old.recipe if old else DEFAULT.id
+    recipe = old.recipe if old and not index.names_recipe else index.recipe_id
     design = index.design
     return CreateSimhashIndexOp(
         table.name,
@@ -149,7 +146,7 @@ def _creation(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp | Non
         blocks=design.blocks if design else None,
         lead=design.lead if design else None,
         inner=design.inner if design else None,
-        recipe=index.recipe_id or unnamed,
+        recipe=recipe,
         scope=index.scope,
     )
 
@@ -160,7 +157,7 @@ def _differs(index: SimhashIndex, old: CreateSimhashIndexOp) -> bool:
     return (
         (index.distance, tuple(index.scope)) != (old.distance, old.scope)
         or (design is not None and (design.blocks, design.lead, design.inner) != (old.blocks, old.lead, old.inner))
-        or (index.recipe_id is not None and index.recipe_id != old.recipe)
+        or (index.names_recipe and index.recipe_id != old.recipe)
     )
 
 
@@ -179,19 +176,16 @@ def _compares(
         included = context.run_object_filters(of_model, column, "column", False, in_database)
     else:
         included = in_database is None or context.run_object_filters(in_database, column, "column", True, None)
-    wanted, stored = _as_item(created), _as_item(old)
-    item = wanted if wanted is not None else stored
-    assert item is not None
-    compare_to = stored if wanted is not None else None
+    if not included:
+        return False
     # Alembic names the types that it knows; a hook sees this one.
     kind: Any = "simhash_index"
-    return included and context.run_object_filters(item, column, kind, wanted is None, compare_to)
+    items = [_as_item(index) for index in (created, old) if index]
+    return context.run_object_filters(items[0], column, kind, created is None, items[1] if items[1:] else None)
 
 
-def _as_item(index: CreateSimhashIndexOp | None) -> Index | None:
+def _as_item(index: CreateSimhashIndexOp) -> Index:
     """Return what include_object is asked about: an index with its table and columns."""
-    if index is None:
-        return None
     columns = [*index.scope, index.column_name]
     table = Table(
         index.table_name, MetaData(), *(Column(name, BigInteger) for name in columns), schema=index.schema

@@ -99,8 +99,8 @@ class CreateSimhashIndexOp(MigrateOperation):
         """Create a simhash index on a bigint column, in the migration's transaction; writers of the table wait.
 
         `distance` (0 to 64) is what searches take that name none. `blocks`, `lead` and `inner` are the design, as
-        in simsql.Design; without blocks it is chosen by the number of rows. `recipe` is the id of the recipe that the
-        fingerprints were made with. `scope` names the columns that a search is confined to.
+        in simsql.Design; without blocks it is chosen by the number of rows. `recipe` is the id of the recipe that
+        the fingerprints were made with. `scope` names the columns that a search is confined to.
         """
         operations.invoke(
             cls(
@@ -153,8 +153,9 @@ class BuildSimhashIndexOp(CreateSimhashIndexOp):
         """Create a simhash index while others read and write the table.
 
         It commits as it goes: first what the migration has done so far, in an autocommit block of Alembic's. So
-        let it be the last operation of its migration, which can then be run again if it was interrupted: the build goes
-        on where it stopped. The column needs a B-tree. The arguments are those of `op.create_simhash_index`.
+        let it be the last operation of its migration, which can then be run again if it was interrupted: the
+        build goes on where it stopped. The column needs a B-tree. The arguments are those of
+        `op.create_simhash_index`.
         """
         operations.invoke(
             cls(

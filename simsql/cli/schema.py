@@ -32,9 +32,7 @@ def upgrade_command(database: Database = None, keep: Keep = None) -> None:
 
 @command("uninstall")
 def uninstall_command(
-    drop_indexes: Annotated[
-        bool, typer.Option("--drop-indexes", help="Drop all simhash indexes, too.")
-    ] = False,
+    drop_indexes: Annotated[bool, typer.Option("--drop-indexes", help="Drop all simhash indexes, too.")] = False,
     database: Database = None,
     keep: Keep = None,
 ) -> None:

@@ -73,7 +73,10 @@ class History:
             return ""
         output = io.StringIO()
         options = {**VERSION_TABLE, "as_sql": True, "output_buffer": output, "starting_rev": start}
-        context = MigrationContext.configure(dialect_name="postgresql", opts=options)
+        # Otherwise SQLAlchemy doubles percent signs, for a driver that is not there.
+        context = MigrationContext.configure(
+            dialect_name="postgresql", dialect_opts={"paramstyle": "named"}, opts=options
+        )
         if transaction:
             with context.begin_transaction():
                 self._run(context, start, target)

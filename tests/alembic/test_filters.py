@@ -1,4 +1,4 @@
-"""What env.py says is respected: include_object, include_name, Rewriter, naming conventions, render_item, prefixes."""
+"""What env.py says is respected: filters, Rewriter, naming conventions, render_item, prefixes."""
 
 from alembic.autogenerate.rewriter import Rewriter
 from alembic_project import article, models
@@ -101,7 +101,7 @@ def test_naming_conventions(project):
     project.metadata = MetaData(naming_convention={"ix": "index_%(table_name)s_%(column_0_N_name)s"})
     article(project.metadata, SimhashIndex("fingerprint"))
     project.migrate()
-    names = project.execute("SELECT indexname FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1")
+    names = project.execute("SELECT indexname FROM pg_indexes WHERE tablename = 'article' ORDER BY 1")
     assert names == [("article_pkey",), ("index_article_fingerprint",)]
     project.downgrade()
     project.upgrade()

@@ -28,7 +28,7 @@ def uninstall(connection: psycopg.Connection, **options: bool) -> None:
 
 
 def test_nothing_is_left_behind(prepared, empty_database):
-    connection, before = prepared
+    _, before = prepared
     assert objects_of_database(empty_database) != before
     assert uninstall_schema(empty_database)
     assert objects_of_database(empty_database) == before
@@ -74,7 +74,9 @@ def test_what_uses_simsql_is_named_and_kept(prepared, empty_database):
     connection.execute("CREATE TABLE app.number (n numeric, f bigint DEFAULT simsql.fp(1))")
     connection.execute("CREATE TABLE app.found (m simsql.match)")
     connection.execute("CREATE DOMAIN app.matches AS simsql.match")
-    connection.execute("CREATE FUNCTION app.one() RETURNS SETOF simsql.match LANGUAGE sql AS 'SELECT 1::bigint, 2'")
+    connection.execute(
+        "CREATE FUNCTION app.one() RETURNS SETOF simsql.match LANGUAGE sql AS 'SELECT 1::bigint, 2'"
+    )
     complete = objects_of_database(empty_database)
     with pytest.raises(errors.DependentObjectsStillExist) as refused:
         uninstall(connection, drop_indexes=True)

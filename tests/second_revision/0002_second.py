@@ -15,5 +15,5 @@ depends_on = None
 def upgrade(operations: Operations, sql: Path) -> None:
     """Run what is new, remake what indexes have baked in, and secure the functions."""
     run_script(operations, (sql / "second.sql").read_text(encoding="utf-8"))
-    run_script(operations, "SELECT simsql._create_functions(r) FROM simsql.registry AS r")
+    run_script(operations, "SELECT simsql._create_functions(r) FROM simsql.registry AS r;")
     run_script(operations, (sql / "safety.sql").read_text(encoding="utf-8"))
