@@ -121,10 +121,12 @@ def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[Column
 
 
 def _scope_values(table: Table, scope: Scope) -> ColumnElement[Any]:
-    """Return the values as jsonb, each as its column would hold it."""
+    """Return the values as jsonb, each as its column would hold it; ArgumentError for None."""
     pairs: list[ColumnElement[Any]] = []
     for name, value in scope.items():
         of_table = table_column(table, name, "scope")
+        if value is None:
+            raise ArgumentError(f"scope: {name!r} is None, and rows without a value there belong to no scope")
         # Cast: PostgreSQL has to know the type of each argument, and no function's signature tells it.
         pairs += [literal(str(of_table.name), Text()), cast(type_coerce(value, of_table.type), of_table.type)]
     return func.jsonb_build_object(*pairs)
