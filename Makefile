@@ -42,11 +42,14 @@ $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 test-oldest: $(OLDEST)/.ready ## run the tests of models and migrations with the lowest versions that are allowed
 	$(OLDEST)/bin/python -m pytest tests/alembic tests/sqlalchemy
 
-lint: $(READY) ## ruff, mypy --strict, import rules
+lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint docker/*.Dockerfile
+	$(BIN)/yamllint --strict --config-data "{extends: default, rules: {document-start: disable, line-length: {max: 115}}}" docker
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
 
 format: $(READY) ## lay the code out
 	$(BIN)/ruff check --fix
