@@ -38,13 +38,9 @@ def test_importing_listens_to_nothing():
     subprocess.run([sys.executable, "-c", LISTENERS], cwd=REPOSITORY, check=True)
 
 
-def test_user_code_passes_mypy_strict():
+def test_user_code_passes_mypy_strict(monkeypatch):
     api = pytest.importorskip("mypy.api")
-    options = [
-        "--strict",
-        "--config-file=",
-        f"--cache-dir={REPOSITORY / '.mypy_cache'}",
-        "--follow-imports=silent",
-    ]
-    report, errors, status = api.run([*options, str(SAMPLE)])
+    # With the options and the cache of `make lint`, which has looked at SQLAlchemy already.
+    monkeypatch.chdir(REPOSITORY)
+    report, errors, status = api.run([str(SAMPLE)])
     assert (status, errors) == (0, ""), report
