@@ -40,6 +40,7 @@ $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 	@touch $@
 
 test-oldest: $(OLDEST)/.ready ## run the tests of models and migrations with the lowest versions that are allowed
+	$(OLDEST)/bin/simsql --help > /dev/null
 	$(OLDEST)/bin/python -m pytest tests/alembic tests/sqlalchemy
 
 lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/

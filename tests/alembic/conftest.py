@@ -16,6 +16,12 @@ def server(_running: Callable[[Program], Server]) -> Server:
 
 
 @pytest.fixture
-def project(empty_database: Engine, tmp_path: Path) -> Project:
+def project(database: Engine, tmp_path: Path) -> Project:
+    """A project without models, and a database that has simsql."""
+    return Project(tmp_path / "project", database)
+
+
+@pytest.fixture
+def bare_project(empty_database: Engine, tmp_path: Path) -> Project:
     """A project without models, and a database without simsql."""
-    return Project(tmp_path / "project", empty_database)
+    return Project(tmp_path / "bare_project", empty_database)

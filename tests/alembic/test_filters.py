@@ -93,7 +93,7 @@ def test_a_rewriter_sees_the_operations(project):
         "op.build_simhash_index('article', 'fingerprint', distance=5, recipe='words12-log-1')"
     )
     assert revision.downgrade[0] == "op.drop_simhash_index('article', 'fingerprint')"
-    assert seen == ["InstallSimsqlOp", "CreateTableOp", "ModifyTableOps", "BuildSimhashIndexOp"]
+    assert seen == ["CreateTableOp", "ModifyTableOps", "BuildSimhashIndexOp"]
     assert project.indexes()[0][2] == 5
 
 
@@ -117,5 +117,4 @@ def test_render_item_and_prefixes(project):
     text = project.revise().text
     assert "sa.Column('fingerprint', Print(), nullable=True)" in text
     assert "import simsql" not in text
-    assert "    operations.install_simsql()\n" in text
     assert "    operations.create_simhash_index('article', 'fingerprint', distance=3" in text

@@ -22,7 +22,7 @@ from simsql.alembic import (
     InstallSimsqlOp,
     UninstallSimsqlOp,
 )
-from simsql.database import install_schema, open_engine, read_status
+from simsql.database import open_engine, read_status
 from simsql.sqlalchemy import SimhashIndex
 
 TABLE = (
@@ -38,9 +38,9 @@ def test_register_may_be_called_twice():
     assert callable(Operations.create_simhash_index)
 
 
-def test_the_histories_do_not_touch_each_other(project):
+def test_the_histories_do_not_touch_each_other(bare_project):
     """simsql's own revisions run inside the application's, whose `op` and `context` go on as before."""
-    project.write(
+    bare_project.write(
         "from alembic import context\n"
         "before = op.get_context(), context.get_context(), op.get_bind()\n"
         "op.install_simsql()\n"
@@ -50,54 +50,53 @@ def test_the_histories_do_not_touch_each_other(project):
         'op.execute("INSERT INTO article VALUES (1, 1)")',
         "op.drop_table('article')\nop.uninstall_simsql()\nop.execute('SELECT 1')",
     )
-    project.write(
+    bare_project.write(
         "op.create_simhash_index('article', 'fingerprint')", "op.drop_simhash_index('article', 'fingerprint')"
     )
-    before = objects_of_database(project.engine)
-    project.upgrade()
-    assert project.execute("TABLE alembic_version") == [("0002",)]
-    status = read_status(project.engine)
+    before = objects_of_database(bare_project.engine)
+    bare_project.upgrade()
+    assert bare_project.execute("TABLE alembic_version") == [("0002",)]
+    status = read_status(bare_project.engine)
     assert status.revision == status.newest_revision
-    assert project.indexes() == [("public.article", "fingerprint", 3, (4, 1, 0), None, [])]
-    project.downgrade("0001")
-    assert project.execute("TABLE alembic_version") == [("0001",)]
-    project.downgrade()
-    after = [row for row in objects_of_database(project.engine) if "alembic_version" not in row[1]]
+    assert bare_project.indexes() == [("public.article", "fingerprint", 3, (4, 1, 0), None, [])]
+    bare_project.downgrade("0001")
+    assert bare_project.execute("TABLE alembic_version") == [("0001",)]
+    bare_project.downgrade()
+    after = [row for row in objects_of_database(bare_project.engine) if "alembic_version" not in row[1]]
     assert [row for row in after if not row[0].startswith("rows of")] == [
         row for row in before if not row[0].startswith("rows of")
     ]
 
 
-def test_what_fails_leaves_nothing(project):
-    project.write("op.install_simsql()\nop.execute('SELECT 1 / 0')")
+def test_what_fails_leaves_nothing(bare_project):
+    bare_project.write("op.install_simsql()\nop.execute('SELECT 1 / 0')")
     with pytest.raises(DBAPIError, match="division by zero"):
-        project.upgrade()
-    assert read_status(project.engine).revision is None
-    project.write("op.install_simsql()", "op.uninstall_simsql()")
-    next(project.folder.glob("versions/0001*")).unlink()
-    script = next(project.folder.glob("versions/0002*"))
+        bare_project.upgrade()
+    assert read_status(bare_project.engine).revision is None
+    bare_project.write("op.install_simsql()", "op.uninstall_simsql()")
+    next(bare_project.folder.glob("versions/0001*")).unlink()
+    script = next(bare_project.folder.glob("versions/0002*"))
     script.write_text(script.read_text().replace("= '0001'", "= None"))
-    project.upgrade()
-    project.execute("CREATE TABLE article (fingerprint bigint)")
-    project.execute("SELECT simsql.create_index('article', 'fingerprint')")
+    bare_project.upgrade()
+    bare_project.execute("CREATE TABLE article (fingerprint bigint)")
+    bare_project.execute("SELECT simsql.create_index('article', 'fingerprint')")
     with pytest.raises(DBAPIError, match=r"there are simhash indexes: public\.article\(fingerprint\)"):
-        project.downgrade()
-    assert len(project.indexes()) == 1
-    assert project.execute("TABLE alembic_version") == [("0002",)]
+        bare_project.downgrade()
+    assert len(bare_project.indexes()) == 1
+    assert bare_project.execute("TABLE alembic_version") == [("0002",)]
 
 
-def test_a_role_without_the_right_is_told_in_one_line(new_role, project):
+def test_a_role_without_the_right_is_told_in_one_line(new_role, bare_project):
     role = new_role()
-    project.execute(f"GRANT CREATE ON SCHEMA public TO {role}")
-    project.write("op.install_simsql()")
-    project.engine = open_engine(project.engine.url.set(username=role))
+    bare_project.execute(f"GRANT CREATE ON SCHEMA public TO {role}")
+    bare_project.write("op.install_simsql()")
+    bare_project.engine = open_engine(bare_project.engine.url.set(username=role))
     with pytest.raises(CommandError, match=f"role {role} may not create the schema simsql"):
-        project.upgrade()
-    project.engine.dispose()
+        bare_project.upgrade()
+    bare_project.engine.dispose()
 
 
 def test_what_is_installed_already_stays(project):
-    install_schema(project.engine)
     before = contents_of_simsql(project.engine)
     project.metadata = models(SimhashIndex("fingerprint"))
     assert project.revise().names[0][0] == "create_table"
@@ -121,14 +120,14 @@ def test_each_operation_is_the_other_ones_reverse():
         DropSimhashIndexOp("t", "c").reverse()
 
 
-def test_upgrade_and_downgrade_as_plain_sql(project, server, tmp_path):
-    project.options = {"include_schemas": True}
-    project.execute("""CREATE SCHEMA "Hard ""name' %s :x \\" """)
-    project.metadata = models(SimhashIndex("fingerprint"), schema=HARD)
-    project.revise()
-    project.upgrade()
-    online = contents_of_simsql(project.engine)
-    up, down = project.sql(command.upgrade, "head"), project.sql(command.downgrade, "0001:base")
+def test_upgrade_and_downgrade_as_plain_sql(bare_project, server, tmp_path):
+    bare_project.options = {"include_schemas": True}
+    bare_project.execute("""CREATE SCHEMA "Hard ""name' %s :x \\" """)
+    bare_project.metadata = models(SimhashIndex("fingerprint"), schema=HARD)
+    bare_project.revise()
+    bare_project.upgrade()
+    online = contents_of_simsql(bare_project.engine)
+    up, down = bare_project.sql(command.upgrade, "head"), bare_project.sql(command.downgrade, "0001:base")
     assert (
         "SELECT simsql.create_index(E'\"Hard \"\"name'' %s :x \\\\\".article', 'fingerprint', distance => 3" in up
     )
@@ -157,7 +156,7 @@ BUILD = "op.build_simhash_index('article', 'fingerprint', distance=5, blocks=5, 
 
 def test_an_online_build(project, server, tmp_path):
     fingerprints = clustered(300, seed=41)
-    project.write(f"op.install_simsql()\n{TABLE}\nop.create_index('by_print', 'article', ['fingerprint'])")
+    project.write(f"{TABLE}\nop.create_index('by_print', 'article', ['fingerprint'])")
     project.upgrade()
     project.execute(
         f"INSERT INTO article SELECT n, f FROM unnest(ARRAY{fingerprints}::bigint[]) WITH ORDINALITY AS f (f, n)"
@@ -195,31 +194,32 @@ def test_an_online_build(project, server, tmp_path):
 
 def test_schema_translate_map(project):
     project.execute("CREATE SCHEMA tenant")
-    project.write(f"op.install_simsql()\n{TABLE}\nop.create_simhash_index('article', 'fingerprint')")
+    project.write(f"{TABLE}\nop.create_simhash_index('article', 'fingerprint')")
     project.engine = project.engine.execution_options(schema_translate_map={None: "tenant"})
     project.upgrade()
     assert project.indexes()[0][0] == "tenant.article"
 
 
-def test_an_async_environment(project):
+def test_an_async_environment(bare_project):
     """With asyncpg, as the template `async` of Alembic does it: it takes one statement at a time."""
-    project.metadata = models(SimhashIndex("fingerprint"))
-    project.revise()
-    environment = project.folder / "env.py"
+    bare_project.metadata = models(SimhashIndex("fingerprint"))
+    bare_project.revise()
+    environment = bare_project.folder / "env.py"
     environment.write_text(
         environment.read_text(encoding="utf-8").replace(
-            "    with project.engine.connect() as connection:\n", "    for connection in project.connections:\n"
+            "    with bare_project.engine.connect() as connection:\n",
+            "    for connection in bare_project.connections:\n",
         ),
         encoding="utf-8",
     )
 
     def upgrade(connection):
-        project.connections = [connection]
-        project.upgrade()
-        project.check()
+        bare_project.connections = [connection]
+        bare_project.upgrade()
+        bare_project.check()
 
     async def main():
-        where = project.engine.url
+        where = bare_project.engine.url
         query = {key: where.query[key] for key in ("host", "port")}
         engine = create_async_engine(where.set(drivername="postgresql+asyncpg", query=query))
         async with engine.connect() as connection:
@@ -228,4 +228,4 @@ def test_an_async_environment(project):
         await engine.dispose()
 
     asyncio.run(main())
-    assert project.indexes()[0][:3] == ("public.article", "fingerprint", 3)
+    assert bare_project.indexes()[0][:3] == ("public.article", "fingerprint", 3)
