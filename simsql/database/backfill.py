@@ -53,9 +53,9 @@ def fill_fingerprints(
     """Give a fingerprint to each row of a table that has a text and none yet, while others read and write.
 
     `table` is a name as SQL writes it. `source` is the column of the texts, or several with their weights, as for
-    `simsql.fingerprint.simhash_parts`; these, and the `column` for fingerprints, are unquoted names. The latter
-    may be left out where the table has one index. The recipe is that of the index, or the default one. With `all_rows`
-    every row gets the fingerprint of its text, also one that has another: null where there is no text. Each batch
+    `simsql.fingerprint.simhash_parts`. These, and the `column` for fingerprints, are unquoted names; the latter
+    may be left out where the table has one index. The recipe is that of the index, or the default one. With
+    `all_rows` every row gets the fingerprint of its text, also one that has another: null where there is no text. Each batch
     of so many rows is held in memory, and written in a transaction of its own. `workers` are processes, as for
     `simhash_many`; fingerprints of several columns are made in this one.
 

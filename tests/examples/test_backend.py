@@ -189,7 +189,8 @@ def test_the_service_gains_near_duplicate_search_and_loses_it_again(newest: Serv
             assert operations_of(written.read_text(encoding="utf-8")) == operations_of(kept)
             shell.run_next(after, "alembic upgrade head")
             shell.run(after, "alembic check")
-            texts += [body for (body,) in connection.execute("SELECT body FROM article WHERE id > %s ORDER BY id", [ARTICLES])]
+            posted = connection.execute("SELECT body FROM article WHERE id > %s ORDER BY id", [ARTICLES])
+            texts += [body for (body,) in posted]
             assert post(old, "written by the old service without a fingerprint").status_code == 201
             texts.append("written by the old service without a fingerprint")
 
