@@ -55,9 +55,9 @@ def fill_fingerprints(
     `table` is a name as SQL writes it. `source` is the column of the texts, or several with their weights, as for
     `simsql.fingerprint.simhash_parts`. These, and the `column` for fingerprints, are unquoted names; the latter
     may be left out where the table has one index. The recipe is that of the index, or the default one. With
-    `all_rows` every row gets the fingerprint of its text, also one that has another: null where there is no text. Each batch
-    of so many rows is held in memory, and written in a transaction of its own. `workers` are processes, as for
-    `simhash_many`; fingerprints of several columns are made in this one.
+    `all_rows` every row gets the fingerprint of its text, also one that has another: null where there is no text.
+    Each batch of so many rows is held in memory, and written in a transaction of its own. `workers` are processes,
+    as for `simhash_many`; fingerprints of several columns are made in this one.
 
     Raises UsageError for a recipe that is not that of the index, and if no column is named and the table has no
     index or several; ValueError for a batch of no rows, no source or a weight out of range; psycopg.Error with

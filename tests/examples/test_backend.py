@@ -135,7 +135,7 @@ def post_together(client: httpx.Client, chance: random.Random) -> list[int]:
     words = some_text(chance, 200)
     texts = [" ".join([*words, last]) for last in ("one", "two")]
     assert distance(*map(simhash, texts)) <= 7  # type: ignore[arg-type]
-    step = Barrier(2)
+    step = Barrier(2, timeout=30)
 
     def work(text: str) -> int:
         step.wait()

@@ -177,7 +177,7 @@ def test_a_single_statement_can_claim_and_insert(articles, connect):
 
 def together(connect, work, people):
     """Run work(connection, person, in step) on a thread for each of so many people; return what they return."""
-    step = Barrier(people)
+    step = Barrier(people, timeout=30)
     with ThreadPoolExecutor(people) as threads:
         running = [threads.submit(work, connect(), person, step.wait) for person in range(people)]
         return [done.result() for done in running]
