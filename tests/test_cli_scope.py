@@ -16,7 +16,8 @@ def simsql(database_url, connection):
     """Run a command on a database with the table `article`."""
     connection.execute(
         "CREATE TABLE article (id integer, tenant integer, lang text, fingerprint bigint);"
-        "INSERT INTO article VALUES (1, 1, 'de', 0), (2, 1, 'de', 1), (3, 1, 'a=b', 1), (4, 2, 'de', 3), (5, 1, 'de', 7)"
+        "INSERT INTO article VALUES"
+        " (1, 1, 'de', 0), (2, 1, 'de', 1), (3, 1, 'a=b', 1), (4, 2, 'de', 3), (5, 1, 'de', 7)"
     )
     return lambda *arguments: run(*arguments, "--database", database_url)
 

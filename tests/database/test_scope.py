@@ -105,7 +105,7 @@ def test_every_search_keeps_to_its_scope(articles):
 )
 def test_every_search_needs_a_whole_scope(articles, search):
     for scope, message in ((None, "none is given"), ({"tenant": TENANT}, "no value of day")):
-        with articles.begin_nested(), pytest.raises(DBAPIError, match=message):
+        with pytest.raises(DBAPIError, match=message), articles.begin_nested():
             search(articles, scope)
 
 
