@@ -96,6 +96,7 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             ones = 2**64 - 1
             assert call(database.near, connection, "article", ones) == [(ones, 0), (ones - 1, 1)]
             assert list(call(database.near_many, connection, "article", [ones], 0)) == [(ones, ones, 0)]
+            assert call(database.claim, connection, "article", ones) == (ones, 0)
             rows = call(database.near_rows, connection, "article", ones, distance=0)
             assert rows == [(ones, 0, {"fingerprint": -1})]
             assert list(call(database.pairs, connection, "article")) == [(ones - 1, ones, 1)]
@@ -111,6 +112,10 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             assert call(database.verify, connection, "article") == []
             assert call(database.repair, connection, "article") == []
             call(database.drop_index, connection, "article")
+            connection.exec_driver_sql(
+                "ALTER TABLE article ADD id int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, ADD body text"
+            )
+        assert call(database.fill_fingerprints, engine, "article", "body", column="fingerprint") == (0, 0, 0)
         assert call(database.build, engine, "article", "fingerprint") == 2
         assert call(database.vacuum, engine, "article") == 0
         assert not call(database.upgrade_schema, engine)
