@@ -15,7 +15,9 @@ from simsql.database import install_schema, open_engine, uninstall_schema
 def prepared(server, empty_database):
     """A connection to a database with simsql, two tables, their B-trees, and what it held before simsql came."""
     with server.connect(empty_database.url.database) as connection:
-        connection.execute("CREATE TABLE article (id bigint GENERATED ALWAYS AS IDENTITY, fingerprint bigint)")
+        connection.execute(
+            "CREATE TABLE article (id bigint GENERATED ALWAYS AS IDENTITY, body text, fingerprint bigint)"
+        )
         connection.execute("CREATE INDEX ON article (fingerprint)")
         connection.execute('CREATE TABLE "An ""article" (print bigint UNIQUE)')
         before = objects_of_database(empty_database)
@@ -40,6 +42,7 @@ def test_indexes_go_only_when_that_is_asked_for(prepared, empty_database):
     connection, before = prepared
     create_index(connection)
     create_index(connection, '"An ""article"', "print")
+    connection.execute("SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['body'])")
     connection.execute("INSERT INTO article (fingerprint) VALUES (1)")
     complete = objects_of_database(empty_database)
     with pytest.raises(errors.DependentObjectsStillExist) as refused:
