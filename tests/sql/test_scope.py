@@ -497,9 +497,10 @@ def test_values_that_a_collation_takes_as_equal_are_one_scope(connection, server
         pytest.skip(f"{server} has no ICU")
     check_type(connection, "text COLLATE ignoring", ["Mix", "other"], "mIX")
     create_scoped(connection, ["tenant text COLLATE ignoring"], rows=[("Mix", 0), ("MIX", 0), ("mix", 1)])
-    assert count_keys(connection, 3) == [2] * 4
+    (index,) = connection.execute("SELECT id FROM simsql.indexes").fetchone()
+    assert count_keys(connection, index) == [2] * 4
     connection.execute("UPDATE article SET tenant = 'miX'")
-    assert count_keys(connection, 3) == [2] * 4
+    assert count_keys(connection, index) == [2] * 4
     check(connection, {"tenant": "mIX"}, [0, 0, 1])
 
 
