@@ -5,15 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
+OLDEST := .venv-oldest
 
 # For make bench: rows of the table, and further options (make bench OPTIONS=--help).
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test lint format soak quality bench clean
+.PHONY: help demo test test-oldest lint format soak quality bench clean
 
 help: ## list what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -31,11 +32,26 @@ demo: $(READY) ## find near-duplicates among the texts of the installed packages
 test: $(READY) ## run the tests against every PostgreSQL there is
 	$(BIN)/python -m pytest --numprocesses 2
 
-lint: $(READY) ## ruff, mypy --strict, import rules
+$(OLDEST)/.ready: pyproject.toml tests/oldest.py
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(OLDEST)/bin/python tests/oldest.py > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[embedded]' --group test --constraint $(OLDEST)/constraints.txt
+	@touch $@
+
+test-oldest: $(OLDEST)/.ready ## run the tests of models and migrations with the lowest versions that are allowed
+	$(OLDEST)/bin/simsql --help > /dev/null
+	$(OLDEST)/bin/python -m pytest tests/alembic tests/sqlalchemy
+
+lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy examples/backend/app
 	$(BIN)/lint-imports
+	$(BIN)/hadolint docker/*.Dockerfile
+	$(BIN)/yamllint --strict --config-data "{extends: default, rules: {document-start: disable, line-length: {max: 115}}}" docker
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
 
 format: $(READY) ## lay the code out
 	$(BIN)/ruff check --fix
@@ -55,4 +71,4 @@ bench: $(BENCH_READY) ## measure simsql and its peers side by side: make bench R
 	$(BIN)/python -m benchmarks --rows $(ROWS) $(OPTIONS)
 
 clean: ## remove what make has made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

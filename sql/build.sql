@@ -1,8 +1,8 @@
 -- build: creates an index while others read and write.
 --
 -- Tables, B-trees and triggers come first, and are committed. From then on every writer adds keys, and all that
--- is missing are those of rows that were committed before. They are filled in in ranges of the fingerprint, not of
--- the row's place: a row that is updated moves, and where its fingerprint stays the same, that adds no key. Each
+-- is missing are those of rows that were committed before. They are filled in in ranges of the fingerprint, behind
+-- the scope, not of the row's place: a row that is updated moves, and where both stay the same, that adds no key. Each
 -- batch commits how far it has come, so a build that was interrupted goes on there. `ready` is committed with
 -- the last batch, and a snapshot that does not see it does not search.
 
@@ -10,7 +10,7 @@
 -- Returns its id.
 CREATE FUNCTION simsql._begin_build(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
-    recipe text)
+    recipe text, scope text[] DEFAULT '{}')
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
@@ -19,12 +19,12 @@ DECLARE
 BEGIN
     SELECT r.* INTO index FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2 AND NOT r.ready;
     IF NOT FOUND THEN
-        index := simsql._register($1, $2, $3, $4, $5, $6, $7, online => true);
+        index := simsql._register($1, $2, $3, $4, $5, $6, $7, $8, online => true);
         PERFORM simsql._create_keys(index, filled => false);
         PERFORM simsql._create_functions(index);
         PERFORM simsql._create_triggers(index);
     ELSIF $3 <> index.distance OR $4 <> index.blocks OR $5 <> index.lead OR $6 <> index.inner_blocks
-          OR $7 <> index.recipe
+          OR $7 <> index.recipe OR coalesce($8, '{}') <> index.scope_columns
     THEN
         RAISE EXCEPTION 'simsql.build: an unfinished build of the index on %(%) has other arguments', $1, quote_ident($2)
             USING ERRCODE = 'duplicate_object',
@@ -35,19 +35,52 @@ BEGIN
 END
 $$;
 
--- Fills in the keys of the next fingerprints, in a transaction of its own, and tells which share of all possible
--- fingerprints is done.
+-- The text of a batch: adds the keys of the next $1 fingerprints to every table, and gives the last one, with its scope,
+-- unless there were fewer.
+CREATE FUNCTION simsql._build_statement(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT format('WITH batch AS MATERIALIZED (SELECT DISTINCT %st.%I AS fp FROM ONLY %s AS t WHERE t.%I IS NOT NULL%s%s '
+                  'ORDER BY %sfp LIMIT $1), %s '
+                  'SELECT b.fp, ARRAY[%s]::text[] AS scope FROM batch AS b ORDER BY %sb.fp OFFSET $1 - 1',
+                  simsql._for_scope(index, 't.%2$I AS %1$s, '), index.column_name, index.table_name, index.column_name,
+                  simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'),
+                  CASE WHEN index.built_to IS NOT NULL
+                       THEN ' AND ' || simsql._from_place(index, index.built_scope, 't.%2$I', format('t.%I', index.column_name),
+                                                          '>', format('%L::bigint', index.built_to)) END,
+                  simsql._for_scope(index, '%1$s, '),
+                  string_agg(format('keys_%1$s AS (INSERT INTO simsql.keys_%2$s_%1$s (%3$s) SELECT %4$s%5$s AS key FROM batch AS b '
+                                    'ORDER BY %3$s)', p.number, index.id, simsql._name_list(simsql._key_columns(index)),
+                                    simsql._for_scope(index, 'b.%1$s, '), simsql._permute('b.fp', p.lead_mask)),
+                             ', ' ORDER BY p.number),
+                  (SELECT string_agg(format('b.%s::text', c.name), ', ' ORDER BY c.number) FROM simsql._scope_columns(index) AS c),
+                  simsql._for_scope(index, 'b.%1$s, '))
+      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+$$;
+
+-- Which share of the work is done, by what is registered.
+CREATE FUNCTION simsql._built_share(index simsql.registry) RETURNS double precision
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE WHEN index.built_to IS NULL THEN 0
+                WHEN cardinality(index.scope_columns) = 0 THEN simsql._share(index.built_to)
+                ELSE (SELECT least(0.99, simsql._keys_by_size(index) / greatest(1, c.reltuples))
+                        FROM pg_class AS c WHERE c.oid = index.table_id) END
+$$;
+
+-- Fills in the keys of the next fingerprints, in a transaction of its own, and tells which share of the work is done:
+-- of all possible fingerprints or, where they stand scope by scope, of the rows that the table is thought to have.
 CREATE FUNCTION simsql._build_batch(
     table_name regclass, column_name text, OUT ready boolean, OUT share double precision)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashagg = off
 SET max_parallel_workers_per_gather = 0 SET jit = off
+SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET extra_float_digits = 1  -- a scope as text is that value again
 AS $$
 DECLARE
     index simsql.registry;
-    permutation record;
-    fingerprints bigint[];
-    last bigint;
+    last record;
+    before double precision;
 BEGIN
     PERFORM simsql._take_turn($1, 'build');
     PERFORM simsql._hold($1);
@@ -63,24 +96,16 @@ BEGIN
     END IF;
     PERFORM simsql._check_sound(index);
     PERFORM simsql._check_upkeep(index, 'build');
-    PERFORM simsql._check_btree(index.table_id, index.column_name, 'build');
+    PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
+    before := simsql._built_share(index);
     -- What is committed after this snapshot was written under the triggers.
-    EXECUTE format('SELECT ARRAY(SELECT DISTINCT t.%1$I FROM ONLY %2$s AS t WHERE t.%1$I %3$s ORDER BY 1 LIMIT $1)',
-                   index.column_name, index.table_name,
-                   CASE WHEN index.built_to IS NULL THEN 'IS NOT NULL' ELSE format('> %L::bigint', index.built_to) END)
-       INTO fingerprints
-      USING simsql._batch_size();
-    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
-        EXECUTE format('INSERT INTO simsql.%I SELECT %s AS key FROM unnest($1) AS f ORDER BY key',
-                       format('keys_%s_%s', index.id, permutation.number), simsql._permute('f', permutation.lead_mask))
-          USING fingerprints;
-    END LOOP;
-    last := fingerprints[simsql._batch_size()];
-    ready := last IS NULL;
-    UPDATE simsql.registry AS r SET ready = _build_batch.ready, built_to = last WHERE r.id = index.id;
+    EXECUTE simsql._build_statement(index) INTO last USING simsql._batch_size();
+    ready := last.fp IS NULL;
+    UPDATE simsql.registry AS r SET ready = _build_batch.ready, built_to = last.fp, built_scope = last.scope
+     WHERE r.id = index.id RETURNING r.* INTO index;
     IF NOT ready THEN
-        share := simsql._share(last);
-        IF floor(20 * share) > floor(20 * coalesce(simsql._share(index.built_to), 0)) THEN
+        share := simsql._built_share(index);
+        IF floor(20 * share) > floor(20 * before) THEN
             RAISE NOTICE 'simsql.build: % %% done', round(100 * share);
         END IF;
     END IF;
@@ -89,7 +114,8 @@ $$;
 
 CREATE PROCEDURE simsql.build(
     table_name regclass, column_name text, distance integer DEFAULT 3,
-    blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL, recipe text DEFAULT NULL)
+    blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL, recipe text DEFAULT NULL,
+    scope text[] DEFAULT '{}')
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -98,7 +124,7 @@ BEGIN
     CALL simsql._leave_transaction('build');
     COMMIT;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    PERFORM simsql._begin_build($1, $2, $3, $4, $5, $6, $7);
+    PERFORM simsql._begin_build($1, $2, $3, $4, $5, $6, $7, $8);
     LOOP
         COMMIT;
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -108,5 +134,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text) IS
+COMMENT ON PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[]) IS
     'create a simhash index while others read and write, or go on with a build that was interrupted';

@@ -2,15 +2,16 @@
 
 -- Connected components by union-find: linear in the pairs, without temporary tables, so that it also
 -- runs in a read-only transaction. The root of a cluster is its smallest fingerprint.
-CREATE FUNCTION simsql.clusters(table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL)
+CREATE FUNCTION simsql.clusters(
+    table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.member
 LANGUAGE plpgsql STABLE
 SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._index($1, $3);
+    index constant simsql.registry := simsql._searched_index($1, $3, $4);
     asked constant integer := simsql._distance($2, index.distance);
-    vertices constant bigint[] := simsql._fingerprints(index.table_name, index.column_name);
+    vertices constant bigint[] := simsql._fingerprints(index, $4);
     parents integer[] := ARRAY(SELECT generate_series(1, cardinality(vertices)));
     statement text;
     found_pairs bigint := 0;
@@ -56,12 +57,12 @@ BEGIN
         '          FROM unnest($1, $2) AS v (fp, root)) AS c'
         '  JOIN unnest($1) WITH ORDINALITY AS r (fp, number) ON r.number = c.root'
         ' WHERE c.size > 1'
-        '    OR c.fp IN (SELECT t.%1$I FROM ONLY %2$s AS t GROUP BY t.%1$I HAVING count(*) > 1)'
-        ' ORDER BY 1, 2', index.column_name, index.table_name)
+        '    OR c.fp IN (SELECT t.%1$I FROM ONLY %2$s AS t WHERE true%3$s GROUP BY t.%1$I HAVING count(*) > 1)'
+        ' ORDER BY 1, 2', index.column_name, index.table_name, simsql._in_scope(index, $4, 't'))
         USING vertices, parents;
 END
 $$;
 
-COMMENT ON FUNCTION simsql.clusters(regclass, integer, text) IS
+COMMENT ON FUNCTION simsql.clusters(regclass, integer, text, jsonb) IS
     'connected components of the pairs: every fingerprint that two rows share or that has a neighbour, '
     'with the smallest fingerprint of its cluster';

@@ -4,8 +4,8 @@
 -- stand in two schemas and may change. No function here depends on the user's table or its row type,
 -- so DROP TABLE stays possible.
 
--- Raises unless this table and column can be indexed exactly.
-CREATE FUNCTION simsql._check_indexable(table_name regclass, column_name text, caller text) RETURNS void
+-- Raises unless this column of a table can be indexed exactly, within this scope.
+CREATE FUNCTION simsql._check_indexable(table_name regclass, column_name text, scope text[], caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -46,6 +46,7 @@ BEGIN
         RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller, quote_ident($2), $1
             USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it has to have a B-tree.';
     END IF;
+    PERFORM simsql._check_scope_columns($1, $2, scope, caller);
     IF NOT pg_has_role(class.relowner, 'USAGE') THEN
         RAISE EXCEPTION 'simsql.%: must be owner of table %', caller, $1
             USING ERRCODE = 'insufficient_privilege';
@@ -113,8 +114,8 @@ BEGIN
 END
 $$;
 
--- One table per permutation: permuted keys and nothing else, so that any primary key works and
--- deleting a document touches nothing.
+-- One table per permutation: permuted keys, with the scope before them, and nothing else, so that any primary key
+-- works and deleting a document touches nothing.
 -- Of a table that was not analyzed yet the planner expects few distinct fingerprints, and would hash them all.
 CREATE FUNCTION simsql._create_keys(index simsql.registry, filled boolean) RETURNS void
 LANGUAGE plpgsql
@@ -123,6 +124,10 @@ AS $$
 DECLARE
     permutation record;
     keys text;
+    scope constant text := coalesce(
+        (SELECT string_agg(format('t.%I::%s AS scope_%s, ', s.name, format_type(simsql._scope_type(index.table_id, s.name), -1),
+                                  s.number), '' ORDER BY s.number)
+           FROM unnest(index.scope_columns) WITH ORDINALITY AS s (name, number)), '');
     unlogged constant text := CASE (SELECT relpersistence FROM pg_class WHERE oid = index.table_id)
                                    WHEN 'u' THEN 'UNLOGGED' ELSE '' END;
     work_mem constant text := current_setting('work_mem');
@@ -134,33 +139,41 @@ BEGIN
     FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
         keys := format('simsql.keys_%s_%s', index.id, permutation.number);
         -- Created with its rows, a table is filled a fifth faster than by INSERT.
-        EXECUTE format('CREATE %s TABLE %s (key) AS SELECT DISTINCT %s FROM ONLY %s AS t WHERE t.%I IS NOT NULL ORDER BY 1 %s',
-                       unlogged, keys, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
-                       index.table_name, index.column_name, CASE WHEN NOT filled THEN 'WITH NO DATA' END);
-        EXECUTE format('ALTER TABLE %s ALTER key SET NOT NULL', keys);
+        EXECUTE format('CREATE %s TABLE %s AS SELECT DISTINCT %s%s AS key FROM ONLY %s AS t WHERE t.%I IS NOT NULL%s '
+                       'ORDER BY %s %s',
+                       unlogged, keys, scope, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
+                       index.table_name, index.column_name, simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'),
+                       simsql._name_list(simsql._key_columns(index)), CASE WHEN NOT filled THEN 'WITH NO DATA' END);
+        EXECUTE format('ALTER TABLE %s %s ALTER key SET NOT NULL', keys,
+                       simsql._for_scope(index, 'ALTER %1$s SET NOT NULL, '));
         EXECUTE format('COMMENT ON TABLE %s IS %L', keys,
                        format('keys of the simhash index on %s(%I), permutation %s, lead bits %s',
                               index.table_name, index.column_name, permutation.number,
                               to_hex(permutation.lead_mask)));
         -- The B-tree comes after a sorted fill: a quarter faster, and packed.
-        EXECUTE format('CREATE INDEX ON %s (key)', keys);
+        EXECUTE format('CREATE INDEX ON %s (%s)', keys, simsql._name_list(simsql._key_columns(index)));
         -- Equal keys are allowed, so there is no unique index to identify a row by.
         EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', keys);
-        PERFORM simsql._guard_keys(keys, index.id);
+        PERFORM simsql._guard_keys(keys, index);
     END LOOP;
     PERFORM set_config('work_mem', work_mem, true);
 END
 $$;
 
--- Who may read the column may read its keys, and nobody else; asked for the role that searches, at the time
--- of the search, and by OID: another table may get the name. The subquery makes it one question per scan.
-CREATE FUNCTION simsql._guard_keys(keys text, index_id integer) RETURNS void
+-- Who may read the column, and those of the scope, may read its keys, and nobody else; asked for the role that
+-- searches, at the time of the search, and by OID: another table may get the name. The subquery makes it one question
+-- per scan.
+CREATE FUNCTION simsql._guard_keys(keys text, index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
     EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', keys);
     EXECUTE format('CREATE POLICY readers ON %s FOR SELECT USING ((SELECT has_column_privilege(r.table_id, '
-                   'r.column_name, ''SELECT'') FROM simsql.registry AS r WHERE r.id = %s))', keys, index_id);
+                   'r.column_name, ''SELECT'')%s FROM simsql.registry AS r WHERE r.id = %s))', keys,
+                   CASE WHEN cardinality(index.scope_columns) > 0
+                        THEN ' AND (SELECT bool_and(has_column_privilege(r.table_id, s, ''SELECT'')) '
+                             'FROM unnest(r.scope_columns) AS s)' END,
+                   index.id);
     EXECUTE format('GRANT SELECT ON %s TO PUBLIC', keys);
 END
 $$;
@@ -176,19 +189,24 @@ LANGUAGE sql STABLE
 AS $$
     SELECT format('add_on_%s_%s', e.event, index.id), '()', 'RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER',
            ARRAY['search_path=pg_catalog, pg_temp'],
-           format(E'%sBEGIN\n    PERFORM simsql._check_column(TG_RELID::regclass, %s, %L::text, writes => true);\n%s\n    RETURN NULL;\nEND',
-                  e.declared, index.id, index.column_name,
-                  (SELECT string_agg(format('    INSERT INTO simsql.keys_%s_%s SELECT %s FROM (%s) AS f ORDER BY 1;', index.id,
-                                            p.number, simsql._permute('f.fp', p.lead_mask), format(e.source, index.column_name)),
+           format(E'%sBEGIN\n    PERFORM simsql._check_columns(TG_RELID::regclass, %s, %L::text[], writes => true);\n%s\n    RETURN NULL;\nEND',
+                  e.declared, index.id, index.column_name || index.scope_columns,
+                  (SELECT string_agg(format('    INSERT INTO simsql.keys_%s_%s SELECT %s%s FROM (%s) AS f ORDER BY %s;', index.id,
+                                            p.number, simsql._for_scope(index, 'f.%1$s, '), simsql._permute('f.fp', p.lead_mask),
+                                            format(e.source, index.column_name, simsql._for_scope(index, 'n.%2$I AS %1$s, '),
+                                                   simsql._for_scope(index, ' AND n.%2$I IS NOT NULL'),
+                                                   simsql._for_scope(index, 'o.%2$I, ')),
+                                            (SELECT string_agg(place::text, ', ' ORDER BY place)
+                                               FROM generate_series(1, cardinality(index.scope_columns) + 1) AS place)),
                                      E'\n' ORDER BY p.number)
                      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p))
       FROM (VALUES
-           ('insert', '', 'SELECT DISTINCT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL'),
+           ('insert', '', 'SELECT DISTINCT %2$sn.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL%3$s'),
            -- An update of other columns adds no key. Old rows of inheritance children have none here.
            ('update', E'<<simsql>>\nDECLARE\n'
                       '    alone constant boolean := NOT relhassubclass FROM pg_class WHERE oid = TG_RELID;\n',
-            'SELECT n.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL '
-            'EXCEPT SELECT o.%1$I FROM old_rows AS o WHERE simsql.alone')) AS e (event, declared, source)
+            'SELECT %2$sn.%1$I AS fp FROM new_rows AS n WHERE n.%1$I IS NOT NULL%3$s '
+            'EXCEPT SELECT %4$so.%1$I FROM old_rows AS o WHERE simsql.alone')) AS e (event, declared, source)
 $$;
 
 -- All functions of an index.
@@ -219,22 +237,23 @@ $$;
 
 -- The triggers of an index, as pg_get_triggerdef tells them, and which of them are ENABLE ALWAYS.
 --
--- Two of them never run; the catalogue says through them what a name cannot. The first knows the
--- column as the catalogue does, whatever it is called (see _check_column), and makes PostgreSQL refuse
--- ALTER COLUMN TYPE, which rewrites fingerprints without firing triggers. With the second, PostgreSQL
+-- Two of them never run; the catalogue says through them what a name cannot. The first knows the columns,
+-- that of the fingerprints and then those of the scope, as the catalogue does, whatever they are called (see _check_columns),
+-- and makes PostgreSQL refuse ALTER COLUMN TYPE, which rewrites values without firing triggers. With the second, PostgreSQL
 -- refuses to make the table a partition or an inheritance child, whose rows come through a parent.
 CREATE FUNCTION simsql._triggers(index simsql.registry) RETURNS TABLE (name text, definition text, always boolean)
 LANGUAGE sql STABLE
 AS $$
     SELECT format('simsql_%s_%s', index.id, t.suffix),
            format('CREATE TRIGGER simsql_%1$s_%2$s ' || t.event || ' EXECUTE FUNCTION simsql.add_on_%3$s_%1$s()',
-                  index.id, t.suffix, t.function, index.table_name, index.column_name),
+                  index.id, t.suffix, t.function, index.table_name,
+                  simsql._name_list(index.column_name || index.scope_columns)),
            t.always
       FROM (VALUES
            ('insert', 'insert', true, 'AFTER INSERT ON %4$s REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT'),
            ('update', 'update', true,
             'AFTER UPDATE ON %4$s REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT'),
-           ('column', 'update', false, 'AFTER UPDATE OF %5$I ON %4$s FOR EACH STATEMENT WHEN (false)'),
+           ('column', 'update', false, 'AFTER UPDATE OF %5$s ON %4$s FOR EACH STATEMENT WHEN (false)'),
            ('no_parent', 'insert', false,
             'AFTER INSERT ON %4$s REFERENCING NEW TABLE AS new_rows FOR EACH ROW WHEN (false)'))
            AS t (suffix, function, always, event)
@@ -255,35 +274,43 @@ BEGIN
 END
 $$;
 
--- The B-trees that lead from a value of a column to all of its rows; a valid one may be used.
-CREATE FUNCTION simsql._btrees(table_id regclass, column_name text) RETURNS TABLE (index regclass, valid boolean)
+-- The B-trees that lead from values of these columns, in this order, to all rows with them; a valid one may be used.
+CREATE FUNCTION simsql._btrees(table_id regclass, column_names text[]) RETURNS TABLE (index regclass, valid boolean)
 LANGUAGE sql STABLE
 AS $$
     SELECT i.indexrelid::regclass, i.indisvalid
       FROM pg_index AS i
       JOIN pg_class AS c ON c.oid = i.indexrelid
       JOIN pg_am AS m ON m.oid = c.relam
-      JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-     WHERE i.indrelid = table_id AND a.attname = column_name AND m.amname = 'btree' AND i.indpred IS NULL
+     WHERE i.indrelid = table_id AND m.amname = 'btree' AND i.indpred IS NULL AND i.indnkeyatts >= cardinality(column_names)
+       AND column_names = ARRAY(SELECT a.attname::text
+                                  FROM unnest(i.indkey, i.indcollation) WITH ORDINALITY AS k (attnum, collation_id, place)
+                                  JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                                                        AND a.attcollation = k.collation_id
+                                 WHERE k.place <= cardinality(column_names)
+                                 ORDER BY k.place)
 $$;
 
-CREATE FUNCTION simsql._check_btree(table_id regclass, column_name text, caller text) RETURNS void
+CREATE FUNCTION simsql._check_btree(table_id regclass, column_names text[], caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM simsql._btrees($1, $2) AS b WHERE b.valid) THEN
-        RAISE EXCEPTION 'simsql.%: column % of % has no B-tree', caller, quote_ident($2), $1
+        RAISE EXCEPTION 'simsql.%: % of % no B-tree', caller,
+                        CASE cardinality($2) WHEN 1 THEN 'column ' ELSE 'columns ' END || simsql._name_list($2),
+                        $1::text || CASE cardinality($2) WHEN 1 THEN ' has' ELSE ' have' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = coalesce((SELECT format('An attempt to create it has failed: REINDEX INDEX CONCURRENTLY %s;', b.index)
                                      FROM simsql._btrees($1, $2) AS b LIMIT 1),
-                                  format('CREATE INDEX CONCURRENTLY ON %s (%I);', $1, $2));
+                                  format('CREATE INDEX CONCURRENTLY ON %s (%s);', $1, simsql._name_list($2)));
     END IF;
 END
 $$;
 
 -- Raises unless these arguments make an index.
 CREATE FUNCTION simsql._check_new(
-    table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer, caller text)
+    table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer, scope text[],
+    caller text)
 RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -296,7 +323,7 @@ BEGIN
     END IF;
     PERFORM simsql._check_design(blocks, lead, inner_blocks, caller);
     PERFORM simsql._check_read_committed(caller);
-    PERFORM simsql._check_indexable($1, $2, caller);
+    PERFORM simsql._check_indexable($1, $2, scope, caller);
 END
 $$;
 
@@ -304,7 +331,7 @@ $$;
 -- all that follows reads with a later snapshot than this lock.
 CREATE FUNCTION simsql._register(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
-    recipe text, online boolean)
+    recipe text, scope text[], online boolean)
 RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
@@ -313,15 +340,18 @@ DECLARE
     caller constant text := CASE WHEN online THEN 'build' ELSE 'create_index' END;
     rows bigint;
 BEGIN
-    PERFORM simsql._check_new($1, $2, $3, $4, $5, $6, caller);
+    scope := coalesce(scope, '{}');
+    PERFORM simsql._check_new($1, $2, $3, $4, $5, $6, scope, caller);
     IF blocks IS NULL THEN
-        EXECUTE format('SELECT count(%I) FROM ONLY %s', $2, $1) INTO rows;
+        -- A search meets the keys of one scope: the largest one counts.
+        EXECUTE format('SELECT coalesce(max(rows), 0) FROM (SELECT count(t.%I) AS rows FROM ONLY %s AS t%s) AS s', $2, $1,
+                       CASE WHEN cardinality(scope) > 0 THEN ' GROUP BY ' || simsql._name_list(scope) END) INTO rows;
         SELECT d.blocks, d.lead INTO blocks, lead FROM simsql._design(rows, $3) AS d;
     END IF;
     EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', $1);
-    PERFORM simsql._check_indexable($1, $2, caller);
+    PERFORM simsql._check_indexable($1, $2, scope, caller);
     IF online THEN
-        PERFORM simsql._check_btree($1, $2, caller);
+        PERFORM simsql._check_btree($1, scope || $2, caller);
     END IF;
     SELECT r.* INTO index FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2;
     IF FOUND THEN
@@ -333,8 +363,9 @@ BEGIN
                                      simsql._build_call(index), $1, $2) END;
     END IF;
     PERFORM simsql._drop_orphans();
-    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe, ready)
-    SELECT $1, format('%I.%I', n.nspname, c.relname), $2, $3, $4, coalesce($5, 1), coalesce($6, 0), $7, NOT online
+    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
+                                      scope_columns, ready)
+    SELECT $1, format('%I.%I', n.nspname, c.relname), $2, $3, $4, coalesce($5, 1), coalesce($6, 0), $7, $8, NOT online
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.oid = $1
     RETURNING r.* INTO index;
@@ -344,15 +375,16 @@ $$;
 
 CREATE FUNCTION simsql.create_index(
     table_name regclass, column_name text, distance integer DEFAULT 3,
-    blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL, recipe text DEFAULT NULL)
+    blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL, recipe text DEFAULT NULL,
+    scope text[] DEFAULT '{}')
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._register($1, $2, $3, $4, $5, $6, $7, online => false);
+    index constant simsql.registry := simsql._register($1, $2, $3, $4, $5, $6, $7, $8, online => false);
 BEGIN
-    IF NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, index.column_name) AS b WHERE b.valid) THEN
-        EXECUTE format('CREATE INDEX ON %s (%I)', index.table_name, index.column_name);
+    IF NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, simsql._btree_columns(index)) AS b WHERE b.valid) THEN
+        EXECUTE format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(simsql._btree_columns(index)));
     END IF;
     PERFORM simsql._create_keys(index, filled => true);
     PERFORM simsql._create_functions(index);
@@ -361,8 +393,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text) IS
-    'create a simhash index on a bigint column, in this transaction; writers wait. Returns its id.';
+COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[]) IS
+    'create a simhash index on a bigint column, in this transaction; writers wait. Returns its id. '
+    'scope: the columns to whose values searches are confined';
 
 -- Drops what create_index made, apart from the B-tree on the user's column.
 CREATE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
@@ -378,7 +411,7 @@ BEGIN
         END LOOP;
     END IF;
     EXECUTE format('DROP FUNCTION IF EXISTS simsql.add_on_insert_%1$s(), simsql.add_on_update_%1$s()', index.id);
-    EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s(bigint, integer), simsql.scan_%1$s(bigint, integer)', index.id);
+    EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s, simsql.scan_%1$s', index.id);
     FOR number IN SELECT p.number FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p LOOP
         EXECUTE format('DROP TABLE IF EXISTS simsql.keys_%s_%s', index.id, number);
     END LOOP;

@@ -60,15 +60,15 @@ BEGIN
 END
 $$;
 
--- The distinct fingerprints of a column that are not null, in ascending order.
-CREATE FUNCTION simsql._fingerprints(table_name text, column_name text) RETURNS bigint[]
+-- The distinct fingerprints of an index, or of this scope, that are not null, in ascending order.
+CREATE FUNCTION simsql._fingerprints(index simsql.registry, scope jsonb) RETURNS bigint[]
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     fingerprints bigint[];
 BEGIN
-    EXECUTE format('SELECT ARRAY(SELECT DISTINCT t.%1$I FROM ONLY %2$s AS t WHERE t.%1$I IS NOT NULL ORDER BY 1)',
-                   column_name, table_name)
+    EXECUTE format('SELECT ARRAY(SELECT DISTINCT t.%1$I FROM ONLY %2$s AS t WHERE t.%1$I IS NOT NULL%3$s ORDER BY 1)',
+                   index.column_name, index.table_name, simsql._in_scope(index, scope, 't'))
        INTO fingerprints;
     RETURN fingerprints;
 END
@@ -116,15 +116,16 @@ END
 $$;
 
 -- The planner knows nothing about prefixes and would sort both sides of each join: it hashes.
-CREATE FUNCTION simsql.pairs(table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL)
+CREATE FUNCTION simsql.pairs(
+    table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.pair
 LANGUAGE plpgsql STABLE
 SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._index($1, $3);
+    index constant simsql.registry := simsql._searched_index($1, $3, $4);
     asked constant integer := simsql._distance($2, index.distance);
-    fingerprints constant bigint[] := simsql._fingerprints(index.table_name, index.column_name);
+    fingerprints constant bigint[] := simsql._fingerprints(index, $4);
     statement text;
     of_statement bigint;
     found_pairs bigint := 0;
@@ -138,19 +139,20 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION simsql.pairs(regclass, integer, text) IS
-    'every pair of different fingerprints within the distance that rows of the table have, a < b, once each';
+COMMENT ON FUNCTION simsql.pairs(regclass, integer, text, jsonb) IS
+    'every pair of different fingerprints within the distance that rows of the table, or of the scope, have, a < b, once each';
 
 -- One statement for each permutation that gives every match of the distinct fingerprints $1 within the distance $2.
 --   probes  range scans of the index, in the order of keys, so that neighbours are read one after another
 --   join    a hash join of the queries with the rows, on prefixes
 CREATE FUNCTION simsql._near_many_statements(index simsql.registry, queries bigint, rows bigint, distance integer,
-                                             OUT strategy text, OUT statements text[])
+                                             scope jsonb DEFAULT NULL, OUT strategy text, OUT statements text[])
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     design record;
     search_cost double precision;
+    rows_in_scope constant text := simsql._in_scope(index, scope, 't');
 BEGIN
     design := simsql._join_design(queries, rows, distance);
     SELECT queries * (c.probe * s.probes + c.candidate * s.share * rows) INTO search_cost
@@ -162,8 +164,8 @@ BEGIN
     WHEN 'scan' THEN
         statements := ARRAY[format(
             'SELECT DISTINCT q.fp, t.%1$I, bit_count((t.%1$I # q.fp)::bit(64))::integer '
-            'FROM unnest($1) AS q (fp) JOIN ONLY %2$s AS t ON bit_count((t.%1$I # q.fp)::bit(64)) <= $2',
-            index.column_name, index.table_name)];
+            'FROM unnest($1) AS q (fp) JOIN ONLY %2$s AS t ON bit_count((t.%1$I # q.fp)::bit(64)) <= $2%3$s',
+            index.column_name, index.table_name, rows_in_scope)];
     WHEN 'join' THEN
         statements := ARRAY(
             SELECT format(
@@ -171,8 +173,8 @@ BEGIN
                 'FROM (SELECT fp, (fp & %3$L::bigint) # flip AS prefix '
                 'FROM unnest($1) AS u (fp) CROSS JOIN unnest(%4$L::bigint[]) AS f (flip)) AS q '
                 'JOIN ONLY %2$s AS t ON (t.%1$I & %3$L::bigint) = q.prefix '
-                'WHERE bit_count((t.%1$I # q.fp)::bit(64)) <= $2%5$s',
-                index.column_name, index.table_name, t.lead_mask, t.flips, t.not_earlier)
+                'WHERE bit_count((t.%1$I # q.fp)::bit(64)) <= $2%5$s%6$s',
+                index.column_name, index.table_name, t.lead_mask, t.flips, t.not_earlier, rows_in_scope)
               FROM simsql._join_tables(design.blocks, design.lead, 0, distance, 'q.fp', format('t.%I', index.column_name)) AS t);
     ELSE
         statements := ARRAY(
@@ -186,31 +188,55 @@ BEGIN
                 -- LATERAL and OFFSET 0: the planner may not compare all ranges with each key in turn, which it takes
                 -- to be cheaper for some ten thousand queries.
                 'CROSS JOIN LATERAL (SELECT r.key FROM simsql.keys_%6$s_%7$s AS r '
-                'WHERE r.key >= p.low AND r.key <= p.high AND bit_count((r.key # p.center)::bit(64)) <= $2 OFFSET 0) AS k '
+                'WHERE r.key >= p.low AND r.key <= p.high AND bit_count((r.key # p.center)::bit(64)) <= $2%11$s OFFSET 0) AS k '
                 'WHERE true%8$s) AS m '
-                'WHERE EXISTS (SELECT FROM ONLY %9$s AS t WHERE t.%10$I = m.fingerprint)',
+                'WHERE EXISTS (SELECT FROM ONLY %9$s AS t WHERE t.%10$I = m.fingerprint%12$s)',
                 simsql._unpermute('k.key', t.lead_mask), simsql._permute('fp', t.lead_mask),
                 ARRAY(SELECT f << (64 - t.prefix)
                         FROM unnest(simsql._flips(t.prefix, simsql._radius(
                                  index.blocks, index.lead, index.inner_blocks, t.number, distance))) AS f),
                 -1::bigint << (64 - t.prefix), ~(-1::bigint << (64 - t.prefix)),
                 index.id, t.number, replace(t.not_earlier, '?', simsql._unpermute('k.key', t.lead_mask)), index.table_name,
-                index.column_name)
+                index.column_name, simsql._in_scope(index, scope, 'r'), rows_in_scope)
               FROM simsql._join_tables(index.blocks, index.lead, index.inner_blocks, distance, 'p.fp', '?') AS t);
     END CASE;
 END
 $$;
 
--- Parallel workers share the rows of a hash join; a search table by table needs the settings of near.
+-- How many keys a search for so many fingerprints has to reckon with. A table is measured: a key takes 36 bytes of it, and
+-- the planner's own estimate may be old. A scope is counted, but no further than to where searches in the index are the
+-- cheapest way however many there are; counting a key takes a 25th of the time of a probe.
+CREATE FUNCTION simsql._expected_keys(index simsql.registry, queries bigint, distance integer, scope jsonb) RETURNS bigint
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET max_parallel_workers_per_gather = 0
+AS $$
+DECLARE
+    keys bigint;
+BEGIN
+    IF cardinality(index.scope_columns) = 0 THEN
+        RETURN pg_relation_size(format('simsql.keys_%s_0', index.id)) / 36;
+    END IF;
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM simsql.keys_%s_0 AS k WHERE true%s LIMIT $1) AS c', index.id,
+                   simsql._in_scope(index, scope, 'k'))
+       INTO keys
+      USING (SELECT least(25 * s.probes * (queries + 1), 1e15)::bigint
+               FROM simsql._searches(index.blocks, index.lead, index.inner_blocks, ARRAY[distance]) AS s);
+    RETURN keys;
+END
+$$;
+
+-- Parallel workers share the rows of a hash join; a search table by table needs the settings of near. Within a scope
+-- the table is read by its B-tree, whatever the planner thinks of that.
 CREATE FUNCTION simsql.near_many(
-    table_name regclass, fingerprints bigint[], distance integer DEFAULT NULL, column_name text DEFAULT NULL)
+    table_name regclass, fingerprints bigint[], distance integer DEFAULT NULL, column_name text DEFAULT NULL,
+    scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.query_match
 LANGUAGE plpgsql STABLE
 SET jit = off SET enable_mergejoin = off SET enable_seqscan = on SET enable_bitmapscan = off
 SET enable_hashjoin = on SET enable_hashagg = off SET parallel_tuple_cost = 0
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._index($1, $4);
+    index constant simsql.registry := simsql._searched_index($1, $4, $5);
     asked constant integer := simsql._distance($3, index.distance);
     queries constant bigint[] := ARRAY(SELECT DISTINCT q FROM unnest($2) AS q WHERE q IS NOT NULL);
     plan record;
@@ -218,11 +244,12 @@ DECLARE
     of_statement bigint;
     found_matches bigint := 0;
 BEGIN
-    -- A key takes 36 bytes of its table; the planner's own estimate may be old.
     plan := simsql._near_many_statements(
-        index, cardinality(queries), pg_relation_size(format('simsql.keys_%s_0', index.id)) / 36, asked);
+        index, cardinality(queries), simsql._expected_keys(index, cardinality(queries), asked, $5), asked, $5);
     IF plan.strategy = 'probes' THEN
         PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true);
+    ELSIF $5 IS NOT NULL THEN
+        PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true);
     END IF;
     FOREACH statement IN ARRAY plan.statements LOOP
         RETURN QUERY EXECUTE statement || ' LIMIT 100000001' USING queries, asked;
@@ -233,12 +260,12 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION simsql.near_many(regclass, bigint[], integer, text) IS
+COMMENT ON FUNCTION simsql.near_many(regclass, bigint[], integer, text, jsonb) IS
     'what simsql.near finds for each of these fingerprints; one that is given twice is searched for once';
 
 CREATE FUNCTION simsql.near_many(
     table_name regclass, query_table regclass, query_column text, distance integer DEFAULT NULL,
-    column_name text DEFAULT NULL)
+    column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.query_match
 LANGUAGE plpgsql STABLE
 AS $$
@@ -255,9 +282,9 @@ BEGIN
             USING ERRCODE = 'datatype_mismatch', HINT = 'simsql.fp makes the bigint of an unsigned decimal.';
     END IF;
     EXECUTE format('SELECT array_agg(DISTINCT q.%I::bigint) FROM %s AS q', $3, $2) INTO queries;
-    RETURN QUERY SELECT * FROM simsql.near_many($1, coalesce(queries, '{}'), $4, $5);
+    RETURN QUERY SELECT * FROM simsql.near_many($1, coalesce(queries, '{}'), $4, $5, $6);
 END
 $$;
 
-COMMENT ON FUNCTION simsql.near_many(regclass, regclass, text, integer, text) IS
+COMMENT ON FUNCTION simsql.near_many(regclass, regclass, text, integer, text, jsonb) IS
     'what simsql.near finds for each fingerprint in a column of another table or view';

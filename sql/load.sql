@@ -20,39 +20,42 @@ BEGIN
 END
 $$;
 
--- The same for a role that may read the column alone, and so no places of rows: all at once, so many to a piece.
-CREATE FUNCTION simsql._packed_column(table_id regclass, column_name text, size bigint) RETURNS SETOF bytea
+-- The same of one scope, and for a role that may read columns alone, and so no places of rows: all at once, so many to a
+-- piece.
+CREATE FUNCTION simsql._packed_column(index simsql.registry, scope jsonb, size bigint) RETURNS SETOF bytea
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     RETURN QUERY EXECUTE format(
         'SELECT string_agg(int8send(n.f), '''') '
         'FROM (SELECT t.%1$I AS f, (row_number() OVER () - 1) / $1 AS piece FROM ONLY %2$s AS t '
-        'WHERE t.%1$I IS NOT NULL) AS n GROUP BY n.piece', $2, $1) USING $3;
+        'WHERE t.%1$I IS NOT NULL%3$s) AS n GROUP BY n.piece',
+        index.column_name, index.table_name, simsql._in_scope(index, scope, 't')) USING $3;
 END
 $$;
 
--- The fingerprints of all rows of an indexed table, in pieces of so many pages. Called in a list of results, not behind
--- FROM, it makes them one at a time. The last piece has no end: between the measuring of the table and the first
--- scan, which locks it, a change of the whole table may have made it longer.
-CREATE FUNCTION simsql._packed_pieces(table_name regclass, column_name text, pages bigint) RETURNS SETOF bytea
+-- The fingerprints of all rows of an indexed table, in pieces of so many pages, or those of a scope. Called in a list
+-- of results, not behind FROM, it makes them one at a time. The last piece has no end: between the measuring of the table and
+-- the first scan, which locks it, a change of the whole table may have made it longer.
+CREATE FUNCTION simsql._packed_pieces(table_name regclass, column_name text, pages bigint, scope jsonb DEFAULT NULL)
+RETURNS SETOF bytea
 LANGUAGE sql STABLE
 AS $$
     SELECT f.packed
-      FROM simsql._index($1, $2) AS i
+      FROM simsql._searched_index($1, $2, $4) AS i
      CROSS JOIN LATERAL CAST(pg_relation_size(i.table_id) / current_setting('block_size')::bigint AS bigint) AS size
      CROSS JOIN LATERAL generate_series(0, size, $3) AS first
      CROSS JOIN LATERAL simsql._packed_fingerprints(
                             i.table_id, i.column_name, first, CASE WHEN first + $3 <= size THEN $3 END) AS f (packed)
-     WHERE f.packed IS NOT NULL AND has_table_privilege(i.table_id, 'SELECT')
+     WHERE f.packed IS NOT NULL AND $4 IS NULL AND has_table_privilege(i.table_id, 'SELECT')
      UNION ALL
     SELECT f.packed
-      FROM simsql._index($1, $2) AS i
-     CROSS JOIN LATERAL simsql._packed_column(i.table_id, i.column_name, $3 * 200) AS f (packed)
-     WHERE NOT has_table_privilege(i.table_id, 'SELECT')
+      FROM simsql._searched_index($1, $2, $4) AS i
+     CROSS JOIN LATERAL simsql._packed_column(i, $4, $3 * 200) AS f (packed)
+     WHERE $4 IS NOT NULL OR NOT has_table_privilege(i.table_id, 'SELECT')
 $$;
 
--- The indexes of a table on these columns whose keys this session may write itself, the trigger being switched
+-- The indexes without a scope of a table on these columns whose keys this session may write itself, the trigger being switched
 -- off: it owns the table and the keys, no trigger of the user's changes or adds rows, and none waits for the end
 -- of the transaction, during which PostgreSQL refuses to switch triggers. And PostgreSQL counts the rows that are
 -- inserted: so the load finds out if there were more than its own.
@@ -73,7 +76,7 @@ BEGIN
     THEN
         RETURN;
     END IF;
-    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = ANY ($2) ORDER BY r.id LOOP
+    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = ANY ($2) AND r.scope_columns = '{}' ORDER BY r.id LOOP
         -- What is wrong with an index, its trigger tells the writer, if it concerns writers.
         BEGIN
             index := simsql._index($1, index.column_name);

@@ -14,6 +14,15 @@ CREATE SCHEMA IF NOT EXISTS simsql;
 
 GRANT USAGE ON SCHEMA simsql TO PUBLIC;
 
+-- Which revision of migrations/ this is; Alembic creates it before the first, where Alembic's commands are used.
+CREATE TABLE IF NOT EXISTS simsql.schema_version (
+    version_num varchar(32) NOT NULL CONSTRAINT schema_version_pkc PRIMARY KEY
+);
+
+COMMENT ON TABLE simsql.schema_version IS 'the revision of the schema simsql: see simsql status';
+
+GRANT SELECT ON simsql.schema_version TO PUBLIC;
+
 CREATE FUNCTION simsql.version() RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN '0.1.0'::text;
@@ -40,7 +49,9 @@ CREATE TABLE simsql.registry (
     inner_blocks integer NOT NULL CHECK (inner_blocks = 0 OR inner_blocks BETWEEN 2 AND 63),
     recipe      text,
     ready       boolean NOT NULL,
-    built_to    bigint,  -- the last fingerprint that an unfinished build has filled in
+    built_to    bigint,  -- the last fingerprint that an unfinished build has filled in, and its scope
+    built_scope text[],
+    scope_columns text[] NOT NULL DEFAULT '{}',
     UNIQUE (table_id, column_name)
 );
 
@@ -51,6 +62,7 @@ CREATE VIEW simsql.indexes AS
 SELECT r.id,
        r.table_name,
        r.column_name,
+       r.scope_columns AS scope,
        r.distance,
        r.blocks,
        r.lead,
@@ -58,10 +70,11 @@ SELECT r.id,
        r.recipe,
        CASE WHEN c.oid IS NULL THEN 'table dropped'
             WHEN format('%I.%I', n.nspname, c.relname) <> r.table_name THEN 'table renamed'
-            WHEN t.column_name <> r.column_name THEN 'column renamed'
-            WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
-                              WHERE a.attrelid = r.table_id AND a.attname = r.column_name) THEN 'column dropped'
-            WHEN t.column_name IS NULL OR t.enabled < 2 THEN 'triggers disabled'
+            WHEN t.column_names <> r.column_name || r.scope_columns THEN 'column renamed'
+            WHEN EXISTS (SELECT FROM unnest(r.column_name || r.scope_columns) AS n (name)
+                          WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
+                                             WHERE a.attrelid = r.table_id AND a.attname = n.name)) THEN 'column dropped'
+            WHEN t.column_names IS NULL OR t.enabled < 2 THEN 'triggers disabled'
             WHEN NOT r.ready THEN 'building'
             ELSE 'ready'
        END AS state
@@ -71,9 +84,11 @@ SELECT r.id,
   LEFT JOIN LATERAL (
        SELECT count(*) FILTER (WHERE g.tgenabled = 'A'
                                  AND g.tgname IN (format('simsql_%s_insert', r.id), format('simsql_%s_update', r.id))) AS enabled,
-              max(a.attname) FILTER (WHERE g.tgname = format('simsql_%s_column', r.id)) AS column_name
+              max(ARRAY(SELECT a.attname::text
+                          FROM unnest(g.tgattr) WITH ORDINALITY AS k (attnum, place)
+                          JOIN pg_catalog.pg_attribute AS a ON a.attrelid = g.tgrelid AND a.attnum = k.attnum
+                         ORDER BY k.place)) FILTER (WHERE g.tgname = format('simsql_%s_column', r.id)) AS column_names
          FROM pg_catalog.pg_trigger AS g
-         LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = g.tgrelid AND a.attnum = g.tgattr[0]
         WHERE g.tgrelid = r.table_id) AS t ON true;
 
 COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state as far as the catalogue tells: see simsql.verify';

@@ -90,28 +90,34 @@ CREATE TYPE simsql._vacuum_state AS (
     index_id integer,
     tables   integer[],         -- the numbers of the key tables that are still to be read, the first one now ...
     key      bigint,            -- ... and its next key
+    scope    text[],            -- ... in this scope
+    seen     bigint,            -- keys of the first table
     removed  bigint,            -- keys
     share    double precision,  -- of the work, from 0 to 1
     finished boolean
 );
 
--- The superfluous keys of one batch of a key table, from key $1 on, $2 keys. LIMIT makes the proof one lookup per
--- key, whatever the planner expects. Equal keys may go on in the next batch, which begins where this one ends.
-CREATE FUNCTION simsql._superfluous(index simsql.registry, number integer) RETURNS text
+-- The superfluous keys of one batch of a key table, from key $1 of this scope on, or from the first one, $2 keys. LIMIT
+-- makes the proof one lookup per key, whatever the planner expects. Equal keys may go on in the next batch, which begins
+-- where this one ends.
+CREATE FUNCTION simsql._superfluous(index simsql.registry, number integer, scope text[]) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT format(
         'seen AS MATERIALIZED ('
-        'SELECT k.place, k.key, row_number() OVER (PARTITION BY k.key) AS nth '
-        'FROM (SELECT ctid AS place, key FROM simsql.keys_%1$s_%2$s WHERE key >= $1 ORDER BY key LIMIT $2) AS k), '
+        'SELECT k.*, row_number() OVER (PARTITION BY %6$s) AS nth '
+        'FROM (SELECT ctid AS place, %6$s FROM simsql.keys_%1$s_%2$s WHERE %7$s ORDER BY %6$s LIMIT $2) AS k), '
         'superfluous AS MATERIALIZED ('
-        'SELECT s.place, f.fp, live.found IS NOT NULL AS alive '
+        'SELECT s.place, %8$sf.fp, live.found IS NOT NULL AS alive '
         'FROM seen AS s CROSS JOIN LATERAL (SELECT %3$s AS fp) AS f '
-        'LEFT JOIN LATERAL (SELECT true AS found FROM ONLY %4$s AS t WHERE t.%5$I = f.fp LIMIT 1) AS live ON true '
+        'LEFT JOIN LATERAL (SELECT true AS found FROM ONLY %4$s AS t WHERE t.%5$I = f.fp%9$s LIMIT 1) AS live ON true '
         'WHERE s.nth > 1 OR live.found IS NULL), '
         'removed_%2$s AS (DELETE FROM simsql.keys_%1$s_%2$s '
         'WHERE ctid = ANY (ARRAY(SELECT place FROM superfluous)) RETURNING 1)',
-        index.id, p.number, simsql._unpermute('s.key', p.lead_mask), index.table_name, index.column_name)
+        index.id, p.number, simsql._unpermute('s.key', p.lead_mask), index.table_name, index.column_name,
+        simsql._name_list(simsql._key_columns(index)),
+        coalesce(simsql._from_place(index, scope, '%1$s', 'key', '>=', '$1'), 'true'),
+        simsql._for_scope(index, 's.%1$s, '), simsql._for_scope(index, ' AND t.%2$I = s.%1$s'))
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      WHERE p.number = $2
 $$;
@@ -120,24 +126,30 @@ $$;
 -- deleted in the next may be another writer's by then. Writers add the same keys to all tables, so what is
 -- superfluous in the first is removed from the others too, as many copies as there, and one always stays where a
 -- row has the fingerprint. For another table than the first it is removed from that table alone.
-CREATE FUNCTION simsql._vacuum_statement(index simsql.registry, number integer) RETURNS text
+CREATE FUNCTION simsql._vacuum_statement(index simsql.registry, number integer, scope text[] DEFAULT NULL) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT format('WITH %s%s '
-                  'SELECT (SELECT count(*) FROM seen) AS seen, (SELECT max(key) FROM seen) AS last, %s AS removed',
-                  simsql._superfluous(index, $2),
+                  'SELECT (SELECT count(*) FROM seen) AS seen, last.key AS last, last.scope, %s AS removed '
+                  'FROM (VALUES (1)) AS one LEFT JOIN (SELECT key, ARRAY[%s]::text[] AS scope FROM seen '
+                  'ORDER BY %skey DESC LIMIT 1) AS last ON true',
+                  simsql._superfluous(index, $2, $3),
                   string_agg(format(
                       ', removed_%2$s AS (DELETE FROM simsql.keys_%1$s_%2$s WHERE ctid = ANY (ARRAY('
                       'SELECT k.place '
-                      'FROM (SELECT %3$s AS key, alive, count(*) AS copies '
-                      'FROM superfluous GROUP BY 1, 2 ORDER BY 1) AS s '
+                      'FROM (SELECT %4$s%3$s AS key, alive, count(*) AS copies '
+                      'FROM superfluous GROUP BY %5$s, alive ORDER BY %5$s) AS s '
                       'CROSS JOIN LATERAL (SELECT c.place, row_number() OVER () AS nth '
-                      'FROM (SELECT ctid AS place FROM simsql.keys_%1$s_%2$s WHERE key = s.key '
+                      'FROM (SELECT r.ctid AS place FROM simsql.keys_%1$s_%2$s AS r WHERE r.key = s.key%6$s '
                       'LIMIT s.copies + s.alive::integer) AS c) AS k '
                       'WHERE k.nth > s.alive::integer)) RETURNING 1)',
-                      index.id, p.number, simsql._permute('fp', p.lead_mask)), '' ORDER BY p.number)
+                      index.id, p.number, simsql._permute('fp', p.lead_mask), simsql._for_scope(index, '%1$s, '),
+                      simsql._name_list(simsql._key_columns(index)), simsql._for_scope(index, ' AND r.%1$s = s.%1$s')),
+                      '' ORDER BY p.number)
                       FILTER (WHERE p.number <> $2),
-                  string_agg(format('(SELECT count(*) FROM removed_%s)', p.number), ' + ' ORDER BY p.number))
+                  string_agg(format('(SELECT count(*) FROM removed_%s)', p.number), ' + ' ORDER BY p.number),
+                  (SELECT string_agg(c.name || '::text', ', ' ORDER BY c.number) FROM simsql._scope_columns(index) AS c),
+                  simsql._for_scope(index, '%1$s DESC, '))
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      WHERE p.number = $2 OR $2 = 0
 $$;
@@ -166,6 +178,7 @@ RETURNS simsql._vacuum_state
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET max_parallel_workers_per_gather = 0 SET jit = off
+SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET extra_float_digits = 1  -- a scope as text is that value again
 AS $$
 DECLARE
     smallest constant bigint := '-9223372036854775808';
@@ -177,26 +190,30 @@ BEGIN
     PERFORM simsql._hold($1);
     index := simsql._index($1, $2);
     IF state IS NULL THEN
-        state := (index.id, '{0}', smallest, 0, 0, false);
+        state := (index.id, '{0}', smallest, NULL, 0, 0, 0, false);
     ELSIF state.index_id <> index.id THEN
         RAISE EXCEPTION 'simsql.vacuum: the simhash index on %(%) was created anew meanwhile', $1, index.column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A new index has no superfluous keys.';
     END IF;
     PERFORM simsql._check_upkeep(index, 'vacuum');
-    PERFORM simsql._check_btree(index.table_id, index.column_name, 'vacuum');
-    PERFORM simsql._check_btree(format('simsql.keys_%s_%s', index.id, p.number)::regclass, 'key', 'vacuum')
+    PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'vacuum');
+    PERFORM simsql._check_btree(format('simsql.keys_%s_%s', index.id, p.number)::regclass, simsql._key_columns(index), 'vacuum')
        FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p;
     before := state.share;
-    EXECUTE simsql._vacuum_statement(index, state.tables[1]) INTO batch USING state.key, simsql._batch_size();
+    EXECUTE simsql._vacuum_statement(index, state.tables[1], state.scope) INTO batch USING state.key, simsql._batch_size();
     state.removed := state.removed + batch.removed;
     IF batch.seen = simsql._batch_size() THEN
         state.key := batch.last;
-        state.share := greatest(before, simsql._share(state.key));
+        state.scope := batch.scope;
+        state.seen := state.seen + batch.seen;
+        state.share := greatest(before, CASE WHEN cardinality(state.scope) = 0 THEN simsql._share(state.key)
+                                             ELSE least(0.99, state.seen / greatest(1, simsql._keys_by_size(index))) END);
         IF floor(20 * state.share) > floor(20 * before) THEN
             RAISE NOTICE 'simsql.vacuum: % %% done, % keys removed', round(100 * state.share), state.removed;
         END IF;
     ELSE
         state.key := smallest;
+        state.scope := NULL;
         state.share := 1;
         state.tables := CASE state.tables[1] WHEN 0 THEN simsql._uneven_tables(index) ELSE state.tables[2:] END;
         state.finished := cardinality(state.tables) = 0;
@@ -212,6 +229,13 @@ $$;
 CREATE FUNCTION simsql._share(key bigint) RETURNS double precision
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN key / 18446744073709551616.0::double precision + 0.5;
+
+-- How many keys the first table holds, by its size.
+CREATE FUNCTION simsql._keys_by_size(index simsql.registry) RETURNS double precision
+LANGUAGE sql STABLE
+AS $$
+    SELECT pg_relation_size(format('simsql.keys_%s_0', index.id)) / (36.0 + 8 * cardinality(index.scope_columns))
+$$;
 
 CREATE PROCEDURE simsql.vacuum(table_name regclass, column_name text DEFAULT NULL)
 LANGUAGE plpgsql

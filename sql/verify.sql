@@ -3,23 +3,32 @@
 -- A finding is a fault if searches may miss rows, fail or be slow, or may do so after a crash. Superfluous keys are
 -- none: they are for vacuum.
 
--- An index with the names that its table and its column have now; those are null where there is none. The
--- column is the one that the index's trigger knows by number, or else that of the registered name.
+-- An index with the names that its table and its columns have now; those are null where there is none. The
+-- columns are those that the index's trigger knows by number, or else those of the registered names.
 CREATE FUNCTION simsql._as_named(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    attribute constant integer := (
-        SELECT t.tgattr[0] FROM pg_trigger AS t
+    columns text[] := (
+        SELECT ARRAY(SELECT a.attname::text
+                       FROM unnest(t.tgattr) WITH ORDINALITY AS k (attnum, place)
+                       JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attnum = k.attnum
+                      ORDER BY k.place)
+          FROM pg_trigger AS t
          WHERE t.tgrelid = index.table_id AND t.tgname = format('simsql_%s_column', index.id));
 BEGIN
     index.table_name := (SELECT format('%I.%I', n.nspname, c.relname)
                            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
                           WHERE c.oid = index.table_id);
-    index.column_name := (SELECT a.attname FROM pg_attribute AS a
-                           WHERE a.attrelid = index.table_id AND NOT a.attisdropped
-                             AND CASE WHEN attribute IS NULL THEN a.attname = index.column_name
-                                      ELSE a.attnum = attribute END);
+    IF columns IS NULL THEN
+        columns := ARRAY(SELECT a.attname::text
+                           FROM unnest(index.column_name || index.scope_columns) WITH ORDINALITY AS n (name, place)
+                           LEFT JOIN pg_attribute AS a
+                             ON a.attrelid = index.table_id AND a.attname = n.name AND NOT a.attisdropped
+                          ORDER BY n.place);
+    END IF;
+    index.column_name := columns[1];
+    index.scope_columns := columns[2:];
     RETURN index;
 END
 $$;
@@ -31,6 +40,7 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     actual constant simsql.registry := simsql._as_named(index);
+    complete constant boolean := array_position(actual.column_name || actual.scope_columns, NULL) IS NULL;
     repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
     drop_it constant text := format('SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name);
 BEGIN
@@ -46,11 +56,12 @@ BEGIN
         SELECT 'table has a parent or a child', actual.table_name, format('Detach it, then: %s', repair)
          WHERE EXISTS (SELECT FROM pg_inherits AS i WHERE index.table_id IN (i.inhrelid, i.inhparent))
         UNION ALL
-        SELECT 'column dropped', quote_ident(index.column_name), drop_it
-         WHERE actual.table_name IS NOT NULL AND actual.column_name IS NULL
-        UNION ALL
-        SELECT 'column renamed', quote_ident(actual.column_name), repair
-         WHERE actual.column_name <> index.column_name
+        SELECT CASE WHEN c.name IS NULL THEN 'column dropped' ELSE 'column renamed' END,
+               quote_ident(coalesce(c.name, c.registered)),
+               CASE WHEN c.name IS NULL THEN drop_it ELSE repair END
+          FROM unnest(actual.column_name || actual.scope_columns, index.column_name || index.scope_columns)
+               AS c (name, registered)
+         WHERE actual.table_name IS NOT NULL AND c.name IS DISTINCT FROM c.registered
         UNION ALL
         SELECT 'column is no longer a stored bigint', quote_ident(actual.column_name), drop_it
           FROM pg_attribute AS a
@@ -66,25 +77,25 @@ BEGIN
                d.name, repair
           FROM simsql._triggers(actual) AS d
           LEFT JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
-         WHERE actual.column_name IS NOT NULL
+         WHERE complete
            AND (t.oid IS NULL OR pg_get_triggerdef(t.oid) <> d.definition OR d.always AND t.tgenabled <> 'A')
         UNION ALL
         SELECT CASE WHEN p.oid IS NULL THEN 'function missing' ELSE 'function altered' END, 'simsql.' || d.name, repair
           FROM simsql._functions(index) AS d
           LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure(format('simsql.%I%s', d.name, d.arguments))
-         WHERE actual.column_name IS NOT NULL
+         WHERE complete
            AND (p.oid IS NULL OR p.prosrc <> d.body OR p.proconfig IS DISTINCT FROM d.settings
                 OR p.prosecdef <> (d.head LIKE '%SECURITY DEFINER%')
                 OR p.provolatile <> CASE WHEN d.head LIKE '%STABLE%' THEN 's' ELSE 'v' END)
         UNION ALL
         SELECT k.problem, k.object, repair
           FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-         CROSS JOIN LATERAL simsql._verify_key_table(index, format('simsql.keys_%s_%s', index.id, p.number)) AS k
+         CROSS JOIN LATERAL simsql._verify_key_table(actual, format('simsql.keys_%s_%s', index.id, p.number)) AS k
          WHERE actual.table_name IS NOT NULL
         UNION ALL
         SELECT b.problem, b.object, repair
-          FROM simsql._verify_btree(index.table_id, actual.column_name) AS b
-         WHERE actual.column_name IS NOT NULL) AS p;
+          FROM simsql._verify_btree(index.table_id, simsql._btree_columns(actual)) AS b
+         WHERE complete) AS p;
 END
 $$;
 
@@ -99,9 +110,18 @@ BEGIN
         RETURN QUERY SELECT 'key table missing', keys;
         RETURN;
     END IF;
-    IF class.relkind <> 'r' OR NOT EXISTS (
-        SELECT FROM pg_attribute AS a
-         WHERE a.attrelid = class.oid AND a.attname = 'key' AND a.atttypid = 'bigint'::regtype AND a.attgenerated = '')
+    -- Values are compared as what they are in the user's table.
+    IF class.relkind <> 'r' OR EXISTS (
+        SELECT FROM (SELECT 'key' AS name, 'bigint'::regtype::oid AS type_id, 0::oid AS collation_id
+                      UNION ALL
+                     SELECT s.name, coalesce(simsql._scope_type(index.table_id, s.column_name), a.atttypid), u.attcollation
+                       FROM simsql._scope_columns(index) AS s
+                       LEFT JOIN pg_attribute AS u ON u.attrelid = index.table_id AND u.attname = s.column_name
+                       LEFT JOIN pg_attribute AS a ON a.attrelid = class.oid AND a.attname = s.name) AS c
+         WHERE NOT EXISTS (
+               SELECT FROM pg_attribute AS a
+                WHERE a.attrelid = class.oid AND a.attname = c.name AND a.atttypid = c.type_id AND a.attgenerated = ''
+                  AND a.attcollation = coalesce(c.collation_id, a.attcollation)))
     THEN
         RETURN QUERY SELECT 'key table altered', keys;
         RETURN;
@@ -118,15 +138,15 @@ BEGIN
     THEN
         RETURN QUERY SELECT 'policy altered', keys;
     END IF;
-    RETURN QUERY SELECT b.* FROM simsql._verify_btree(class.oid, 'key') AS b;
+    RETURN QUERY SELECT b.* FROM simsql._verify_btree(class.oid, simsql._key_columns(index)) AS b;
 END
 $$;
 
-CREATE FUNCTION simsql._verify_btree(table_id regclass, column_name text) RETURNS TABLE (problem text, object text)
+CREATE FUNCTION simsql._verify_btree(table_id regclass, column_names text[]) RETURNS TABLE (problem text, object text)
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE WHEN b.index IS NULL THEN 'B-tree missing' ELSE 'B-tree invalid' END,
-           coalesce(b.index::text, format('%s (%I)', $1, $2))
+           coalesce(b.index::text, format('%s (%s)', $1, simsql._name_list($2)))
       FROM (VALUES (1)) AS one
       LEFT JOIN simsql._btrees($1, $2) AS b ON true
      WHERE NOT EXISTS (SELECT FROM simsql._btrees($1, $2) AS any_of WHERE any_of.valid)
@@ -157,10 +177,11 @@ BEGIN
             'SELECT count(*) FILTER (WHERE k.key IS NULL) AS missing, '
             'sum(k.copies) FILTER (WHERE live.key IS NULL) AS orphans, '
             'sum(k.copies - 1) FILTER (WHERE live.key IS NOT NULL) AS doubles '
-            'FROM (SELECT key, count(*) AS copies FROM %1$s GROUP BY key) AS k FULL JOIN '
-            '(SELECT DISTINCT %2$s AS key FROM ONLY %3$s AS t WHERE t.%4$I IS NOT NULL) AS live '
-            'USING (key)', keys, simsql._permute(format('t.%I', actual.column_name), permutation.lead_mask),
-            actual.table_name, actual.column_name)
+            'FROM (SELECT %5$s, count(*) AS copies FROM %1$s GROUP BY %5$s) AS k FULL JOIN '
+            '(SELECT DISTINCT %6$s%2$s AS key FROM ONLY %3$s AS t WHERE t.%4$I IS NOT NULL%7$s) AS live '
+            'USING (%5$s)', keys, simsql._permute(format('t.%I', actual.column_name), permutation.lead_mask),
+            actual.table_name, actual.column_name, simsql._name_list(simsql._key_columns(index)),
+            simsql._for_scope(actual, 't.%2$I AS %1$s, '), simsql._for_scope(actual, ' AND t.%2$I IS NOT NULL'))
            INTO counts;
         RETURN QUERY
         SELECT index.table_name, index.column_name, c.problem, keys, c.count::bigint, c.fault, c.hint
@@ -218,11 +239,11 @@ AS $$
 DECLARE
     renamed constant simsql.registry[] := ARRAY(
         SELECT a FROM simsql.registry AS r CROSS JOIN LATERAL simsql._as_named(r) AS a
-         WHERE r.table_id = $1 AND a.column_name IS NOT NULL AND a IS DISTINCT FROM r);
+         WHERE r.table_id = $1 AND array_position(a.column_name || a.scope_columns, NULL) IS NULL AND a IS DISTINCT FROM r);
 BEGIN
     UPDATE simsql.registry AS r SET column_name = lpad(r.id::text, 64)
       FROM unnest(renamed) AS a WHERE r.id = a.id;
-    UPDATE simsql.registry AS r SET table_name = a.table_name, column_name = a.column_name
+    UPDATE simsql.registry AS r SET table_name = a.table_name, column_name = a.column_name, scope_columns = a.scope_columns
       FROM unnest(renamed) AS a WHERE r.id = a.id;
 END
 $$;
@@ -237,9 +258,9 @@ DECLARE
 BEGIN
     PERFORM simsql._drop_objects(index);
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
-                                      recipe, ready)
+                                      recipe, scope_columns, ready)
     VALUES (index.table_id, index.table_name, index.column_name, index.distance, index.blocks, index.lead,
-            index.inner_blocks, index.recipe, index.ready)
+            index.inner_blocks, index.recipe, index.scope_columns, index.ready)
     RETURNING r.* INTO renewed;
     PERFORM simsql._create_keys(renewed, filled => renewed.ready);
     PERFORM simsql._create_functions(renewed);
@@ -264,7 +285,7 @@ BEGIN
             FOR policy IN SELECT p.polname FROM pg_policy AS p WHERE p.polrelid = finding.object::regclass LOOP
                 EXECUTE format('DROP POLICY %I ON %s', policy, finding.object);
             END LOOP;
-            PERFORM simsql._guard_keys(finding.object, index.id);
+            PERFORM simsql._guard_keys(finding.object, index);
         WHEN 'B-tree invalid' THEN
             EXECUTE format('REINDEX INDEX %s', finding.object);
         WHEN 'B-tree missing' THEN
@@ -278,7 +299,7 @@ BEGIN
     IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE 'trigger %') THEN
         PERFORM simsql._create_triggers(index);
         -- An unfinished build has passed rows that were written meanwhile: it begins again.
-        UPDATE simsql.registry AS r SET built_to = NULL WHERE r.id = index.id;
+        UPDATE simsql.registry AS r SET built_to = NULL, built_scope = NULL WHERE r.id = index.id;
     END IF;
 END
 $$;
@@ -296,11 +317,12 @@ BEGIN
     FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
         keys := format('simsql.keys_%s_%s', index.id, permutation.number);
         EXECUTE format(
-            'INSERT INTO %1$s SELECT live.key '
-            'FROM (SELECT DISTINCT %2$s AS key FROM ONLY %3$s AS t WHERE t.%4$I IS NOT NULL) AS live '
-            'WHERE NOT EXISTS (SELECT FROM %1$s AS k WHERE k.key = live.key)',
+            'INSERT INTO %1$s (%5$s) SELECT %5$s '
+            'FROM (SELECT DISTINCT %6$s%2$s AS key FROM ONLY %3$s AS t WHERE t.%4$I IS NOT NULL%7$s) AS live '
+            'WHERE NOT EXISTS (SELECT FROM %1$s AS k WHERE k.key = live.key%8$s)',
             keys, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask), index.table_name,
-            index.column_name);
+            index.column_name, simsql._name_list(simsql._key_columns(index)), simsql._for_scope(index, 't.%2$I AS %1$s, '),
+            simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'), simsql._for_scope(index, ' AND k.%1$s = live.%1$s'));
         GET DIAGNOSTICS added := ROW_COUNT;
         IF added > 0 THEN
             RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, added, true, NULL)::simsql.finding;
@@ -348,14 +370,14 @@ BEGIN
     lost := EXISTS (
         SELECT FROM simsql.registry AS r
          CROSS JOIN LATERAL simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p
-         CROSS JOIN LATERAL simsql._verify_key_table(r, format('simsql.keys_%s_%s', r.id, p.number)) AS k
+         CROSS JOIN LATERAL simsql._verify_key_table(simsql._as_named(r), format('simsql.keys_%s_%s', r.id, p.number)) AS k
          WHERE r.table_id = $1 AND k.problem IN ('key table missing', 'key table altered'));
     EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', $1,
                    CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id LOOP
         FOR finding IN SELECT v.* FROM simsql._verify_objects(index) AS v LOOP
             IF finding.problem IN ('column dropped', 'column is no longer a stored bigint') THEN
-                RAISE EXCEPTION 'simsql.repair: column % of %: %', quote_ident(index.column_name), $1, finding.problem
+                RAISE EXCEPTION 'simsql.repair: column % of %: %', finding.object, $1, finding.problem
                     USING ERRCODE = 'object_not_in_prerequisite_state', HINT = finding.hint;
             ELSIF finding.problem <> 'not ready' THEN
                 finding.hint := NULL;
@@ -365,7 +387,7 @@ BEGIN
     END LOOP;
     PERFORM simsql._follow_names($1);
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id LOOP
-        PERFORM simsql._check_indexable($1, index.column_name, 'repair');
+        PERFORM simsql._check_indexable($1, index.column_name, index.scope_columns, 'repair');
         PERFORM simsql._check_upkeep(index, 'repair');
         owner := coalesce(
             (SELECT c.relowner FROM pg_class AS c

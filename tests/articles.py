@@ -71,7 +71,7 @@ def missing_keys(connection: psycopg.Connection, table: str = "article") -> Sequ
     """(key table, fingerprint) for every key that a row of this snapshot should have: the invariant if empty."""
     branches = connection.execute(
         "SELECT format('keys_%%s_%%s', r.id, p.number), r.column_name,"
-        " simsql._permute('t.f', p.lead_mask)"
+        " simsql._permute('t.f', p.lead_mask), r.scope_columns"
         " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p"
         " WHERE r.table_id = %s::regclass",
         [table],
@@ -79,18 +79,23 @@ def missing_keys(connection: psycopg.Connection, table: str = "article") -> Sequ
     assert branches, f"{table} has no index"
     # One statement, so that all is read with one snapshot.
     missing = sql.SQL(
-        "SELECT {name}, t.f FROM (SELECT {column} AS f FROM ONLY {table}) AS t WHERE t.f IS NOT NULL"
-        " AND NOT EXISTS (SELECT FROM simsql.{keys} AS k WHERE k.key = {key})"
+        "SELECT {name}, t.f FROM (SELECT {columns} FROM ONLY {table}) AS t ({names}) WHERE t.f IS NOT NULL"
+        " {in_scope} AND NOT EXISTS (SELECT FROM simsql.{keys} AS k WHERE k.key = {key} {same_scope})"
     )
     return connection.execute(
         sql.SQL(" UNION ALL ").join(
             missing.format(
                 name=keys,
-                column=sql.Identifier(column),
+                columns=sql.SQL(", ").join(map(sql.Identifier, [column, *scope])),
+                names=sql.SQL(", ".join(["f", *(f"s{number}" for number, _ in enumerate(scope, 1))])),
                 table=sql.SQL(table),
+                in_scope=sql.SQL("".join(f" AND t.s{number} IS NOT NULL" for number, _ in enumerate(scope, 1))),
                 keys=sql.Identifier(keys),
                 key=sql.SQL(key),
+                same_scope=sql.SQL(
+                    "".join(f" AND k.scope_{number} = t.s{number}" for number, _ in enumerate(scope, 1))
+                ),
             )
-            for keys, column, key in branches
+            for keys, column, key, scope in branches
         )
     ).fetchall()

@@ -64,6 +64,12 @@ def server(request: pytest.FixtureRequest, _running: Callable[[Program], Server]
     return _running(request.param)
 
 
+@pytest.fixture(scope="session")
+def newest(_running: Callable[[Program], Server]) -> Server:
+    """The newest of the servers. A module whose tests depend on no version has it take the place of `server`."""
+    return _running(PROGRAMS[0])
+
+
 @pytest.fixture
 def _roles(server: Server) -> Iterator[list[str]]:
     """Roles of this test, dropped after its database: they belong to the whole server."""

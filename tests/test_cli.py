@@ -189,7 +189,7 @@ def test_status_names_the_indexes(database_url, connection):
     assert re.search(r"^indexes +1$", found.out, re.MULTILINE)
     row = found.lines[-1]
     assert 'public."odd [bold]' in row
-    assert re.search(r"\bf +5 +3 +1 +0 +- ", row)
+    assert re.search(r"\bf +- +5 +3 +1 +0 +- ", row)
 
 
 def test_a_schema_of_somebody_else_is_left_alone(empty_database):

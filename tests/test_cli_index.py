@@ -26,7 +26,7 @@ def index(database_url):
 def listed(index):
     """The cells of each index."""
     heading, *rows = (line.split() for line in index("list").done().lines)
-    assert heading == ["table", "column", "distance", "blocks", "lead", "inner", "recipe", "state"]
+    assert heading == ["table", "column", "scope", "distance", "blocks", "lead", "inner", "recipe", "state"]
     return rows
 
 
@@ -35,7 +35,7 @@ def test_an_index_is_made_and_dropped(table, index, command):
     assert listed(index) == []
     made = index(command, "article", "fingerprint").done()
     assert made.out == "simhash index on article(fingerprint): ready\n"
-    assert listed(index) == [["public.article", "fingerprint", "3", "4", "1", "0", "words12-log-1", "ready"]]
+    assert listed(index) == [["public.article", "fingerprint", "-", "3", "4", "1", "0", "words12-log-1", "ready"]]
     assert missing_keys(table) == []
     index(command, "article", "fingerprint").failed(
         1, "PostgreSQL: ", "has a simhash index already", "drop it first"
@@ -50,7 +50,7 @@ def test_distance_design_and_recipe(table, index, command):
     recipe = Recipe(shingles=(3,)).id
     options = ["--distance", 7, "--blocks", 5, "--lead", 2, "--inner", 3, "--recipe", recipe]
     index(command, "public.article", "fingerprint", *options).done()
-    assert listed(index) == [["public.article", "fingerprint", "7", "5", "2", "3", recipe, "ready"]]
+    assert listed(index) == [["public.article", "fingerprint", "-", "7", "5", "2", "3", recipe, "ready"]]
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,14 @@ Fenced blocks by language:
 
 - sql: statement by statement, one database for a page, on every server. A comment `--> 1` behind a statement is
   its result, cells separated by ` | `.
-- python: one namespace for a page, as it stands or in doctest's style.
+- python: one namespace for a page, as it stands or in doctest's style. With a first line such as `# models.py`
+  it is written to that file, which later commands use.
 - console: lines after `$ ` run in bash, in one folder for a page; the lines below them are their output. With sh
   all lines are commands. Lines that install or make something are looked up, not run.
 - text, right behind one of these: the result of the last statement as psql prints it, what the Python block
   prints, or what the last command prints.
+
+The changes (diff) and commands of docs/backend.md are tried by tests/examples/test_backend.py.
 
 `...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
 
@@ -50,9 +53,11 @@ from simsql.hamming import Design
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/*.md"))]
 README, COMMANDS, SQL = (REPOSITORY / name for name in ("README.md", "docs/command-line.md", "docs/sql.md"))
+BACKEND = REPOSITORY / "docs/backend.md"
 MEMORY = Path("/dev/shm")
 EXAMPLE_URL = "postgresql://me@localhost/app"
-LANGUAGES = {"sql", "python", "console", "sh", "text"}
+LANGUAGES = {"sql", "python", "console", "sh", "text", "diff"}
+FILE_NAME = re.compile(r"# ([\w/]+\.py)\n")
 # From which text on the reference is made from the commands, and to where.
 REFERENCE = re.compile(r"(<!-- made by tests/test_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -98,6 +103,7 @@ def read_blocks(page: Path) -> list[Block]:
 
 def pages_with(*languages: str) -> pytest.MarkDecorator:
     chosen = [page for page in PAGES if any(block.language in languages for block in read_blocks(page))]
+    chosen = [page for page in chosen if page != BACKEND]
     return pytest.mark.parametrize("page", chosen, ids=page_id)
 
 
@@ -278,6 +284,9 @@ def run_commands(block: Block, url: str) -> None:
 
 def run_python(block: Block, names: dict[str, Any], url: str) -> None:
     code = block.code.replace(EXAMPLE_URL, url)
+    if name := FILE_NAME.match(code):
+        Path(name[1]).write_text(code, encoding="utf-8")
+        return
     if code.startswith(">>> "):
         test = doctest.DocTestParser().get_doctest(code, names, str(block), block.page, block.line)
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
@@ -372,10 +381,14 @@ def test_every_sql_function_is_described(connection: psycopg.Connection) -> None
     procedures = re.findall(r"^`CALL simsql\.(\w+)\((.*)\)`$", text, re.MULTILINE)
     signatures |= {(name, re.sub(r"(?:^|(?<=, ))", "IN ", arguments), "CALL") for name, arguments in procedures}
     expected = {
-        (name, re.sub(r"DEFAULT (NULL::\w+|(\w+))", lambda m: f"DEFAULT {m[2] or 'NULL'}", arguments), result)
+        (name, re.sub(r"DEFAULT (?:NULL::\w+|(\w+|'{}')(?:::text\[\])?)", _default, arguments), result)
         for name, arguments, result in functions
     }
     assert signatures == expected
+
+
+def _default(found: re.Match[str]) -> str:
+    return f"DEFAULT {found[1] or 'NULL'}"
 
 
 def test_every_reason_for_skipping_is_described() -> None:

@@ -7,18 +7,23 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from sqlalchemy import Column, MetaData, Table
 
 import simsql
-from simsql import database, fingerprint, hamming
+from simsql import alembic, database, fingerprint, hamming
+from simsql import sqlalchemy as models
 
 MODULES = [importlib.import_module(found.name) for found in pkgutil.walk_packages(simsql.__path__, "simsql.")]
+COLUMN = Table("article", MetaData(), Column("fingerprint", models.Fingerprint())).c.fingerprint
 PACKAGES = [simsql, *(module for module in MODULES if hasattr(module, "__path__"))]
 
 WITHOUT_DATABASE = {
+    alembic.register: ((), None),
     fingerprint.majority: ([3, 1, 1], 1),
     fingerprint.simhash: ("", None),
     fingerprint.simhash_batches: ([], None),
     fingerprint.simhash_many: ([], None),
+    fingerprint.simhash_parts: ([("", 1)], None),
     hamming.block_sizes: (4, (16, 16, 16, 16)),
     hamming.default_design: ((1_000_000, 3), hamming.Design()),
     hamming.fewest_tables: ((16, 3), None),
@@ -31,6 +36,10 @@ WITHOUT_DATABASE = {
     hamming.iter_pairs: ([1, 3], [[[1, 3]]]),
     hamming.permutations: ((2, 1), None),
     hamming.plan: ((1_000_000, 3), None),
+    models.clusters: ((COLUMN, 3), None),
+    models.near: ((COLUMN, 5, 3), None),
+    models.near_many: ((COLUMN, [5], 3), None),
+    models.pairs: ((COLUMN, 3), None),
     database.from_bigint: (-1, 2**64 - 1),
     database.to_bigint: (2**64 - 1, -1),
 }
@@ -87,6 +96,7 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             ones = 2**64 - 1
             assert call(database.near, connection, "article", ones) == [(ones, 0), (ones - 1, 1)]
             assert list(call(database.near_many, connection, "article", [ones], 0)) == [(ones, ones, 0)]
+            assert call(database.claim, connection, "article", ones) == (ones, 0)
             rows = call(database.near_rows, connection, "article", ones, distance=0)
             assert rows == [(ones, 0, {"fingerprint": -1})]
             assert list(call(database.pairs, connection, "article")) == [(ones - 1, ones, 1)]
@@ -102,8 +112,14 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             assert call(database.verify, connection, "article") == []
             assert call(database.repair, connection, "article") == []
             call(database.drop_index, connection, "article")
+            connection.exec_driver_sql(
+                "ALTER TABLE article ADD id int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, ADD body text"
+            )
+        assert call(database.fill_fingerprints, engine, "article", "body", column="fingerprint") == (0, 0, 0)
         assert call(database.build, engine, "article", "fingerprint") == 2
         assert call(database.vacuum, engine, "article") == 0
+        assert not call(database.upgrade_schema, engine)
+        assert call(database.uninstall_schema, engine, drop_indexes=True)
         engine.dispose()
     assert called == set(public_functions(database)) - WITHOUT_DATABASE.keys()
 

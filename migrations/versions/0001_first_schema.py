@@ -1,6 +1,10 @@
 """The first schema: everything in sql/, in the order in which one file needs another."""
 
-from alembic import context, op
+from pathlib import Path
+
+from alembic.operations import Operations
+
+from simsql.database.history import run_script
 
 revision = "0001"
 down_revision = None
@@ -11,27 +15,27 @@ FILES = (
     "schema",
     "fingerprints",
     "layout",
+    "scope",
     "search",
     "indexes",
     "upkeep",
     "build",
     "verify",
     "joins",
+    "claim",
     "clusters",
     "load",
+    "backfill",
+    "source",
+    "uninstall",
     "safety",
 )
+# The files of sql/ as they were released, from the day on which a later revision changes them.
+RELEASED = Path(__file__).with_name("0001")
 
 
-def upgrade() -> None:
+def upgrade(operations: Operations, sql: Path) -> None:
     """Create the schema simsql with all that it holds."""
-    folder = context.config.attributes["sql_folder"]
+    folder = RELEASED if RELEASED.is_dir() else sql
     for name in FILES:
-        script = (folder / f"{name}.sql").read_text(encoding="utf-8")
-        if context.is_offline_mode():
-            context.get_context().impl.static_output(script)
-        else:
-            # Without parameters, so that neither SQLAlchemy nor psycopg reads colons and percent signs.
-            op.get_bind().execution_options(no_parameters=True).exec_driver_sql(script)
-    # Whoever may search may ask which version is installed.
-    op.execute("GRANT SELECT ON simsql.schema_version TO PUBLIC")
+        run_script(operations, (folder / f"{name}.sql").read_text(encoding="utf-8"))

@@ -23,6 +23,7 @@ from simsql.dedup.formats import printable, storable
 from simsql.dedup.output import abandon
 from simsql.dedup.workspace import Destination
 from simsql.errors import SimsqlError, UsageError
+from simsql.fingerprint import Recipe
 
 app = typer.Typer(
     name="simsql",
@@ -137,6 +138,13 @@ def parse_fingerprint(number: str) -> int:
             f"{printable(number)} is not a fingerprint: they are whole numbers from 0 to 2**64 - 1{hint}"
         )
     return int(number)
+
+
+def parse_recipe(name: str) -> Recipe:
+    try:
+        return Recipe.from_id(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def database_or_default(database: str | None, keep: Path | None) -> str | None:

@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simsql.cli._app import Database, Keep, app, command, open_database
+from simsql.cli._app import Database, Keep, app, command, open_database, parse_recipe
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import IndexStatus, read_status
 from simsql.database.upkeep import Finding, Report, build, create_btree, repair, vacuum, verify
 from simsql.dedup.formats import printable
 from simsql.dedup.progress import Stages
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT, Recipe
+from simsql.fingerprint import DEFAULT
 from simsql.hamming import Design
 
 group = typer.Typer(
@@ -48,6 +48,13 @@ Lead = Annotated[int, typer.Option(metavar="N", help="How many of the blocks lea
 Inner = Annotated[
     int, typer.Option(metavar="N", help="Blocks into which the other bits are cut again; 0 for none.")
 ]
+ScopeColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Confine each search to the rows with one value of this column; may be given several times.",
+    ),
+]
 RecipeId = Annotated[
     str, typer.Option("--recipe", metavar="ID", help="The recipe that the fingerprints were made with.")
 ]
@@ -62,6 +69,7 @@ def create_command(
     lead: Lead = 1,
     inner: Inner = 0,
     recipe: RecipeId = DEFAULT.id,
+    scope: ScopeColumns = None,
     database: Database = None,
     keep: Keep = None,
 ) -> None:
@@ -69,9 +77,11 @@ def create_command(
 
     Writers of the table wait until it is done.
     """
-    design, made_with = _design(blocks, lead, inner), _recipe(recipe)
+    design, made_with = _design(blocks, lead, inner), parse_recipe(recipe)
     with open_database(database, keep) as engine, engine.begin() as connection:
-        create_index(connection, table, column, distance=distance, design=design, recipe=made_with)
+        create_index(
+            connection, table, column, distance=distance, design=design, recipe=made_with, scope=scope or ()
+        )
     _print_ready(table, column)
 
 
@@ -84,6 +94,7 @@ def build_command(
     lead: Lead = 1,
     inner: Inner = 0,
     recipe: RecipeId = DEFAULT.id,
+    scope: ScopeColumns = None,
     database: Database = None,
     keep: Keep = None,
 ) -> None:
@@ -92,13 +103,22 @@ def build_command(
     It can be searched when the build has ended. A build that was interrupted goes on where it stopped, if it is
     called again with the same arguments.
     """
-    design, made_with = _design(blocks, lead, inner), _recipe(recipe)
+    design, made_with = _design(blocks, lead, inner), parse_recipe(recipe)
     stages = Stages(Console(stderr=True))
     with open_database(database, keep) as engine:
         with stages.stage("B-tree"):
-            create_btree(engine, table, column, distance=distance, design=design)
+            create_btree(engine, table, column, distance=distance, design=design, scope=scope or ())
         with stages.stage("keys", _PARTS) as report:
-            build(engine, table, column, distance=distance, design=design, recipe=made_with, report=_parts(report))
+            build(
+                engine,
+                table,
+                column,
+                distance=distance,
+                design=design,
+                recipe=made_with,
+                scope=scope or (),
+                report=_parts(report),
+            )
     _print_ready(table, column)
 
 
@@ -175,10 +195,10 @@ def drop_command(table: TableName, column: Column = None, database: Database = N
 def print_indexes(indexes: Iterable[IndexStatus]) -> None:
     """Print a table of indexes on stdout."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("table", "column", "distance", "blocks", "lead", "inner", "recipe", "state"):
+    for heading in ("table", "column", "scope", "distance", "blocks", "lead", "inner", "recipe", "state"):
         table.add_column(heading, overflow="fold")
     for index in indexes:
-        names = Text(index.table_name), Text(index.column_name)
+        names = Text(index.table_name), Text(index.column_name), Text(", ".join(index.scope) or "-")
         numbers = map(str, (index.distance, index.blocks, index.lead, index.inner_blocks))
         table.add_row(*names, *numbers, Text(index.recipe or "-"), index.state)
     # Into a pipe or a file every index goes on one line, however long.
@@ -211,12 +231,5 @@ def _design(blocks: int | None, lead: int, inner: int) -> Design | None:
         return None
     try:
         return Design(blocks, lead, inner)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def _recipe(name: str) -> Recipe:
-    try:
-        return Recipe.from_id(name)
     except ValueError as error:
         raise UsageError(str(error)) from error

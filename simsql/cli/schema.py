@@ -1,8 +1,12 @@
-"""`simsql install`, `status` and `sql`: simsql's own schema in a database."""
+"""`simsql install`, `upgrade`, `uninstall`, `status` and `sql`: simsql's own schema in a database."""
+
+from typing import Annotated
+
+import typer
 
 from simsql.cli._app import Database, Keep, command, open_database
 from simsql.cli.index import print_indexes
-from simsql.database.install import install_schema, read_status, schema_sql
+from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema, upgrade_schema
 
 
 @command("install")
@@ -14,6 +18,34 @@ def install_command(database: Database = None, keep: Keep = None) -> None:
     print(f"schema simsql {status.version}: {'installed' if changed else 'up to date'}")
 
 
+@command("upgrade")
+def upgrade_command(database: Database = None, keep: Keep = None) -> None:
+    """Update the schema in a database that has it.
+
+    Indexes stay, and are searched as before.
+    """
+    with open_database(database, keep) as engine:
+        changed = upgrade_schema(engine)
+        status = read_status(engine)
+    print(f"schema simsql {status.version}: {'upgraded' if changed else 'up to date'}")
+
+
+@command("uninstall")
+def uninstall_command(
+    drop_indexes: Annotated[bool, typer.Option("--drop-indexes", help="Drop all simhash indexes, too.")] = False,
+    database: Database = None,
+    keep: Keep = None,
+) -> None:
+    """Remove the schema from a database.
+
+    Refuses while there are simhash indexes, or views and other things of yours that use simsql. Your tables keep
+    their columns of fingerprints and the B-trees on them.
+    """
+    with open_database(database, keep) as engine:
+        removed = uninstall_schema(engine, drop_indexes=drop_indexes)
+    print(f"schema simsql: {'uninstalled' if removed else 'not installed'}")
+
+
 @command("status")
 def status_command(database: Database = None, keep: Keep = None) -> None:
     """Say what of simsql a database holds."""
@@ -23,7 +55,7 @@ def status_command(database: Database = None, keep: Keep = None) -> None:
     if status.version is None:
         print("schema simsql  not installed: run simsql install")
         return
-    outdated = "" if status.revision == status.newest_revision else ", outdated: run simsql install"
+    outdated = "" if status.revision == status.newest_revision else ", outdated: run simsql upgrade"
     print(f"schema simsql  {status.version} (revision {status.revision}{outdated})")
     print(f"indexes        {len(status.indexes)}")
     if status.indexes:
@@ -31,9 +63,20 @@ def status_command(database: Database = None, keep: Keep = None) -> None:
 
 
 @command("sql")
-def sql_command() -> None:
-    """Print the SQL that installs the schema.
+def sql_command(
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="REVISION", help="What the database has; by default it has no schema simsql."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--to", metavar="REVISION", help="What it shall have; by default the newest."),
+    ] = None,
+) -> None:
+    """Print the SQL that installs or updates the schema.
 
-    It is for a database that has none. Connects to nothing.
+    simsql status says which revision a database has. Connects to nothing.
     """
-    print(schema_sql(), end="")
+    print(schema_sql(start, target), end="")

@@ -11,8 +11,10 @@ import typer
 from rich.console import Console
 
 from simsql.cli._app import Database, Keep, command, open_database, parse_fingerprint
+from simsql.database.scope import Scope
 from simsql.database.search import near_rows, recipe_of
 from simsql.database.stream import Batch, MemberBatch, PairBatch, Stream, stream_clusters, stream_pairs
+from simsql.dedup.formats import printable
 from simsql.dedup.progress import Stages
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash
@@ -25,6 +27,13 @@ IndexedColumn = Annotated[
 ]
 Distance = Annotated[
     int | None, typer.Option(metavar="BITS", help="How many bits may differ; by default the index's own.")
+]
+ScopeValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN=VALUE",
+        help="The scope to search, where the index has one; once for each of its columns.",
+    ),
 ]
 Into = Annotated[
     str | None,
@@ -43,6 +52,7 @@ def near_command(
     ] = None,
     distance: Distance = None,
     column: IndexedColumn = None,
+    scope: ScopeValues = None,
     database: Database = None,
     keep: Keep = None,
 ) -> None:
@@ -54,13 +64,14 @@ def near_command(
         raise UsageError("say what to search for: either --text or --fingerprint")
     _check_distance(distance)
     wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
+    within = _parse_scope(scope)
     with open_database(database, keep) as engine, engine.connect() as connection:
         if wanted is None:
             content = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else str(text)
             wanted = simhash(content, recipe_of(connection, table, column))
         if wanted is None:
             raise SimsqlError("the text has no letters or digits, so it has no fingerprint to search for")
-        rows = near_rows(connection, table, wanted, distance, column)
+        rows = near_rows(connection, table, wanted, distance, column, scope=within)
     for found in rows:
         print(json.dumps(found._asdict(), ensure_ascii=False))
     if not rows:
@@ -72,6 +83,7 @@ def pairs_command(
     table: IndexedTable,
     distance: Distance = None,
     column: IndexedColumn = None,
+    scope: ScopeValues = None,
     into: Into = None,
     database: Database = None,
     keep: Keep = None,
@@ -82,8 +94,9 @@ def pairs_command(
     process, and needs some 60 bytes there for each row.
     """
     _check_distance(distance)
+    within = _parse_scope(scope)
     with open_database(database, keep) as engine, engine.begin() as connection:
-        _list(stream_pairs(connection, table, distance, column), "pairs", _pair_lines, into)
+        _list(stream_pairs(connection, table, distance, column, scope=within), "pairs", _pair_lines, into)
 
 
 @command("clusters")
@@ -91,6 +104,7 @@ def clusters_command(
     table: IndexedTable,
     distance: Distance = None,
     column: IndexedColumn = None,
+    scope: ScopeValues = None,
     into: Into = None,
     database: Database = None,
     keep: Keep = None,
@@ -102,13 +116,28 @@ def clusters_command(
     and needs some 80 bytes there for each row.
     """
     _check_distance(distance)
+    within = _parse_scope(scope)
     with open_database(database, keep) as engine, engine.begin() as connection:
-        _list(stream_clusters(connection, table, distance, column), "clusters", _cluster_lines, into)
+        _list(stream_clusters(connection, table, distance, column, scope=within), "clusters", _cluster_lines, into)
 
 
 def _check_distance(distance: int | None) -> None:
     if distance is not None and not 0 <= distance <= 64:
         raise UsageError(f"a distance is a number of bits from 0 to 64, not {distance}")
+
+
+def _parse_scope(values: list[str] | None) -> Scope | None:
+    """Return a scope of what was written as COLUMN=VALUE; values stay text, of which PostgreSQL makes the type."""
+    if not values:
+        return None
+    parts = [value.partition("=") for value in values]
+    for column, equals, _ in parts:
+        if not (column and equals):
+            raise UsageError(f"write a scope as COLUMN=VALUE, not {printable(column)}")
+    scope = {column: value for column, _, value in parts}
+    if len(scope) < len(parts):
+        raise UsageError("a scope has one value for each column: name no column twice")
+    return scope
 
 
 def _list(stream: Stream[Batch], what: str, lines: Callable[[Batch], Iterator[str]], into: str | None) -> None:

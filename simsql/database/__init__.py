@@ -3,20 +3,23 @@
 The embedded server needs the extra `embedded` and stands apart, in `simsql.database.embedded`.
 """
 
+from simsql.database.backfill import fill_fingerprints
 from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.connect import open_engine
 from simsql.database.index import create_index, drop_index
-from simsql.database.install import install_schema, read_status
+from simsql.database.install import install_schema, read_status, uninstall_schema, upgrade_schema
 from simsql.database.load import load_rows
-from simsql.database.search import clusters, near, near_many, near_rows, pairs, recipe_of
+from simsql.database.search import claim, clusters, near, near_many, near_rows, pairs, recipe_of
 from simsql.database.stream import stream_clusters, stream_matches, stream_pairs
 from simsql.database.upkeep import build, repair, vacuum, verify
 
 __all__ = [
     "build",
+    "claim",
     "clusters",
     "create_index",
     "drop_index",
+    "fill_fingerprints",
     "from_bigint",
     "install_schema",
     "load_rows",
@@ -32,6 +35,8 @@ __all__ = [
     "stream_matches",
     "stream_pairs",
     "to_bigint",
+    "uninstall_schema",
+    "upgrade_schema",
     "vacuum",
     "verify",
 ]

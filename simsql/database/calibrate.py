@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy import Connection, Engine, text
 
 from simsql.database.index import create_index, drop_index
-from simsql.database.install import find_folder
+from simsql.database.history import find_folder
 from simsql.hamming import Costs, Design
 
 _ROWS = 1_000_000

@@ -18,6 +18,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection
 
+from simsql.database.scope import Scope, encode_scope
 from simsql.errors import UsageError
 
 # Pages of a piece: 2 MB of the table, some ten thousand rows.
@@ -31,9 +32,11 @@ _BLOCK_BYTES = 1 << 20
 
 
 def fetch_fingerprints(
-    connection: Connection, table: str, column: str | None = None
+    connection: Connection, table: str, column: str | None = None, scope: Scope | None = None
 ) -> Iterator[NDArray[np.uint64]]:
     """Yield the fingerprints of all rows of an indexed table that have one, as they stand, in arrays of uint64.
+
+    Where the index has a scope, those of the rows of one scope.
 
     An array holds some ten thousand values, and no more is in memory at a time. All are of one snapshot, that of
     the transaction or, if it is READ COMMITTED, of this call. `table` is a name as SQL writes it; without a
@@ -45,9 +48,9 @@ def fetch_fingerprints(
     # Held where each statement is a transaction of its own.
     declare = sql.SQL(
         "DECLARE {} NO SCROLL CURSOR {} HOLD FOR"
-        " SELECT simsql._packed_pieces(CAST(%s AS pg_catalog.regclass), %s, %s)"
+        " SELECT simsql._packed_pieces(CAST(%s AS pg_catalog.regclass), %s, %s, CAST(%s AS pg_catalog.jsonb))"
     ).format(sql.Identifier(name), sql.SQL("WITH" if raw.autocommit else "WITHOUT"))
-    raw.execute(declare, [table, column, _PAGES])
+    raw.execute(declare, [table, column, _PAGES, encode_scope(scope)])
     fetch = sql.SQL("FETCH FROM {}").format(sql.Identifier(name))
     try:
         while piece := raw.execute(fetch, binary=True, prepare=False).fetchone():

@@ -1,5 +1,7 @@
 """Create and drop simhash indexes: thin calls of the SQL functions."""
 
+from collections.abc import Sequence
+
 from sqlalchemy import Connection, text
 
 from simsql.fingerprint import DEFAULT, Recipe
@@ -14,19 +16,23 @@ def create_index(
     distance: int = 3,
     design: Design | None = None,
     recipe: Recipe = DEFAULT,
+    scope: Sequence[str] = (),
 ) -> int:
     """Index the fingerprints of a bigint column, in the connection's transaction; return the index's id.
 
     `table` is a name as SQL writes it, with its schema and quotes where needed. Writers of the table wait
     until the transaction ends. `distance` (0 to 64) is what searches use that name none; the layout is
     `design`, chosen by the table's rows where there is none. The id of `recipe` is kept with the index, so that
-    a search by text makes the same fingerprints. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message:
-    no such table or column, not bigint, a kind of table that cannot be indexed, missing rights, an
-    isolation level other than READ COMMITTED.
+    a search by text makes the same fingerprints. `scope` are the unquoted names of up to four columns to whose
+    values every search is confined; rows with a null in one of them are in no scope. Raises
+    sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, not bigint, a kind of table that
+    cannot be indexed or a type that cannot be a scope, missing rights, an isolation level other than READ
+    COMMITTED.
     """
     statement = text(
         "SELECT simsql.create_index(CAST(:table AS regclass), :column, distance => :distance,"
-        " blocks => :blocks, lead => :lead, inner_blocks => :inner, recipe => :recipe)"
+        " blocks => :blocks, lead => :lead, inner_blocks => :inner, recipe => :recipe,"
+        " scope => CAST(:scope AS text[]))"
     )
     parameters = {
         "table": table,
@@ -36,6 +42,7 @@ def create_index(
         "lead": design.lead if design else None,
         "inner": design.inner if design else None,
         "recipe": recipe.id,
+        "scope": list(scope),
     }
     index: int = connection.execute(statement, parameters).scalar_one()
     return index

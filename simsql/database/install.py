@@ -1,18 +1,12 @@
-"""Install simsql's own schema in a database, say what is installed, or print the SQL that would do it."""
+"""Install, upgrade and remove simsql's own schema, say what is installed, or print the SQL that would do it."""
 
-import io
 from dataclasses import dataclass
-from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
+from simsql.database.history import History, own_history
 from simsql.errors import SimsqlError
 
-VERSION_TABLE = "schema_version"
 OLDEST_POSTGRESQL = 14
 
 
@@ -23,6 +17,7 @@ class IndexStatus:
     id: int
     table_name: str
     column_name: str
+    scope: list[str]
     distance: int
     blocks: int
     lead: int
@@ -42,60 +37,82 @@ class Status:
     indexes: tuple[IndexStatus, ...]
 
 
-def find_folder(name: str) -> Path:
-    """Return the folder `sql` or `migrations`: inside the installed package, else beside it in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / name, package.parent / name):
-        if folder.is_dir():
-            return folder
-    raise SimsqlError(f"{package / name} is missing: the installation of simsql is broken, install it again")
-
-
 def install_schema(engine: Engine) -> bool:
     """Install the schema `simsql`, or bring it up to date, in one transaction.
 
     Return whether anything changed. Safe to call twice and from two processes at once. Raises SimsqlError
-    on a PostgreSQL older than 14 and where the role may not create a schema.
+    on a PostgreSQL older than 14, where the role may not create a schema, and for a schema of a newer simsql.
     """
     with engine.begin() as connection:
-        check_server(connection)
-        # Held until the end of the transaction: of two installations at once the second finds nothing to do.
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('simsql.install', 0))"))
-        config = _alembic_config()
-        before = _revision(connection)
-        if before == _newest_revision(config):
+        return install_within(connection, own_history())
+
+
+def install_within(connection: Connection, history: History) -> bool:
+    """Do what `install_schema` does, in the connection's transaction."""
+    check_server(connection)
+    # Held until the end of the transaction: of two installations at once the second finds nothing to do.
+    connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('simsql.install', 0))"))
+    before = history.current(connection)
+    if before == history.newest:
+        return False
+    _check_may_create(connection, new=before is None)
+    history.upgrade(connection)
+    return True
+
+
+def upgrade_schema(engine: Engine) -> bool:
+    """Bring the schema `simsql` up to date, in one transaction; its indexes stay.
+
+    Return whether anything changed. Raises SimsqlError where there is none, and as `install_schema` does.
+    """
+    history = own_history()
+    with engine.begin() as connection:
+        if history.current(connection) is None:
+            raise SimsqlError("schema simsql is not installed: run simsql install")
+        return install_within(connection, history)
+
+
+def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
+    """Remove the schema `simsql` with all that it holds, and its triggers; return False where there is none.
+
+    Columns of fingerprints and their B-trees stay. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message:
+    there are simhash indexes and `drop_indexes` is not set, views or other things of the user's use simsql, the
+    role does not own the schema.
+    """
+    with engine.begin() as connection:
+        if own_history().current(connection) is None:
             return False
-        _check_may_create(connection, new=before is None)
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        connection.execute(
+            text("SELECT simsql.uninstall(drop_indexes => :drop_indexes)"), {"drop_indexes": drop_indexes}
+        )
         return True
 
 
 def read_status(engine: Engine) -> Status:
     """Return what of simsql the database holds."""
+    history = own_history()
     with engine.connect() as connection:
         server = connection.execute(text("SHOW server_version")).scalar_one()
-        revision = _revision(connection)
-        newest = _newest_revision(_alembic_config())
+        revision = history.current(connection)
         if revision is None:
-            return Status(server, None, newest, None, ())
+            return Status(server, None, history.newest, None, ())
         version = connection.execute(text("SELECT simsql.version()")).scalar_one()
         rows = connection.execute(
             text(
-                "SELECT id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe, state"
+                "SELECT id, table_name, column_name, scope, distance, blocks, lead, inner_blocks, recipe, state"
                 " FROM simsql.indexes ORDER BY id"
             )
         )
-        return Status(server, revision, newest, version, tuple(IndexStatus(*row) for row in rows))
+        return Status(server, revision, history.newest, version, tuple(IndexStatus(*row) for row in rows))
 
 
-def schema_sql() -> str:
-    """Return the SQL script that installs the schema in an empty database; connects to none."""
-    output = io.StringIO()
-    config = _alembic_config()
-    config.output_buffer = output
-    command.upgrade(config, "head", sql=True)
-    return output.getvalue()
+def schema_sql(start: str | None = None, target: str | None = None) -> str:
+    """Return the SQL script that leads from one revision of the schema to another; connects to no database.
+
+    By default from an empty database to the newest revision; nothing where both are the same. Raises UsageError
+    for a revision that there is not, and for a way back.
+    """
+    return own_history().script(start, target)
 
 
 def check_server(connection: Connection) -> None:
@@ -125,26 +142,3 @@ def _check_may_create(connection: Connection, *, new: bool) -> None:
             f"database {database} has a schema simsql (of {owner}) that simsql did not install:"
             " rename or drop it, then install again"
         )
-
-
-def _revision(connection: Connection) -> str | None:
-    context = MigrationContext.configure(
-        connection, opts={"version_table": VERSION_TABLE, "version_table_schema": "simsql"}
-    )
-    return context.get_current_revision()
-
-
-def _newest_revision(config: Config) -> str:
-    revision = ScriptDirectory.from_config(config).get_current_head()
-    if revision is None:
-        raise SimsqlError("the migrations of simsql are missing: the installation is broken, install it again")
-    return revision
-
-
-def _alembic_config() -> Config:
-    config = Config()
-    # ConfigParser would read a percent sign in the path as a reference.
-    config.set_main_option("script_location", str(find_folder("migrations")).replace("%", "%%"))
-    config.attributes["version_table"] = VERSION_TABLE
-    config.attributes["sql_folder"] = find_folder("sql")
-    return config

@@ -68,8 +68,9 @@ def load_rows(
     In the first two cases they go to `column`; it may be left out where the table has one index.
 
     An indexed table stays searchable. From 10,000 rows or 16 MB on, if the role owns the table and the index, the
-    transaction is READ COMMITTED and no trigger of the user's fires on INSERT, the keys are copied directly, and
-    other writers of the table wait until the transaction ends. Otherwise the index's triggers add them.
+    transaction is READ COMMITTED, the index has no scope and no trigger of the user's fires on INSERT, the keys
+    are copied directly, and other writers of the table wait until the transaction ends. Otherwise the index's
+    triggers add them.
 
     Raises psycopg.Error with PostgreSQL's message, ValueError if the arguments do not fit together or there are
     more or fewer fingerprints than rows, TypeError for a text that is no str or a fingerprint that is no bigint.

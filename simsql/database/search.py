@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, SupportsIndex
 
-from sqlalchemy import Column, Connection, MetaData, Table, cast, func, select
+from sqlalchemy import Connection, cast, func, select
 from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, REGCLASS
-from sqlalchemy.sql.selectable import TableValuedAlias
 
 from simsql.database.bigint import from_bigint, to_bigint
+from simsql.database.scope import Scope, scope_argument
 from simsql.fingerprint import DEFAULT, Recipe
 
 
@@ -55,16 +55,43 @@ def near(
     fingerprint: int,
     distance: int | None = None,
     column: str | None = None,
+    *,
+    scope: Scope | None = None,
 ) -> list[Match]:
     """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first.
 
     `table` is a name as SQL writes it. Without a distance the index's own is taken; without a column, the
-    only index of the table. Raises ValueError for a number that is no fingerprint, and
-    sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, more than one, a distance out of range.
+    only index of the table. An index with a scope is searched within one: `scope` names a value for each of
+    its scope columns. Raises ValueError for a number that is no fingerprint, TypeError for a value that no scope
+    holds, and sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, more than one, a distance out of
+    range, another scope than the index has.
     """
-    matches = _near(table, fingerprint, distance, column)
+    arguments = cast(table, REGCLASS), to_bigint(fingerprint), distance, column, scope_argument(scope)
+    matches = func.simsql.near(*arguments).table_valued("fingerprint", "distance")
     rows = connection.execute(select(matches.c.fingerprint, matches.c.distance))
     return [Match(from_bigint(found), bits) for found, bits in rows]
+
+
+def claim(
+    connection: Connection,
+    table: str,
+    fingerprint: int | None,
+    distance: int | None = None,
+    column: str | None = None,
+    *,
+    scope: Scope | None = None,
+) -> Match | None:
+    """Before an insert: wait for other claims of what is near, then return the nearest of a live row, or None.
+
+    Of two transactions that claim near fingerprints and then insert, the second one waits until the first has
+    ended. So exactly one of them finds nothing. The transaction has to be READ COMMITTED. Nothing is near to the
+    fingerprint None, that of a text without features. Other arguments and errors as `near`.
+    """
+    wanted = None if fingerprint is None else to_bigint(fingerprint)
+    arguments = cast(table, REGCLASS), cast(wanted, BIGINT), distance, column, scope_argument(scope)
+    found = func.simsql.claim(*arguments).table_valued("fingerprint", "distance")
+    row = connection.execute(select(found.c.fingerprint, found.c.distance)).one_or_none()
+    return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
 
 
 def near_rows(
@@ -73,17 +100,14 @@ def near_rows(
     fingerprint: int,
     distance: int | None = None,
     column: str | None = None,
+    *,
+    scope: Scope | None = None,
 ) -> list[MatchingRow]:
     """Return the rows whose fingerprint is within the distance, nearest first. Arguments and errors as `near`."""
-    index = _describe_index(connection, table, column)
-    matches = _near(table, fingerprint, distance, index.column)
-    documents = Table(index.table, MetaData(), Column(index.column, BIGINT), schema=index.schema)
-    rows = connection.execute(
-        select(matches.c.fingerprint, matches.c.distance, func.to_jsonb(documents.table_valued()))
-        .join_from(matches, documents, documents.c[index.column] == matches.c.fingerprint)
-        .order_by(matches.c.distance, matches.c.fingerprint)
-    )
-    return [MatchingRow(from_bigint(found), bits, row) for found, bits, row in rows]
+    arguments = cast(table, REGCLASS), to_bigint(fingerprint), distance, column, scope_argument(scope)
+    found = func.simsql._near_documents(*arguments).table_valued("fingerprint", "distance", "document")
+    rows = connection.execute(select(found.c.fingerprint, found.c.distance, found.c.document))
+    return [MatchingRow(from_bigint(fingerprint), bits, row) for fingerprint, bits, row in rows]
 
 
 def near_many(
@@ -92,6 +116,8 @@ def near_many(
     fingerprints: Iterable[SupportsIndex],
     distance: int | None = None,
     column: str | None = None,
+    *,
+    scope: Scope | None = None,
 ) -> Iterator[QueryMatch]:
     """Yield what `near` finds for each of these fingerprints, all of them in one statement, in no order.
 
@@ -99,7 +125,7 @@ def near_many(
     after 100 million matches. For a million queries `stream_matches` is several times faster.
     """
     queries = cast([to_bigint(fingerprint) for fingerprint in fingerprints], ARRAY(BIGINT))
-    arguments = cast(table, REGCLASS), queries, distance, column
+    arguments = cast(table, REGCLASS), queries, distance, column, scope_argument(scope)
     found = func.simsql.near_many(*arguments).table_valued("query", "fingerprint", "distance")
     statement = select(found.c.query, found.c.fingerprint, found.c.distance)
     for query, fingerprint, bits in connection.execute(statement.execution_options(yield_per=10_000)):
@@ -107,20 +133,37 @@ def near_many(
 
 
 def pairs(
-    connection: Connection, table: str, distance: int | None = None, column: str | None = None
+    connection: Connection,
+    table: str,
+    distance: int | None = None,
+    column: str | None = None,
+    *,
+    scope: Scope | None = None,
 ) -> Iterator[Pair]:
-    """Yield every pair of different fingerprints within the distance that live rows have, once each."""
-    found = func.simsql.pairs(cast(table, REGCLASS), distance, column).table_valued("a", "b", "distance")
+    """Yield every pair of different fingerprints within the distance that live rows have, once each.
+
+    On an index with a scope, those of the rows of one scope. Arguments and errors as `near`.
+    """
+    function = func.simsql.pairs(cast(table, REGCLASS), distance, column, scope_argument(scope))
+    found = function.table_valued("a", "b", "distance")
     statement = select(found.c.a, found.c.b, found.c.distance).execution_options(yield_per=10_000)
     for a, b, bits in connection.execute(statement):
         yield Pair(from_bigint(a), from_bigint(b), bits)
 
 
 def clusters(
-    connection: Connection, table: str, distance: int | None = None, column: str | None = None
+    connection: Connection,
+    table: str,
+    distance: int | None = None,
+    column: str | None = None,
+    *,
+    scope: Scope | None = None,
 ) -> Iterator[Member]:
-    """Yield the members of all clusters, cluster by cluster: fingerprints with a neighbour or on two rows."""
-    function = func.simsql.clusters(cast(table, REGCLASS), distance, column)
+    """Yield the members of all clusters, cluster by cluster: fingerprints with a neighbour or on two rows.
+
+    On an index with a scope, those of the rows of one scope. Arguments and errors as `near`.
+    """
+    function = func.simsql.clusters(cast(table, REGCLASS), distance, column, scope_argument(scope))
     found = function.table_valued("cluster", "fingerprint")
     statement = select(found.c.cluster, found.c.fingerprint).execution_options(yield_per=10_000)
     for cluster, fingerprint in connection.execute(statement):
@@ -132,30 +175,6 @@ def recipe_of(connection: Connection, table: str, column: str | None = None) -> 
 
     An index that was created without naming one counts as made by the default recipe.
     """
-    recipe = _describe_index(connection, table, column).recipe
+    index = func.simsql._index(cast(table, REGCLASS), column).table_valued("recipe")
+    recipe = connection.execute(select(index.c.recipe)).scalar_one()
     return DEFAULT if recipe is None else Recipe.from_id(recipe)
-
-
-class _Index(NamedTuple):
-    schema: str
-    table: str
-    column: str
-    recipe: str | None
-
-
-def _near(table: str, fingerprint: int, distance: int | None, column: str | None) -> TableValuedAlias:
-    arguments = cast(table, REGCLASS), to_bigint(fingerprint), distance, column
-    return func.simsql.near(*arguments).table_valued("fingerprint", "distance")
-
-
-def _describe_index(connection: Connection, table: str, column: str | None) -> _Index:
-    catalog = MetaData(schema="pg_catalog")
-    class_ = Table("pg_class", catalog, Column("oid"), Column("relname"), Column("relnamespace"))
-    namespace = Table("pg_namespace", catalog, Column("oid"), Column("nspname"))
-    index = func.simsql._index(cast(table, REGCLASS), column).table_valued("table_id", "column_name", "recipe")
-    row = connection.execute(
-        select(namespace.c.nspname, class_.c.relname, index.c.column_name, index.c.recipe)
-        .join_from(index, class_, class_.c.oid == index.c.table_id)
-        .join(namespace, namespace.c.oid == class_.c.relnamespace)
-    ).one()
-    return _Index(*row)

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, cast, func, select
 from sqlalchemy.dialects.postgresql import REGCLASS
 
 from simsql.database.copying import copy_columns, fetch_fingerprints, first_of_equals, raw_connection
+from simsql.database.scope import Scope, scope_argument
 from simsql.errors import UsageError
 from simsql.hamming import find_clusters, find_matches, iter_pairs
 
@@ -90,17 +91,22 @@ class Stream(Generic[Batch]):
 
 
 def stream_pairs(
-    connection: Connection, table: str, distance: int | None = None, column: str | None = None
+    connection: Connection,
+    table: str,
+    distance: int | None = None,
+    column: str | None = None,
+    *,
+    scope: Scope | None = None,
 ) -> Stream[PairBatch]:
     """Find every pair of different fingerprints within the distance that live rows have, once each, in no order.
 
     What `pairs` finds in SQL. Memory grows with the rows (some 60 bytes each), not with the pairs. Arguments
     and errors as `near`.
     """
-    found_column, asked = _check_index(connection, table, distance, column)
+    found_column, asked = _check_index(connection, table, distance, column, scope)
 
     def search() -> Iterator[PairBatch]:
-        for pairs in iter_pairs(_fetch_all(connection, table, found_column), asked):
+        for pairs in iter_pairs(_fetch_all(connection, table, found_column, scope), asked):
             bigints = pairs.view(np.int64)
             a, b = (side.view(np.uint64) for side in (bigints.min(axis=1), bigints.max(axis=1)))
             yield PairBatch(a, b, np.bitwise_count(a ^ b))
@@ -109,17 +115,22 @@ def stream_pairs(
 
 
 def stream_clusters(
-    connection: Connection, table: str, distance: int | None = None, column: str | None = None
+    connection: Connection,
+    table: str,
+    distance: int | None = None,
+    column: str | None = None,
+    *,
+    scope: Scope | None = None,
 ) -> Stream[MemberBatch]:
     """Find the members of all clusters: fingerprints with a neighbour or on two rows. All are one batch.
 
     What `clusters` finds in SQL, in the same order: by cluster, then by fingerprint, both as bigints. Memory grows
     with the rows, not with the pairs. Arguments and errors as `near`.
     """
-    found_column, asked = _check_index(connection, table, distance, column)
+    found_column, asked = _check_index(connection, table, distance, column, scope)
 
     def search() -> Iterator[MemberBatch]:
-        fingerprints = _fetch_all(connection, table, found_column)
+        fingerprints = _fetch_all(connection, table, found_column, scope)
         fingerprints.sort()
         yield _members(fingerprints, find_clusters(fingerprints, asked))
 
@@ -132,6 +143,8 @@ def stream_matches(
     queries: Iterable[int] | Fingerprints,
     distance: int | None = None,
     column: str | None = None,
+    *,
+    scope: Scope | None = None,
 ) -> Stream[MatchBatch]:
     """Find what `near` finds for each of these fingerprints, in no order.
 
@@ -140,11 +153,11 @@ def stream_matches(
     memory grows with the queries and the fingerprints that have a match, not with the rows. Arguments and
     errors as `near`.
     """
-    found_column, asked = _check_index(connection, table, distance, column)
+    found_column, asked = _check_index(connection, table, distance, column, scope)
     wanted = queries if isinstance(queries, np.ndarray) else list(queries)
 
     def search() -> Iterator[MatchBatch]:
-        stored = fetch_fingerprints(connection, table, found_column)
+        stored = fetch_fingerprints(connection, table, found_column, scope)
         for found in find_matches(wanted, stored, asked):
             yield MatchBatch(found.queries, found.fingerprints, found.distances)
 
@@ -180,13 +193,16 @@ def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> Member
     return MemberBatch(names[order].view(np.uint64), members[order].view(np.uint64))
 
 
-def _fetch_all(connection: Connection, table: str, column: str) -> Fingerprints:
-    return np.concatenate([*fetch_fingerprints(connection, table, column), np.empty(0, dtype=np.uint64)])
+def _fetch_all(connection: Connection, table: str, column: str, scope: Scope | None) -> Fingerprints:
+    return np.concatenate([*fetch_fingerprints(connection, table, column, scope), np.empty(0, dtype=np.uint64)])
 
 
-def _check_index(connection: Connection, table: str, distance: int | None, column: str | None) -> tuple[str, int]:
+def _check_index(
+    connection: Connection, table: str, distance: int | None, column: str | None, scope: Scope | None
+) -> tuple[str, int]:
     """Return the column of an index that can be searched, and the distance to search at."""
-    index = func.simsql._index(cast(table, REGCLASS), column).table_valued("column_name", "distance")
+    arguments = cast(table, REGCLASS), column, scope_argument(scope)
+    index = func.simsql._searched_index(*arguments).table_valued("column_name", "distance")
     found = connection.execute(
         select(index.c.column_name, func.simsql._distance(distance, index.c.distance))
     ).one()

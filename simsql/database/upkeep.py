@@ -5,7 +5,7 @@ that `CALL simsql.vacuum` and `CALL simsql.build` make.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from psycopg.errors import LockNotAvailable
@@ -88,20 +88,22 @@ def build(
     distance: int = 3,
     design: Design | None = None,
     recipe: Recipe = DEFAULT,
+    scope: Sequence[str] = (),
     report: Report | None = None,
 ) -> int:
     """Create an index while others read and write; return its id.
 
-    Goes on where a build with these arguments was interrupted. Makes a B-tree on the column first if there is
-    none. Arguments and errors are those of `create_index`.
+    Goes on where a build with these arguments was interrupted. Makes a B-tree on the column, behind those of the
+    scope, first if there is none. Arguments and errors are those of `create_index`.
     """
-    create_btree(engine, table, column, distance=distance, design=design)
+    create_btree(engine, table, column, distance=distance, design=design, scope=scope)
     begin = text(
         "SELECT simsql._begin_build(CAST(:table AS regclass), :column, CAST(:distance AS integer),"
-        " CAST(:blocks AS integer), CAST(:lead AS integer), CAST(:inner AS integer), :recipe)"
+        " CAST(:blocks AS integer), CAST(:lead AS integer), CAST(:inner AS integer), :recipe,"
+        " CAST(:scope AS text[]))"
     )
     batch = text("SELECT ready, share FROM simsql._build_batch(CAST(:table AS regclass), :column)")
-    parameters = {"table": table, "column": column, "recipe": recipe.id, **_layout(distance, design)}
+    parameters = {"table": table, "column": column, "recipe": recipe.id, **_layout(distance, design, scope)}
     with engine.connect().execution_options(**_READ_COMMITTED) as connection:
         with connection.begin():
             index: int = connection.execute(begin, parameters).scalar_one()
@@ -115,27 +117,34 @@ def build(
 
 
 def create_btree(
-    engine: Engine, table: str, column: str, *, distance: int = 3, design: Design | None = None
+    engine: Engine,
+    table: str,
+    column: str,
+    *,
+    distance: int = 3,
+    design: Design | None = None,
+    scope: Sequence[str] = (),
 ) -> None:
     """Create the B-tree that an index with these arguments needs, unless there is one, while others write.
 
     What an interrupted attempt has left is dropped first. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's
     message for arguments that make no index.
     """
-    names = {"table": table, "column": column}
+    columns = [*scope, column]
     check = text(
         "SELECT simsql._check_new(CAST(:table AS regclass), :column, CAST(:distance AS integer),"
-        " CAST(:blocks AS integer), CAST(:lead AS integer), CAST(:inner AS integer), 'build')"
+        " CAST(:blocks AS integer), CAST(:lead AS integer), CAST(:inner AS integer),"
+        " CAST(:scope AS text[]), 'build')"
     )
-    quoted = text("SELECT CAST(CAST(:table AS regclass) AS text), quote_ident(:column)")
+    quoted = text("SELECT CAST(CAST(:table AS regclass) AS text), simsql._name_list(CAST(:columns AS text[]))")
     with engine.connect().execution_options(**_READ_COMMITTED) as connection:
         with connection.begin():
-            connection.execute(check, {**names, **_layout(distance, design)})
-            target, key = connection.execute(quoted, names).one()
-        while (leftovers := _leftovers(connection, table, column, target)) is None:
+            connection.execute(check, {"table": table, "column": column, **_layout(distance, design, scope)})
+            target, key = connection.execute(quoted, {"table": table, "columns": columns}).one()
+        while (leftovers := _leftovers(connection, table, columns, target)) is None:
             time.sleep(0.1)
         with connection.begin():
-            if any(_btrees(connection, table, column).values()):
+            if any(_btrees(connection, table, columns).values()):
                 return
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for leftover in leftovers:
@@ -143,10 +152,10 @@ def create_btree(
         _run(connection, f"CREATE INDEX CONCURRENTLY ON {target} ({key})")
 
 
-def _leftovers(connection: Connection, table: str, column: str, target: str) -> list[str] | None:
-    """Return the invalid B-trees on the column; None while somebody may be at work on them."""
+def _leftovers(connection: Connection, table: str, columns: list[str], target: str) -> list[str] | None:
+    """Return the invalid B-trees on these columns; None while somebody may be at work on them."""
     with connection.begin():
-        if all(_btrees(connection, table, column).values()):
+        if all(_btrees(connection, table, columns).values()):
             return []
         try:
             # Whoever creates or mends one holds this lock, and would wait for who waited for it.
@@ -155,7 +164,7 @@ def _leftovers(connection: Connection, table: str, column: str, target: str) -> 
             if isinstance(error.orig, LockNotAvailable):
                 return None
             raise
-        return [name for name, valid in _btrees(connection, table, column).items() if not valid]
+        return [name for name, valid in _btrees(connection, table, columns).items() if not valid]
 
 
 def _run(connection: Connection, statement: str) -> None:
@@ -163,19 +172,21 @@ def _run(connection: Connection, statement: str) -> None:
     connection.execution_options(no_parameters=True).exec_driver_sql(statement)
 
 
-def _btrees(connection: Connection, table: str, column: str) -> dict[str, bool]:
-    """B-trees on the column, as SQL writes their names, and whether they are valid."""
+def _btrees(connection: Connection, table: str, columns: list[str]) -> dict[str, bool]:
+    """B-trees on these columns, as SQL writes their names, and whether they are valid."""
     statement = text(
-        "SELECT CAST(b.index AS text) AS name, b.valid FROM simsql._btrees(CAST(:table AS regclass), :column) AS b"
+        "SELECT CAST(b.index AS text) AS name, b.valid"
+        " FROM simsql._btrees(CAST(:table AS regclass), CAST(:columns AS text[])) AS b"
     )
-    rows = connection.execute(statement, {"table": table, "column": column})
+    rows = connection.execute(statement, {"table": table, "columns": columns})
     return {row.name: row.valid for row in rows}
 
 
-def _layout(distance: int, design: Design | None) -> dict[str, int | None]:
+def _layout(distance: int, design: Design | None, scope: Sequence[str]) -> dict[str, object]:
     return {
         "distance": distance,
         "blocks": design.blocks if design else None,
         "lead": design.lead if design else None,
         "inner": design.inner if design else None,
+        "scope": list(scope),
     }

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from operator import index
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +25,8 @@ _BATCH_CHARACTERS = 1 << 18
 _BATCH_TEXTS = 1 << 14
 # What a process is given at once, so that passing it on costs little beside the work.
 _TASK_CHARACTERS = 1 << 22
+# Times the weights of a text of any length that fits into memory, this stays far below the 2**62 of a vote.
+_PART_WEIGHT_AT_MOST = 1_000_000
 
 Fingerprints: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]"
 
@@ -40,6 +43,33 @@ def simhash(text: str, recipe: Recipe = DEFAULT) -> int | None:
     _check(text, 0)
     values, empty = _fingerprint([text], recipe)
     return None if empty[0] else int(values[0])
+
+
+def simhash_parts(parts: Iterable[tuple[str, int]], recipe: Recipe = DEFAULT) -> int | None:
+    """Return the fingerprint of a document of several texts with weights, or None if none of them has features.
+
+    Each text has the features and weights that it would have alone, so no feature spans two of them. The
+    weights are multiplied by that of the text, and all features of all texts vote together: a feature that two
+    texts share votes twice. So one text alone has the fingerprint of `simhash`, whatever its weight, and the
+    order of the texts does not count.
+
+    Raises TypeError if a text is not a str or a weight no integer, ValueError for a weight outside of
+    1 to 1,000,000.
+    """
+    texts: list[str] = []
+    weights: list[int] = []
+    for position, (text, weight) in enumerate(parts):
+        _check(text, position)
+        if not 1 <= index(weight) <= _PART_WEIGHT_AT_MOST:
+            raise ValueError(f"a text weighs from 1 to {_PART_WEIGHT_AT_MOST}, but text {position} {weight}")
+        texts.append(text)
+        weights.append(index(weight))
+    tokens, documents = hash_tokens(texts or [""], recipe.tokens)
+    if not len(tokens):
+        return None
+    features = distinct(*shingle(tokens, documents, recipe.shingles))
+    votes = weigh(features.occurrences, recipe.weight) * np.repeat(weights, features.documents)
+    return int(majorities(mix(features.hashes), votes, np.array([len(votes)]))[0])
 
 
 def simhash_many(texts: Iterable[str], recipe: Recipe = DEFAULT, workers: int | None = None) -> Fingerprints:

@@ -1,6 +1,7 @@
 """Installing the schema: once, twice, at once, without the rights, and beside what others have."""
 
 import contextlib
+import shutil
 import threading
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +10,15 @@ from pathlib import Path
 import psycopg
 import pytest
 from articles import create_articles
+from catalog import contents_of_simsql
 from sqlalchemy import make_url, text
+from sqlalchemy.exc import DBAPIError
 
 import simsql
 from simsql.database import install as module
 from simsql.database import install_schema, open_engine, read_status
-from simsql.database.install import find_folder, schema_sql
+from simsql.database.history import History, own_history
+from simsql.database.install import schema_sql
 from simsql.errors import SimsqlError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -26,41 +30,6 @@ def stranger(new_role, empty_database):
     engine = open_engine(empty_database.url.set(username=new_role()))
     yield engine
     engine.dispose()
-
-
-def listing(engine):
-    """Everything in the schema simsql with definitions, comments and rights, one line each; no OIDs."""
-    statement = """
-        SELECT 'function', pg_get_functiondef(oid), proacl, proowner::regrole, obj_description(oid, 'pg_proc')
-          FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace
-         UNION ALL
-        SELECT 'relation', concat_ws(' ', relkind, relname, relpersistence, relrowsecurity,
-                                     CASE relkind WHEN 'v' THEN pg_get_viewdef(oid) END,
-                                     CASE relkind WHEN 'i' THEN pg_get_indexdef(oid) END),
-               relacl, relowner::regrole, obj_description(oid, 'pg_class')
-          FROM pg_class WHERE relnamespace = 'simsql'::regnamespace
-         UNION ALL
-        SELECT 'column', concat_ws(' ', attrelid::regclass, attnum, attname, format_type(atttypid, atttypmod),
-                                   attnotnull, attidentity, pg_get_expr(adbin, adrelid)),
-               attacl, NULL, col_description(attrelid, attnum)
-          FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
-         WHERE attnum > 0 AND attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'simsql'::regnamespace)
-         UNION ALL
-        SELECT 'constraint', concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid)),
-               NULL, NULL, NULL
-          FROM pg_constraint WHERE connamespace = 'simsql'::regnamespace
-         UNION ALL
-        SELECT 'type', concat_ws(' ', typtype, typname), typacl, typowner::regrole, obj_description(oid, 'pg_type')
-          FROM pg_type WHERE typnamespace = 'simsql'::regnamespace
-         UNION ALL
-        SELECT 'schema', nspname, nspacl, nspowner::regrole, obj_description(oid, 'pg_namespace')
-          FROM pg_namespace WHERE nspname !~ '^pg_'
-         UNION ALL
-        SELECT 'version', version_num, NULL, NULL, NULL FROM simsql.schema_version
-    """
-    with engine.connect() as connection:
-        rows = connection.execution_options(no_parameters=True).exec_driver_sql(statement)
-        return sorted(tuple(str(value) for value in row) for row in rows)
 
 
 def test_a_fresh_installation_says_what_it_is(empty_database, server):
@@ -83,9 +52,9 @@ def test_the_version_is_the_same_everywhere(database):
 
 def test_a_second_installation_changes_nothing(empty_database):
     install_schema(empty_database)
-    before = listing(empty_database)
+    before = contents_of_simsql(empty_database)
     assert not install_schema(empty_database)
-    assert listing(empty_database) == before
+    assert contents_of_simsql(empty_database) == before
 
 
 def test_of_installations_at_once_one_installs_and_all_succeed(server):
@@ -107,15 +76,14 @@ def test_of_installations_at_once_one_installs_and_all_succeed(server):
 
 def test_the_printed_script_installs_the_same_schema(empty_database, server, tmp_path):
     install_schema(empty_database)
-    installed = listing(empty_database)
-    everything = {"function", "relation", "column", "constraint", "type", "schema", "version"}
-    assert {kind for kind, *_ in installed} == everything
+    installed = contents_of_simsql(empty_database)
+    assert {kind for kind, *_ in installed} == {"function", "relation", "column", "constraint", "type", "schema"}
     script = tmp_path / "simsql.sql"
     script.write_text(schema_sql(), encoding="utf-8")
     with server.new_database(template="template0") as url:
         server.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", url.database, "-f", str(script))
         engine = open_engine(url)
-        assert listing(engine) == installed
+        assert contents_of_simsql(engine) == installed
         assert not install_schema(engine)
         engine.dispose()
 
@@ -169,18 +137,16 @@ def test_a_foreign_schema_of_this_name_is_refused_and_kept(empty_database, conte
     assert read_status(empty_database).revision is None
 
 
-def test_an_installation_that_fails_leaves_nothing(empty_database, monkeypatch, tmp_path):
-    folder = find_folder("sql")
-    broken = tmp_path / "sql"
-    broken.mkdir()
-    for script in folder.glob("*.sql"):
-        (broken / script.name).write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
+def test_an_installation_that_fails_leaves_nothing(empty_database, tmp_path):
+    own = own_history()
+    broken = shutil.copytree(own.sql, tmp_path / "sql")
     with (broken / "clusters.sql").open("a", encoding="utf-8") as script:
         script.write("SELECT 1 / 0;\n")
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "find_folder", lambda name: broken if name == "sql" else find_folder(name))
-        with pytest.raises(Exception, match="division by zero"):
-            install_schema(empty_database)
+    with (
+        pytest.raises(DBAPIError, match="division by zero"),
+        empty_database.begin() as connection,
+    ):
+        module.install_within(connection, History(own.migrations, broken))
     assert read_status(empty_database).revision is None
     assert install_schema(empty_database)
 

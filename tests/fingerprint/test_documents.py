@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint import DEFAULT, Recipe, majority, simhash, simhash_many
+from simsql.fingerprint import DEFAULT, Recipe, majority, simhash, simhash_many, simhash_parts
 from simsql.fingerprint.features import shingle, sort_runs
 from simsql.fingerprint.hashes import mix
 from simsql.fingerprint.tokens import hash_tokens
@@ -38,8 +38,8 @@ GOLDEN = {
 }
 
 
-def fingerprint_by_hand(text, recipe):
-    """One text, one feature at a time, with Python's integers."""
+def features_by_hand(text, recipe):
+    """The hashes and weights of one text, one feature at a time, with Python's integers."""
     tokens = hash_tokens([text], recipe.tokens)[0].tolist()
     occurrences = {}
     for length in recipe.shingles:
@@ -49,11 +49,14 @@ def fingerprint_by_hand(text, recipe):
             for token in tokens[start : start + size]:
                 value = (value * MULTIPLIER + token) % 2**64
             occurrences[value] = occurrences.get(value, 0) + 1
-    if not occurrences:
-        return None
     weigh = {"set": lambda n: 1, "log": lambda n: 1 + n.bit_length(), "count": lambda n: n}[recipe.weight]
     mixed = mix(np.array(list(occurrences), dtype=np.uint64)).tolist()
-    return majority(mixed, [weigh(n) for n in occurrences.values()])
+    return mixed, [weigh(n) for n in occurrences.values()]
+
+
+def fingerprint_by_hand(text, recipe):
+    hashes, weights = features_by_hand(text, recipe)
+    return majority(hashes, weights) if hashes else None
 
 
 @given(TEXTS, st.sampled_from(RECIPES))
@@ -61,6 +64,33 @@ def test_batches_are_the_definition_text_by_text(texts, recipe):
     many = simhash_many(texts, recipe)
     assert many.tolist() == [simhash(text, recipe) for text in texts]
     assert many.tolist() == [fingerprint_by_hand(text, recipe) for text in texts]
+
+
+@given(st.lists(st.tuples(WORDS.map(" ".join), st.integers(1, 10**6)), max_size=5), st.sampled_from(RECIPES))
+def test_parts_vote_together_with_their_weights(parts, recipe):
+    hashes, votes = [], []
+    for text, weight in parts:
+        found, weights = features_by_hand(text, recipe)
+        hashes += found
+        votes += [weight * own for own in weights]
+    expected = majority(hashes, votes) if hashes else None
+    assert simhash_parts(parts, recipe) == simhash_parts(iter(parts[::-1]), recipe) == expected
+
+
+@pytest.mark.parametrize("weight", [1, 7, 10**6])
+def test_one_part_is_a_text(weight):
+    for text in [*GOLDEN, "", "?!"]:
+        assert simhash_parts([(text, weight)]) == simhash(text)
+        assert simhash_parts([("--", 5), (text, weight)]) == simhash(text)
+
+
+def test_parts_that_cannot_be_are_refused():
+    for weight in (0, -1, 10**6 + 1):
+        with pytest.raises(ValueError, match="weighs from 1 to 1000000, but text 1"):
+            simhash_parts([("a", 1), ("b", weight)])
+    for parts in ([("a", 1.5)], [(None, 1)], [(b"a", 1)]):
+        with pytest.raises(TypeError):
+            simhash_parts(parts)
 
 
 @pytest.mark.parametrize("text", GOLDEN)

@@ -89,7 +89,7 @@ def test_range_scans_go_through_the_indexes_alone(connection, queries, times_as_
     ).fetchone()
     (settings,) = connection.execute(
         "SELECT proconfig FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace AND proname = 'near_many'"
-        " AND pronargs = 4"
+        " AND pronargs = 5"
     ).fetchone()
     with connection.transaction(force_rollback=True):
         for setting in [*settings, "enable_seqscan=off", "enable_hashjoin=off"]:

@@ -1,0 +1,44 @@
+"""What comes in and what goes out."""
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+
+class NewAuthor(BaseModel):
+    """An author to be added."""
+
+    name: str
+
+
+class AuthorOut(NewAuthor):
+    """An author."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int
+
+
+class NewArticle(BaseModel):
+    """An article to be posted."""
+
+    author_id: int
+    title: str
+    body: str
+
+
+class ArticleOut(NewArticle):
+    """An article."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int
+    posted_at: datetime
+
+
+class SimilarArticle(BaseModel):
+    """An article that is similar to another one, and in how many of 64 bits the two differ."""
+
+    id: int
+    title: str
+    distance: int

@@ -1,0 +1,279 @@
+"""The operations of migrations: what they are, what they do, and how they are undone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from alembic.operations import MigrateOperation, Operations
+from alembic.util import CommandError
+
+from simsql.database.history import own_history
+from simsql.database.install import install_within
+from simsql.errors import SimsqlError
+
+
+class InstallSimsqlOp(MigrateOperation):
+    """Install the schema simsql."""
+
+    @classmethod
+    def install_simsql(cls, operations: Operations) -> None:
+        """Install the schema simsql, or bring it up to date, in the migration's transaction.
+
+        The history of the application is not touched: simsql keeps its own version inside its schema. Does nothing
+        where the schema is up to date. Printed by `--sql`, it is the installation in a database without simsql.
+        """
+        operations.invoke(cls())
+
+    def reverse(self) -> UninstallSimsqlOp:
+        """Return the operation that undoes this one."""
+        return UninstallSimsqlOp()
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """Return what `alembic check` shows."""
+        return ("install_simsql",)
+
+
+class UninstallSimsqlOp(MigrateOperation):
+    """Remove the schema simsql."""
+
+    @classmethod
+    def uninstall_simsql(cls, operations: Operations) -> None:
+        """Remove the schema simsql with all that it holds, in the migration's transaction.
+
+        PostgreSQL refuses while there are simhash indexes, or other things that use simsql.
+        """
+        operations.invoke(cls())
+
+    def reverse(self) -> InstallSimsqlOp:
+        """Return the operation that undoes this one."""
+        return InstallSimsqlOp()
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """Return what `alembic check` shows."""
+        return ("uninstall_simsql",)
+
+
+class CreateSimhashIndexOp(MigrateOperation):
+    """Create a simhash index; the arguments are those of `op.create_simhash_index`."""
+
+    def __init__(
+        self,
+        table_name: str,
+        column_name: str,
+        *,
+        schema: str | None = None,
+        distance: int = 3,
+        blocks: int | None = None,
+        lead: int | None = None,
+        inner: int | None = None,
+        recipe: str | None = None,
+        scope: Sequence[str] = (),
+    ) -> None:
+        self.table_name = table_name
+        self.column_name = column_name
+        self.schema = schema
+        self.distance = distance
+        self.blocks = blocks
+        self.lead = lead
+        self.inner = inner
+        self.recipe = recipe
+        self.scope = tuple(scope)
+
+    @classmethod
+    def create_simhash_index(
+        cls,
+        operations: Operations,
+        table_name: str,
+        column_name: str,
+        *,
+        schema: str | None = None,
+        distance: int = 3,
+        blocks: int | None = None,
+        lead: int | None = None,
+        inner: int | None = None,
+        recipe: str | None = None,
+        scope: Sequence[str] = (),
+    ) -> None:
+        """Create a simhash index on a bigint column, in the migration's transaction; writers of the table wait.
+
+        `distance` (0 to 64) is what searches take that name none. `blocks`, `lead` and `inner` are the design, as
+        in simsql.Design; without blocks it is chosen by the number of rows. `recipe` is the id of the recipe that
+        the fingerprints were made with. `scope` names the columns that a search is confined to.
+        """
+        operations.invoke(
+            cls(
+                table_name,
+                column_name,
+                schema=schema,
+                distance=distance,
+                blocks=blocks,
+                lead=lead,
+                inner=inner,
+                recipe=recipe,
+                scope=scope,
+            )
+        )
+
+    def reverse(self) -> DropSimhashIndexOp:
+        """Return the operation that undoes this one."""
+        return DropSimhashIndexOp(self.table_name, self.column_name, schema=self.schema, dropped=self)
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """Return what `alembic check` shows."""
+        return ("add_simhash_index", self.schema, self.table_name, self.column_name, self.options())
+
+    def options(self) -> dict[str, object]:
+        """Return the arguments behind the column that are not left out, in their order."""
+        design = {} if self.blocks is None else {"blocks": self.blocks, "lead": self.lead, "inner": self.inner}
+        others = {"recipe": self.recipe, "scope": list(self.scope) or None}
+        given = {"distance": self.distance, **design, **others}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class BuildSimhashIndexOp(CreateSimhashIndexOp):
+    """Build a simhash index while others write; the arguments are those of `op.build_simhash_index`."""
+
+    @classmethod
+    def build_simhash_index(
+        cls,
+        operations: Operations,
+        table_name: str,
+        column_name: str,
+        *,
+        schema: str | None = None,
+        distance: int = 3,
+        blocks: int | None = None,
+        lead: int | None = None,
+        inner: int | None = None,
+        recipe: str | None = None,
+        scope: Sequence[str] = (),
+    ) -> None:
+        """Create a simhash index while others read and write the table.
+
+        It commits as it goes: first what the migration has done so far, in an autocommit block of Alembic's. So
+        let it be the last operation of its migration, which can then be run again if it was interrupted: the
+        build goes on where it stopped. The column needs a B-tree. The arguments are those of
+        `op.create_simhash_index`.
+        """
+        operations.invoke(
+            cls(
+                table_name,
+                column_name,
+                schema=schema,
+                distance=distance,
+                blocks=blocks,
+                lead=lead,
+                inner=inner,
+                recipe=recipe,
+                scope=scope,
+            )
+        )
+
+
+class DropSimhashIndexOp(MigrateOperation):
+    """Drop a simhash index. `dropped` is the operation that would create it; without it there is no way back."""
+
+    def __init__(
+        self,
+        table_name: str,
+        column_name: str,
+        *,
+        schema: str | None = None,
+        dropped: CreateSimhashIndexOp | None = None,
+    ) -> None:
+        self.table_name = table_name
+        self.column_name = column_name
+        self.schema = schema
+        self.dropped = dropped
+
+    @classmethod
+    def drop_simhash_index(
+        cls, operations: Operations, table_name: str, column_name: str, *, schema: str | None = None
+    ) -> None:
+        """Drop a simhash index, in the migration's transaction; the column and its B-tree stay."""
+        operations.invoke(cls(table_name, column_name, schema=schema))
+
+    def reverse(self) -> CreateSimhashIndexOp:
+        """Return the operation that undoes this one; ValueError where it is not known what was dropped."""
+        if self.dropped is None:
+            raise ValueError(
+                f"dropping the simhash index on {self.table_name}.{self.column_name} cannot be undone:"
+                " pass dropped=CreateSimhashIndexOp(...)"
+            )
+        return self.dropped
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """Return what `alembic check` shows."""
+        return ("remove_simhash_index", self.schema, self.table_name, self.column_name)
+
+
+def install(operations: Operations, operation: InstallSimsqlOp) -> None:  # noqa: ARG001 - Alembic passes it
+    """Run `op.install_simsql`."""
+    history, context = own_history(), operations.migration_context
+    if context.as_sql:
+        context.impl.static_output(history.script(transaction=False).rstrip())
+        return
+    try:
+        install_within(operations.get_bind(), history)
+    except SimsqlError as error:
+        raise CommandError(str(error)) from error  # which Alembic's commands print in one line
+
+
+def uninstall(operations: Operations, operation: UninstallSimsqlOp) -> None:  # noqa: ARG001 - Alembic passes it
+    """Run `op.uninstall_simsql`."""
+    _run(operations, "SELECT simsql.uninstall()")
+
+
+def create_index(operations: Operations, operation: CreateSimhashIndexOp) -> None:
+    """Run `op.create_simhash_index`."""
+    _run(operations, f"SELECT simsql.create_index({_arguments(operations, operation)})")
+
+
+def build_index(operations: Operations, operation: BuildSimhashIndexOp) -> None:
+    """Run `op.build_simhash_index`."""
+    with operations.get_context().autocommit_block():
+        _run(operations, f"CALL simsql.build({_arguments(operations, operation)})")
+
+
+def drop_index(operations: Operations, operation: DropSimhashIndexOp) -> None:
+    """Run `op.drop_simhash_index`."""
+    table = _table(operations, operation)
+    _run(operations, f"SELECT simsql.drop_index({_literal(table)}, {_literal(operation.column_name)})")
+
+
+def _run(operations: Operations, statement: str) -> None:
+    context = operations.migration_context
+    if context.as_sql:
+        context.impl.static_output(statement + context.impl.command_terminator)
+    else:
+        # Without parameters, so that no driver reads colons and percent signs in names.
+        operations.get_bind().exec_driver_sql(statement, execution_options={"no_parameters": True}).close()
+
+
+def _arguments(operations: Operations, operation: CreateSimhashIndexOp) -> str:
+    names = {"inner": "inner_blocks"}
+    options = [f"{names.get(name, name)} => {_literal(value)}" for name, value in operation.options().items()]
+    return ", ".join([_literal(_table(operations, operation)), _literal(operation.column_name), *options])
+
+
+def _table(operations: Operations, operation: CreateSimhashIndexOp | DropSimhashIndexOp) -> str:
+    """Return the table's name as SQL writes it, in the schema that schema_translate_map says."""
+    schema = operation.schema
+    if not operations.migration_context.as_sql:
+        schema = operations.get_bind().get_execution_options().get("schema_translate_map", {}).get(schema, schema)
+    names = [operation.table_name] if schema is None else [schema, operation.table_name]
+    return ".".join(
+        name if re.fullmatch("[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"' for name in names
+    )
+
+
+def _literal(value: object) -> str:
+    """Return a literal of SQL for a string, a number or a list of strings, whatever the server's settings."""
+    if isinstance(value, list):
+        return f"ARRAY[{', '.join(map(_literal, value))}]"
+    if isinstance(value, str):
+        quoted = "'" + value.replace("'", "''") + "'"
+        return "E" + quoted.replace("\\", "\\\\") if "\\" in quoted else quoted
+    return str(value)

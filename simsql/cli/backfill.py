@@ -1,0 +1,84 @@
+"""`simsql backfill`: fingerprints for rows that have none."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from simsql.cli._app import Database, Keep, command, open_database, parse_recipe
+from simsql.database.backfill import fill_fingerprints
+from simsql.dedup.progress import Stages
+from simsql.errors import UsageError
+
+_PARTS = 1000  # of a progress bar
+
+
+@command("backfill")
+def backfill_command(
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="The table, as SQL writes it: article, app.article.")
+    ],
+    text: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME[=WEIGHT]",
+            help="Column of the texts; several of them make one fingerprint, each with its weight.",
+        ),
+    ],
+    column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column for the fingerprints; by default the one that is indexed."),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="The recipe, for a column without an index: else it is that of the index."
+        ),
+    ] = None,
+    all_rows: Annotated[
+        bool, typer.Option("--all-rows", help="Compute all fingerprints anew, as after a change of the recipe.")
+    ] = False,
+    batch: Annotated[
+        int, typer.Option(metavar="ROWS", min=1, help="How many rows are read and written at a time.")
+    ] = 1_000,
+    workers: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="How many processes make fingerprints, those of a single column."),
+    ] = 1,
+    database: Database = None,
+    keep: Keep = None,
+) -> None:
+    """Give fingerprints to the rows that have a text and none yet.
+
+    Goes through the table by its primary key and commits batch by batch, while others read and write. Where it is
+    interrupted, run it again, and it goes on. Run it again as well when other programs have added rows without
+    fingerprints.
+    """
+    made_by = None if recipe is None else parse_recipe(recipe)
+    stages = Stages(Console(stderr=True))
+    with open_database(database, keep) as engine, stages.stage("fingerprints", _PARTS) as report:
+        filled = fill_fingerprints(
+            engine,
+            table,
+            dict(map(_weighted, text)),
+            column=column,
+            recipe=made_by,
+            all_rows=all_rows,
+            batch_rows=batch,
+            workers=workers,
+            report=lambda share: report(round(_PARTS * share)),
+        )
+    print(f"{filled.written} rows have got a fingerprint")
+    if filled.without_features:
+        print(f"{filled.without_features} rows have a text without words, and no fingerprint")
+    if filled.busy:
+        print(f"{filled.busy} rows were being written by others: run it again")
+
+
+def _weighted(source: str) -> tuple[str, int]:
+    name, _, weight = source.rpartition("=")
+    if not name or not weight.isdecimal():
+        return source, 1
+    if not 1 <= int(weight) <= 1_000_000:
+        raise UsageError(f"a weight is a number from 1 to 1,000,000, not {weight}")
+    return name, int(weight)

@@ -1,0 +1,236 @@
+"""Fingerprints for rows that have none, or others: computed here, written in committed batches by primary key.
+
+Rows are read without a lock, and each with its version: xmin, the transaction that wrote it. A fingerprint goes
+only to the version whose text it was made of, and to no row that somebody else has locked. So a backfill
+overwrites nothing that a writer has made meanwhile, waits for no writer, and is in no deadlock with one. What
+it had to pass over it looks at again at the end. Where it is broken off, what has been committed stays, and is
+not done again.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from psycopg import sql
+from psycopg.rows import dict_row
+from sqlalchemy import Connection, Engine
+
+from simsql.database.bigint import to_bigint, to_bigints
+from simsql.database.copying import raw_connection
+from simsql.database.load import find_target
+from simsql.database.upkeep import Report
+from simsql.errors import UsageError
+from simsql.fingerprint import Recipe, simhash_batches, simhash_parts
+
+# How often it looks again at rows that were being written.
+_LOOKS = 3
+
+
+class Filled(NamedTuple):
+    """What a backfill did."""
+
+    written: int
+    """Rows that have got a fingerprint, or another one than before."""
+    without_features: int
+    """Rows whose text has no features: their fingerprint is null."""
+    busy: int
+    """Rows that others were writing each time it looked. Another backfill finds them, if they still need it."""
+
+
+def fill_fingerprints(
+    engine: Engine,
+    table: str,
+    source: str | Mapping[str, int],
+    *,
+    column: str | None = None,
+    recipe: Recipe | None = None,
+    all_rows: bool = False,
+    batch_rows: int = 1_000,
+    workers: int | None = None,
+    report: Report | None = None,
+) -> Filled:
+    """Give a fingerprint to each row of a table that has a text and none yet, while others read and write.
+
+    `table` is a name as SQL writes it. `source` is the column of the texts, or several with their weights, as for
+    `simsql.fingerprint.simhash_parts`. These, and the `column` for fingerprints, are unquoted names; the latter
+    may be left out where the table has one index. The recipe is that of the index, or the default one. With
+    `all_rows` every row gets the fingerprint of its text, also one that has another: null where there is no text.
+    Each batch of so many rows is held in memory, and written in a transaction of its own. `workers` are processes,
+    as for `simhash_many`; fingerprints of several columns are made in this one.
+
+    Raises UsageError for a recipe that is not that of the index, and if no column is named and the table has no
+    index or several; ValueError for a batch of no rows, no source or a weight out of range; psycopg.Error with
+    PostgreSQL's message: no such table or column, no primary key, missing rights. What has been committed stays.
+    """
+    weights = {source: 1} if isinstance(source, str) else dict(source)
+    if not weights:
+        raise ValueError("source names no column")
+    simhash_parts([("", weight) for weight in weights.values()])
+    if batch_rows < 1:
+        raise ValueError(f"a batch has at least one row, not {batch_rows}")
+    with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+        with connection.begin():
+            target = find_target(connection, table, column)
+            parts = _find_parts(connection, table, target.column, list(weights), all_rows)
+        indexed = parts.pop("indexed")
+        if indexed and recipe is not None and recipe != target.recipe:
+            raise UsageError(
+                f"the simhash index on {table}({target.column}) is of the recipe {target.recipe.id},"
+                f" not {recipe.id}: drop it, and create it anew with that recipe"
+            )
+        maker = _Maker(tuple(weights.values()), recipe or target.recipe)
+        return _Backfill(connection, parts, maker, batch_rows, report).run(workers)
+
+
+class _Row(NamedTuple):
+    key: str
+    version: str
+    fingerprint: int | None
+    texts: Sequence[str | None]
+
+
+_COUNT = "SELECT pg_catalog.count(*) FROM {rows_of} AS t WHERE {needs_one}"
+_ROW = "{key}, CAST(t.xmin AS pg_catalog.text), t.{fingerprint}, {texts}"
+_FIRST = "SELECT {row} FROM {rows_of} AS t WHERE {needs_one} ORDER BY {key_order} LIMIT %(rows)s"
+_NEXT = (
+    "SELECT {row} FROM {rows_of} AS t CROSS JOIN (SELECT CAST(%(after)s AS pg_catalog.jsonb) AS key) AS v"
+    " WHERE {needs_one} AND {later_key} ORDER BY {key_order} LIMIT %(rows)s"
+)
+_AGAIN = (
+    "SELECT {row} FROM pg_catalog.unnest(CAST(%(keys)s AS pg_catalog.jsonb[])) AS v (key)"
+    " JOIN {rows_of} AS t ON {same_key} WHERE {needs_one}"
+)
+# A row that was written since it was read has another version, and one that is locked is passed over.
+_WRITE = (
+    "WITH free AS ("
+    "SELECT v.number, v.key, v.value FROM ROWS FROM ("
+    "pg_catalog.unnest(CAST(%(keys)s AS pg_catalog.jsonb[])),"
+    " pg_catalog.unnest(CAST(%(versions)s AS pg_catalog.xid[])),"
+    " pg_catalog.unnest(CAST(%(values)s AS pg_catalog.int8[]))"
+    ") WITH ORDINALITY AS v (key, version, value, number)"
+    " JOIN {rows_of} AS t ON {same_key} WHERE t.xmin OPERATOR(pg_catalog.=) v.version"
+    " FOR NO KEY UPDATE OF t SKIP LOCKED)"
+    " UPDATE {rows_of} AS t SET {fingerprint} = v.value FROM free AS v WHERE {same_key} RETURNING v.number"
+)
+
+
+def _find_parts(
+    connection: Connection, table: str, column: str, text_columns: list[str], all_rows: bool
+) -> dict[str, Any]:
+    """Return the parts of the statements."""
+    with raw_connection(connection).cursor(row_factory=dict_row) as cursor:
+        cursor.execute(
+            "SELECT * FROM simsql._backfill_parts(CAST(%s AS pg_catalog.regclass), %s, %s, %s)",
+            [table, column, text_columns, all_rows],
+        )
+        return cursor.fetchall()[0]
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the fingerprints of rows."""
+
+    weights: tuple[int, ...]
+    recipe: Recipe
+
+    def make(self, rows: Iterable[_Row], workers: int | None) -> Iterator[tuple[_Row, int | None]]:
+        """Yield each row with the bigint of its fingerprint; rows are read ahead of that."""
+        if len(self.weights) > 1:
+            for row in rows:
+                parts = zip(row.texts, self.weights, strict=True)
+                made = simhash_parts([(text, weight) for text, weight in parts if text is not None], self.recipe)
+                yield row, None if made is None else to_bigint(made)
+            return
+        waiting: deque[_Row] = deque()
+
+        def texts() -> Iterator[str]:
+            for row in rows:
+                waiting.append(row)
+                yield row.texts[0] or ""
+
+        for fingerprints in simhash_batches(texts(), self.recipe, workers):
+            for bigint in to_bigints(fingerprints):
+                yield waiting.popleft(), bigint
+
+
+class _Backfill:
+    def __init__(
+        self,
+        connection: Connection,
+        parts: Mapping[str, str],
+        maker: _Maker,
+        batch_rows: int,
+        report: Report | None,
+    ) -> None:
+        self._connection = connection
+        # psycopg takes a percent sign for the beginning of a parameter.
+        self._parts: dict[str, sql.Composable] = {
+            name: sql.SQL(part.replace("%", "%%")) for name, part in parts.items()
+        }
+        self._parts["row"] = sql.SQL(_ROW).format(**self._parts)
+        self._maker = maker
+        self._batch_rows = batch_rows
+        self._report = report
+        self._written = self._empty = self._done = self._total = 0
+        self._missed: list[str] = []
+
+    def run(self, workers: int | None) -> Filled:
+        if self._report:
+            ((self._total,),) = self._execute(_COUNT)
+        self._fill(self._read(), workers)
+        for _ in range(_LOOKS):
+            keys, self._missed = self._missed, []
+            self._fill(self._read_again(keys), None)
+        return Filled(self._written, self._empty, len(self._missed))
+
+    def _read(self) -> Iterator[_Row]:
+        """Yield the rows that need a fingerprint, by primary key."""
+        rows = self._rows(_FIRST, rows=self._batch_rows)
+        while rows:
+            yield from rows
+            rows = self._rows(_NEXT, rows=self._batch_rows, after=rows[-1].key)
+
+    def _read_again(self, keys: Sequence[str]) -> Iterator[_Row]:
+        """Yield those of these rows that still need one."""
+        for start in range(0, len(keys), self._batch_rows):
+            yield from self._rows(_AGAIN, keys=keys[start : start + self._batch_rows])
+
+    def _rows(self, statement: str, **parameters: Any) -> list[_Row]:
+        return [_Row(*row) for row in self._execute(statement, **parameters)]
+
+    def _fill(self, rows: Iterable[_Row], workers: int | None) -> None:
+        batch: list[tuple[_Row, int | None]] = []
+        for made in self._maker.make(rows, workers):
+            batch.append(made)
+            if len(batch) == self._batch_rows:
+                self._write(batch)
+                batch = []
+        self._write(batch)
+
+    def _write(self, batch: Sequence[tuple[_Row, int | None]]) -> None:
+        changed = [(row, bigint) for row, bigint in batch if bigint != row.fingerprint]
+        missed: list[str] = []
+        if changed:
+            numbers = self._execute(
+                _WRITE,
+                keys=[row.key for row, _ in changed],
+                versions=[row.version for row, _ in changed],
+                values=[bigint for _, bigint in changed],
+            )
+            written = {number for (number,) in numbers}
+            missed = [row.key for number, (row, _) in enumerate(changed, 1) if number not in written]
+        self._missed += missed
+        self._written += len(changed) - len(missed)
+        left = set(missed)
+        self._empty += sum(bigint is None for row, bigint in batch if row.key not in left)
+        self._done += len(batch) - len(missed)
+        if self._report:
+            # Others may have added rows.
+            self._report(min(self._done / max(self._total, 1), 1.0))
+
+    def _execute(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a statement as a transaction of its own."""
+        composed = sql.SQL(statement).format(**self._parts)
+        with self._connection.begin():
+            return raw_connection(self._connection).execute(composed, parameters or None).fetchall()

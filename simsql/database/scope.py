@@ -1,0 +1,33 @@
+"""Scopes of searches, as JSON for the SQL functions: a value for each scope column of an index."""
+
+import json
+from collections.abc import Mapping
+from datetime import date, time
+from decimal import Decimal
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Text, cast, literal
+from sqlalchemy.dialects.postgresql import JSONB
+
+Scope = Mapping[str, object]
+"""Values by the unquoted names of the scope columns: str, int, float, bool, UUID, Decimal, dates and times."""
+
+
+def encode_scope(scope: Scope | None) -> str | None:
+    """Return a scope as JSON, and None for none.
+
+    Raises TypeError for a value that has no JSON and no text that PostgreSQL reads.
+    """
+    return None if scope is None else json.dumps(dict(scope), default=_as_text, allow_nan=False)
+
+
+def scope_argument(scope: Scope | None) -> ColumnElement[object]:
+    """Return a scope as an argument of an SQL function, of type jsonb; null for none."""
+    # As text: the type JSONB would encode it once more, with what the engine encodes JSON with.
+    return cast(literal(encode_scope(scope), Text), JSONB)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, UUID | date | time | Decimal):
+        return str(value)
+    raise TypeError(f"a scope cannot hold {value!r}: pass it as str, int or another type that JSON knows")

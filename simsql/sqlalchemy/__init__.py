@@ -1,0 +1,17 @@
+"""What the models of an application import: a column type, an item of a table, and searches as statements.
+
+Fingerprint(source="body")                     a bigint column, unsigned in Python, that follows its source
+SimhashIndex("fingerprint", distance=3)        in __table_args__: created and dropped with the table
+near, near_many, pairs, clusters               searches as statements, for Session, AsyncSession and Connection
+
+    select(Article).where(Article.fingerprint.near(fingerprint, distance=7))
+    select(Article.fingerprint.hamming_distance(fingerprint))
+
+Nothing here connects to a database, and importing it changes nothing in SQLAlchemy.
+"""
+
+from simsql.sqlalchemy.column_type import Fingerprint
+from simsql.sqlalchemy.item import SimhashIndex
+from simsql.sqlalchemy.statements import clusters, near, near_many, pairs
+
+__all__ = ["Fingerprint", "SimhashIndex", "clusters", "near", "near_many", "pairs"]

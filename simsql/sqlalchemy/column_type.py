@@ -1,0 +1,101 @@
+"""Fingerprint: the type of a fingerprint column, unsigned in Python and bigint in PostgreSQL."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Dialect, Integer, and_, any_, event, func, select, type_coerce
+from sqlalchemy.sql.base import SchemaEventTarget
+from sqlalchemy.types import TypeDecorator
+
+from simsql.database.bigint import from_bigint, to_bigint
+from simsql.fingerprint import DEFAULT, Recipe
+from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, in_scope, root_column, search
+from simsql.sqlalchemy.sources import Sources, follow_sources
+
+
+class _Comparator(TypeDecorator.Comparator[int]):
+    """What can be said about a fingerprint column, also through aliases and subclasses."""
+
+    __slots__ = ()
+
+    def hamming_distance(self, other: FingerprintArgument) -> ColumnElement[int]:
+        """Return the number of bits, 0 to 64, in which two fingerprints differ; NULL if one is NULL.
+
+        `other` is a number in [0, 2**64), a column or another expression.
+        """
+        return func.simsql.hamming_distance(self.expr, type_coerce(other, Fingerprint()), type_=Integer())
+
+    def near(
+        self, fingerprint: FingerprintArgument, distance: int | None = None, *, scope: Scope | None = None
+    ) -> ColumnElement[bool]:
+        """Return the condition that a row's fingerprint is within the distance, answered by its simhash index.
+
+        It stands wherever a condition may: in WHERE, in the ON of a join, in an UPDATE or DELETE. `fingerprint`
+        is a number in [0, 2**64), a column, another expression, or None, which nothing is near to. `distance`
+        is from 0 to 64, that of the index if it is left out. `scope` gives a value for every column of the
+        index's scope, by the key of the column in its table.
+
+        Raises sqlalchemy.exc.ArgumentError for an expression that is no column of a table, or an unknown column
+        in `scope`. When the statement runs PostgreSQL says what else is wrong: there is no index, or none of
+        that scope.
+        """
+        indexed, query = root_column(self.expr), type_coerce(fingerprint, Fingerprint())
+        matches = search("near", indexed, [query], distance, scope, {"fingerprint": Fingerprint()})
+        # As an array it is one condition of an index scan, also beside OR, and for each row of another table.
+        array = func.array(select(matches.c.fingerprint).scalar_subquery())
+        return and_(self.expr == any_(array), *in_scope(self.expr, scope))
+
+
+class Fingerprint(TypeDecorator[int]):
+    """A 64-bit fingerprint: an int in [0, 2**64) in Python, the bigint with the same bits in PostgreSQL.
+
+    source
+        The attribute whose text the fingerprint is made of, or several with their weights, such as
+        `{"title": 3, "body": 1}`: see `simsql.fingerprint.simhash_parts`. Where the column is mapped to a class,
+        the ORM then computes the fingerprint whenever it inserts an object, or updates one whose source has
+        changed, unless the fingerprint was assigned by hand. An INSERT that carries values
+        computes it too, from columns whose keys are these names. All that passes the unit of work by is listed
+        in docs/sqlalchemy.md. A text without words has the fingerprint None.
+    recipe
+        How a text becomes a fingerprint; by default, by the recipe that is this simsql's default.
+
+    Raises ValueError for a source that names nothing, and a weight outside of 1 to 1,000,000.
+
+    Comparisons such as `<` and ORDER BY see the bigint: numbers from 2**63 on come first.
+    """
+
+    __module__ = "simsql.sqlalchemy"  # what Alembic writes in front of the type's name
+
+    impl = BigInteger
+    cache_ok = True
+    comparator_factory = _Comparator
+
+    def __init__(self, source: str | Mapping[str, int] | None = None, recipe: Recipe | None = None) -> None:
+        super().__init__()
+        self.recipe = DEFAULT if recipe is None else recipe
+        self.names_recipe = recipe is not None
+        self.sources = None if source is None else Sources.of(source, self.recipe)
+        if self.sources is not None:
+            follow_sources()
+
+    def __repr__(self) -> str:
+        # For migrations, which never compute a fingerprint.
+        return "Fingerprint()"
+
+    def _set_parent(self, parent: SchemaEventTarget, outer: bool = False, **options: Any) -> None:
+        super()._set_parent(parent, outer=outer, **options)
+        if self.sources is not None:
+            event.listen(parent, "after_parent_attach", self.sources.give_default)
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
+        """Return the bigint. Raises ValueError for a number that is no fingerprint."""
+        return None if value is None else to_bigint(value)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
+        """Return the unsigned number."""
+        return None if value is None else from_bigint(value)
+
+    def literal_processor(self, dialect: Dialect) -> Callable[[int], str]:  # noqa: ARG002
+        """Return the rendering of a fingerprint in the text of a statement."""
+        # PostgreSQL reads -9223372036854775808 as a minus in front of a number that no bigint can hold.
+        return lambda value: f"CAST('{to_bigint(value)}' AS BIGINT)"

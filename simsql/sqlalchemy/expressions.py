@@ -1,0 +1,132 @@
+"""The pieces that statements are made of: a table as a regclass, and a call of a search function."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, SupportsIndex, TypeAlias
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    SQLColumnExpression,
+    Table,
+    Text,
+    cast,
+    column,
+    func,
+    literal,
+    type_coerce,
+)
+from sqlalchemy.dialects.postgresql import REGCLASS
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.selectable import FromClause, TableValuedAlias
+from sqlalchemy.sql.visitors import InternalTraversal
+from sqlalchemy.types import Integer, TypeEngine
+
+# A fingerprint in [0, 2**64), an expression that gives one, or None: the fingerprint of a text without words.
+FingerprintArgument: TypeAlias = SupportsIndex | SQLColumnExpression[Any] | None
+Scope: TypeAlias = Mapping[str, Any]
+
+
+class TableName(ColumnElement[str]):
+    """A table as a regclass literal, named as the statement around it names the table."""
+
+    # The table is no child: whoever replaces a statement's tables by aliases leaves it alone. It stands in a tuple
+    # because the key of a cached statement asks plain objects for their truth, which a table does not tell.
+    _traverse_internals = [("named", InternalTraversal.dp_plain_obj)]  # noqa: RUF012 - declared so by SQLAlchemy
+    type = REGCLASS()
+
+    def __init__(self, table: Table) -> None:
+        self.named = (table,)
+
+
+@compiles(TableName)
+def _render_table_name(element: TableName, compiler: SQLCompiler, **_: Any) -> str:
+    (table,) = element.named
+    name = compiler.preparer.format_table(table)
+    # A schema_translate_map puts another schema's name in later, as an identifier: it may hold a single quote,
+    # which nothing doubles, and hardly this tag. And a backslash means something else where
+    # standard_conforming_strings is off.
+    if not any(mark in name for mark in ("'", "\\", "__[SCHEMA_")):
+        return f"'{name}'::regclass"
+    tag = "$simsql_table$"
+    while tag in name:
+        tag = f"$_{tag[1:]}"
+    return f"{tag}{name}{tag}::regclass"
+
+
+def root_column(expression: ColumnElement[Any]) -> Column[Any]:
+    """Return the column of a table that an expression is, directly or through aliases and subqueries.
+
+    Raises ArgumentError if it is none, or could be one of several.
+    """
+    roots = [
+        root for root in expression.base_columns if isinstance(root, Column) and isinstance(root.table, Table)
+    ]
+    if len(roots) != 1:
+        raise ArgumentError(
+            f"{expression} is no column of one table, and only such a column has a simhash index:"
+            " search for the column itself"
+        )
+    return roots[0]
+
+
+def table_column(table: Table, name: str, what: str) -> Column[Any]:
+    """Return a column by its key in the table; ArgumentError, beginning with `what`, if there is none."""
+    found = table.columns.get(name)
+    if found is None:
+        raise ArgumentError(
+            f"{what}: table {table.fullname} has no column {name!r}; it has {', '.join(table.columns.keys())}"
+        )
+    return found
+
+
+def search(
+    function: str,
+    indexed: Column[Any],
+    arguments: Sequence[ColumnElement[Any]],
+    distance: int | None,
+    scope: Scope | None,
+    found: Mapping[str, TypeEngine[Any]],
+) -> TableValuedAlias:
+    """Return a call of a search function of simsql, as a FROM element with the columns `found`."""
+    call = getattr(func.simsql, function)(
+        TableName(indexed.table),
+        *arguments,
+        literal(distance, Integer()),
+        literal(str(indexed.name), Text()),
+        *([] if scope is None else [_scope_values(indexed.table, scope)]),
+    )
+    valued: TableValuedAlias = call.table_valued(*(column(name, type_) for name, type_ in found.items()))
+    return valued
+
+
+def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[ColumnElement[bool]]:
+    """Return the conditions that a row, of which `expression` is the fingerprint, is in the scope.
+
+    Rows of other scopes may have the same fingerprint; and the B-tree that leads to a row begins with the scope.
+    """
+    table = root_column(expression).table
+    around: FromClause = getattr(expression, "table", table)
+    conditions: list[ColumnElement[bool]] = []
+    for name, value in (scope or {}).items():
+        beside = around.corresponding_column(table_column(table, name, "scope"))
+        if beside is None:
+            raise ArgumentError(
+                f"scope: what {expression} is taken from lacks the column {name!r} of {table.fullname}:"
+                " select it too"
+            )
+        conditions.append(beside == value)
+    return conditions
+
+
+def _scope_values(table: Table, scope: Scope) -> ColumnElement[Any]:
+    """Return the values as jsonb, each as its column would hold it; ArgumentError for None."""
+    pairs: list[ColumnElement[Any]] = []
+    for name, value in scope.items():
+        of_table = table_column(table, name, "scope")
+        if value is None:
+            raise ArgumentError(f"scope: {name!r} is None, and rows without a value there belong to no scope")
+        # Cast: PostgreSQL has to know the type of each argument, and no function's signature tells it.
+        pairs += [literal(str(of_table.name), Text()), cast(type_coerce(value, of_table.type), of_table.type)]
+    return func.jsonb_build_object(*pairs)

@@ -1,0 +1,209 @@
+"""SimhashIndex: an item of a table, created and dropped with it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    MetaData,
+    Table,
+    Text,
+    cast,
+    event,
+    func,
+    literal,
+    literal_column,
+    select,
+)
+from sqlalchemy import column as name_column
+from sqlalchemy import table as name_table
+from sqlalchemy.dialects.postgresql import ARRAY, array
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import ExecutableDDLElement, SchemaItem
+from sqlalchemy.sql.base import SchemaEventTarget
+from sqlalchemy.sql.compiler import DDLCompiler
+
+from simsql.fingerprint import Recipe
+from simsql.hamming import Design
+from simsql.sqlalchemy.column_type import Fingerprint
+from simsql.sqlalchemy.expressions import TableName, table_column
+
+
+class SimhashIndex(SchemaItem):
+    """A simhash index on a fingerprint column, as an item of `__table_args__` or `Table(...)`.
+
+    column
+        The key of the column in its table.
+    distance
+        From 0 to 64: what the index is laid out for, and what a search takes that names none.
+    design
+        The layout; None lets PostgreSQL choose it by the number of rows, when the index is created.
+    scope
+        Keys of columns that searches are confined to, such as a tenant's.
+    recipe
+        How the fingerprints are made; that of the column's `Fingerprint` if it is left out.
+
+    `metadata.create_all` and `drop_all` create and drop the index with its table, in PostgreSQL only. The
+    B-tree that it needs, on the scope's columns and the column, becomes an ordinary Index of the table, unless
+    the table has one that begins with these; its name is what the naming convention makes of the column.
+
+    Raises ValueError for a distance out of range, and sqlalchemy.exc.ArgumentError, once the table is known, for
+    a column that it does not have or that is indexed twice.
+    """
+
+    __visit_name__ = "simhash_index"
+
+    def __init__(
+        self,
+        column: str,
+        *,
+        distance: int = 3,
+        design: Design | None = None,
+        scope: Sequence[str] = (),
+        recipe: Recipe | None = None,
+    ) -> None:
+        if not 0 <= distance <= 64:
+            raise ValueError(f"a distance is a number of bits from 0 to 64, not {distance}")
+        if isinstance(scope, str):
+            raise TypeError(f"scope is a sequence of columns, not one str: write scope=[{scope!r}]")
+        # Names that come from a Column are a subclass of str, which has no type in SQL.
+        self._column_name = str(column)
+        self._distance = distance
+        self._design = design
+        self._scope = tuple(map(str, scope))
+        self._recipe_id = None if recipe is None else recipe.id
+        self._names_recipe = recipe is not None
+
+    @staticmethod
+    def of(table: Table) -> list["SimhashIndex"]:
+        """Return the simhash indexes that a table declares, with the names of columns and the recipe filled in."""
+        listeners: Iterable[object] = table.dispatch.after_create
+        return [listener.index for listener in listeners if isinstance(listener, CreateSimhashIndex)]
+
+    @property
+    def column_name(self) -> str:
+        """The indexed column."""
+        return self._column_name
+
+    @property
+    def distance(self) -> int:
+        """What a search takes that names no distance."""
+        return self._distance
+
+    @property
+    def design(self) -> Design | None:
+        """The layout, None where PostgreSQL chooses it."""
+        return self._design
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """The columns that searches are confined to."""
+        return self._scope
+
+    @property
+    def recipe_id(self) -> str | None:
+        """The id of the recipe; None only outside of a table."""
+        return self._recipe_id
+
+    @property
+    def names_recipe(self) -> bool:
+        """Whether the model names the recipe, here or at the column; else it is that of an index which exists."""
+        return self._names_recipe
+
+    def __repr__(self) -> str:
+        return (
+            f"SimhashIndex({self.column_name!r}, distance={self.distance}, design={self.design!r},"
+            f" scope={list(self.scope)!r}, recipe_id={self.recipe_id!r})"
+        )
+
+    def _set_parent(self, parent: SchemaEventTarget, **_: Any) -> None:
+        if not isinstance(parent, Table):
+            raise ArgumentError(f"{self!r} belongs into a Table or into __table_args__, not into {parent!r}")
+        column = table_column(parent, self.column_name, "SimhashIndex")
+        scope = [table_column(parent, name, "SimhashIndex, scope") for name in self.scope]
+        # A table_args may be shared by tables: this stays as it was written, and each table gets its own.
+        index = SimhashIndex(
+            column.name, distance=self.distance, design=self.design, scope=[member.name for member in scope]
+        )
+        fingerprint = column.type if isinstance(column.type, Fingerprint) else Fingerprint()
+        index._recipe_id = self.recipe_id or fingerprint.recipe.id
+        index._names_recipe = self.names_recipe or fingerprint.names_recipe
+        for other in self.of(parent):
+            if other.column_name == column.name:
+                raise ArgumentError(
+                    f"SimhashIndex: table {parent.fullname} has one on column {column.name!r} already"
+                )
+        _declare_btree(parent, [*scope, column])
+        # PostgreSQL alone has it; other databases run the application's tests. Copies made by to_metadata keep it.
+        for moment, ddl in (("after_create", CreateSimhashIndex(index)), ("before_drop", DropSimhashIndex(index))):
+            event.listen(parent, moment, ddl.execute_if(dialect="postgresql"), propagate=True)
+
+
+def _declare_btree(table: Table, columns: list[Column[Any]]) -> None:
+    names = [column.name for column in columns]
+    for index in table.indexes:
+        if [getattr(part, "name", None) for part in index.expressions][: len(names)] == names:
+            return
+    # What the convention makes of the fingerprint column alone: of its first column alone it would make the
+    # name of an ordinary index on that column of the scope.
+    like = Table(
+        table.name,
+        MetaData(naming_convention=table.metadata.naming_convention),
+        Column(columns[-1].name, BigInteger),
+        schema=table.schema,
+    )
+    name = Index(None, *like.columns).name
+    if any(index.name == name for index in table.indexes):
+        raise ArgumentError(
+            f"SimhashIndex: table {table.fullname} has another index with the name {name!r}, which the B-tree on"
+            f" {', '.join(names)} would get: give that one another name, or drop index=True from its column"
+        )
+    Index(name, *columns)
+
+
+class _IndexDDL(ExecutableDDLElement):
+    def __init__(self, index: SimhashIndex) -> None:
+        self.index = index
+
+    @property
+    def table_name(self) -> TableName:
+        if not isinstance(self.target, Table):
+            raise ArgumentError(f"{type(self).__name__} needs a table: execute it .against(table)")
+        return TableName(self.target)
+
+
+class CreateSimhashIndex(_IndexDDL):
+    """Create a simhash index on its target, a table."""
+
+
+class DropSimhashIndex(_IndexDDL):
+    """Drop a simhash index of its target, a table, if it is there."""
+
+
+@compiles(CreateSimhashIndex, "postgresql")
+def _render_create(element: CreateSimhashIndex, compiler: DDLCompiler, **_: Any) -> str:
+    index, design = element.index, element.index.design
+    options = {
+        "distance": literal(index.distance),
+        "blocks": literal(design.blocks) if design else None,
+        "lead": literal(design.lead) if design else None,
+        "inner_blocks": literal(design.inner) if design else None,
+        "recipe": literal(index.recipe_id),
+        "scope": cast(array([literal(name) for name in index.scope]), ARRAY(Text)) if index.scope else None,
+    }
+    named = [literal_column(name).op("=>")(value) for name, value in options.items() if value is not None]
+    call = func.simsql.create_index(element.table_name, literal(index.column_name), *named)
+    return compiler.sql_compiler.process(select(call), literal_binds=True)
+
+
+@compiles(DropSimhashIndex, "postgresql")
+def _render_drop(element: DropSimhashIndex, compiler: DDLCompiler, **_: Any) -> str:
+    registry = name_table("registry", name_column("table_id"), name_column("column_name", Text), schema="simsql")
+    call = func.simsql.drop_index(registry.c.table_id, registry.c.column_name)
+    statement = select(call).where(
+        registry.c.table_id == element.table_name, registry.c.column_name == element.index.column_name
+    )
+    return compiler.sql_compiler.process(statement, literal_binds=True)

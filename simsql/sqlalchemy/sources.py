@@ -1,0 +1,190 @@
+"""Fingerprints that follow the texts they are made of, through events of the mappers that have such a column.
+
+Nothing listens when this is imported. The first column type with a source adds one listener, to the event
+that SQLAlchemy sends when an attribute of a class is mapped; it attaches the events of the unit of work to the
+mappers of such columns, and to no other. What inserts without the unit of work is served by a default of the
+column.
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from sqlalchemy import ClauseElement, Column, ColumnDefault, Connection, event, inspect, update
+from sqlalchemy.engine.default import DefaultExecutionContext
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag, class_mapper
+from sqlalchemy.orm.attributes import History, get_history
+from sqlalchemy.orm.exc import UnmappedClassError
+
+from simsql.fingerprint import Recipe, simhash_many, simhash_parts
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The attributes that a fingerprint is made of, with their weights, and the recipe."""
+
+    weights: tuple[tuple[str, int], ...]
+    recipe: Recipe
+
+    @classmethod
+    def of(cls, source: str | Mapping[str, int], recipe: Recipe) -> Self:
+        """Return the sources that one name, or names with weights, mean; ValueError for a weight out of range."""
+        weights = {source: 1} if isinstance(source, str) else dict(source)
+        if not weights:
+            raise ValueError("source names no attribute: name one, or leave it out")
+        simhash_parts([("", weight) for weight in weights.values()])
+        return cls(tuple(weights.items()), recipe)
+
+    def compute(self, texts: Mapping[str, object], where: str) -> int | None:
+        """Return the fingerprint of these texts; None where one is an SQL expression, which PostgreSQL evaluates.
+
+        `where` begins the message of the TypeError that a text of another type is.
+        """
+        parts = []
+        for name, weight in self.weights:
+            text = texts[name]
+            if isinstance(text, ClauseElement) or hasattr(text, "__clause_element__"):
+                return None
+            if isinstance(text, str):
+                parts.append((text, weight))
+            elif text is not None:
+                raise TypeError(f"{where}: the source {name!r} is {type(text).__name__}, and has to be str")
+        return simhash_parts(parts, self.recipe)
+
+    def compute_default(self, context: DefaultExecutionContext) -> int | None:
+        """Return the fingerprint for the row that is being inserted; None unless it names all sources."""
+        try:
+            row: dict[str, object] = context.get_current_parameters()  # type: ignore[no-untyped-call]
+        except KeyError:  # one of several rows in VALUES, with an expression in it
+            return None
+        if not all(name in row for name, _ in self.weights):
+            return None  # what is missing may be an expression
+        return self.compute(row, "a fingerprint")
+
+    def give_default(self, column: Column[Any], _: object) -> None:
+        """Let a column of a table compute its default, unless it has one."""
+        # The type may be that of the items of an array.
+        if column.default is None and getattr(column.type, "sources", None) is self:
+            ColumnDefault(self.compute_default)._set_parent_with_dispatch(column)
+
+
+@functools.cache
+def follow_sources() -> None:
+    """Listen, from now on, for attributes with a source that are mapped."""
+    event.listen(object, "attribute_instrument", _on_attribute)
+
+
+def _on_attribute(class_: type, key: str, _: object) -> None:
+    try:
+        mapper: Mapper[Any] = class_mapper(class_, configure=False)
+    except UnmappedClassError:
+        return
+    column = mapper.columns.get(key)
+    sources = getattr(column.type, "sources", None) if isinstance(column, Column) else None
+    if isinstance(column, Column) and isinstance(sources, Sources):
+        follower = _Follower(key, column, sources)
+        if mapper.configured:
+            follower.attach(mapper, class_)
+        else:
+            # Late, so that listeners of the application that change a source have come first.
+            event.listen(mapper, "mapper_configured", follower.attach)
+
+
+class _Computed(NamedTuple):
+    """Texts of a new object, and the fingerprint that they have."""
+
+    texts: tuple[Any, ...]
+    fingerprint: int | None
+
+
+_NOTHING = _Computed((), None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Follower:
+    """Keeps the attribute `key` of one mapper what its sources make it."""
+
+    key: str
+    column: Column[Any]
+    sources: Sources
+
+    def attach(self, mapper: Mapper[Any], class_: type) -> None:
+        for name, _ in self.sources.weights:
+            if name not in mapper.columns:
+                raise ArgumentError(
+                    f"{class_.__name__}.{self.key}: the source {name!r} is no column attribute of"
+                    f" {class_.__name__}; these are {', '.join(mapper.columns.keys())}"
+                )
+            if mapper.columns[name].key != name and name in self.column.table.columns:
+                # An INSERT without the unit of work knows keys of columns, and would take the wrong one.
+                raise ArgumentError(
+                    f"{class_.__name__}.{self.key}: the source {name!r} is one attribute of {class_.__name__}, and"
+                    f" another column of table {self.column.table.fullname}: give the attribute another name"
+                )
+        event.listen(mapper, "before_insert", self.before_insert)
+        event.listen(mapper, "after_insert", self.after_insert)
+        event.listen(mapper, "before_update", self.before_update)
+        event.listen(mapper, "after_update", self.after_update)
+
+    def before_insert(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:  # noqa: ARG002
+        state: InstanceState[Any] = inspect(target)
+        value = getattr(target, self.key)
+        # A flush that failed has left its fingerprint in the object, and that is no value by hand.
+        if value is not None and not (
+            isinstance(value, int) and value == state.info.get(self, _NOTHING).fingerprint
+        ):
+            return
+        texts = self._texts(target)
+        if len(texts) == 1 and isinstance(texts[0], str) and self not in state.info:
+            self._compute_ahead(mapper, state)
+        # A listener of the application may have changed a text since.
+        if state.info.get(self, _NOTHING).texts != texts:
+            state.info[self] = _Computed(texts, self._compute(target))
+        # Also if it stays None: an insert of a key that was deleted in the same flush becomes an update.
+        setattr(target, self.key, state.info[self].fingerprint)
+
+    def after_insert(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:  # noqa: ARG002
+        inspect(target).info.pop(self, None)
+
+    def before_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:  # noqa: ARG002
+        if self._sources_changed(target) and not _history(target, self.key).has_changes():
+            setattr(target, self.key, self._compute(target))
+
+    def after_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
+        """Write the fingerprint again if a trigger of simsql.clear_on_change may have taken it away.
+
+        The trigger takes a fingerprint that an UPDATE leaves as it was for one that was forgotten.
+        """
+        value = getattr(target, self.key) if self._sources_changed(target) else None
+        if not isinstance(value, int) or _history(target, self.key).deleted:
+            return
+        table = self.column.table
+        keys = table.primary_key.columns or [key for key in mapper.primary_key if key.table is table]
+        this_row = [key == getattr(target, mapper.get_property_by_column(key).key) for key in keys]
+        connection.execute(update(table).where(*this_row, self.column.is_(None)).values({self.column: value}))
+
+    def _sources_changed(self, target: object) -> bool:
+        return any(_history(target, name).has_changes() for name, _ in self.sources.weights)
+
+    def _compute_ahead(self, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
+        """Leave with each new object of a session what its text gives: one by one that takes ten times as long."""
+        waiting = []
+        for other in map(inspect, state.session.new if state.session else ()):
+            if other.mapper is mapper and self not in other.info and isinstance(self._texts(other.object)[0], str):
+                waiting.append(other)
+        found = simhash_many((self._texts(other.object)[0] for other in waiting), self.sources.recipe)
+        for other, fingerprint in zip(waiting, found.tolist(), strict=True):
+            other.info[self] = _Computed(self._texts(other.object), fingerprint)
+
+    def _texts(self, target: object) -> tuple[Any, ...]:
+        return tuple(getattr(target, name) for name, _ in self.sources.weights)
+
+    def _compute(self, target: object) -> int | None:
+        texts = dict(zip(dict(self.sources.weights), self._texts(target), strict=True))
+        return self.sources.compute(texts, f"{type(target).__name__}.{self.key}")
+
+
+def _history(target: object, key: str) -> History:
+    return get_history(target, key, PassiveFlag.PASSIVE_NO_INITIALIZE)

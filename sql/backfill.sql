@@ -1,0 +1,104 @@
+-- What a backfill in Python puts its statements together from: see simsql/database/backfill.py.
+
+-- Raises unless the column can take fingerprints, the others hold text, and the rows can be updated by a primary key.
+CREATE FUNCTION simsql._check_backfill(table_name regclass, column_name text, text_columns text[]) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    attribute pg_attribute;
+    named text;
+BEGIN
+    FOREACH named IN ARRAY $2 || $3 LOOP
+        SELECT a.* INTO attribute FROM pg_attribute AS a
+         WHERE a.attrelid = $1 AND a.attname = named AND a.attnum > 0 AND NOT a.attisdropped;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'simsql: % has no column %', $1, quote_ident(named) USING ERRCODE = 'undefined_column';
+        ELSIF named = $2 AND attribute.attgenerated <> '' THEN
+            RAISE EXCEPTION 'simsql: column % of % is generated: PostgreSQL computes it', quote_ident(named), $1
+                USING ERRCODE = 'feature_not_supported';
+        ELSIF named = $2 AND attribute.atttypid <> 'bigint'::regtype
+              OR named <> $2 AND (SELECT y.typcategory FROM pg_type AS y WHERE y.oid = attribute.atttypid) <> 'S'
+        THEN
+            RAISE EXCEPTION 'simsql: column % of % is %, not %', quote_ident(named), $1,
+                            format_type(attribute.atttypid, attribute.atttypmod),
+                            CASE named WHEN $2 THEN 'bigint' ELSE 'text' END
+                USING ERRCODE = 'datatype_mismatch';
+        END IF;
+    END LOOP;
+    IF NOT EXISTS (SELECT FROM simsql._primary_key($1)) THEN
+        RAISE EXCEPTION 'simsql: % has no primary key', $1
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A backfill goes through a table by its primary key.';
+    END IF;
+END
+$$;
+
+-- The columns of a primary key, the last one first, and the schemas of the operators that it is sorted by.
+CREATE FUNCTION simsql._primary_key(table_name regclass) RETURNS TABLE (place bigint, name text, type text, operators text)
+LANGUAGE sql STABLE
+AS $$
+    SELECT k.place, a.attname, format_type(a.atttypid, a.atttypmod), n.nspname
+      FROM pg_index AS i
+     CROSS JOIN LATERAL unnest(i.indkey, i.indclass) WITH ORDINALITY AS k (attribute, class, place)
+      JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attribute
+      JOIN pg_opclass AS c ON c.oid = k.class
+      JOIN pg_am AS m ON m.oid = c.opcmethod AND m.amname = 'btree'
+      JOIN pg_amop AS p ON p.amopfamily = c.opcfamily AND p.amoplefttype = c.opcintype
+                       AND p.amoprighttype = c.opcintype AND p.amopstrategy = 5  -- greater
+      JOIN pg_operator AS o ON o.oid = p.amopopr
+      JOIN pg_namespace AS n ON n.oid = o.oprnamespace
+     WHERE i.indrelid = $1 AND i.indisprimary AND k.place <= i.indnkeyatts
+     ORDER BY k.place DESC
+$$;
+
+-- Expressions about the rows `t` of a table and about keys `v.key`, each of which is a JSON array with the values of a
+-- primary key as text. They name the operators by which the key is sorted in full: where those of citext, for one, are
+-- not on the search_path, PostgreSQL would compare text.
+--   rows_of       the table, without what inherits from it
+--   fingerprint   the column that takes fingerprints
+--   texts         the texts of a row
+--   needs_one     whether a row needs a fingerprint: it has a text and none, or, of all rows, a text or one
+--   key           the key of a row
+--   key_order     what to order rows by
+--   same_key      whether a row has the key
+--   later_key     whether a row comes behind the key
+--   indexed       whether the column has a simhash index
+CREATE FUNCTION simsql._backfill_parts(
+    table_name regclass, column_name text, text_columns text[], all_rows boolean,
+    OUT rows_of text, OUT fingerprint text, OUT texts text, OUT needs_one text,
+    OUT key text, OUT key_order text, OUT same_key text, OUT later_key text, OUT indexed boolean)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    part record;
+    value text;
+    given text;
+    schemas text[] := '{}';
+BEGIN
+    PERFORM simsql._check_backfill($1, $2, $3);
+    SELECT format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, n.nspname, c.relname), quote_ident($2),
+           EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2)
+      INTO rows_of, fingerprint, indexed
+      FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+     WHERE c.oid = $1;
+    SELECT format('ARRAY[%s]', string_agg(format('CAST(t.%I AS pg_catalog.text)', u.name), ', ' ORDER BY u.place)),
+           string_agg(format('t.%I IS NOT NULL', u.name), ' OR ' ORDER BY u.place)
+      INTO texts, needs_one
+      FROM unnest($3) WITH ORDINALITY AS u (name, place);
+    needs_one := format(CASE WHEN $4 THEN '(%1$s OR t.%2$I IS NOT NULL)' ELSE '((%1$s) AND t.%2$I IS NULL)' END, needs_one, $2);
+    FOR part IN SELECT * FROM simsql._primary_key($1) LOOP
+        value := format('CAST(v.key OPERATOR(pg_catalog.->>) %s AS %s)', part.place - 1, part.type);
+        key := concat_ws(', ', format('CAST(t.%I AS pg_catalog.text)', part.name), key);
+        key_order := concat_ws(', ', format('t.%I', part.name), key_order);
+        given := concat_ws(', ', value, given);
+        same_key := concat_ws(' AND ', format('t.%I OPERATOR(%I.=) %s', part.name, part.operators, value), same_key);
+        later_key := format('(t.%1$I OPERATOR(%2$I.>) %3$s OR t.%1$I OPERATOR(%2$I.=) %3$s AND %4$s)',
+                            part.name, part.operators, value, coalesce(later_key, 'false'));
+        schemas := schemas || part.operators;
+    END LOOP;
+    -- As one comparison, wherever it can be written as one, it is a range of the key's B-tree.
+    IF schemas[1] = ALL (schemas) THEN
+        later_key := format('ROW(%s) OPERATOR(%I.>) ROW(%s)', key_order, schemas[1], given);
+    END IF;
+    key := format('CAST(pg_catalog.jsonb_build_array(%s) AS pg_catalog.text)', key);
+END
+$$;

@@ -1,0 +1,101 @@
+-- clear_on_change: a fingerprint whose text was changed by a writer who knows nothing of it becomes NULL.
+
+-- Sets the fingerprint of the new row to NULL. The column is that of the trigger's companion, which knows it by number, as
+-- the catalogue and pg_dump carry it along: a rename of the column changes nothing here.
+CREATE FUNCTION simsql._clear_fingerprint() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    column_name constant text := (
+        SELECT (pg_identify_object_as_address('pg_class'::regclass, TG_RELID, t.tgattr[0])).object_names[3]
+          FROM pg_trigger AS t
+         WHERE t.tgrelid = TG_RELID AND t.tgname = TG_NAME || '_column');
+BEGIN
+    IF column_name IS NULL THEN
+        RAISE EXCEPTION 'simsql: trigger %_column of % is missing, or newer than the snapshot of this transaction',
+                        TG_NAME, TG_RELID::regclass
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Begin a new transaction. If that is of no use, call simsql.clear_on_change for the column again.';
+    END IF;
+    RETURN jsonb_populate_record(NEW, jsonb_build_object(column_name, NULL));
+END
+$$;
+
+-- The triggers of clear_on_change for a column, the one that fires and its companion, which never does.
+CREATE FUNCTION simsql._clearing_triggers(table_name regclass, column_name text) RETURNS SETOF text
+LANGUAGE sql STABLE
+AS $$
+    SELECT n.name
+      FROM pg_trigger AS t
+      JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attnum = t.tgattr[0]
+     CROSS JOIN LATERAL (VALUES (t.tgname::text), (substring(t.tgname FROM '^(.*)_column$'))) AS n (name)
+     WHERE t.tgrelid = $1 AND t.tgname ~ '^zz_simsql_clear_\d+_column$' AND a.attname = $2
+$$;
+
+-- The name makes the trigger one of the last to fire before the update: it sees what others make of the text.
+-- Texts are compared byte by byte, whatever their type and collation take for equal.
+CREATE FUNCTION simsql.clear_on_change(table_name regclass, column_name text, sources text[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    name text;
+    generated "char";
+    number integer;
+    changed text;
+BEGIN
+    IF $1 IS NULL OR $2 IS NULL OR coalesce(cardinality($3), 0) = 0 OR array_position($3, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION 'simsql.clear_on_change: the table, the column and its sources have to be named'
+            USING ERRCODE = 'null_value_not_allowed',
+                  HINT = 'As in SELECT simsql.clear_on_change(''article'', ''fingerprint'', ARRAY[''body'']);';
+    END IF;
+    FOREACH name IN ARRAY $2 || $3 LOOP
+        SELECT a.attgenerated INTO generated FROM pg_attribute AS a
+         WHERE a.attrelid = $1 AND a.attname = name AND a.attnum > 0 AND NOT a.attisdropped;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'simsql.clear_on_change: % has no column %', $1, quote_ident(name)
+                USING ERRCODE = 'undefined_column';
+        ELSIF generated <> '' THEN
+            RAISE EXCEPTION 'simsql.clear_on_change: column % of % is generated', quote_ident(name), $1
+                USING ERRCODE = 'feature_not_supported', HINT = 'Name the columns that it is made of.';
+        END IF;
+    END LOOP;
+    IF $2 = ANY ($3) THEN
+        RAISE EXCEPTION 'simsql.clear_on_change: column % of % is no source of itself', quote_ident($2), $1
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the columns that hold the text.';
+    END IF;
+    FOR name IN SELECT simsql._clearing_triggers($1, $2) LOOP
+        EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', name, $1);
+    END LOOP;
+    SELECT coalesce(max(substring(t.tgname FROM '^zz_simsql_clear_(\d+)')::integer), 0) + 1 INTO number
+      FROM pg_trigger AS t WHERE t.tgrelid = $1 AND t.tgname ~ '^zz_simsql_clear_\d+';
+    SELECT string_agg(format('OLD.%1$I::text COLLATE "C" IS DISTINCT FROM NEW.%1$I::text COLLATE "C"', s), ' OR ')
+      INTO changed FROM unnest($3) AS s;
+    EXECUTE format('CREATE TRIGGER zz_simsql_clear_%1$s BEFORE UPDATE ON %2$s FOR EACH ROW '
+                   'WHEN (NEW.%3$I IS NOT NULL AND OLD.%3$I IS NOT DISTINCT FROM NEW.%3$I AND (%4$s)) '
+                   'EXECUTE FUNCTION simsql._clear_fingerprint()', number, $1, $2, changed);
+    EXECUTE format('CREATE TRIGGER zz_simsql_clear_%1$s_column AFTER UPDATE OF %3$I ON %2$s FOR EACH STATEMENT '
+                   'WHEN (false) EXECUTE FUNCTION simsql._clear_fingerprint()', number, $1, $2);
+END
+$$;
+
+COMMENT ON FUNCTION simsql.clear_on_change(regclass, text, text[]) IS
+    'let an UPDATE that changes a source and leaves the fingerprint as it is set the fingerprint to NULL, by a trigger';
+
+CREATE FUNCTION simsql.drop_clear_on_change(table_name regclass, column_name text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    name text;
+BEGIN
+    FOR name IN SELECT simsql._clearing_triggers($1, $2) LOOP
+        EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', name, $1);
+    END LOOP;
+    IF name IS NULL THEN
+        RAISE EXCEPTION 'simsql.drop_clear_on_change: nothing clears column % of %', coalesce(quote_ident($2), 'NULL'),
+                        coalesce($1::text, 'NULL')
+            USING ERRCODE = 'undefined_object', HINT = 'simsql.clear_on_change makes the trigger that this drops.';
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.drop_clear_on_change(regclass, text) IS 'drop what simsql.clear_on_change has made';

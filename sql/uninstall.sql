@@ -1,0 +1,49 @@
+-- uninstall: simsql leaves the database as it found it, apart from the user's columns and their B-trees.
+
+-- What of others' would go with the schema: views, columns, functions and the like that use something in it. Triggers
+-- are not among them: those on users' tables that call simsql are its own.
+CREATE FUNCTION simsql._dependents() RETURNS SETOF text
+LANGUAGE sql STABLE
+AS $$
+    SELECT DISTINCT pg_describe_object(d.classid, d.objid, d.objsubid)
+      FROM (SELECT 'pg_proc'::regclass, oid FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace
+             UNION ALL
+            SELECT 'pg_class'::regclass, oid FROM pg_class WHERE relnamespace = 'simsql'::regnamespace
+             UNION ALL
+            SELECT 'pg_type'::regclass, oid FROM pg_type WHERE typnamespace = 'simsql'::regnamespace) AS own (class, id)
+      JOIN pg_depend AS d ON d.refclassid = own.class AND d.refobjid = own.id AND d.deptype = 'n'
+     CROSS JOIN LATERAL pg_identify_object_as_address(d.classid, d.objid, d.objsubid) AS address
+     WHERE d.classid <> 'pg_trigger'::regclass AND address.object_names[1] <> 'simsql'
+$$;
+
+CREATE FUNCTION simsql.uninstall(drop_indexes boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql
+SET client_min_messages = warning  -- not a notice for everything that goes
+AS $$
+DECLARE
+    found text;
+BEGIN
+    IF NOT pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'simsql'), 'USAGE') THEN
+        RAISE EXCEPTION 'simsql.uninstall: must be owner of schema simsql' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    LOCK TABLE simsql.registry IN ACCESS EXCLUSIVE MODE;  -- nobody creates another index meanwhile
+    SELECT string_agg(format('%s(%I)', i.table_name, i.column_name), ', ' ORDER BY i.id) INTO found
+      FROM simsql.indexes AS i
+     WHERE i.state <> 'table dropped' AND NOT coalesce(drop_indexes, false);
+    IF found IS NOT NULL THEN
+        RAISE EXCEPTION 'simsql.uninstall: there are simhash indexes: %', found
+            USING ERRCODE = 'dependent_objects_still_exist',
+                  HINT = 'Drop them first, or have them dropped: SELECT simsql.uninstall(drop_indexes => true); or '
+                         'simsql uninstall --drop-indexes. Columns and their B-trees stay.';
+    END IF;
+    SELECT string_agg(d, ', ' ORDER BY d) INTO found FROM simsql._dependents() AS d;
+    IF found IS NOT NULL THEN
+        RAISE EXCEPTION 'simsql.uninstall: simsql is used by %', found
+            USING ERRCODE = 'dependent_objects_still_exist', HINT = 'Drop or change them first.';
+    END IF;
+    DROP SCHEMA simsql CASCADE;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.uninstall(boolean) IS
+    'remove simsql from this database; refuses while there are simhash indexes, unless these are to be dropped';

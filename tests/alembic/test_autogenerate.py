@@ -1,0 +1,253 @@
+"""Autogenerate: what models gain, lose and change becomes the right operations, in the right order."""
+
+import pytest
+from alembic.util import CommandError
+from alembic_project import Project, article, models
+from catalog import objects_of_database
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
+
+from simsql import DEFAULT, Design, Recipe
+from simsql.sqlalchemy import Fingerprint, SimhashIndex
+
+FIRST = [("public.article", "fingerprint", 3, (4, 1, 0), DEFAULT.id, [])]
+WORDS = Recipe(shingles=(2,), weight="set")
+
+
+def old_models() -> MetaData:
+    """Articles before they had fingerprints."""
+    metadata = MetaData()
+    Table("article", metadata, Column("id", BigInteger, primary_key=True), Column("body", Text))
+    return metadata
+
+
+@pytest.fixture
+def indexed(project: Project) -> Project:
+    """A project whose first revision has made the table with its index."""
+    project.metadata = models(SimhashIndex("fingerprint"))
+    project.migrate()
+    return project
+
+
+def test_an_existing_table_gains_its_first_index(bare_project):
+    bare_project.metadata = old_models()
+    bare_project.migrate()
+    before = objects_of_database(bare_project.engine)
+    bare_project.execute("INSERT INTO article (id) VALUES (1)")
+    bare_project.metadata = models(SimhashIndex("fingerprint"))
+    revision = bare_project.migrate()
+    assert revision.names == (
+        ["install_simsql", "add_column", "create_index", "create_simhash_index"],
+        ["drop_simhash_index", "drop_index", "drop_column", "uninstall_simsql"],
+    )
+    assert revision.upgrade[0] == "op.install_simsql()"
+    assert revision.upgrade[-1] == (
+        "op.create_simhash_index('article', 'fingerprint', distance=3, recipe='words12-log-1')"
+    )
+    assert revision.downgrade[0] == "op.drop_simhash_index('article', 'fingerprint')"
+    assert revision.text.count("import simsql.sqlalchemy\n") == 1
+    assert "sa.Column('fingerprint', simsql.sqlalchemy.Fingerprint()" in revision.text
+    assert bare_project.indexes() == FIRST
+    again = bare_project.revise()
+    assert (again.upgrade, again.downgrade) == ((), ())
+    assert "simsql" not in again.text
+    bare_project.execute("UPDATE article SET fingerprint = 7")
+    assert bare_project.execute("SELECT * FROM simsql.near('article', 0)") == [(7, 3)]
+    bare_project.downgrade("0001")
+    assert objects_of_database(bare_project.engine) == before
+    bare_project.upgrade()
+    assert bare_project.indexes() == FIRST
+
+
+def test_a_table_of_the_same_revision_comes_first_and_goes_last(bare_project):
+    bare_project.metadata = models(SimhashIndex("fingerprint"))
+    revision = bare_project.migrate()
+    assert revision.names == (
+        ["install_simsql", "create_table", "create_index", "create_simhash_index"],
+        ["drop_simhash_index", "drop_index", "drop_table", "uninstall_simsql"],
+    )
+    assert bare_project.indexes() == FIRST
+    bare_project.downgrade()
+    bare_project.upgrade()
+    assert bare_project.indexes() == FIRST
+    bare_project.metadata = MetaData()
+    revision = bare_project.migrate()
+    assert revision.names == (
+        ["drop_simhash_index", "drop_index", "drop_table"],
+        ["create_table", "create_index", "create_simhash_index"],
+    )
+    assert bare_project.indexes() == []
+    bare_project.downgrade("0001")
+    assert bare_project.indexes() == FIRST
+
+
+def test_an_index_and_its_column_are_lost(indexed):
+    indexed.metadata = models()
+    revision = indexed.migrate()
+    assert revision.names == (["drop_simhash_index", "drop_index"], ["create_index", "create_simhash_index"])
+    assert revision.downgrade[1] == (
+        "op.create_simhash_index('article', 'fingerprint', distance=3, blocks=4, lead=1, inner=0,"
+        " recipe='words12-log-1')"
+    )
+    indexed.downgrade("0001")
+    assert indexed.indexes() == FIRST
+    indexed.metadata = old_models()
+    (next(indexed.folder.glob("versions/0002*"))).unlink()
+    revision = indexed.migrate()
+    assert revision.names[0] == ["drop_simhash_index", "drop_index", "drop_column"]
+    indexed.downgrade("0001")
+    assert indexed.indexes() == FIRST
+
+
+def test_a_changed_index_is_dropped_and_created(indexed):
+    both = ["drop_simhash_index", "create_simhash_index"]
+    for changed, expected in (
+        ({"distance": 7}, (7, (4, 1, 0), DEFAULT.id)),
+        ({"design": Design(5, 2)}, (3, (5, 2, 0), DEFAULT.id)),
+        ({"design": Design(5, 2, 3)}, (3, (5, 2, 3), DEFAULT.id)),
+        ({"recipe": WORDS}, (3, (4, 1, 0), WORDS.id)),
+    ):
+        indexed.metadata = models(SimhashIndex("fingerprint", **changed))
+        assert indexed.migrate().names == (both, both)
+        assert indexed.indexes() == [("public.article", "fingerprint", *expected, [])]
+    indexed.downgrade("0001")
+    assert indexed.indexes() == FIRST
+
+
+def test_a_changed_scope_takes_its_btree_along(indexed):
+    scope = {"scope": ["tenant"]}
+    indexed.metadata = models(Column("tenant", Integer), SimhashIndex("fingerprint", **scope))
+    revision = indexed.migrate()
+    assert revision.names[0][0] == "drop_simhash_index"
+    assert revision.names[0][-1] == "create_simhash_index"
+    assert sorted(revision.names[0][1:-1]) == ["add_column", "create_index", "drop_index"]
+    assert "scope=['tenant'])" in revision.upgrade[-1]
+    assert indexed.indexes()[0][-1] == ["tenant"]
+    indexed.metadata = models(Column("tenant", Integer), SimhashIndex("fingerprint"))
+    assert "scope=['tenant'])" in indexed.migrate().downgrade[-1]
+    assert indexed.indexes()[0][-1] == []
+
+
+def test_what_the_model_does_not_say_never_changes(project):
+    """Another design, and the recipe of an earlier default, are right where the model names none."""
+    project.metadata = models(SimhashIndex("fingerprint"))
+    project.write(
+        "op.create_table('article', sa.Column('id', sa.BigInteger(), primary_key=True),\n"
+        "    sa.Column('body', sa.Text()), sa.Column('fingerprint', sa.BigInteger()))\n"
+        f"op.create_simhash_index('article', 'fingerprint', distance=3, blocks=6, lead=2, recipe={WORDS.id!r})"
+    )
+    project.upgrade()
+    assert project.revise().names[0] == ["drop_index", "create_index"]  # the name of the B-tree
+    project.upgrade()
+    project.check()
+    assert project.indexes() == [("public.article", "fingerprint", 3, (6, 2, 0), WORDS.id, [])]
+    # What else changes leaves the recipe of the column's fingerprints as it is.
+    project.metadata = models(SimhashIndex("fingerprint", distance=5))
+    assert f"distance=5, recipe={WORDS.id!r})" in project.migrate().upgrade[-1]
+
+
+def test_several_indexes_and_metadata(project):
+    first, second = models(SimhashIndex("fingerprint")), MetaData()
+    article(
+        second, Column("title", Fingerprint()), SimhashIndex("title"), SimhashIndex("fingerprint"), name="page"
+    )
+    project.metadata = [first, second]
+    revision = project.migrate()
+    assert revision.names[0][-3:] == ["create_simhash_index"] * 3
+    assert [index[:2] for index in project.indexes()] == [
+        ("public.article", "fingerprint"),
+        ("public.page", "title"),
+        ("public.page", "fingerprint"),
+    ]
+    project.metadata = [first]
+    assert project.migrate().names[0][:2] == ["drop_simhash_index"] * 2
+
+
+def test_a_fingerprint_without_an_index_is_imported(project):
+    project.metadata = models()
+    revision = project.migrate()
+    assert revision.names == (["create_table"], ["drop_table"])
+    assert revision.text.count("import simsql.sqlalchemy\n") == 1
+    project.metadata = models(Column("other", Fingerprint()))
+    assert project.migrate().text.count("import simsql.sqlalchemy\n") == 1
+
+
+def test_another_schema(project):
+    project.execute("CREATE SCHEMA app")
+    project.options = {"include_schemas": True}
+    project.metadata = models(SimhashIndex("fingerprint"), schema="app")
+    revision = project.migrate()
+    assert revision.upgrade[-1].startswith("op.create_simhash_index('article', 'fingerprint', schema='app', ")
+    assert revision.downgrade[0] == "op.drop_simhash_index('article', 'fingerprint', schema='app')"
+    assert project.indexes()[0][0] == "app.article"
+    # The schema simsql is there now, and nobody wants to drop its tables.
+    article(project.metadata, SimhashIndex("fingerprint"))
+    assert project.migrate().names[0] == ["create_table", "create_index", "create_simhash_index"]
+    project.downgrade("0001")
+    assert [index[0] for index in project.indexes()] == ["app.article"]
+    project.downgrade()
+    assert project.indexes() == []
+
+
+def test_a_default_schema_that_the_model_names(project):
+    project.metadata = models(SimhashIndex("fingerprint"), schema="public")
+    assert "schema='public'" in project.migrate().upgrade[-1]
+    project.metadata = models(SimhashIndex("fingerprint"))
+    # SQLAlchemy puts the schema into the name of the B-tree.
+    assert {kind for kind, *_ in project.differences()} == {"add_index", "remove_index"}
+
+
+HARD_NAMES = [
+    "Mixed Case",
+    "quote \" and '",
+    "100% :colon %(name)s %s",
+    "back\\slash $1 ; --",
+    "n" * 63,
+    "ü" * 31 + "x",  # 63 bytes
+    "select",
+]
+
+
+def test_hard_names(project):
+    metadata = MetaData()
+    for name in HARD_NAMES:
+        project.execute('CREATE SCHEMA "{}"'.format(name.replace('"', '""')))
+        # Alembic cannot read the sequence of a table with a quote in its name.
+        columns = Column("id", BigInteger, primary_key=True, autoincrement=False), Column(name, Fingerprint())
+        # SQLAlchemy cuts the names that it makes to 63 characters, PostgreSQL to 63 bytes.
+        indexes = [] if name.isascii() else [Index("by_print", name)]
+        Table(name, metadata, *columns, *indexes, SimhashIndex(name), schema=name)
+    project.metadata, project.options = metadata, {"include_schemas": True}
+    assert project.migrate().names[0][-len(HARD_NAMES) :] == ["create_simhash_index"] * len(HARD_NAMES)
+    assert {column for _, column, *_ in project.indexes()} == set(HARD_NAMES)
+    project.downgrade()
+    assert project.indexes() == []
+
+
+def test_check_says_what_differs(indexed):
+    indexed.metadata = models(SimhashIndex("fingerprint", distance=7))
+    with pytest.raises(CommandError) as found:
+        indexed.check()
+    assert "remove_simhash_index" in str(found.value)
+    assert "add_simhash_index" in str(found.value)
+    assert "'distance': 7" in str(found.value)
+    removed, added = indexed.differences()
+    assert removed == ("remove_simhash_index", None, "article", "fingerprint")
+    assert added[:4] == ("add_simhash_index", None, "article", "fingerprint")
+
+
+def test_a_renamed_table_keeps_its_index(indexed):
+    """Its index is known by the table, not by the name; one line lets searches find it again."""
+    indexed.metadata = models(SimhashIndex("fingerprint"), name="page")
+    indexed.write(
+        "op.rename_table('article', 'page')\n"
+        "op.execute('ALTER INDEX ix_article_fingerprint RENAME TO ix_page_fingerprint')\n"
+        "op.execute(\"SELECT simsql.repair('page')\")",
+        "op.rename_table('page', 'article')\n"
+        "op.execute('ALTER INDEX ix_page_fingerprint RENAME TO ix_article_fingerprint')\n"
+        "op.execute(\"SELECT simsql.repair('article')\")",
+    )
+    indexed.upgrade()
+    indexed.check()
+    assert [index[0] for index in indexed.indexes()] == ["public.page"]
+    indexed.downgrade("0001")
+    assert indexed.indexes() == FIRST

@@ -1,0 +1,120 @@
+"""What env.py says is respected: filters, Rewriter, naming conventions, render_item, prefixes."""
+
+from alembic.autogenerate.rewriter import Rewriter
+from alembic_project import article, models
+from sqlalchemy import Column, MetaData
+
+from simsql.alembic import BuildSimhashIndexOp, CreateSimhashIndexOp
+from simsql.sqlalchemy import Fingerprint, SimhashIndex
+
+
+def test_include_object_leaves_tables_and_columns_out(project):
+    project.metadata = models(SimhashIndex("fingerprint"))
+    article(project.metadata, SimhashIndex("fingerprint"), name="page")
+    project.options = {"include_object": lambda item, name, kind, *_: (kind, name) != ("table", "page")}
+    revision = project.migrate()
+    assert revision.names[0].count("create_simhash_index") == 1
+    assert [index[0] for index in project.indexes()] == ["public.article"]
+    # An index on a table that is left out stays, whatever the models say; so does one on such a column.
+    project.options = {"include_object": lambda item, name, kind, *_: (kind, name) != ("table", "article")}
+    project.migrate()
+    project.metadata = models()
+    article(project.metadata, name="page")
+    assert project.revise().names[0] == ["drop_simhash_index", "drop_index"]
+    project.options = {"include_object": lambda item, name, kind, *_: kind not in {"column", "index"}}
+    project.upgrade()
+    project.check()
+    assert [index[0] for index in project.indexes()] == ["public.article"]
+
+
+def test_include_object_is_asked_about_the_index(project):
+    asked = []
+
+    def include(item, name, kind, reflected, compare_to):
+        if kind == "simhash_index":
+            columns = [column.name for column in item.columns]
+            asked.append((item.table.name, columns, name, reflected, compare_to is not None))
+        # The usual rule for what somebody has made by hand.
+        return not (reflected and compare_to is None)
+
+    project.options = {"include_object": include}
+    project.metadata = models(SimhashIndex("fingerprint"), Column("other", Fingerprint()))
+    project.migrate()
+    project.execute("SELECT simsql.create_index('article', 'other')")
+    project.check()
+    assert asked == [
+        ("article", ["fingerprint"], "fingerprint", False, False),
+        ("article", ["other"], "other", True, False),
+    ]
+    asked.clear()
+    project.metadata = models(SimhashIndex("fingerprint", distance=5), Column("other", Fingerprint()))
+    project.migrate()
+    assert asked[0] == ("article", ["fingerprint"], "fingerprint", False, True)
+    assert sorted(index[1] for index in project.indexes()) == ["fingerprint", "other"]
+
+
+def test_include_name_and_schemas(project):
+    project.execute("CREATE SCHEMA app")
+    project.execute("CREATE SCHEMA foreign_app")
+    project.execute("CREATE TABLE foreign_app.article (fingerprint bigint)")
+
+    def include(name, kind, parents):
+        return name in {None, "app"} if kind == "schema" else name != "left_out"
+
+    project.options = {"include_schemas": True, "include_name": include}
+    project.metadata = models(SimhashIndex("fingerprint"), schema="app")
+    project.migrate()
+    project.execute("SELECT simsql.create_index('foreign_app.article', 'fingerprint')")
+    project.execute("CREATE TABLE left_out (fingerprint bigint)")
+    project.execute("SELECT simsql.create_index('left_out', 'fingerprint')")
+    project.check()
+    # Without include_schemas, Alembic looks at the default schema alone, and so does simsql.
+    project.options = {"include_name": include}
+    project.metadata = MetaData()
+    project.check()
+
+
+def test_a_rewriter_sees_the_operations(project):
+    writer = Rewriter()
+
+    @writer.rewrites(CreateSimhashIndexOp)
+    def build(context, revision, op):
+        return BuildSimhashIndexOp(op.table_name, op.column_name, schema=op.schema, **op.options())
+
+    seen = []
+
+    def see(context, revision, directives):
+        seen.extend(type(op).__name__ for op in directives[0].upgrade_ops.ops)
+
+    project.options = {"process_revision_directives": writer.chain(see), "transaction_per_migration": True}
+    project.metadata = models(SimhashIndex("fingerprint", distance=5))
+    revision = project.migrate()
+    assert revision.upgrade[-1] == (
+        "op.build_simhash_index('article', 'fingerprint', distance=5, recipe='words12-log-1')"
+    )
+    assert revision.downgrade[0] == "op.drop_simhash_index('article', 'fingerprint')"
+    assert seen == ["CreateTableOp", "ModifyTableOps", "BuildSimhashIndexOp"]
+    assert project.indexes()[0][2] == 5
+
+
+def test_naming_conventions(project):
+    project.metadata = MetaData(naming_convention={"ix": "index_%(table_name)s_%(column_0_N_name)s"})
+    article(project.metadata, SimhashIndex("fingerprint"))
+    project.migrate()
+    names = project.execute("SELECT indexname FROM pg_indexes WHERE tablename = 'article' ORDER BY 1")
+    assert names == [("article_pkey",), ("index_article_fingerprint",)]
+    project.downgrade()
+    project.upgrade()
+    project.check()
+
+
+def test_render_item_and_prefixes(project):
+    def render(kind, item, context):
+        return "Print()" if isinstance(item, Fingerprint) else False
+
+    project.metadata = models(SimhashIndex("fingerprint"))
+    project.options = {"render_item": render, "alembic_module_prefix": "operations."}
+    text = project.revise().text
+    assert "sa.Column('fingerprint', Print(), nullable=True)" in text
+    assert "import simsql" not in text
+    assert "    operations.create_simhash_index('article', 'fingerprint', distance=3" in text

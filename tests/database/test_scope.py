@@ -1,0 +1,173 @@
+"""Scopes from Python: values of many types, every search and stream, and loads through the triggers."""
+
+import datetime
+import enum
+import json
+from decimal import Decimal
+from uuid import UUID
+
+import numpy as np
+import oracle
+import pytest
+from servers import find_programs
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from simsql import Design
+from simsql.database import (
+    build,
+    clusters,
+    create_index,
+    from_bigint,
+    load_rows,
+    near,
+    near_many,
+    near_rows,
+    pairs,
+    recipe_of,
+    stream_clusters,
+    stream_matches,
+    stream_pairs,
+    vacuum,
+    verify,
+)
+from simsql.database.scope import encode_scope
+
+newest = pytest.mark.parametrize("server", find_programs()[:1], indirect=True, ids=lambda program: program.name)
+FINGERPRINTS = oracle.clustered(240, seed=41)
+TENANT = UUID("00000000-0000-4000-8000-0000000000ff")
+SCOPE = {"tenant": TENANT, "day": datetime.date(2024, 5, 6)}
+MINE = FINGERPRINTS[::2]
+
+
+@pytest.fixture
+def articles(database):
+    """A connection to a database with `article`, every other row of which is in SCOPE."""
+    with database.connect() as connection:
+        connection.execute(text("CREATE TABLE article (id integer, tenant uuid, day date, fingerprint bigint)"))
+        create_index(connection, "article", "fingerprint", distance=7, scope=["tenant", "day"])
+        other = UUID(int=5)
+        rows = [
+            (number, other if number % 4 == 1 else TENANT, f"2024-05-{6 + number % 2:02}", found)
+            for number, found in enumerate(FINGERPRINTS)
+        ]
+        load_rows(connection, "article", ["id", "tenant", "day", "fingerprint"], [*rows, (-1, TENANT, None, 0)])
+        yield connection
+
+
+def unsigned(rows, places):
+    return sorted(
+        tuple(from_bigint(value) if place < places else value for place, value in enumerate(row)) for row in rows
+    )
+
+
+@newest
+def test_every_search_keeps_to_its_scope(articles):
+    assert verify(articles) == []
+    for query in (0, from_bigint(MINE[5])):
+        expected = [(from_bigint(f), d) for f, d in oracle.near(MINE, oracle.to_bigint(query), 7)]
+        assert near(articles, "article", query, scope=SCOPE) == expected
+        rows = near_rows(articles, "article", query, scope=SCOPE)
+        assert sorted({(found.fingerprint, found.distance) for found in rows}) == sorted(expected)
+        assert {found.row["id"] % 2 for found in rows} <= {0}
+        assert sorted(found[1:] for found in near_many(articles, "article", [query], scope=SCOPE)) == sorted(
+            expected
+        )
+        (batch,) = stream_matches(articles, "article", [query], scope=SCOPE)
+        assert sorted(zip(batch.fingerprint.tolist(), batch.distance.tolist(), strict=True)) == sorted(expected)
+    expected_pairs = unsigned(oracle.pairs(MINE, 7), 2)
+    assert sorted(pairs(articles, "article", scope=SCOPE)) == expected_pairs
+    streamed = [
+        row for batch in stream_pairs(articles, "article", scope=SCOPE) for row in zip(*batch, strict=True)
+    ]
+    assert sorted(tuple(map(int, row)) for row in streamed) == expected_pairs
+    expected_clusters = unsigned(oracle.clusters(MINE, 7), 2)
+    assert sorted(clusters(articles, "article", scope=SCOPE)) == expected_clusters
+    (members,) = stream_clusters(articles, "article", scope=SCOPE)
+    assert sorted(zip(members.cluster.tolist(), members.fingerprint.tolist(), strict=True)) == expected_clusters
+    assert stream_pairs(articles, "article", scope=SCOPE).copy_into("found") == len(expected_pairs)
+    assert recipe_of(articles, "article")
+
+
+@newest
+@pytest.mark.parametrize(
+    "search",
+    [
+        lambda connection, scope: near(connection, "article", 0, scope=scope),
+        lambda connection, scope: near_rows(connection, "article", 0, scope=scope),
+        lambda connection, scope: list(near_many(connection, "article", [0], scope=scope)),
+        lambda connection, scope: list(pairs(connection, "article", scope=scope)),
+        lambda connection, scope: list(clusters(connection, "article", scope=scope)),
+        lambda connection, scope: list(stream_pairs(connection, "article", scope=scope)),
+        lambda connection, scope: list(stream_clusters(connection, "article", scope=scope)),
+        lambda connection, scope: list(stream_matches(connection, "article", [0], scope=scope)),
+    ],
+)
+def test_every_search_needs_a_whole_scope(articles, search):
+    for scope, message in ((None, "none is given"), ({"tenant": TENANT}, "no value of day")):
+        with pytest.raises(DBAPIError, match=message), articles.begin_nested():
+            search(articles, scope)
+
+
+class Language(enum.StrEnum):
+    GERMAN = "de"
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        ("it's", "it's"),
+        (42, 42),
+        (True, True),
+        (0.1, 0.1),
+        (TENANT, str(TENANT)),
+        (Decimal("1.50"), "1.50"),
+        (datetime.datetime(2024, 5, 6, 7, tzinfo=datetime.UTC), "2024-05-06 07:00:00+00:00"),
+        (Language.GERMAN, "de"),
+        (None, None),
+    ],
+)
+def test_values_become_json(value, encoded):
+    assert json.loads(encode_scope({"tenant": value})) == {"tenant": encoded}
+    assert encode_scope(None) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [(object(), TypeError), (b"a", TypeError), (float("nan"), ValueError)]
+)
+def test_other_values_are_an_error(value, error):
+    with pytest.raises(error):
+        encode_scope({"tenant": value})
+
+
+@newest
+def test_a_large_load_goes_through_the_triggers_of_a_scoped_index_and_beside_those_of_others(database, connection):
+    fingerprints = np.arange(10_001, dtype=np.uint64) << np.uint64(20)
+    with database.begin() as transaction:
+        transaction.execute(text("CREATE TABLE article (tenant integer, print bigint, fingerprint bigint)"))
+        create_index(transaction, "article", "print", scope=["tenant"])
+        create_index(transaction, "article", "fingerprint")
+        rows = [(number % 2, number) for number in range(len(fingerprints))]
+        load_rows(
+            transaction, "article", ["tenant", "print"], rows, fingerprints=fingerprints, column="fingerprint"
+        )
+    with database.connect() as transaction:
+        assert verify(transaction) == []
+        assert len(near(transaction, "article", 0, 1, "print", scope={"tenant": 0})) == 14
+        assert len(near(transaction, "article", 0, 1, "fingerprint")) == 15
+
+
+@newest
+def test_build_makes_the_b_tree_on_the_scope_too(database):
+    with database.begin() as connection:
+        connection.execute(text('CREATE TABLE article ("Tenant" text, fingerprint bigint)'))
+        connection.execute(text("INSERT INTO article SELECT 'a', n FROM generate_series(1, 100) AS n"))
+    build(database, "article", "fingerprint", design=Design(2), scope=["Tenant"])
+    with database.connect() as connection:
+        assert verify(connection) == []
+        assert len(near(connection, "article", 3, 0, scope={"Tenant": "a"})) == 1
+        (names,) = connection.execute(
+            text("SELECT array_agg(indexdef) FROM pg_indexes WHERE tablename = 'article'")
+        ).one()
+        assert [name.rpartition(" USING ")[2] for name in names] == ['btree ("Tenant", fingerprint)']
+    assert vacuum(database, "article") == 0

@@ -1,0 +1,247 @@
+"""The example's two commits as docs/backend.md tells them: over HTTP, on a database with articles in it."""
+
+import contextlib
+import random
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import httpx
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+from oracle import distance
+from program import environment, temporary_folder, wait_until
+from servers import Server
+from test_docs import BACKEND as PAGE
+from test_docs import REPOSITORY, assert_output, read_blocks, read_commands
+
+from simsql import simhash, simhash_many
+
+ARTICLES = 50_000
+WORDS = [f"word{number}" for number in range(3_000)]
+
+
+def write_commits(folder: Path) -> tuple[Path, Path]:
+    """Write the service as it was before and as it is after what docs/backend.md changes."""
+    before, after = folder / "before", folder / "after"
+    for commit in (before, after):
+        shutil.copytree(REPOSITORY / "examples/backend", commit, ignore=shutil.ignore_patterns("__pycache__"))
+    for block in read_blocks(PAGE):
+        if block.language == "diff":
+            for change in re.split(r"^--- ", block.code, flags=re.MULTILINE)[1:]:
+                undo(before, change)
+    return before, after
+
+
+def undo(commit: Path, change: str) -> None:
+    """Take back the changes of one file, which have to be in it."""
+    heads, *hunks = re.split(r"^@@.*@@\n", change, flags=re.MULTILINE)
+    old, new = heads.splitlines()
+    file = commit / new.removeprefix("+++ b/")
+    text = file.read_text(encoding="utf-8")
+    for hunk in hunks:
+        lines = [line or " " for line in hunk.splitlines()]
+        as_it_is, as_it_was = ("".join(f"{line[1:]}\n" for line in lines if line[0] != sign) for sign in "-+")
+        assert text.count(as_it_is) == 1, f"{PAGE}: {file} does not have\n{as_it_is}"
+        text = text.replace(as_it_is, as_it_was)
+    if old == "/dev/null":
+        assert text == ""
+        file.unlink()
+    else:
+        file.write_text(text, encoding="utf-8")
+
+
+class Shell:
+    """Runs the page's commands, one after the other."""
+
+    def __init__(self, url: str) -> None:
+        self.variables = environment(None, DATABASE_URL=url)
+        self.variables["PATH"] = f"{Path(sys.executable).parent}:{self.variables['PATH']}"
+        blocks = [block for block in read_blocks(PAGE) if block.language == "console"]
+        self._left = [command for block in blocks for command in read_commands(block)]
+
+    def run_next(self, folder: Path, beginning: str) -> None:
+        command, output = self._left.pop(0)
+        assert command.startswith(beginning)
+        assert_output(self.run(folder, command), output, f"{PAGE}: {command}")
+
+    def run(self, folder: Path, command: str) -> str:
+        result = subprocess.run(
+            ["bash", "-c", command], cwd=folder, env=self.variables, capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
+        return result.stdout
+
+    def check_that_all_was_run(self) -> None:
+        assert self._left == []
+
+
+@contextlib.contextmanager
+def running(commit: Path, variables: dict[str, str]) -> Iterator[httpx.Client]:
+    """Run the service of a commit; yield a client of it."""
+    path = commit / "http"
+    command = [sys.executable, "-m", "uvicorn", "app.main:app", "--uds", str(path), "--log-level", "warning"]
+    with subprocess.Popen(command, cwd=commit, env=variables) as process:
+        try:
+            with httpx.Client(
+                transport=httpx.HTTPTransport(uds=str(path)), base_url="http://articles", timeout=60
+            ) as client:
+
+                def listens() -> bool:
+                    assert process.poll() is None
+                    with socket.socket(socket.AF_UNIX) as probe:
+                        return probe.connect_ex(str(path)) == 0
+
+                wait_until(listens, "the service to listen")
+                assert client.get("/health").json() == {"status": "ok"}
+                yield client
+        finally:
+            process.terminate()
+
+
+def some_text(chance: random.Random, words: int) -> list[str]:
+    return chance.choices(WORDS, k=words)
+
+
+def fill(connection: psycopg.Connection) -> list[str]:
+    """Add an author and many articles; return their texts, which have ids from 1 on."""
+    chance = random.Random(5)
+    texts = [" ".join(some_text(chance, 12)) for _ in range(ARTICLES - 100)]
+    for _ in range(20):
+        words = some_text(chance, 80)
+        for copy in range(5):
+            words[copy * 16] = "changed"
+            texts.append(" ".join(words))
+    connection.execute("INSERT INTO author (name) VALUES ('Ada')")
+    with connection.cursor() as cursor, cursor.copy("COPY article (author_id, title, body) FROM STDIN") as copy:
+        for number, text in enumerate(texts, 1):
+            copy.write_row((1, f"title {number}", text))
+    return texts
+
+
+def post(client: httpx.Client, body: str) -> httpx.Response:
+    return client.post("/articles", json={"author_id": 1, "title": "new", "body": body})
+
+
+def post_together(client: httpx.Client, chance: random.Random) -> list[int]:
+    """Post two texts at the same moment that differ in one word of many; return the sorted status codes."""
+    words = some_text(chance, 200)
+    texts = [" ".join([*words, last]) for last in ("one", "two")]
+    assert distance(*map(simhash, texts)) <= 7  # type: ignore[arg-type]
+    step = Barrier(2, timeout=30)
+
+    def work(text: str) -> int:
+        step.wait()
+        return post(client, text).status_code
+
+    with ThreadPoolExecutor(2) as threads:
+        return sorted(threads.map(work, texts))
+
+
+def schema_of(server: Server, database: str) -> list[str]:
+    lines = server.run("pg_dump", "--schema-only", database).splitlines()
+    return [line for line in lines if not line.startswith(("\\restrict", "\\unrestrict"))]  # random keys
+
+
+def similar(fingerprints: NDArray[np.uint64], number: int, within: int) -> list[tuple[int, int]]:
+    """Brute force: (id, distance) of the articles near the one of this id, nearest first."""
+    distances = np.bitwise_count(fingerprints ^ fingerprints[number - 1])
+    found = [
+        (int(distances[place]), int(fingerprints[place].view(np.int64)), int(place) + 1)
+        for place in np.flatnonzero(distances <= within)
+    ]
+    return [(other, bits) for bits, _, other in sorted(found) if other != number]
+
+
+def test_the_service_gains_near_duplicate_search_and_loses_it_again(newest: Server) -> None:
+    with (
+        temporary_folder() as folder,
+        newest.new_database(template="template0") as url,
+        psycopg.connect(dbname=url.database, user="postgres", autocommit=True, **url.query) as connection,
+    ):
+        before, after = write_commits(folder)
+        shell = Shell(url.render_as_string(hide_password=False))
+
+        # As it was.
+        shell.run(before, "alembic upgrade head")
+        assert "simsql" not in "".join(path.read_text() for path in before.rglob("*.py"))
+        texts = fill(connection)
+        as_it_was = schema_of(newest, url.database)
+        with running(before, shell.variables) as old:
+            assert old.post("/authors", json={"name": "Grace"}).status_code == 201
+            assert old.post("/authors", json={"name": "Grace"}).status_code == 409
+            assert post_together(old, random.Random(1)) == [201, 201]
+            assert old.get("/articles/1").json()["body"] == texts[0]
+            assert old.get("/articles/1/similar").status_code == 404
+
+            # The migration, as Alembic writes it, beside the old service.
+            written = after / "migrations/versions/0002_near_duplicates.py"
+            kept = written.read_text(encoding="utf-8")
+            written.unlink()
+            shell.run_next(after, "alembic revision --autogenerate")
+            assert operations_of(written.read_text(encoding="utf-8")) == operations_of(kept)
+            shell.run_next(after, "alembic upgrade head")
+            shell.run(after, "alembic check")
+            posted = connection.execute("SELECT body FROM article WHERE id > %s ORDER BY id", [ARTICLES])
+            texts += [body for (body,) in posted]
+            assert post(old, "written by the old service without a fingerprint").status_code == 201
+            texts.append("written by the old service without a fingerprint")
+
+            shell.run_next(after, "simsql backfill")
+            fingerprints = simhash_many(texts).data
+            stored = connection.execute("SELECT fingerprint FROM article ORDER BY id").fetchall()
+            assert [fingerprint for (fingerprint,) in stored] == fingerprints.view(np.int64).tolist()
+            with running(after, shell.variables) as new:
+                check_search(new, fingerprints)
+                check_posts(new, texts)
+            assert connection.execute("SELECT count(*) FROM simsql.verify('article')").fetchone() == (0,)
+
+            # And back.
+            shell.run_next(after, "alembic downgrade")
+            shell.check_that_all_was_run()
+            assert schema_of(newest, url.database) == as_it_was
+            assert post_together(old, random.Random(2)) == [201, 201]
+
+
+def operations_of(revision: str) -> list[str]:
+    """The calls of a migration, however they are laid out."""
+    code = re.sub(r"\s+", "", revision.partition("def upgrade")[2]).replace("'", '"').replace(",)", ")")
+    return re.split(r"(?=op\.)", code)
+
+
+def check_search(client: httpx.Client, fingerprints: NDArray[np.uint64]) -> None:
+    found = 0
+    for number in (1, 2, 777, ARTICLES - 99, ARTICLES - 1, ARTICLES, ARTICLES + 1, ARTICLES + 3):
+        for within in (0, 3, 7, 10):
+            answer = client.get(f"/articles/{number}/similar", params={"distance": within})
+            articles = [(article["id"], article["distance"]) for article in answer.json()]
+            assert articles == similar(fingerprints, number, within)
+            found += len(articles)
+        assert (
+            client.get(f"/articles/{number}/similar").json()[:1]
+            == client.get(f"/articles/{number}/similar", params={"distance": 7}).json()[:1]
+        )
+    assert found > 10
+    assert client.get("/articles/999999999/similar").status_code == 404
+    assert client.get("/articles/1/similar", params={"distance": 65}).status_code == 422
+
+
+def check_posts(client: httpx.Client, texts: list[str]) -> None:
+    known = f"  {texts[776].upper()}!"
+    refused = post(client, known)
+    assert (refused.status_code, refused.json()["detail"]) == (409, "nearly the same as article 777")
+    for seed in range(10, 18):
+        assert post_together(client, random.Random(seed)) == [201, 409]
+    # Texts without words have no fingerprint, and are near to nothing.
+    for _ in range(2):
+        taken = post(client, "?!")
+        assert taken.status_code == 201
+    assert client.get(f"/articles/{taken.json()['id']}/similar").json() == []
+    assert client.post("/articles", json={"author_id": 99, "title": "", "body": ""}).status_code == 404

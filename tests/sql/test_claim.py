@@ -1,0 +1,238 @@
+"""Of transactions that claim near fingerprints and then insert, exactly one finds nothing, whatever the order."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from articles import create_articles, create_index, create_table, fingerprints_of
+from oracle import clustered, flip
+from oracle import near as expected_near
+from psycopg import errors
+from sessions import ONE_SNAPSHOT, blocked
+
+CENTRE = 0x0123456789ABCDEF
+
+
+def claim(connection, fingerprint, within=None):
+    statement = "SELECT fingerprint, distance FROM simsql.claim('article', %s::bigint, %s::integer)"
+    return connection.execute(statement, [fingerprint, within]).fetchall()
+
+
+def post(connection, fingerprint, within=None):
+    """What a service does: insert what has no near-duplicate yet. Returns those that it has found."""
+    with connection.transaction():
+        found = claim(connection, fingerprint, within)
+        if not found:
+            connection.execute("INSERT INTO article (fingerprint) VALUES (%s)", [fingerprint])
+        return found
+
+
+def agreeing_in(block, within):
+    """A fingerprint that differs from CENTRE in one bit of each of `within` + 1 blocks but this one."""
+    blocks = within + 1
+    return flip(CENTRE, (63 - number * 64 // blocks for number in range(blocks) if number != block))
+
+
+@pytest.fixture
+def articles(connection):
+    create_articles(connection)
+    return connection
+
+
+def test_a_claim_finds_the_nearest_that_a_search_finds(connection):
+    fingerprints = clustered(150, seed=41)
+    create_articles(connection, [*fingerprints, None])
+    chance = random.Random(42)
+    for within in (0, 1, 3, 4, 7, 12, 40, 63, 64):
+        for centre in (0, -1, *chance.sample(fingerprints, 4)):
+            query = flip(centre, chance.sample(range(64), chance.randrange(9)))
+            assert claim(connection, query, within) == expected_near(fingerprints, query, within)[:1]
+    assert claim(connection, fingerprints[0]) == [(fingerprints[0], 0)]
+    assert claim(connection, None) == []
+    locks = connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone()
+    assert locks == (0,)
+
+
+def locks(connection, fingerprint, of_index, within):
+    statement = "SELECT l FROM simsql._claim_locks(1, 0, %s::bigint, %s, %s) AS l"
+    return [lock for (lock,) in connection.execute(statement, [fingerprint, of_index, within])]
+
+
+def test_a_claim_locks_one_block_more_than_bits_may_differ(connection):
+    for within in range(64):
+        found = locks(connection, CENTRE, within, within)
+        assert len(set(found)) == within + 1
+        assert found == sorted(found)
+    # Not even the opposite is far enough.
+    assert locks(connection, CENTRE, 64, 64) == locks(connection, ~CENTRE, 64, 64)
+    assert locks(connection, None, 3, 3) == []
+    assert not set(locks(connection, CENTRE, 3, 3)) & set(locks(connection, ~CENTRE, 3, 3))
+
+
+def test_claims_have_a_lock_in_common_wherever_the_nearer_would_find_the_other(connection):
+    chance = random.Random(7)
+    pairs = []
+    for of_index in (0, 1, 3, 4, 7, 10, 31, 63, 64):
+        for one in range(65):
+            other = chance.randrange(one, 65)
+            centre = flip(0, chance.sample(range(64), 32))
+            differing = chance.sample(range(64), one)
+            if one < 64 and chance.random() < 0.5:  # as evenly as can be
+                differing = [number * 64 // (one or 1) for number in range(one)]
+            pairs.append((centre, flip(centre, differing), of_index, one, other))
+    missed = connection.execute(
+        "SELECT p.* FROM unnest(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::integer[])"
+        " AS p (a, b, of_index, one, other)"
+        " WHERE NOT EXISTS (SELECT simsql._claim_locks(1, 0, a, of_index, one)"
+        " INTERSECT SELECT simsql._claim_locks(1, 0, b, of_index, other))",
+        [list(values) for values in zip(*pairs, strict=True)],
+    ).fetchall()
+    assert missed == []
+
+
+@pytest.mark.parametrize(("of_index", "within"), [(3, 3), (3, 1), (3, 4), (0, 0), (3, 63), (64, 64)])
+def test_claims_that_share_one_block_wait_for_one_another(connection, connect, of_index, within):
+    create_table(connection)
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint', %s, 4)", [of_index])
+    for block in range(within + 1) if within < 7 else (0, 32, within):
+        posted = agreeing_in(block, within) if within < 64 else ~CENTRE
+        connection.execute("DELETE FROM article")
+        connection.execute("BEGIN")
+        assert post(connection, CENTRE, within) == []
+        with blocked(connect, lambda other, posted=posted: post(other, posted, within)) as second:
+            connection.execute("COMMIT")
+        assert second.result() == [(CENTRE, within)]
+        assert fingerprints_of(connection) == [CENTRE]
+
+
+def test_a_claim_that_is_rolled_back_leaves_the_next_one_free(articles, connect):
+    articles.execute("BEGIN")
+    assert post(articles, CENTRE) == []
+    with blocked(connect, lambda other: post(other, agreeing_in(0, 3))) as second:
+        articles.execute("ROLLBACK")
+    assert second.result() == []
+    assert fingerprints_of(articles) == [agreeing_in(0, 3)]
+
+
+def test_claims_of_what_is_far_and_of_other_indexes_do_not_wait(articles, connect):
+    articles.execute("CREATE TABLE other (fingerprint bigint)")
+    create_index(articles, "other")
+    other = connect()
+    other.execute("SET lock_timeout = '1ms'")
+    with articles.transaction():
+        assert post(articles, CENTRE) == []
+        assert post(other, ~CENTRE) == []
+        assert other.execute("SELECT * FROM simsql.claim('other', %s)", [CENTRE]).fetchall() == []
+        with pytest.raises(errors.LockNotAvailable):
+            post(other, CENTRE)
+
+
+def test_claims_wait_within_a_scope_however_it_is_written(connection, connect):
+    connection.execute("CREATE TABLE article (lang text, at timestamptz, fingerprint bigint)")
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint', scope => ARRAY['at', 'lang'])")
+
+    def post_in(session, scope, fingerprint=CENTRE):
+        with session.transaction():
+            found = session.execute(
+                "SELECT fingerprint FROM simsql.claim('article', %s, scope => %s)", [fingerprint, scope]
+            ).fetchall()
+            if not found:
+                session.execute(
+                    "INSERT INTO article SELECT s.lang, s.at, %s"
+                    " FROM jsonb_to_record(%s) AS s (lang text, at timestamptz)",
+                    [fingerprint, scope],
+                )
+            return found
+
+    other = connect()
+    other.execute("SET timezone = 'Asia/Tokyo'")
+    scope = '{"lang": "en", "at": "2025-01-01 00:00:00+00"}'
+    connection.execute("BEGIN")
+    assert post_in(connection, scope) == []
+    assert post_in(other, scope.replace("en", "de")) == []
+    assert post_in(other, scope.replace("-01-01", "-01-02")) == []
+    the_same = '{"at": "2025-01-01T09:00:00+09", "lang": "en"}'
+    with blocked(connect, lambda second: post_in(second, the_same, agreeing_in(2, 3))) as second:
+        connection.execute("COMMIT")
+    assert second.result() == [(CENTRE,)]
+    with pytest.raises(errors.InvalidParameterValue, match="within a scope, and none is given"):
+        claim(connection, CENTRE)
+
+
+def test_a_single_statement_can_claim_and_insert(articles, connect):
+    def insert(connection):
+        return connection.execute(
+            "INSERT INTO article (fingerprint) SELECT %(fp)s::bigint"
+            " WHERE NOT EXISTS (SELECT FROM simsql.claim('article', %(fp)s::bigint))",
+            {"fp": CENTRE},
+        ).rowcount
+
+    articles.execute("BEGIN")
+    assert insert(articles) == 1
+    with blocked(connect, insert) as second:
+        articles.execute("COMMIT")
+    assert second.result() == 0
+
+
+def together(connect, work, people):
+    """Run work(connection, person, in step) on a thread for each of so many people; return what they return."""
+    step = Barrier(people, timeout=30)
+    with ThreadPoolExecutor(people) as threads:
+        running = [threads.submit(work, connect(), person, step.wait) for person in range(people)]
+        return [done.result() for done in running]
+
+
+def test_of_posts_at_the_same_moment_exactly_one_is_taken(articles, connect):
+    rounds, people = 60, 4
+    centres = [random.Random(seed).getrandbits(63) for seed in range(rounds)]
+
+    def work(connection, person, in_step):
+        found = []
+        for centre in centres:
+            in_step()
+            found.append(post(connection, flip(centre, [16 * person, *[40] * (person % 2)])))
+        return found
+
+    for of_round in zip(*together(connect, work, people), strict=True):
+        assert sum(found == [] for found in of_round) == 1
+    assert len(fingerprints_of(articles)) == rounds
+
+
+def test_claims_of_many_blocks_are_never_in_deadlock(articles, connect):
+    """At these distances any two claims share blocks, and many of them."""
+
+    def work(connection, person, in_step):
+        chance = random.Random(person)
+        for _ in range(25):
+            in_step()
+            post(connection, flip(0, chance.sample(range(64), 32)), chance.choice([3, 20, 40, 64]))
+
+    together(connect, work, 4)
+    assert fingerprints_of(articles)
+
+
+def test_a_claim_that_searches_with_an_older_snapshot_than_its_locks_would_miss_a_row(articles, connect):
+    """Why it is VOLATILE: this is what the tests above would see otherwise."""
+    articles.execute("ALTER FUNCTION simsql.claim STABLE")
+    articles.execute("BEGIN")
+    assert post(articles, CENTRE) == []
+    with blocked(connect, lambda other: post(other, CENTRE)) as second:
+        articles.execute("COMMIT")
+    assert second.result() == []
+
+
+@pytest.mark.parametrize("level", ONE_SNAPSHOT)
+def test_a_transaction_with_one_snapshot_cannot_claim(articles, level):
+    articles.execute(f"BEGIN ISOLATION LEVEL {level}")
+    with pytest.raises(errors.ActiveSqlTransaction, match=f"the transaction is {level.lower()}") as refused:
+        claim(articles, CENTRE)
+    assert refused.value.diag.message_hint == "Begin it with BEGIN ISOLATION LEVEL READ COMMITTED."
+
+
+def test_what_cannot_be_claimed(articles):
+    with pytest.raises(errors.InvalidParameterValue, match="from 0 to 64, not 65"):
+        claim(articles, CENTRE, 65)
+    articles.execute("SELECT simsql.drop_index('article')")
+    with pytest.raises(errors.UndefinedObject, match=r"public\.article has no simhash index"):
+        claim(articles, None)

@@ -1,0 +1,214 @@
+"""docs/permissions.md is true: with what it says every object can be used, and with anything less it cannot."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from articles import create_index, create_table
+from program import run
+from psycopg import errors
+from test_docs import REPOSITORY, rows_of_table
+
+PAGE = REPOSITORY / "docs/permissions.md"
+FUNCTIONS = {row[0].strip("`"): row[2] for row in rows_of_table(PAGE, "object", "what it does", "least rights")}
+STATEMENTS = {row[0].strip("`"): row[1] for row in rows_of_table(PAGE, "statement", "least rights")}
+COMMANDS = {row[0].strip("`"): row[1] for row in rows_of_table(PAGE, "command", "least rights")}
+RELATIONS = rows_of_table(PAGE, "object", "what it is", "everybody may")
+
+USES = {
+    "simsql.near": "SELECT * FROM simsql.near('article', 1)",
+    "simsql.near_rows": "SELECT * FROM simsql.near_rows(NULL::article, 1)",
+    "simsql.near_many": "SELECT * FROM simsql.near_many('article', ARRAY[1]::bigint[])",
+    "simsql.explain_near": "SELECT * FROM simsql.explain_near('article', 1)",
+    "simsql.pairs": "SELECT * FROM simsql.pairs('article')",
+    "simsql.clusters": "SELECT * FROM simsql.clusters('article')",
+    "simsql.verify": "SELECT * FROM simsql.verify('article')",
+    "simsql.claim": "SELECT * FROM simsql.claim('article', 1)",
+    "simsql.fp": "SELECT simsql.fp(1)",
+    "simsql.hamming_distance": "SELECT simsql.hamming_distance(1, 2)",
+    "simsql.version": "SELECT simsql.version()",
+    "simsql.create_index": "SELECT simsql.create_index('article', 'fingerprint')",
+    "simsql.build": "CALL simsql.build('article', 'fingerprint')",
+    "simsql.drop_index": "SELECT simsql.drop_index('article')",
+    "simsql.vacuum": "CALL simsql.vacuum('article')",
+    "simsql.repair": "SELECT * FROM simsql.repair('article')",
+    "simsql.clear_on_change": "SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['body'])",
+    "simsql.drop_clear_on_change": "SELECT simsql.drop_clear_on_change('article', 'fingerprint')",
+    "simsql.uninstall": "SELECT simsql.uninstall(drop_indexes => true)",
+}
+OWNED = "owning the index"
+
+
+def rights_of(cell: str) -> list[str]:
+    """The rights of a cell one by one: statements without the role at their end, and the owning of the index."""
+    rights = [OWNED] if cell.startswith(OWNED) else []
+    for statement in re.findall(r"`(.+?) TO \w+`", cell):
+        match = re.fullmatch(r"GRANT (.*) ON (.*)", statement)
+        if match:
+            rights += [f"GRANT {right} ON {match[2]}" for right in re.split(r", (?![^(]*\))", match[1])]
+        else:
+            rights.append(statement)
+    assert rights or cell == "none"
+    return rights
+
+
+class Workplace:
+    """A table with an index, and a role with some rights on them."""
+
+    def __init__(self, connection, connect, role):
+        self.connection = connection
+        self.connect = connect
+        self.role = role
+        self.guest = connect(role)
+        self.everything = [
+            "ALTER TABLE article OWNER",
+            "GRANT CREATE ON SCHEMA simsql",
+            "GRANT ALL ON simsql.registry",
+        ]
+
+    def give(self, rights):
+        for right in rights:
+            if right != OWNED:
+                self.connection.execute(f"{right} TO {self.role}")
+
+    def prepare(self, rights, statement=""):
+        """Make all anew, so that the statement has a use; then the role has these rights and no others."""
+        self.connection.execute(f"REASSIGN OWNED BY {self.role} TO postgres")
+        self.connection.execute(f"DROP OWNED BY {self.role}")
+        self.connection.execute("SELECT simsql.drop_index(table_id) FROM simsql.registry")
+        self.connection.execute("DROP TABLE IF EXISTS article")
+        create_table(self.connection, [1, 3])
+        self.connection.execute("CREATE INDEX ON article (fingerprint)")
+        if OWNED in rights:
+            self.give(self.everything)
+            create_index(self.guest)
+            self.connection.execute("ALTER TABLE article OWNER TO postgres")
+            self.connection.execute(f"REVOKE ALL ON article, simsql.registry FROM {self.role}")
+            self.connection.execute(f"REVOKE ALL ON SCHEMA simsql FROM {self.role}")
+        elif not re.search(r"create_index|build", statement):
+            create_index(self.connection)
+        if "drop_clear_on_change" in statement:
+            self.connection.execute(USES["simsql.clear_on_change"])
+        self.give(rights)
+
+
+@pytest.fixture
+def server(newest):
+    """One server: rights and locks of rows are the same in all of them."""
+    return newest
+
+
+@pytest.fixture
+def workplace(connection, connect, new_role) -> Iterator[Workplace]:
+    role = new_role()
+    yield Workplace(connection, connect, role)
+    # The schema may be the role's, which is dropped after the database.
+    connection.execute(f"REASSIGN OWNED BY {role} TO postgres")
+
+
+def check_least(workplace, statement, rights):
+    workplace.prepare(rights, statement)
+    workplace.guest.execute(statement)
+    for right in rights:
+        workplace.prepare([other for other in rights if other != right], statement)
+        try:
+            workplace.guest.execute(statement)
+        except errors.InsufficientPrivilege:
+            continue
+        pytest.fail(f"{statement} does without: {right}")
+
+
+def test_functions_need_what_the_page_says_and_nothing_less(workplace):
+    for name, cell in FUNCTIONS.items():
+        if name != "simsql.uninstall":
+            check_least(workplace, USES[name], rights_of(cell))
+    # The last one: it leaves nothing behind.
+    rights = rights_of(FUNCTIONS["simsql.uninstall"])
+    for right in rights:
+        with workplace.connection.transaction(force_rollback=True):
+            workplace.give(other for other in rights if other != right)
+            with pytest.raises(errors.InsufficientPrivilege):
+                as_role(workplace, USES["simsql.uninstall"])
+    workplace.prepare(rights)
+    workplace.guest.execute(USES["simsql.uninstall"])
+
+
+def as_role(workplace, statement):
+    with workplace.connection.transaction():
+        workplace.connection.execute(f"SET LOCAL ROLE {workplace.role}")
+        workplace.connection.execute(statement)
+
+
+def test_writers_need_what_they_needed_before(workplace):
+    for statement, cell in STATEMENTS.items():
+        check_least(workplace, statement, rights_of(cell))
+
+
+def test_commands_need_what_the_page_says_and_nothing_less(workplace, server, database_url):
+    url = database_url.replace("postgres@", f"{workplace.role}@")
+    statement = "simsql backfill article --text body"
+    words = statement.split()[1:]
+    rights = rights_of(COMMANDS[statement])
+    workplace.prepare(rights)
+    workplace.connection.execute("UPDATE article SET body = 'some words', fingerprint = NULL")
+    assert run(*words, "--database", url).done().lines == ["2 rows have got a fingerprint"]
+    for right in rights:
+        workplace.prepare([other for other in rights if other != right])
+        workplace.connection.execute("UPDATE article SET body = 'some words', fingerprint = NULL")
+        run(*words, "--database", url).failed(1, "permission denied")
+    with server.new_database(template="template0") as empty:
+        url = empty.set(username=workplace.role).render_as_string(hide_password=False)
+        options = ["install", "--database", url]
+        run(*options).failed(1, "may not create the schema simsql")
+        (right,) = rights_of(COMMANDS["simsql install"])
+        server.execute(f"{right.replace(' app', f' {empty.database}')} TO {workplace.role}")
+        run(*options).done()
+
+
+def test_only_those_who_may_use_the_schema_search_once_it_is_closed(workplace):
+    workplace.prepare(["GRANT SELECT ON article", "GRANT INSERT ON article"])
+    workplace.connection.execute("REVOKE USAGE ON SCHEMA simsql FROM PUBLIC")
+    workplace.guest.execute("INSERT INTO article (fingerprint) VALUES (7)")
+    with pytest.raises(errors.InsufficientPrivilege):
+        workplace.guest.execute(USES["simsql.near"])
+    workplace.give(["GRANT USAGE ON SCHEMA simsql"])
+    assert len(workplace.guest.execute(USES["simsql.near"]).fetchall()) == 3
+
+
+# What there is
+
+
+def test_every_object_of_the_schema_is_on_the_page(connection):
+    names = connection.execute(
+        "SELECT DISTINCT 'simsql.' || p.proname FROM pg_proc AS p"
+        " WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname NOT LIKE '\\_%'"
+    )
+    assert set(FUNCTIONS) == {name for (name,) in names} == set(USES)
+    create_table(connection)
+    create_index(connection)
+    listed = {name: row[2] for row in RELATIONS for name in re.findall(r"`(.+?)`", row[0])}
+    found = connection.execute(
+        "SELECT 'simsql.' || c.relname, (SELECT string_agg(a.privilege_type, ',') FROM aclexplode(c.relacl) AS a"
+        " WHERE a.grantee = 0) FROM pg_class AS c WHERE c.relnamespace = 'simsql'::regnamespace"
+        " AND (c.relkind IN ('v', 'c') OR c.relkind = 'r' AND c.relname NOT SIMILAR TO 'keys_1_[1-9]%')"
+        " AND c.relname NOT LIKE '\\_%'"
+    ).fetchall()
+    assert listed.keys() == {name for name, _ in found}
+    for name, granted in found:
+        assert re.findall(r"`(.+?)`", listed[name])[0] == (
+            granted or "USAGE"
+        )  # that of a type is there by default
+
+
+def test_every_function_explains_itself_in_psql(connection):
+    """\\df+ shows the names of arguments and a comment; no two comments are the same."""
+    found = connection.execute(
+        "SELECT p.proname, coalesce(cardinality(p.proargnames), 0), p.pronargs, array_position(p.proargnames, ''),"
+        " obj_description(p.oid, 'pg_proc') FROM pg_proc AS p"
+        " WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname NOT LIKE '\\_%'"
+    ).fetchall()
+    assert {name for name, named, arguments, unnamed, _ in found if named < arguments or unnamed} == set()
+    comments = [comment for *_, comment in found]
+    assert None not in comments
+    assert len(set(comments)) == len(comments)
+    assert all(len(comment) > 20 for comment in comments)

@@ -1,0 +1,796 @@
+"""A search within a scope finds what is near among its rows, and touches and tells nothing of others."""
+
+import json
+import random
+import re
+from uuid import UUID
+
+import oracle
+import psycopg
+import pytest
+from articles import count_keys, missing_keys
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg import errors, sql
+from servers import find_programs
+from upkeep import problems, set_batch_size
+
+# For what does not depend on the server's version.
+newest = pytest.mark.parametrize("server", find_programs()[:1], indirect=True, ids=lambda program: program.name)
+UNIQUE = [UUID(int=1), UUID("ffffffff-0000-4000-8000-00000000abcd")]
+# Names that are called like simsql's own or break what is quoted once too often or not at all.
+COLUMNS = {
+    'Ten\'ant "name" %s': ("text", ["a", "A", "it's", 'a "b"', "%s", "", "$1", "null", "ä\\"]),
+    "scope_1": ("integer", [-1, 0, 7, 2**31 - 1]),
+    "key $3": ("uuid", UNIQUE),
+    "fp": ("varchar(4)", ["x", "X", "xyzz"]),
+}
+RENAMED = r"column tenant of public\.article was renamed or dropped"
+SEARCHES = ["near", "near_many", "pairs", "clusters"]
+
+
+def create_scoped(connection, columns=("tenant integer",), scope=("tenant",), rows=(), design=(4, 1, 0)):
+    """The table `article` with these columns and a fingerprint behind them, filled and then indexed."""
+    id_ = "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+    connection.execute(f"CREATE TABLE article ({id_}, {', '.join(columns)}, print bigint)")
+    insert(connection, rows)
+    create_index(connection, scope, design)
+
+
+def create_index(connection, scope, design=(4, 1, 0)):
+    statement = (
+        "SELECT simsql.create_index('article', 'print', blocks => %s, lead => %s, inner_blocks => %s, scope => %s)"
+    )
+    connection.execute(statement, [*design, list(scope)])
+
+
+def insert(connection, rows):
+    """Add rows: the values of all columns but the id."""
+    names = [
+        sql.Identifier(name)
+        for (name,) in connection.execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = 'article'::regclass AND attnum > 1"
+            " AND NOT attisdropped ORDER BY attnum"
+        ).fetchall()
+    ]
+    values = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, row))) for row in rows]
+    if values:
+        # Without parameters, so that percent signs in names stay what they are.
+        statement = sql.SQL("INSERT INTO article ({}) VALUES {}")
+        connection.execute(statement.format(sql.SQL(", ").join(names), sql.SQL(", ").join(values)))
+
+
+def search(connection, function, scope, within, queries=(0,)):
+    """What a function finds, sorted, fingerprints as bigint; for near the matches of all queries."""
+    value = None if scope is None else json.dumps(scope, default=str)
+    queries = set(queries)
+    if function == "near":
+        statement = (
+            "SELECT q, n.fingerprint, n.distance FROM unnest(%s::bigint[]) AS q,"
+            " simsql.near('article', q, %s, scope => %s::jsonb) AS n"
+        )
+        arguments = [list(queries), within, value]
+    elif function == "near_many":
+        statement = "SELECT * FROM simsql.near_many('article', %s::bigint[], %s, scope => %s::jsonb)"
+        arguments = [list(queries), within, value]
+    else:
+        statement = f"SELECT * FROM simsql.{function}('article', %s, scope => %s::jsonb)"
+        arguments = [within, value]
+    return sorted(connection.execute(statement, arguments).fetchall())
+
+
+def expected(function, fingerprints, within, queries=(0,)):
+    if function in ("near", "near_many"):
+        return sorted((q, *found) for q in set(queries) for found in oracle.near(fingerprints, q, within))
+    return (oracle.pairs if function == "pairs" else oracle.clusters)(fingerprints, within)
+
+
+def check(connection, scope, fingerprints, within=3, queries=(0,)):
+    for function in SEARCHES:
+        found = search(connection, function, scope, within, queries)
+        assert found == expected(function, fingerprints, within, queries), function
+
+
+def check_tenants(connection, distances=(0, 3, 64)):
+    """Every search, in every scope there is, against brute force; and the invariant."""
+    assert missing_keys(connection) == []
+    rows = connection.execute("SELECT tenant, print FROM article").fetchall()
+    tenants = {tenant for tenant, _ in rows} - {None}
+    for tenant in [*tenants, 999]:
+        fingerprints = [found for of, found in rows if of == tenant]
+        for within in distances:
+            check(connection, {"tenant": tenant}, fingerprints, within, {0, *fingerprints[:2]} - {None})
+
+
+def stored_keys(connection):
+    """The rows of every key table, sorted."""
+    names = connection.execute(
+        "SELECT relname FROM pg_class WHERE relname ~ '^keys_\\d+_\\d+$' ORDER BY length(relname), relname"
+    ).fetchall()
+    return [
+        sorted(connection.execute(sql.SQL("SELECT * FROM simsql.{}").format(sql.Identifier(name))).fetchall())
+        for (name,) in names
+    ]
+
+
+def explain(connection, scope, within, query=0):
+    rows = connection.execute(
+        "SELECT simsql.explain_near('article', %s, %s, scope => %s::jsonb)", [query, within, json.dumps(scope)]
+    ).fetchall()
+    return rows[0][0], "\n".join(line for (line,) in rows[1:])
+
+
+@pytest.fixture
+def articles(connection):
+    """`article` with the tenants 1 and 2, who share a fingerprint, rows of no tenant and one without one."""
+    rows = [(1, 0), (1, 1), (1, 7), (2, 1), (2, 3), (2, -1), (None, 0), (None, 1), (1, None), (2, 3)]
+    create_scoped(connection, rows=rows)
+    return connection
+
+
+# What is found
+
+
+few_bits = st.builds(oracle.flip, st.sampled_from(oracle.EXTREMES), st.sets(st.integers(0, 63), max_size=5))
+
+
+@st.composite
+def scoped_tables(draw):
+    names = draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, max_size=4, unique=True))
+    values = [st.sampled_from([*COLUMNS[name][1][: draw(st.integers(1, 9))], None]) for name in names]
+    return names, draw(st.lists(st.tuples(*values, few_bits | st.none()), max_size=30))
+
+
+@newest
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    table=scoped_tables(),
+    design=st.sampled_from([(4, 1, 0), (2, 1, 0), (5, 2, 0), (4, 1, 4)]),
+    within=st.integers(0, 64),
+    data=st.data(),
+)
+def test_searches_find_what_brute_force_finds_in_the_scope(connection, table, design, within, data):
+    names, rows = table
+    with connection.transaction(force_rollback=True):
+        columns = [
+            sql.SQL("{} " + COLUMNS[name][0]).format(sql.Identifier(name)).as_string(connection) for name in names
+        ]
+        create_scoped(connection, columns, names, rows[::2], design)
+        insert(connection, rows[1::2])
+        if rows:
+            # A row moves to the scope of another one, and a third goes.
+            moved, target, gone = (data.draw(st.integers(1, len(rows))) for _ in range(3))
+            assignments = sql.SQL(", ").join(sql.SQL("{0} = o.{0}").format(sql.Identifier(name)) for name in names)
+            ids = [found for (found,) in connection.execute("SELECT id FROM article ORDER BY id")]
+            connection.execute(
+                sql.SQL("UPDATE article AS a SET {} FROM article AS o WHERE a.id = {} AND o.id = {}").format(
+                    assignments, ids[moved - 1], ids[target - 1]
+                )
+            )
+            connection.execute("DELETE FROM article WHERE id = %s", [ids[gone - 1]])
+        rows = connection.execute(
+            sql.SQL("SELECT {}, print FROM article").format(sql.SQL(", ").join(map(sql.Identifier, names)))
+        ).fetchall()
+        assert missing_keys(connection) == []
+        assert {problem for problem, _ in problems(connection)} <= {"keys without a row", "keys stored again"}
+        scopes = {scope for *scope_, _ in rows if None not in (scope := tuple(scope_))}
+        for values in [*sorted(scopes, key=str)[:3], tuple(COLUMNS[name][1][0] for name in names)]:
+            fingerprints = [found for *scope, found in rows if tuple(scope) == values]
+            check(connection, dict(zip(names, values, strict=True)), fingerprints, within, (0, -1))
+
+
+@newest
+@pytest.mark.parametrize(("design", "probed"), [((4, 1, 0), 7), ((5, 2, 0), 4)], ids=str)
+def test_each_strategy_is_chosen_by_the_size_of_the_scope(connection, design, probed):
+    """Not by that of the table: tenant 1 has most of the rows."""
+    fingerprints = oracle.clustered(7_000, seed=31)
+    sizes = {1: fingerprints[:6_500], 2: fingerprints[6_000:]}
+    rows = [(tenant, found) for tenant, those in sizes.items() for found in those]
+    create_scoped(connection, rows=rows, design=design)
+    for tenant, those in sizes.items():
+        for within, strategy in ((3, "exact"), (probed, "probes" if tenant == 1 else "scan"), (20, "scan")):
+            scope = {"tenant": tenant}
+            assert explain(connection, scope, within)[0].startswith(f"strategy: {strategy},")
+            queries = [0, those[9]]
+            assert search(connection, "near", scope, within, queries) == expected("near", those, within, queries)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "queries", "keys"), [("probes", 1, 10**7), ("join", 10**7, 10**6), ("scan", 10, 10)]
+)
+def test_near_many_keeps_to_the_scope_however_it_searches(connection, strategy, queries, keys):
+    fingerprints = oracle.clustered(300, seed=32)
+    create_scoped(connection, rows=[(number % 3, found) for number, found in enumerate(fingerprints)])
+    connection.execute("DELETE FROM article WHERE id % 7 = 0")
+    live = [row[0] for row in connection.execute("SELECT print FROM article WHERE tenant = 1")]
+    wanted = sorted({*fingerprints[:50], 0, -1})
+    for within in (0, 3, 7):
+        chosen, statements = connection.execute(
+            "SELECT s.* FROM simsql.registry AS r, simsql._near_many_statements(r, %s, %s, %s, %s) AS s",
+            [queries, keys, within, '{"tenant": 1}'],
+        ).fetchone()
+        assert chosen == strategy
+        found = []
+        for number, statement in enumerate(statements):
+            connection.execute(f"PREPARE s{number} (bigint[], integer) AS {statement}")
+            run = sql.SQL("EXECUTE {} ({}, {})").format(sql.Identifier(f"s{number}"), sql.Literal(wanted), within)
+            found += connection.execute(run).fetchall()
+            connection.execute(f"DEALLOCATE s{number}")
+        assert sorted(found) == expected("near_many", live, within, wanted)
+
+
+def test_near_rows_are_those_of_the_scope(articles):
+    rows = articles.execute(
+        "SELECT id FROM simsql.near_rows(NULL::article, 1, 1, scope => jsonb_build_object('tenant', 2))"
+    )
+    assert sorted(rows.fetchall()) == [(4,), (5,), (10,)]
+
+
+def test_the_same_fingerprint_in_two_scopes_is_two(articles):
+    assert search(articles, "near", {"tenant": 1}, 0, [1]) == search(articles, "near", {"tenant": 2}, 0, [1])
+    articles.execute("DELETE FROM article WHERE tenant = 1 AND print = 1")
+    assert search(articles, "near", {"tenant": 1}, 0, [1]) == []
+    assert search(articles, "near", {"tenant": 2}, 0, [1]) == [(1, 1, 0)]
+    check_tenants(articles)
+
+
+def test_pairs_of_all_scopes_by_a_lateral_join(articles):
+    found = articles.execute(
+        "SELECT s.tenant, p.a, p.b FROM (SELECT DISTINCT tenant FROM article WHERE tenant IS NOT NULL) AS s"
+        " CROSS JOIN LATERAL simsql.pairs('article', 1, scope => jsonb_build_object('tenant', s.tenant)) AS p"
+    )
+    assert sorted(found.fetchall()) == [(1, 0, 1), (2, 1, 3)]
+
+
+# What is written
+
+
+WRITES = {
+    "insert": "INSERT INTO article (tenant, print) VALUES (1, 15), (2, 15), (3, 15), (NULL, 31), (3, NULL)",
+    "update of the scope": "UPDATE article SET tenant = 3 WHERE id IN (1, 5)",
+    "swap of scopes": "UPDATE article SET tenant = 3 - tenant",
+    "swap of both": "UPDATE article SET tenant = print, print = tenant WHERE print < 9 AND print > -1",
+    "update of both": "UPDATE article SET tenant = 4, print = print # 1 WHERE id < 6",
+    "to no scope": "UPDATE article SET tenant = NULL WHERE print = 1",
+    "from no scope": "UPDATE article SET tenant = 2 WHERE tenant IS NULL",
+    "upsert": "INSERT INTO article (id, tenant, print) OVERRIDING SYSTEM VALUE VALUES (1, 2, 0), (50, 1, 3)"
+    " ON CONFLICT (id) DO UPDATE SET tenant = excluded.tenant",
+    "delete": "DELETE FROM article WHERE id IN (2, 4)",
+    "truncate": "TRUNCATE article",
+}
+
+
+@pytest.mark.parametrize("statement", WRITES.values(), ids=WRITES)
+def test_every_way_to_write_keeps_every_scope_exact(articles, statement):
+    articles.execute(statement)
+    check_tenants(articles)
+
+
+def test_copy_and_merge_keep_every_scope_exact(articles, server):
+    with articles.cursor().copy("COPY article (tenant, print) FROM STDIN") as copy:
+        for row in ([1, 12], [2, 12], [None, 12], [7, -(2**63)], [7, None]):
+            copy.write_row(row)
+    if server.major >= 15:
+        articles.execute(
+            "MERGE INTO article AS a USING (VALUES (1, 2), (90, 1)) AS n (id, tenant) ON a.id = n.id"
+            " WHEN MATCHED THEN UPDATE SET tenant = n.tenant"
+            " WHEN NOT MATCHED THEN INSERT (tenant, print) VALUES (n.tenant, 99)"
+        )
+    check_tenants(articles)
+
+
+def test_only_a_new_pair_of_scope_and_fingerprint_adds_keys(articles):
+    assert count_keys(articles) == [6] * 4  # neither those of no tenant nor one twice
+    articles.execute("UPDATE article SET tenant = tenant, print = print")
+    articles.execute("ALTER TABLE article ADD COLUMN body text")
+    articles.execute("UPDATE article SET body = 'new'")
+    articles.execute("UPDATE article SET tenant = NULL WHERE id = 1")
+    assert count_keys(articles) == [6] * 4
+    articles.execute("UPDATE article SET tenant = 9 WHERE id = 2")
+    assert count_keys(articles) == [7] * 4
+
+
+def test_a_stored_generated_column_is_a_scope(connection):
+    create_scoped(connection, ["name text", "tenant integer GENERATED ALWAYS AS (length(name)) STORED"], rows=[])
+    connection.execute("INSERT INTO article (name, print) VALUES ('a', 0), ('b', 1), ('cc', 3)")
+    connection.execute("UPDATE article SET name = 'dd' WHERE name = 'b'")
+    check_tenants(connection)
+
+
+# What is read
+
+
+@newest
+def test_a_search_touches_its_scope_alone(connection):
+    """100,000 rows in 200 scopes of 500."""
+    fingerprint = "('x' || md5(i::text))::bit(64)::bigint"
+    connection.execute("CREATE UNLOGGED TABLE article (tenant text, print bigint)")
+    connection.execute(
+        f"INSERT INTO article SELECT 'tenant ' || i % 200, {fingerprint} FROM generate_series(1, 100000) AS i"
+    )
+    # Each has near neighbours at some distance, in its own scope and in the next one.
+    connection.execute(
+        "UPDATE article SET print = o.print # ((1::bigint << (o.print & 7)::integer) | 7 << 30)"
+        " FROM (SELECT min(ctid) AS place, tenant FROM article GROUP BY tenant) AS f"
+        " JOIN (SELECT tenant, max(print) AS print FROM article GROUP BY tenant) AS o USING (tenant)"
+        " WHERE article.ctid = f.place"
+    )
+    create_index(connection, ["tenant"])
+    connection.execute("VACUUM ANALYZE")
+    rows = connection.execute("SELECT tenant, print FROM article").fetchall()
+    whole = connection.execute("SELECT pg_relation_size('simsql.keys_1_0') / 8192").fetchone()[0]
+    assert whole > 500  # pages
+    for tenant in ("tenant 0", "tenant 117"):
+        fingerprints = [found for of, found in rows if of == tenant]
+        assert len(fingerprints) == 500
+        queries = [*random.Random(5).sample(fingerprints, 8), max(fingerprints), 0]
+        for within in (3, 7, 20):
+            check_near = [
+                search(connection, function, {"tenant": tenant}, within, queries) for function in SEARCHES[:2]
+            ]
+            assert check_near == [expected("near", fingerprints, within, queries)] * 2
+            assert len(check_near[0]) >= len(queries) - 1 + (within > 3)
+            strategy, plan = explain(connection, {"tenant": tenant}, within, max(fingerprints))
+            assert strategy.startswith("strategy: exact" if within == 3 else "strategy: scan")
+            conditions = re.findall(
+                r"Index Only Scan using keys_1_(\d)_scope_1_key_idx .*\n +Index Cond: \(+scope_1 = \$\d+\)(.*)",
+                plan,
+            )
+            if within == 3:
+                assert [table for table, _ in conditions] == list("0123")
+                assert all(re.match(r" AND \(key >= .* AND \(key <= ", bounds) for _, bounds in conditions)
+            else:
+                assert conditions == [("0", "")]
+            assert re.search(r"article t .*\n +Index Cond: \(\(tenant = \$\d+\) AND \(print = ", plan)
+            assert not re.search("Seq Scan|Bitmap|Hash Join", plan)
+            read = sum(map(int, re.search(r"Buffers: shared hit=(\d+)(?: read=(\d+))?", plan).groups("0")))
+            assert read < 60 < whole / 8
+    assert search(connection, "pairs", {"tenant": "tenant 3"}, 7) == expected(
+        "pairs", [found for of, found in rows if of == "tenant 3"], 7
+    )
+
+
+def test_a_large_scope_is_probed_by_index_conditions(connection):
+    fingerprints = oracle.clustered(6_000, seed=33)
+    create_scoped(connection, rows=[(1 + number // 5_000, found) for number, found in enumerate(fingerprints)])
+    connection.execute("VACUUM ANALYZE")
+    strategy, plan = explain(connection, {"tenant": 1}, 7, 0x0123456789ABCDEF)
+    assert strategy.startswith("strategy: probes")
+    assert len(re.findall(r"Index Cond: \(\(scope_1 = \$\d+\) AND \(key >= .*\) AND \(key <= ", plan)) == 4
+
+
+@newest
+def test_an_ordinary_role_reads_by_index_conditions_too(articles, new_role, connect):
+    role = new_role()
+    articles.execute(f"GRANT SELECT ON article TO {role}")
+    for within in (3, 40):
+        plan = explain(connect(role), {"tenant": 2}, within)[1]
+        conditions = re.findall(r"(\w+ \w+): \(+scope_1 = ", plan)
+        assert conditions == ["Index Cond"] * (4 if within == 3 else 1)
+
+
+def test_whoever_may_not_read_the_scope_reads_no_keys(articles, new_role, connect):
+    role = new_role()
+    reader = connect(role)
+    articles.execute(f"GRANT SELECT (print) ON article TO {role}")
+    assert reader.execute("SELECT * FROM simsql.keys_1_0").fetchall() == []
+    with pytest.raises(errors.InsufficientPrivilege):
+        search(reader, "near", {"tenant": 1}, 3)
+    articles.execute(f"GRANT SELECT (tenant) ON article TO {role}")
+    check(reader, {"tenant": 1}, [0, 1, 7, None])
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("function", SEARCHES)
+@pytest.mark.parametrize(
+    ("scope", "message"),
+    [
+        (None, r"index on public\.article\(print\) is searched within a scope, and none is given"),
+        ({}, "no value of tenant"),
+        ({"tenant": None}, "tenant is null"),
+        ({"tenant": [1]}, r"tenant is \[1\]"),
+        ({"Tenant": 1}, 'no value of tenant, no such column: "Tenant"'),
+        ({"tenant": 1, "print": 2}, "no such column: print"),
+        ([1], r"a scope is a JSON object, not \[1\]"),
+    ],
+)
+def test_a_search_needs_a_value_of_each_scope_column(articles, function, scope, message):
+    with pytest.raises(errors.InvalidParameterValue, match=message) as caught:
+        search(articles, function, scope, 3)
+    assert "scope => jsonb_build_object('tenant', ...)" in caught.value.diag.message_hint
+
+
+def test_an_index_without_a_scope_is_searched_without_one(connection):
+    create_scoped(connection, scope=())
+    message = r"index on public\.article\(print\) has no scope"
+    for function in SEARCHES:
+        with pytest.raises(errors.InvalidParameterValue, match=message):
+            search(connection, function, {"tenant": 1}, 3)
+    with pytest.raises(errors.InvalidParameterValue, match=message):
+        explain(connection, {"tenant": 1}, 3)
+
+
+def test_a_value_that_the_column_cannot_have_is_an_error(articles):
+    for function in SEARCHES:
+        with pytest.raises(errors.InvalidTextRepresentation, match='type integer: "one"'):
+            search(articles, function, {"tenant": "one"}, 3)
+
+
+@newest
+@pytest.mark.parametrize(
+    ("scope", "error", "message"),
+    [
+        (["missing"], errors.UndefinedColumn, "has no column missing"),
+        (["Tenant"], errors.UndefinedColumn, 'has no column "Tenant"'),
+        (["ctid"], errors.UndefinedColumn, "has no column ctid"),
+        (["print"], errors.InvalidParameterValue, r"article\(print\) cannot have the scope {print}"),
+        (["tenant", "tenant"], errors.InvalidParameterValue, "cannot have the scope {tenant,tenant}"),
+        (["tenant", None], errors.InvalidParameterValue, "cannot have the scope {tenant,NULL}"),
+        (["a", "b", "c", "d", "e"], errors.InvalidParameterValue, "a scope of 5 columns"),
+        (
+            ["payload"],
+            errors.DatatypeMismatch,
+            "column payload of public.article is json, which cannot be a scope",
+        ),
+        (["amount"], errors.DatatypeMismatch, r"column amount of public.article is numeric\(9,2\), which cannot"),
+        (["tags"], errors.DatatypeMismatch, r"column tags of public.article is text\[\], which cannot be a scope"),
+        (
+            ["lang"],
+            errors.DatatypeMismatch,
+            "column lang of public.article is public.language, which cannot be a scope",
+        ),
+        (
+            ["virtual"],
+            errors.FeatureNotSupported,
+            "column virtual of public.article is a virtual generated column",
+        ),
+    ],
+)
+@pytest.mark.parametrize("function", ["SELECT simsql.create_index", "CALL simsql.build"])
+def test_what_cannot_be_a_scope_is_refused(connection, scope, error, message, function):
+    connection.execute(
+        "CREATE TYPE language AS ENUM ('en', 'de');"
+        "CREATE TABLE article (tenant integer, payload json, amount numeric(9, 2), tags text[], lang language,"
+        " virtual integer GENERATED ALWAYS AS (tenant + 1) VIRTUAL, print bigint)"
+    )
+    with pytest.raises(error, match=message) as caught:
+        connection.execute(f"{function}('article', 'print', scope => %s)", [scope])
+    assert caught.value.diag.message_hint
+    assert connection.execute("SELECT FROM simsql.indexes").fetchall() == []
+
+
+# Types
+
+
+TYPES = {
+    "boolean": ([True, False], True),
+    "smallint": ([1, -1], 1),
+    "bigint": ([2**62, 1], 2**62),
+    "varchar(3)": (["abc", "ab"], "abc"),
+    "char(4)": (["ab", "abcd"], "ab"),
+    "date": (["2024-05-06", "2024-06-05"], "2024-05-06"),
+    "timestamptz": (["2024-05-06 10:00:00+00", "2024-05-06 11:00:00+00"], "2024-05-06 12:00:00+02"),
+    "double precision": ([0.1, 0.30000000000000004], 0.30000000000000004),
+    "short": (["abc", "ab"], "abc"),
+    'text COLLATE "C"': (["ä", "a"], "ä"),
+}
+
+
+@newest
+@pytest.mark.parametrize("type_", TYPES)
+def test_a_scope_of_any_plain_type(connection, type_):
+    values, query = TYPES[type_]
+    connection.execute("SET datestyle = 'SQL, DMY'; SET extra_float_digits = -5")
+    connection.execute("CREATE DOMAIN short AS varchar(3) CHECK (value <> '')")
+    set_batch_size(connection, 2)
+    check_type(connection, type_, values, query)
+
+
+def test_values_that_a_collation_takes_as_equal_are_one_scope(connection, server):
+    try:
+        connection.execute(
+            "CREATE COLLATION ignoring (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+        )
+    except errors.FeatureNotSupported:
+        pytest.skip(f"{server} has no ICU")
+    check_type(connection, "text COLLATE ignoring", ["Mix", "other"], "mIX")
+    create_scoped(connection, ["tenant text COLLATE ignoring"], rows=[("Mix", 0), ("MIX", 0), ("mix", 1)])
+    (index,) = connection.execute("SELECT id FROM simsql.indexes").fetchone()
+    assert count_keys(connection, index) == [2] * 4
+    connection.execute("UPDATE article SET tenant = 'miX'")
+    assert count_keys(connection, index) == [2] * 4
+    check(connection, {"tenant": "mIX"}, [0, 0, 1])
+
+
+def check_type(connection, type_, values, query):
+    """Of two values of a type, the query is equal to the second one or, by whatever text, to the first."""
+    found = [0, 3] if query == values[1] else [0, 1]
+    rows = [(values[0], 0), (values[0], 1), (values[1], 0), (values[1], 3), (None, 1)]
+    for online in (False, True):
+        create_scoped(connection, [f"tenant {type_}"], rows=rows)
+        if online:
+            connection.execute("SELECT simsql.drop_index('article')")
+            connection.execute("CALL simsql.build('article', 'print', scope => '{tenant}')")
+        check(connection, {"tenant": query}, found)
+        connection.execute("UPDATE article SET tenant = (SELECT tenant FROM article WHERE id = 4) WHERE id = 2")
+        connection.execute("CALL simsql.vacuum('article')")
+        assert problems(connection) == set()
+        check(connection, {"tenant": query}, [0] if found == [0, 1] else [0, 3, 1])
+        assert connection.execute("SELECT count(*) FROM simsql.repair('article')").fetchone() == (0,)
+        connection.execute("SELECT simsql.drop_index('article'); DROP TABLE article")
+
+
+@newest
+@pytest.mark.parametrize("type_", ["varchar(3)", "char(3)", "short"])
+def test_a_value_too_long_for_the_column_is_in_no_scope(connection, type_):
+    connection.execute("CREATE DOMAIN short AS varchar(3)")
+    create_scoped(connection, [f"tenant {type_}"], rows=[("abc", 0), ("abc", 1)])
+    for function in SEARCHES:
+        assert search(connection, function, {"tenant": "abcd"}, 3) == []
+        assert search(connection, function, {"tenant": "abc"}, 3) != []
+
+
+# Life beside the index
+
+
+def test_a_renamed_scope_column_is_an_error_until_it_is_named_as_before_or_repaired(articles):
+    articles.execute("ALTER TABLE article RENAME tenant TO customer")
+    assert articles.execute("SELECT state FROM simsql.indexes").fetchall() == [("column renamed",)]
+    assert ("column renamed", "customer") in problems(articles)
+    for function in SEARCHES:
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match=RENAMED) as caught:
+            search(articles, function, {"tenant": 1}, 3)
+        assert "simsql.repair('public.article')" in caught.value.diag.message_hint
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=RENAMED):
+        articles.execute("INSERT INTO article (customer, print) VALUES (1, 5)")
+    articles.execute("SELECT simsql.repair('article')")
+    assert problems(articles) == set()
+    assert articles.execute("SELECT scope, state FROM simsql.indexes").fetchall() == [(["customer"], "ready")]
+    articles.execute("INSERT INTO article (customer, print) VALUES (1, 5)")
+    check(articles, {"customer": 1}, [0, 1, 7, 5])
+    articles.execute("ALTER TABLE article RENAME customer TO tenant; ALTER TABLE article ADD customer integer")
+    with pytest.raises(
+        errors.ObjectNotInPrerequisiteState, match=r"column customer of public\.article was renamed"
+    ):
+        search(articles, "near", {"customer": 1}, 3)
+
+
+def test_scope_columns_that_swap_their_names_are_not_taken_for_one_another(connection):
+    rows = [(1, 2, 0), (1, 2, 1), (2, 1, 3), (2, 1, 7)]
+    create_scoped(connection, ["tenant integer", "shop integer"], ["tenant", "shop"], rows)
+    connection.execute("ALTER TABLE article RENAME tenant TO other; ALTER TABLE article RENAME shop TO tenant")
+    connection.execute("ALTER TABLE article RENAME other TO shop")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=RENAMED):
+        search(connection, "near", {"tenant": 1, "shop": 2}, 3)
+    connection.execute("SELECT simsql.repair('article')")
+    assert problems(connection) == set()
+    check(connection, {"tenant": 1, "shop": 2}, [3, 7])
+    check(connection, {"tenant": 2, "shop": 1}, [0, 1])
+
+
+def test_a_scope_column_is_neither_dropped_nor_of_another_type_in_passing(articles):
+    with pytest.raises(errors.FeatureNotSupported, match="used in a trigger definition"):
+        articles.execute("ALTER TABLE article ALTER tenant TYPE bigint")
+    with pytest.raises(errors.DependentObjectsStillExist):
+        articles.execute("ALTER TABLE article DROP tenant")
+    articles.execute("ALTER TABLE article DROP tenant CASCADE")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=RENAMED) as caught:
+        search(articles, "near", {"tenant": 1}, 3)
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=RENAMED):
+        articles.execute("INSERT INTO article (print) VALUES (1)")
+    assert ("column dropped", "tenant") in problems(articles)
+    with pytest.raises(
+        errors.ObjectNotInPrerequisiteState, match=r"column tenant of public\.article: column dropped"
+    ):
+        articles.execute("SELECT simsql.repair('article')")
+    articles.execute(caught.value.diag.message_hint.partition(": ")[2])
+    articles.execute("INSERT INTO article (print) VALUES (1)")
+    assert stored_keys(articles) == []
+
+
+def test_verify_names_missing_keys_of_one_scope_and_repair_adds_them(articles):
+    articles.execute("DELETE FROM simsql.keys_1_2 WHERE scope_1 = 2")
+    articles.execute("ALTER TABLE article DISABLE TRIGGER ALL")
+    articles.execute("UPDATE article SET tenant = 2 WHERE print = 7")
+    articles.execute("ALTER TABLE article ENABLE TRIGGER ALL")
+    found = articles.execute("SELECT object, keys FROM simsql.verify('article') WHERE problem = 'keys missing'")
+    assert sorted(found.fetchall()) == [(f"simsql.keys_1_{table}", 4 if table == 2 else 1) for table in range(4)]
+    articles.execute("SELECT simsql.repair('article')")
+    assert {problem for problem, _ in problems(articles)} == {"keys without a row"}
+    articles.execute("CALL simsql.vacuum('article')")
+    assert problems(articles) == set()
+    check_tenants(articles)
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        ("DROP INDEX simsql.keys_1_1_scope_1_key_idx", ("B-tree missing", "simsql.keys_1_1 (scope_1, key)")),
+        ("DROP INDEX article_tenant_print_idx", ("B-tree missing", "public.article (tenant, print)")),
+        ("ALTER TABLE simsql.keys_1_1 RENAME scope_1 TO scope_2", ("key table altered", "simsql.keys_1_1")),
+        (
+            "ALTER TABLE simsql.keys_1_1 ALTER scope_1 TYPE text",
+            ("key table altered", "simsql.keys_1_1"),
+        ),
+        ("DROP TABLE simsql.keys_1_0", ("key table missing", "simsql.keys_1_0")),
+        ("DROP FUNCTION simsql.search_1", ("function missing", "simsql.search_1")),
+        ("DROP TRIGGER simsql_1_column ON article", ("trigger missing", "simsql_1_column")),
+    ],
+)
+def test_objects_of_a_scoped_index_are_mended(articles, damage, found):
+    assert problems(articles) == set()
+    articles.execute(damage)
+    assert found in problems(articles)
+    articles.execute("SELECT simsql.repair('article')")
+    assert problems(articles) == set()
+    articles.execute("UPDATE article SET tenant = 2 WHERE id = 1")
+    check_tenants(articles)
+
+
+@pytest.mark.parametrize("size", [2, 3, 1000])
+def test_vacuum_removes_superfluous_keys_of_all_scopes_batch_by_batch(articles, size):
+    articles.execute("UPDATE article SET tenant = 3 - tenant")
+    articles.execute("INSERT INTO article (tenant, print) VALUES (1, -5), (2, 1), (5, -5)")
+    articles.execute("INSERT INTO article (tenant, print) VALUES (1, -5)")
+    articles.execute("DELETE FROM article WHERE tenant = 5 OR print = 3")
+    articles.execute("INSERT INTO simsql.keys_1_2 VALUES (9, 9), (1, 17)")  # in one table alone
+    set_batch_size(articles, size)
+    articles.execute("CALL simsql.vacuum('article')")
+    assert problems(articles) == set()
+    vacuumed = stored_keys(articles)
+    check_tenants(articles)
+    articles.execute("SELECT simsql.drop_index('article')")
+    create_index(articles, ["tenant"])
+    assert stored_keys(articles) == vacuumed
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_build_makes_the_keys_that_create_index_makes(connection, size):
+    chance = random.Random(6)
+    rows = [
+        (chance.choice(["a", "A", "ä", "it's", None]), chance.choice([1, 2]), found)
+        for found in [*oracle.clustered(60, seed=34), None, 5, 5]
+    ]
+    scope = ["tenant", "shop"]
+    create_scoped(connection, ["tenant text", "shop integer"], scope, rows)
+    expected_keys = stored_keys(connection)
+    connection.execute("SELECT simsql.drop_index('article')")
+    set_batch_size(connection, size)
+    connection.execute("CALL simsql.build('article', 'print', blocks => 4, scope => %s)", [scope])
+    assert stored_keys(connection) == expected_keys
+    assert problems(connection) == set()
+
+
+def test_a_build_goes_on_beside_writers_with_the_same_scope_only(articles):
+    articles.execute("SELECT simsql.drop_index('article'); DROP INDEX article_tenant_print_idx")
+    set_batch_size(articles, 2)
+    begin = "SELECT simsql._begin_build('article', 'print', 3, 4, 1, 0, NULL, %s)"
+    with pytest.raises(
+        errors.ObjectNotInPrerequisiteState, match=r"columns tenant, print of .* have no B-tree"
+    ) as caught:
+        articles.execute(begin, [["tenant"]])
+    articles.execute(caught.value.diag.message_hint)
+    articles.execute(begin, [["tenant"]])
+    with pytest.raises(errors.DuplicateObject, match="has other arguments") as caught:
+        articles.execute(begin, [[]])
+    (ready,) = articles.execute("SELECT ready FROM simsql._build_batch('article', 'print')").fetchone()
+    assert not ready
+    # Behind the place that the build has come to, and before it.
+    articles.execute("UPDATE article SET tenant = 3 - tenant WHERE id IN (1, 2, 4)")
+    articles.execute("INSERT INTO article (tenant, print) VALUES (0, 9), (3, 9)")
+    articles.execute(re.search("CALL .*?;", caught.value.diag.message_hint)[0])
+    check_tenants(articles)
+
+
+def test_a_long_build_and_a_long_vacuum_say_how_far_they_are(articles):
+    heard = []
+    articles.add_notice_handler(lambda diagnostic: heard.append(diagnostic.message_primary))
+    articles.execute("INSERT INTO article (tenant, print) SELECT n % 3, n FROM generate_series(1, 400) AS n")
+    articles.execute("SELECT simsql.drop_index('article'); ANALYZE article")
+    set_batch_size(articles, 20)
+    articles.execute("CALL simsql.build('article', 'print', scope => '{tenant}')")
+    articles.execute("CALL simsql.vacuum('article')")
+    for name in ("build", "vacuum"):
+        shares = [
+            int(re.search(r"(\d+) % done", notice)[1])
+            for notice in heard
+            if f"simsql.{name}: " in notice and "done" in notice
+        ]
+        assert shares == sorted(shares)
+        assert shares
+        assert shares[-1] < 100
+
+
+def test_a_snapshot_sees_rows_in_the_scopes_that_it_sees(articles, connect):
+    reader = connect()
+    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    check(reader, {"tenant": 1}, [0, 1, 7])
+    articles.execute("UPDATE article SET tenant = 3 - tenant")
+    articles.execute("CALL simsql.vacuum('article')")
+    assert missing_keys(reader) == []
+    check(reader, {"tenant": 1}, [0, 1, 7])
+    check(articles, {"tenant": 1}, [1, 3, -1, 3])
+    reader.execute("COMMIT")
+    check_tenants(reader)
+
+
+def test_a_b_tree_on_the_same_columns_is_taken_and_no_other_is(articles):
+    def b_trees():
+        return articles.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'article'").fetchone()[0]
+
+    assert b_trees() == 2
+    for others in (
+        "CREATE INDEX article_tenant_print_idx ON article (tenant) INCLUDE (print)",
+        "CREATE INDEX article_tenant_print_idx ON article (print, tenant)",
+        "CREATE INDEX article_tenant_print_idx ON article (tenant, print) WHERE print > 0",
+    ):
+        articles.execute("SELECT simsql.drop_index('article'); DROP INDEX article_tenant_print_idx")
+        articles.execute(others)
+        create_index(articles, ["tenant"])
+        assert b_trees() == 3
+        articles.execute("DROP INDEX article_tenant_print_idx1")
+    articles.execute("SELECT simsql.drop_index('article'); DROP INDEX article_tenant_print_idx")
+    articles.execute("CREATE INDEX ON article (tenant, print, id)")
+    create_index(articles, ["tenant"])
+    assert b_trees() == 2
+
+
+def test_without_a_design_the_largest_scope_chooses_it(connection):
+    connection.execute(
+        "CREATE TABLE article (tenant integer, print bigint);"
+        " INSERT INTO article SELECT n % 4, n FROM generate_series(1, 100) AS n"
+    )
+    # As many rows as a table of another design has: their number is all that is asked for.
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION"
+        " simsql._design(rows bigint, distance integer, OUT blocks integer, OUT lead integer)"
+        " LANGUAGE sql IMMUTABLE AS $$ SELECT rows::integer / 5, 1 $$"
+    )
+    create = "SELECT simsql.create_index('article', 'print', scope => %s)"
+    for scope, blocks in (([], 20), (["tenant"], 5)):
+        connection.execute(create, [scope])
+        assert connection.execute("SELECT blocks FROM simsql.indexes").fetchall() == [(blocks,)]
+        connection.execute("SELECT simsql.drop_index('article')")
+
+
+def test_what_is_refused_by_null_or_empty_scopes_of_an_index(connection):
+    create_scoped(connection, scope=())
+    connection.execute("SELECT simsql.drop_index('article')")
+    connection.execute("SELECT simsql.create_index('article', 'print', scope => NULL)")
+    assert connection.execute("SELECT scope FROM simsql.indexes").fetchall() == [([],)]
+    assert search(connection, "near", None, 3) == []
+
+
+@newest
+def test_a_dump_restores_a_scoped_index(server, connection, tmp_path):
+    create_scoped(
+        connection,
+        ["gone integer", "name text", "tenant integer"],
+        ["name", "tenant"],
+        [(0, "a", 1, 0), (0, "a", 1, 1), (0, "b", 1, 3), (0, None, 1, 0)],
+    )
+    connection.execute("ALTER TABLE article DROP COLUMN gone")  # the others have other numbers afterwards
+    file = str(tmp_path / "dump")
+    server.run("pg_dump", "--format=plain", f"--file={file}", connection.info.dbname)
+    with server.new_database(template="template0") as url, server.connect(url.database) as restored:
+        server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", url.database)
+        assert problems(restored) == set()
+        restored.execute("UPDATE article SET name = 'a' WHERE name = 'b'")
+        assert missing_keys(restored) == []
+        check(restored, {"name": "a", "tenant": 1}, [0, 1, 3])
+        restored.execute("ALTER TABLE article RENAME name TO title")
+        with pytest.raises(psycopg.Error, match=r"column name of public\.article was renamed"):
+            search(restored, "near", {"name": "a", "tenant": 1}, 3)
+
+
+def test_dropping_the_index_leaves_the_b_tree_alone(articles):
+    articles.execute("SELECT simsql.drop_index('article')")
+    left = articles.execute(
+        "SELECT relname FROM pg_class WHERE relname ~ '^keys_' UNION ALL"
+        " SELECT tgname FROM pg_trigger WHERE tgrelid = 'article'::regclass UNION ALL"
+        " SELECT proname FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace AND proname ~ '_1$'"
+    )
+    assert left.fetchall() == []
+    assert articles.execute("SELECT FROM pg_class WHERE relname = 'article_tenant_print_idx'").fetchall() == [()]

@@ -1,0 +1,108 @@
+"""`simsql backfill`: what it prints, and what is left when it is broken off."""
+
+import signal
+
+import pytest
+from articles import create_index, missing_keys
+from oracle import to_bigint
+from program import finish, run, spawn, temporary_folder, wait_until
+
+from simsql import Recipe, simhash
+from simsql.fingerprint import simhash_parts
+
+
+@pytest.fixture
+def server(newest):
+    return newest
+
+
+@pytest.fixture
+def posts(connection):
+    connection.execute("CREATE TABLE post (slug text PRIMARY KEY, title text, body text, fp bigint)")
+    create_index(connection, "post", "fp")
+    connection.execute(
+        "INSERT INTO post SELECT 'p' || g, 'Title ' || g, 'text ' || g FROM generate_series(1, 400) AS g"
+    )
+    connection.execute("INSERT INTO post VALUES ('none', '-', '?!'), ('null', NULL, NULL)")
+    return connection
+
+
+def fingerprints(connection):
+    return dict(connection.execute("SELECT slug, fp FROM post").fetchall())
+
+
+def test_backfill(posts, database_url):
+    options = ["--text", "body", "--batch", 100, "--database", database_url]
+    found = run("backfill", "post", *options).done()
+    assert found.lines == [
+        "400 rows have got a fingerprint",
+        "1 rows have a text without words, and no fingerprint",
+    ]
+    assert found.err == ""
+    expected = {f"p{number}": to_bigint(simhash(f"text {number}")) for number in range(1, 401)}
+    assert fingerprints(posts) == expected | {"none": None, "null": None}
+    assert missing_keys(posts, "post") == []
+    posts.execute("INSERT INTO post VALUES ('other', 'by another', 'program')")
+    assert run("backfill", "post", *options).done().lines[0] == "1 rows have got a fingerprint"
+    posts.execute("UPDATE post SET fp = 5 WHERE slug = 'p7'")
+    assert run("backfill", "public.post", *options).done().lines[0] == "0 rows have got a fingerprint"
+    assert (
+        run("backfill", "public.post", *options, "--all-rows").done().lines[0] == "1 rows have got a fingerprint"
+    )
+    posts.execute("SELECT simsql.drop_index('post')")
+    recipe = Recipe(tokens="characters", shingles=(3,))
+    options = ["--text", "title=3", "--text", "body", "--column", "fp", "--all-rows", "--database", database_url]
+    run("backfill", "post", *options, "--recipe", recipe.id, "--workers", 2).done()
+    assert fingerprints(posts)["p9"] == to_bigint(simhash_parts([("Title 9", 3), ("text 9", 1)], recipe))
+
+
+def test_rows_that_others_write_are_counted(posts, database_url):
+    with posts.transaction():
+        posts.execute("UPDATE post SET body = 'new' WHERE slug IN ('p7', 'p8')")
+        found = run("backfill", "post", "--text", "body", "--database", database_url).done()
+    assert found.lines[0] == "398 rows have got a fingerprint"
+    assert found.lines[2] == "2 rows were being written by others: run it again"
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_what_was_broken_off_goes_on_where_it_stopped(posts, database_url, end):
+    command = ["backfill", "post", "--text", "body", "--batch", "5", "--database", database_url]
+    posts.execute(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END $$"
+    )
+    posts.execute("CREATE TRIGGER slow BEFORE UPDATE ON post FOR EACH ROW EXECUTE FUNCTION slow()")
+
+    def count():
+        return posts.execute("SELECT count(fp) FROM post").fetchone()[0]
+
+    with temporary_folder() as folder:
+        process = spawn(*command, home=folder)
+        wait_until(lambda: count() >= 10, "some batches to be committed", process)
+        process.send_signal(end)
+        ended = finish(process)
+    if end == signal.SIGINT:
+        assert (ended.code, ended.err) == (130, "simsql: interrupted\n")
+    # The server may still be at work for a client that was killed.
+    wait_until(
+        lambda: not posts.execute("SELECT FROM pg_stat_activity WHERE application_name = 'simsql'").fetchall(),
+        "the sessions to end",
+    )
+    done = count()
+    assert 10 <= done < 400
+    assert done % 5 == 4  # one row of the first batch has no words
+    posts.execute("DROP TRIGGER slow ON post")
+    assert run(*command).done().lines[0] == f"{400 - done} rows have got a fingerprint"
+    assert fingerprints(posts)["p400"] == to_bigint(simhash("text 400"))
+    assert missing_keys(posts, "post") == []
+
+
+def test_what_cannot_be_filled(posts, database_url):
+    options = ["--database", database_url]
+    run("backfill", "post", "--text", "title", "--column", "body", *options).failed(1, "is text, not bigint")
+    run("backfill", "missing", "--text", "body", *options).failed(1, 'relation "missing" does not exist')
+    run("backfill", "post", "--text", "body", "--recipe", "no such", *options).failed(
+        2, "is not the id of a recipe"
+    )
+    run("backfill", "post", "--text", "body", "--recipe", "words1-set-1", *options).failed(2, "drop it")
+    run("backfill", "post", "--text", "body=0", *options).failed(2, "from 1 to 1,000,000, not 0")
