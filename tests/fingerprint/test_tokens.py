@@ -77,7 +77,7 @@ def tokens_by_hand(text):
             continue
         if character in "😀❤🏽🇩":
             new = "emoji"
-        elif character in "中文字かガー":
+        elif character in "中文字かがガー":  # か with a voiced mark composes
             new = "two"
         elif category == "Lo" and (0xE00 <= point < 0xE80 or 0x1000 <= point < 0x10A0):
             new = "four"
