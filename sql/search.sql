@@ -291,6 +291,7 @@ DECLARE
                         FROM simsql._search_variables(index, 'exact') AS v);
     flips text := (SELECT string_agg(format('    %s %s;', v.name, v.type), E'\n' ORDER BY v.number)
                      FROM simsql._search_variables(index, 'probes') AS v WHERE v.type = 'bigint[]');
+    pays constant text := simsql._probing_pays(index, simsql._for_scope(index, ' AND k.%1$s = %1$s'));
     assigned text := (SELECT string_agg(format('    %s := %s;', v.name, v.value), E'\n' ORDER BY v.number)
                         FROM simsql._search_variables(index, 'probes') AS v WHERE v.type = 'bigint[]');
 BEGIN
@@ -308,19 +309,23 @@ BEGIN
     settings := ARRAY['search_path=pg_catalog, pg_temp', 'plan_cache_mode=force_generic_plan', 'jit=off',
                       'enable_seqscan=off', 'enable_bitmapscan=off', 'enable_hashagg=off', 'enable_hashjoin=off',
                       'enable_mergejoin=off', 'enable_material=off', 'max_parallel_workers_per_gather=0'];
-    body := format(E'%9$s\n%1$s\n%2$s\nBEGIN\n'
+    body := format(E'%9$s\n%1$s\n%2$s\n%11$sBEGIN\n%12$s'
                    'IF NOT coalesce(%3$s, false) THEN\nRETURN QUERY SELECT * FROM simsql.%4$I($1, $2%10$s);\n'
                    'ELSIF $2 <= %5$s THEN\nRETURN QUERY\n%6$s;\n'
                    'ELSE\n%7$s\nRETURN QUERY\n%8$s;\nEND IF;\nEND',
                    declared, flips,
-                   simsql._probing_pays(index, simsql._for_scope(index, ' AND k.%1$s = %1$s')),
+                   CASE WHEN scoped THEN 'probing' ELSE pays END,
                    'scan_' || index.id,
                    simsql._exact_up_to(index),
                    simsql._search_statement(index, 'exact'),
                    assigned,
                    simsql._search_statement(index, 'probes'),
                    beginning,
-                   CASE WHEN scoped THEN ', $3' END);
+                   CASE WHEN scoped THEN ', $3' END,
+                   CASE WHEN scoped THEN E'    probing boolean := true;\n' END,
+                   -- A question to a table takes longer than one to variables.
+                   CASE WHEN scoped THEN format(E'IF $2 > %s THEN\n    probing := %s;\nEND IF;\n',
+                                                simsql._probed_up_to(index), pays) END);
     RETURN NEXT;
 END
 $$;
@@ -331,6 +336,16 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
     SELECT max(d) FROM generate_series(0, 64) AS d
      WHERE simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, d) <= 0
+$$;
+
+-- The greatest distance for which probing pays from at most a thousand rows on.
+CREATE FUNCTION simsql._probed_up_to(index simsql.registry) RETURNS integer
+LANGUAGE sql STABLE
+AS $$
+    SELECT min(d) - 1
+      FROM simsql._scan_below(index.blocks, index.lead, index.inner_blocks) AS scan_below
+     CROSS JOIN generate_series(0, 64) AS d
+     WHERE coalesce(scan_below[d + 1] > 1000, true)
 $$;
 
 -- The condition under which probing for the distance $2 is expected to be cheaper than a scan. Where it is so from a
@@ -344,7 +359,7 @@ AS $$
                        THEN '($2 <= %s OR pg_relation_size(%L) / 36 >= (%L::bigint[])[$2 + 1])'
                        ELSE '($2 <= %1$s OR (%3$L::bigint[])[$2 + 1] IS NOT NULL AND '
                             'EXISTS (SELECT FROM %2$s AS k WHERE true%4$s OFFSET (%3$L::bigint[])[$2 + 1] - 1))' END,
-                  (SELECT min(d) - 1 FROM generate_series(0, 64) AS d WHERE coalesce(scan_below[d + 1] > 1000, true)),
+                  simsql._probed_up_to(index),
                   format('simsql.keys_%s_0', index.id), scan_below, in_scope)
       FROM simsql._scan_below(index.blocks, index.lead, index.inner_blocks) AS scan_below
 $$;
@@ -367,8 +382,10 @@ DECLARE
     trigger_names text[];
     triggers integer;
     attribute integer;
+    attributes int2vector;
     has_children boolean;
     keys regclass;
+    in_order boolean;
 BEGIN
     BEGIN
         SELECT r.id, r.distance, r.table_name, r.column_name, r.scope_columns, r.ready
@@ -396,10 +413,18 @@ BEGIN
         PERFORM simsql._index($1, $4);
     END IF;
     IF $5 IS NOT NULL OR scope_columns <> '{}' THEN
-        PERFORM simsql._check_columns($1, index_id, indexed_column || scope_columns, writes => false);
-        PERFORM simsql._check_scope($1, indexed_column, scope_columns, $5);
+        SELECT t.tgattr INTO attributes FROM pg_trigger AS t WHERE t.tgrelid = $1 AND t.tgname = trigger_names[3];
+        in_order := jsonb_typeof($5) = 'object' AND $5 - scope_columns = '{}' AND scope_columns <> '{}';
+        FOR place IN 1 .. cardinality(scope_columns) LOOP
+            in_order := in_order AND jsonb_typeof($5 -> scope_columns[place]) IN ('string', 'number', 'boolean')
+                AND (pg_identify_object_as_address('pg_class'::regclass, $1, attributes[place])).object_names[3]
+                    = scope_columns[place];
+        END LOOP;
+        IF in_order IS NOT TRUE THEN
+            PERFORM simsql._searched_index($1, $4, $5);
+        END IF;
         RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
-                       USING $2, simsql._distance($3, of_index), $5;
+                       USING $2, CASE WHEN $3 BETWEEN 0 AND 64 THEN $3 ELSE simsql._distance($3, of_index) END, $5;
         RETURN;
     END IF;
     RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Connection, Engine, text
 
-from simsql.database.index import create_index, drop_index
 from simsql.database.history import find_folder
+from simsql.database.index import create_index, drop_index
 from simsql.hamming import Costs, Design
 
 _ROWS = 1_000_000

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Dialect, Integer, and_, any_, event, func, select, type_coerce
+from sqlalchemy import BigInteger, ColumnElement, Dialect, Integer, and_, any_, event, func, select
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
 from simsql.database.bigint import from_bigint, to_bigint
 from simsql.fingerprint import DEFAULT, Recipe
-from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, in_scope, root_column, search
+from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, as_fingerprint, in_scope, root_column, search
 from simsql.sqlalchemy.sources import Sources, follow_sources
 
 
@@ -23,7 +23,7 @@ class _Comparator(TypeDecorator.Comparator[int]):
 
         `other` is a number in [0, 2**64), a column or another expression.
         """
-        return func.simsql.hamming_distance(self.expr, type_coerce(other, Fingerprint()), type_=Integer())
+        return func.simsql.hamming_distance(self.expr, as_fingerprint(other, Fingerprint()), type_=Integer())
 
     def near(
         self, fingerprint: FingerprintArgument, distance: int | None = None, *, scope: Scope | None = None
@@ -39,7 +39,7 @@ class _Comparator(TypeDecorator.Comparator[int]):
         in `scope`. When the statement runs PostgreSQL says what else is wrong: there is no index, or none of
         that scope.
         """
-        indexed, query = root_column(self.expr), type_coerce(fingerprint, Fingerprint())
+        indexed, query = root_column(self.expr), as_fingerprint(fingerprint, Fingerprint())
         matches = search("near", indexed, [query], distance, scope, {"fingerprint": Fingerprint()})
         # As an array it is one condition of an index scan, also beside OR, and for each row of another table.
         array = func.array(select(matches.c.fingerprint).scalar_subquery())

@@ -18,10 +18,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.selectable import FromClause, TableValuedAlias
 from sqlalchemy.sql.visitors import InternalTraversal
-from sqlalchemy.types import Integer, TypeEngine
+from sqlalchemy.types import Integer, NullType, TypeEngine
 
 # A fingerprint in [0, 2**64), an expression that gives one, or None: the fingerprint of a text without words.
 FingerprintArgument: TypeAlias = SupportsIndex | SQLColumnExpression[Any] | None
@@ -69,6 +70,15 @@ def root_column(expression: ColumnElement[Any]) -> Column[Any]:
             " search for the column itself"
         )
     return roots[0]
+
+
+def as_fingerprint(argument: FingerprintArgument, type_: TypeEngine[int]) -> ColumnElement[int]:
+    """Return an expression that keeps its own type, of a bigint for instance; anything else gets this one."""
+    if isinstance(argument, QueryableAttribute):
+        return argument.expression
+    if isinstance(argument, ColumnElement) and not isinstance(argument.type, NullType):
+        return argument
+    return type_coerce(argument, type_)
 
 
 def table_column(table: Table, name: str, what: str) -> Column[Any]:

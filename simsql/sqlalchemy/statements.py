@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Any, SupportsIndex, overload
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, literal, select, type_coerce
+from sqlalchemy import ColumnElement, Integer, Select, and_, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql.selectable import TableValuedAlias
 
 from simsql.sqlalchemy.column_type import Fingerprint
-from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, in_scope, root_column, search
+from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, as_fingerprint, in_scope, root_column, search
 
 _FINGERPRINT = Fingerprint()
 
@@ -48,7 +48,7 @@ def near(
     Raises sqlalchemy.exc.ArgumentError for an expression that is no column of a table, or an unknown column in
     `scope`. What else is wrong PostgreSQL says when the statement runs.
     """
-    query = type_coerce(fingerprint, _FINGERPRINT)
+    query = as_fingerprint(fingerprint, _FINGERPRINT)
     matches = _search("near", column, [query], distance, scope, "fingerprint", "distance")
     if not isinstance(column, QueryableAttribute):
         return select(matches.c.fingerprint, matches.c.distance).order_by(

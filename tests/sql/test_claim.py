@@ -160,6 +160,25 @@ def test_claims_wait_within_a_scope_however_it_is_written(connection, connect):
         claim(connection, CENTRE)
 
 
+def test_values_that_a_collation_takes_for_equal_are_one_scope(connection, connect):
+    try:
+        connection.execute(
+            "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+        )
+    except errors.FeatureNotSupported:
+        pytest.skip("a server without ICU")
+    connection.execute("CREATE TABLE article (lang text COLLATE any_case, fingerprint bigint)")
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint', scope => ARRAY['lang'])")
+    claimed = "SELECT count(*) FROM simsql.claim('article', 1, scope => %s)"
+    other = connect()
+    other.execute("SET lock_timeout = '1ms'")
+    with connection.transaction():
+        assert connection.execute(claimed, ['{"lang": "EN"}']).fetchone() == (0,)
+        assert other.execute(claimed, ['{"lang": "de"}']).fetchone() == (0,)
+        with pytest.raises(errors.LockNotAvailable):
+            other.execute(claimed, ['{"lang": "en"}'])
+
+
 def test_a_single_statement_can_claim_and_insert(articles, connect):
     def insert(connection):
         return connection.execute(

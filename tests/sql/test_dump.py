@@ -38,6 +38,7 @@ def check(connection):
     assert all(by_id == by_name for by_id, by_name in oids)
     for table in ("article", '"my app"."An ""article"'):
         assert missing_keys(connection, table) == []
+    assert connection.execute("SELECT count(*) FROM simsql.verify() WHERE fault").fetchone() == (0,)
     for within in (0, 3, 7, 40):
         assert near(connection, 0, within) == expected_near(FINGERPRINTS, 0, within)
     connection.execute("SET session_replication_role = replica")

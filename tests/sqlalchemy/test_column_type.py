@@ -8,6 +8,7 @@ from alembic.migration import MigrationContext
 from alembic.operations import ops
 from sqlalchemy import (
     BigInteger,
+    BindParameter,
     Column,
     Integer,
     MetaData,
@@ -48,27 +49,28 @@ def test_fingerprints_come_back_as_they_went_in(connection, table):
     assert stored == [*EDGES.values(), None]
 
 
-@pytest.mark.parametrize("edge", EDGES)
-def test_a_fingerprint_is_found_as_a_parameter_and_as_a_literal(connection, table, edge):
-    connection.execute(insert(table).values(fp=edge))
-    for statement in (
-        select(table.c.fp).where(table.c.fp == edge),
-        select(table.c.fp).where(table.c.fp.in_([edge])),
-        select(table.c.fp).where(table.c.fp == bindparam("fp")).params(fp=edge),
-        select(table.c.fp).where(table.c.fp.bitwise_xor(edge) == 0),
-    ):
-        assert connection.execute(statement).scalar_one() == edge
-        text = statement.compile(connection, compile_kwargs={"literal_binds": True})
-        assert str(EDGES[edge]) in str(text)
-        assert connection.exec_driver_sql(str(text).replace("%%", "%")).scalar_one() == EDGES[edge]
+def test_a_fingerprint_is_found_as_a_parameter_and_as_a_literal(connection, table):
+    connection.execute(insert(table), [{"fp": edge} for edge in EDGES])
+    for edge, bigint in EDGES.items():
+        assert connection.execute(select(table.c.fp).where(table.c.fp == bindparam("fp")), {"fp": edge}).one() == (
+            edge,
+        )
+        for condition in (table.c.fp == edge, table.c.fp.in_([edge]), table.c.fp.bitwise_xor(edge) == 0):
+            statement = select(table.c.fp).where(condition)
+            assert connection.execute(statement).scalar_one() == edge
+            text = str(statement.compile(connection, compile_kwargs={"literal_binds": True}))
+            assert connection.exec_driver_sql(text).scalar_one() == bigint
 
 
-@pytest.mark.parametrize(("edge", "bigint"), EDGES.items())
-def test_a_literal_is_a_bigint_wherever_it_stands(connection, edge, bigint):
-    text = str(select(literal(edge, Fingerprint())).compile(connection, compile_kwargs={"literal_binds": True}))
-    assert connection.exec_driver_sql(f"SELECT x, pg_typeof(x) FROM ({text}) AS t (x)").one() == (bigint, "bigint")
-    # No overload of a function takes a numeric.
-    assert connection.exec_driver_sql(f"SELECT simsql.hamming_distance(0, ({text}))").scalar_one() >= 0
+def test_a_literal_is_a_bigint_wherever_it_stands(connection):
+    for edge, bigint in EDGES.items():
+        text = str(
+            select(literal(edge, Fingerprint())).compile(connection, compile_kwargs={"literal_binds": True})
+        )
+        found = connection.exec_driver_sql(f"SELECT x, pg_typeof(x) FROM ({text}) AS t (x)").one()
+        assert found == (bigint, "bigint")
+        # No overload of a function takes a numeric.
+        assert connection.exec_driver_sql(f"SELECT simsql.hamming_distance(0, ({text}))").scalar_one() >= 0
 
 
 @pytest.mark.parametrize("number", [-1, 2**64])
@@ -77,23 +79,17 @@ def test_what_is_no_fingerprint_is_refused(connection, table, number):
         connection.execute(update(table).values(fp=number))
 
 
-@pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize("other", EDGES)
-def test_hamming_distance_is_that_of_the_bits(connection, table, edge, other):
-    connection.execute(insert(table).values(fp=edge))
+def test_hamming_distance_is_that_of_the_bits(connection, table):
+    connection.execute(insert(table), [{"id": number, "fp": edge} for number, edge in enumerate(EDGES)])
+    for other, bigint in EDGES.items():
+        for operand in (other, literal(bigint, BigInteger()), bindparam("other")):
+            distances = select(table.c.fp.hamming_distance(operand)).order_by(table.c.id)
+            found = connection.execute(distances, {"other": other} if isinstance(operand, BindParameter) else {})
+            assert found.scalars().all() == [(edge ^ other).bit_count() for edge in EDGES]
     alias = table.alias()
-    for operand in (
-        other,
-        literal(other, BigInteger()) if EDGES[other] == other else other,
-        bindparam("other", other),
-    ):
-        assert (
-            connection.execute(select(table.c.fp.hamming_distance(operand))).scalar_one()
-            == (edge ^ other).bit_count()
-        )
     to_itself = select(table.c.fp.hamming_distance(alias.c.fp)).join_from(table, alias, table.c.id == alias.c.id)
-    assert connection.execute(to_itself).scalar_one() == 0
-    assert connection.execute(select(table.c.fp.hamming_distance(None))).scalar_one() is None
+    assert set(connection.execute(to_itself).scalars()) == {0}
+    assert set(connection.execute(select(table.c.fp.hamming_distance(None))).scalars()) == {None}
 
 
 def test_reflection_sees_a_bigint(connection):

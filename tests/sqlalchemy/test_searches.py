@@ -31,8 +31,8 @@ from simsql.sqlalchemy import Fingerprint, SimhashIndex, clusters, near, near_ma
 every_server = pytest.mark.parametrize("server", find_programs(), ids=lambda program: program.name, indirect=True)
 
 FINGERPRINTS = [*oracle.clustered(120, seed=4), -1, 2**63 - 1, None, None]
-QUERIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1, *(from_bigint(f) for f in FINGERPRINTS[40:43])]
-DISTANCES = [0, 3, 8, 64]
+QUERIES = [0, 2**63 - 1, 2**63, 2**64 - 1, *(from_bigint(f) for f in FINGERPRINTS[40:42])]
+DISTANCES = [0, 8, 64]
 
 
 class Base(DeclarativeBase):
@@ -150,8 +150,8 @@ def test_a_query_may_be_an_expression(session):
     assert sorted(session.scalars(given, {"query": 2**64 - 1})) == ids_near(2**64 - 1, 3)
     of_a_row = select(Document.fingerprint).where(Document.id == 40).scalar_subquery()
     found = session.scalars(select(Document.id).where(Document.fingerprint.near(of_a_row, 3)))
-    assert sorted(found) == ids_near(QUERIES[5], 3)
-    assert session.execute(near(documents.c.fp, of_a_row, 3)).all() == distinct_near(QUERIES[5], 3)
+    assert sorted(found) == ids_near(QUERIES[4], 3)
+    assert session.execute(near(documents.c.fp, of_a_row, 3)).all() == distinct_near(QUERIES[4], 3)
 
 
 @every_server
@@ -175,7 +175,7 @@ def test_a_table_joined_with_itself(session):
 
 @every_server
 def test_rows_that_are_near_are_updated_and_deleted(session):
-    query, expected = QUERIES[5], ids_near(QUERIES[5], 8)
+    query, expected = QUERIES[4], ids_near(QUERIES[4], 8)
     in_memory = session.get(Document, expected[0])
     session.execute(update(Document).where(Document.fingerprint.near(query, 8)).values(title="near"))
     assert in_memory.title == "near"
@@ -294,13 +294,13 @@ def test_async_sessions_run_the_same_statements(session: Session, database_url, 
     async def run():
         async with async_session(database_url, driver) as asynchronous:
             for statement in (
-                near(Document.fingerprint, QUERIES[5], 8),
-                near(documents.c.fp, QUERIES[5], 8),
+                near(Document.fingerprint, QUERIES[4], 8),
+                near(documents.c.fp, QUERIES[4], 8),
                 near(documents.c.fp, None),
                 near_many(documents.c.fp, [*QUERIES, None], 3),
                 pairs(Document.fingerprint, 3),
                 clusters(documents.c.fp, 3),
-                select(Document.id).where(Note.fingerprint.near(QUERIES[6], 8)),
+                select(Document.id).where(Note.fingerprint.near(QUERIES[5], 8)),
                 select(Document.id, Document.fingerprint.hamming_distance(2**64 - 1)),
             ):
                 found = [tuple(_plain(row)) for row in await asynchronous.execute(statement)]
