@@ -26,7 +26,7 @@ def connect_often(server, database):
 
 
 def test_no_snapshot_misses_a_row(connect_often):
-    counts = Soak(connect_often, seed=1).run(seconds=8)
+    counts = Soak(connect_often, seed=1).run(seconds=5)
     assert counts["rows lost"] == 0
     for what in ("transactions", "searches", "invariants checked", "vacuums", "keys removed"):
         assert counts[what] > 0
