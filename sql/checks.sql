@@ -1,0 +1,162 @@
+-- The index that a statement is about, or an error that says what is wrong with it.
+
+-- Raises unless the columns of an index, fingerprints and then the scope, still have the names that the index's functions
+-- use: columns swapped by rename would be taken for one another in silence. The index's trigger knows its columns
+-- by number, as the catalogue and pg_dump carry it along; the names are those of this moment, whatever
+-- the snapshot.
+CREATE FUNCTION simsql._check_columns(table_id regclass, index_id integer, column_names text[], writes boolean)
+RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    found_names text[] := (
+        SELECT ARRAY(SELECT (pg_identify_object_as_address('pg_class'::regclass, $1, n)).object_names[3]
+                       FROM unnest(t.tgattr) AS n)
+          FROM pg_trigger AS t
+         WHERE t.tgrelid = $1 AND t.tgname = 'simsql_' || $2 || '_column');
+    is_known constant boolean := found_names IS NOT NULL;
+    wanted text;
+    found_name text;
+BEGIN
+    IF NOT is_known THEN
+        -- A column was dropped. Or the snapshot may be older than the index, which is no error for a writer.
+        found_names := ARRAY(SELECT a.attname::text
+                               FROM unnest($3) WITH ORDINALITY AS n (name, number)
+                               LEFT JOIN pg_attribute AS a
+                                 ON a.attrelid = $1 AND a.attname = n.name AND NOT a.attisdropped
+                              ORDER BY n.number);
+    END IF;
+    IF found_names IS DISTINCT FROM $3 OR NOT (is_known OR writes) THEN
+        SELECT n.wanted, n.found INTO wanted, found_name
+          FROM unnest($3, found_names) AS n (wanted, found) WHERE n.wanted IS DISTINCT FROM n.found LIMIT 1;
+        RAISE EXCEPTION 'simsql: column % of % was renamed or dropped after its simhash index was created',
+                        quote_ident(coalesce(wanted, $3[1])), $1
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = CASE WHEN found_name IS NULL
+                         THEN format('If it was dropped: SELECT simsql.drop_index(%L, %L);', $1, $3[1])
+                         ELSE format('Rename it back, or let the index follow the column: '
+                                     'SELECT * FROM simsql.repair(%L);', $1) END;
+    END IF;
+END
+$$;
+
+-- Raises unless an index fits its table, and the table has been written under its triggers ever since.
+CREATE FUNCTION simsql._check_sound(index simsql.registry) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    keys constant regclass := to_regclass(format('simsql.keys_%s_0', index.id));
+BEGIN
+    IF to_regclass(index.table_name) IS DISTINCT FROM index.table_id THEN
+        RAISE EXCEPTION 'simsql: table % was called % when its simhash index was created', index.table_id, index.table_name
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Rename it back, or let the index follow the table: SELECT * FROM simsql.repair(%L);',
+                                index.table_id);
+    END IF;
+    PERFORM simsql._check_columns(index.table_id, index.id, index.column_name || index.scope_columns, writes => false);
+    -- DISABLE TRIGGER ALL silences even triggers that are ENABLE ALWAYS, and ENABLE TRIGGER ALL, which
+    -- follows it in a restore, leaves them otherwise than they were: so this tells what had happened.
+    IF (SELECT count(*) FROM pg_trigger AS t
+         WHERE t.tgrelid = index.table_id AND t.tgenabled = 'A'
+           AND t.tgname IN ('simsql_' || index.id || '_insert', 'simsql_' || index.id || '_update')) < 2
+    THEN
+        RAISE EXCEPTION 'simsql: triggers of the simhash index on %(%) have been disabled or dropped', index.table_id,
+                        quote_ident(index.column_name)
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Rows written meanwhile are not in it: SELECT * FROM simsql.repair(%L);', index.table_id);
+    END IF;
+    IF keys IS NULL THEN
+        RAISE EXCEPTION 'simsql: the simhash index on %(%) was dropped after this transaction took its snapshot',
+                        index.table_id, quote_ident(index.column_name)
+            USING ERRCODE = 'undefined_object', HINT = 'Begin a new transaction.';
+    END IF;
+    -- ALTER TABLE SET LOGGED leaves the keys unlogged: a crash would empty them, and keep the rows.
+    IF (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = keys) = 'u'
+       AND (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = index.table_id) <> 'u'
+    THEN
+        RAISE EXCEPTION 'simsql: table % was set logged after its simhash index was created', index.table_id
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Let its keys be logged too: SELECT * FROM simsql.repair(%L);', index.table_id);
+    END IF;
+    -- Writes that go through a parent table fire the parent's triggers only.
+    IF EXISTS (SELECT FROM pg_inherits WHERE inhrelid = index.table_id)
+       OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = index.table_id)
+    THEN
+        RAISE EXCEPTION 'simsql: table % takes part in inheritance or partitioning since its index was created',
+                        index.table_id
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Rows written through another table are not indexed: detach the table, then '
+                                'SELECT * FROM simsql.repair(%L);', index.table_id);
+    END IF;
+END
+$$;
+
+-- The index of a column, as the caller's snapshot sees it, or an error that says what is wrong with it.
+CREATE FUNCTION simsql._index(table_name regclass, column_name text) RETURNS simsql.registry
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    found_index simsql.registry;
+    columns text[];
+BEGIN
+    BEGIN
+        SELECT r.* INTO STRICT found_index
+          FROM simsql.registry AS r
+         WHERE r.table_id = $1 AND ($2 IS NULL OR r.column_name = $2);
+    EXCEPTION
+        WHEN no_data_found THEN
+            RAISE EXCEPTION 'simsql: % has no simhash index%', $1,
+                            coalesce(' on column ' || quote_ident($2), '')
+                USING ERRCODE = 'undefined_object',
+                      HINT = format('Create it with SELECT simsql.create_index(%L, %L). An index that was '
+                                    'created after this transaction took its snapshot is not visible to it.',
+                                    $1, coalesce($2, 'fingerprint'));
+        WHEN too_many_rows THEN
+            columns := ARRAY(SELECT r.column_name FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id);
+            RAISE EXCEPTION 'simsql: % has % simhash indexes', $1, cardinality(columns)
+                USING ERRCODE = 'ambiguous_column',
+                      HINT = format('Name the column: column_name => one of %s.', array_to_string(columns, ', '));
+    END;
+    PERFORM simsql._check_sound(found_index);
+    IF NOT found_index.ready THEN
+        RAISE EXCEPTION 'simsql: the simhash index on %(%) is still being built', $1, quote_ident(found_index.column_name)
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Wait until its build has finished. If it was interrupted: %s', simsql._build_call(found_index));
+    END IF;
+    RETURN found_index;
+END
+$$;
+
+-- The index of a column for a search within a scope, or an error that says what is wrong with either.
+CREATE FUNCTION simsql._searched_index(table_name regclass, column_name text, scope jsonb) RETURNS simsql.registry
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._index($1, $2);
+BEGIN
+    PERFORM simsql._check_scope($1, index.column_name, index.scope_columns, $3);
+    RETURN index;
+END
+$$;
+
+-- How to go on with a build.
+CREATE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE STRICT
+AS $$
+    SELECT format('CALL simsql.build(%L, %L, %s, %s, %s, %s, %L%s);', index.table_id, index.column_name, index.distance,
+                  index.blocks, index.lead, index.inner_blocks, index.recipe,
+                  CASE WHEN cardinality(index.scope_columns) > 0 THEN format(', %L', index.scope_columns) END)
+$$;
+
+-- The distance of a search: the one asked for, or the index's own.
+CREATE FUNCTION simsql._distance(asked integer, of_index integer) RETURNS integer
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+BEGIN
+    IF asked < 0 OR asked > 64 THEN
+        RAISE EXCEPTION 'simsql: a distance is a number of bits from 0 to 64, not %', asked
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN coalesce(asked, of_index);
+END
+$$;

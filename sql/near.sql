@@ -1,0 +1,178 @@
+-- Searching: near, near_rows and explain_near.
+
+-- Everything that _index checks is looked at here in a fifth of the time; where it is not as it should be,
+-- _index says what is wrong. (Publishable is a table that is logged.)
+CREATE FUNCTION simsql.near(
+    table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
+    scope jsonb DEFAULT NULL)
+RETURNS SETOF simsql.match
+LANGUAGE plpgsql STABLE ROWS 10
+AS $$
+DECLARE
+    index_id integer;
+    of_index integer;
+    indexed_table text;
+    indexed_column text;
+    scope_columns text[];
+    is_ready boolean;
+    trigger_names text[];
+    triggers integer;
+    attribute integer;
+    attributes int2vector;
+    has_children boolean;
+    keys regclass;
+    in_order boolean;
+BEGIN
+    BEGIN
+        SELECT r.id, r.distance, r.table_name, r.column_name, r.scope_columns, r.ready
+          INTO STRICT index_id, of_index, indexed_table, indexed_column, scope_columns, is_ready
+          FROM simsql.registry AS r
+         WHERE r.table_id = $1 AND ($4 IS NULL OR r.column_name = $4);
+    EXCEPTION
+        WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index($1, $4);
+    END;
+    trigger_names := ARRAY['simsql_' || index_id || '_insert', 'simsql_' || index_id || '_update',
+                           'simsql_' || index_id || '_column', 'simsql_' || index_id || '_no_parent'];
+    -- Those with a condition never run, enabled or not (see _triggers). Compared as text, the names are no condition for
+    -- the catalogue's index: four descents of it take longer than a look at all triggers of the table.
+    SELECT count(*) FILTER (WHERE t.tgenabled = 'A' OR t.tgqual IS NOT NULL), min(t.tgattr[0])
+      INTO triggers, attribute
+      FROM pg_trigger AS t
+     WHERE t.tgrelid = $1 AND t.tgname::text = ANY (trigger_names);
+    SELECT c.relhassubclass INTO has_children FROM pg_class AS c WHERE c.oid = $1;
+    keys := to_regclass('simsql.keys_' || index_id || '_0');
+    IF (is_ready AND triggers = 4 AND NOT has_children AND keys IS NOT NULL
+        AND to_regclass(indexed_table) = $1
+        AND (pg_identify_object_as_address('pg_class'::regclass, $1, attribute)).object_names[3] = indexed_column
+        AND (pg_relation_is_publishable(keys) OR NOT pg_relation_is_publishable($1))) IS NOT TRUE
+    THEN
+        PERFORM simsql._index($1, $4);
+    END IF;
+    IF $5 IS NOT NULL OR scope_columns <> '{}' THEN
+        SELECT t.tgattr INTO attributes FROM pg_trigger AS t WHERE t.tgrelid = $1 AND t.tgname = trigger_names[3];
+        in_order := jsonb_typeof($5) = 'object' AND $5 - scope_columns = '{}' AND scope_columns <> '{}';
+        FOR place IN 1 .. cardinality(scope_columns) LOOP
+            in_order := in_order AND jsonb_typeof($5 -> scope_columns[place]) IN ('string', 'number', 'boolean')
+                AND (pg_identify_object_as_address('pg_class'::regclass, $1, attributes[place])).object_names[3]
+                    = scope_columns[place];
+        END LOOP;
+        IF in_order IS NOT TRUE THEN
+            PERFORM simsql._searched_index($1, $4, $5);
+        END IF;
+        RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
+                       USING $2, CASE WHEN $3 BETWEEN 0 AND 64 THEN $3 ELSE simsql._distance($3, of_index) END, $5;
+        RETURN;
+    END IF;
+    RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
+                   USING $2, CASE WHEN $3 BETWEEN 0 AND 64 THEN $3 ELSE simsql._distance($3, of_index) END;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
+    'every fingerprint within the distance that a row of the table, or of the scope, has; once each, nearest first';
+
+-- The rows of the table, called t, that a search $1, $2 and $3 finds within this scope: what of them to list, nearest first.
+CREATE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT format('SELECT %s FROM simsql.search_%s($1, $2%s) AS m JOIN ONLY %s AS t ON t.%I = m.fingerprint%s '
+                  'ORDER BY m.distance, m.fingerprint',
+                  list, index.id, CASE WHEN cardinality(index.scope_columns) > 0 THEN ', $3' END, index.table_name,
+                  index.column_name, simsql._in_scope(index, scope, 't'))
+$$;
+
+CREATE FUNCTION simsql.near_rows(
+    row_type anyelement, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
+    scope jsonb DEFAULT NULL)
+RETURNS SETOF anyelement
+LANGUAGE plpgsql STABLE ROWS 10
+AS $$
+DECLARE
+    table_id constant regclass := (
+        SELECT c.oid FROM pg_type AS y JOIN pg_class AS c ON c.oid = y.typrelid
+         WHERE y.oid = pg_typeof($1) AND c.relkind <> 'c');
+    index simsql.registry;
+BEGIN
+    IF table_id IS NULL THEN
+        RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof($1)
+            USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
+    END IF;
+    index := simsql._searched_index(table_id, $4, $5);
+    RETURN QUERY EXECUTE simsql._rows_statement(index, $5, 't.*') USING $2, simsql._distance($3, index.distance), $5;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.near_rows(anyelement, bigint, integer, text, jsonb) IS
+    'rows of a table whose fingerprint is within the distance, nearest first: simsql.near_rows(NULL::article, ...)';
+
+-- The same for a caller who has no row type, with the distances: table, fingerprint, distance, column and scope.
+CREATE FUNCTION simsql._near_documents(regclass, bigint, integer, text, jsonb)
+RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
+LANGUAGE plpgsql STABLE ROWS 10
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._searched_index($1, $4, $5);
+BEGIN
+    RETURN QUERY EXECUTE simsql._rows_statement(index, $5, 'm.fingerprint, m.distance, to_jsonb(t)')
+                   USING $2, simsql._distance($3, index.distance), $5;
+END
+$$;
+
+CREATE FUNCTION simsql.explain_near(
+    table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
+    scope jsonb DEFAULT NULL)
+RETURNS SETOF text
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._searched_index($1, $4, $5);
+    asked constant integer := simsql._distance($3, index.distance);
+    strategy text;
+    settings text[];
+    statement text;
+    types text[];
+    expressions text[];
+    line text;
+BEGIN
+    EXECUTE format('SELECT CASE WHEN NOT coalesce(%s, false) THEN ''scan'' WHEN $2 <= %s THEN ''exact'' ELSE ''probes'' END',
+                   simsql._probing_pays(index, simsql._in_scope(index, $5, 'k')), simsql._exact_up_to(index))
+       INTO strategy USING $2, asked;
+    RETURN NEXT format('strategy: %s, radius: %s', strategy,
+                       simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, asked));
+    -- What are variables in the function are parameters here.
+    SELECT array_agg(v.type ORDER BY v.number),
+           -- The name of a scope column may look like a parameter: ($3 ->> 'a$1')::text.
+           array_agg(CASE WHEN v.name LIKE 'scope%' THEN overlay(v.value PLACING format('%L::jsonb', $5) FROM 2 FOR 2)
+                          ELSE replace(replace(v.value, '$1', quote_literal($2) || '::bigint'), '$2', asked::text) END
+                     ORDER BY v.number),
+           simsql._search_statement(index, strategy, array_agg('$' || v.number + 3 ORDER BY v.number))
+      INTO types, expressions, statement
+      FROM simsql._search_variables(index, strategy) AS v;
+    -- The settings under which this text runs, for this call only; the later ones win.
+    settings := ARRAY(SELECT unnest(p.proconfig) FROM pg_proc AS p
+                       WHERE p.pronamespace = 'simsql'::regnamespace
+                         AND (p.proname = 'search_' || index.id
+                              OR strategy = 'scan' AND p.proname = 'scan_' || index.id)
+                       ORDER BY p.proname LIKE 'scan%');
+    -- An error leaves a prepared statement behind: this one's, the last time.
+    IF EXISTS (SELECT FROM pg_prepared_statements AS s WHERE s.name = 'simsql_explain') THEN
+        DEALLOCATE simsql_explain;
+    END IF;
+    BEGIN
+        PERFORM set_config(split_part(s, '=', 1), split_part(s, '=', 2), true) FROM unnest(settings) AS s;
+        EXECUTE format('PREPARE simsql_explain (bigint, integer, %s) AS %s', array_to_string(types, ', '), statement);
+        FOR line IN EXECUTE format('EXPLAIN (ANALYZE, BUFFERS) EXECUTE simsql_explain(%L, %L, %s)', $2, asked,
+                                   array_to_string(expressions, ', ')) LOOP
+            RETURN NEXT line;
+        END LOOP;
+        DEALLOCATE simsql_explain;
+        -- Leaving the block through an error undoes its settings.
+        RAISE EXCEPTION USING ERRCODE = 'SIM00';
+    EXCEPTION
+        WHEN SQLSTATE 'SIM00' THEN NULL;
+    END;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.explain_near(regclass, bigint, integer, text, jsonb) IS
+    'EXPLAIN ANALYZE of exactly what simsql.near runs for the same arguments';
