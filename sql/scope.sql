@@ -60,7 +60,10 @@ BEGIN
               JOIN pg_operator AS e ON e.oid = a.amopopr
               JOIN pg_proc AS f ON f.oid = e.oprcode
              WHERE o.opcdefault AND o.opcnamespace = 'pg_catalog'::regnamespace AND f.proleakproof
-               AND o.opcintype = CASE WHEN type_id = 'varchar'::regtype THEN 'text'::regtype ELSE type_id END)
+               AND o.opcintype = CASE WHEN type_id = 'varchar'::regtype THEN 'text'::regtype ELSE type_id END
+               -- A claim hashes its scope.
+               AND EXISTS (SELECT FROM pg_opclass AS h JOIN pg_am AS m ON m.oid = h.opcmethod AND m.amname = 'hash'
+                            WHERE h.opcdefault AND h.opcintype = o.opcintype))
         THEN
             RAISE EXCEPTION 'simsql.%: column % of % is %, which cannot be a scope', caller, quote_ident(scope_column), $1,
                             format_type(attribute.atttypid, attribute.atttypmod)

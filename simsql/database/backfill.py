@@ -61,7 +61,8 @@ def fill_fingerprints(
 
     Raises UsageError for a recipe that is not that of the index, and if no column is named and the table has no
     index or several; ValueError for a batch of no rows, no source or a weight out of range; psycopg.Error with
-    PostgreSQL's message: no such table or column, no primary key, missing rights. What has been committed stays.
+    PostgreSQL's message: no such table or column, no primary key, missing rights;
+    sqlalchemy.exc.OperationalError if the connection is lost. What has been committed stays.
     """
     weights = {source: 1} if isinstance(source, str) else dict(source)
     if not weights:

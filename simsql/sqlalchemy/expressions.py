@@ -120,13 +120,14 @@ def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[Column
     around: FromClause = getattr(expression, "table", table)
     conditions: list[ColumnElement[bool]] = []
     for name, value in (scope or {}).items():
-        beside = around.corresponding_column(table_column(table, name, "scope"))
+        of_table = table_column(table, name, "scope")
+        beside = around.corresponding_column(of_table)
         if beside is None:
             raise ArgumentError(
                 f"scope: what {expression} is taken from lacks the column {name!r} of {table.fullname}:"
                 " select it too"
             )
-        conditions.append(beside == value)
+        conditions.append(beside == _as_held(value, of_table))
     return conditions
 
 
@@ -137,6 +138,11 @@ def _scope_values(table: Table, scope: Scope) -> ColumnElement[Any]:
         of_table = table_column(table, name, "scope")
         if value is None:
             raise ArgumentError(f"scope: {name!r} is None, and rows without a value there belong to no scope")
-        # Cast: PostgreSQL has to know the type of each argument, and no function's signature tells it.
-        pairs += [literal(str(of_table.name), Text()), cast(type_coerce(value, of_table.type), of_table.type)]
+        # PostgreSQL has to know the type of each argument, and no function's signature tells it.
+        pairs += [literal(str(of_table.name), Text()), _as_held(value, of_table)]
     return func.jsonb_build_object(*pairs)
+
+
+def _as_held(value: Any, of_table: Column[Any]) -> ColumnElement[Any]:
+    """Return a value as a column would hold it: a text is a number where the column holds numbers."""
+    return cast(type_coerce(value, of_table.type), of_table.type)

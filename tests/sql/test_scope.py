@@ -449,6 +449,11 @@ def test_a_value_that_the_column_cannot_have_is_an_error(articles):
             "column payload of public.article is json, which cannot be a scope",
         ),
         (["amount"], errors.DatatypeMismatch, r"column amount of public.article is numeric\(9,2\), which cannot"),
+        (
+            ["flags"],
+            errors.DatatypeMismatch,
+            r"column flags of public.article is bit\(3\), which cannot be a scope",
+        ),
         (["tags"], errors.DatatypeMismatch, r"column tags of public.article is text\[\], which cannot be a scope"),
         (
             ["lang"],
@@ -467,6 +472,7 @@ def test_what_cannot_be_a_scope_is_refused(connection, scope, error, message, fu
     connection.execute(
         "CREATE TYPE language AS ENUM ('en', 'de');"
         "CREATE TABLE article (tenant integer, payload json, amount numeric(9, 2), tags text[], lang language,"
+        " flags bit(3),"
         " virtual integer GENERATED ALWAYS AS (tenant + 1) VIRTUAL, print bigint)"
     )
     with pytest.raises(error, match=message) as caught:

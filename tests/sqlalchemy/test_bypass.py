@@ -79,6 +79,10 @@ def several_values(session):
     session.execute(insert(articles).values([{"id": 1, "body": OTHER}]))
 
 
+def several_values_of_class(session):
+    session.execute(insert(Article).values([{"id": 1, "body": OTHER}]))
+
+
 def insert_expression(session):
     session.execute(insert(articles).values(id=1, body=func.concat(OTHER)))
 
@@ -130,7 +134,8 @@ LINES = {
     "Core `insert()`, with one row or a list of parameters": (core_insert, "computed"),
     "`session.execute(insert(Article), [...])`": (bulk_insert, "computed"),
     "`session.bulk_save_objects()`, `bulk_insert_mappings()`": (bulk_save, "computed"),
-    "`insert().values([...])`, with several rows": (several_values, "computed"),
+    "`insert(table).values([...])`, with several rows": (several_values, "computed"),
+    "`insert(Article).values([...])`: the same with the class": (several_values_of_class, "NULL"),
     "`insert().values(body=func.lower(...))`, also as one of several rows": (insert_expression, "NULL"),
     "`insert().from_select()`": (insert_from_select, "NULL"),
     "`INSERT`, `COPY` from psql and other programs": (raw_insert, "NULL"),
