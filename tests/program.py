@@ -31,9 +31,11 @@ Process = subprocess.Popen[bytes]
 _started: list[Process] = []
 
 # The sessions of runs that wait for what they read, as seen from another one.
+# Its temporary table is created, which the lock tells: the driver sets savepoints already when it connects.
 READING = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'simsql' AND state = 'idle in transaction'"
     " AND (query LIKE '%simsql_staged%' OR query LIKE 'SAVEPOINT %')"
+    " AND EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = pg_stat_activity.pid AND mode = 'AccessExclusiveLock')"
 )
 
 Argument = str | bytes | Path | int
