@@ -32,7 +32,7 @@ DISTANCE = 7
 RECIPES = [
     DEFAULT,
     Recipe(weight="set"),
-    Recipe(weight="count"),
+    Recipe(weight="tf"),
     Recipe(shingles=(1,)),
     Recipe(shingles=(2,)),
     Recipe(shingles=(3,)),

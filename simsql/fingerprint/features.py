@@ -101,7 +101,7 @@ def weigh(occurrences: I64, kind: WeightKind) -> I64:
     """Return the weights of features that occur so many times: see `Recipe`."""
     if kind == "set":
         return np.ones_like(occurrences)
-    if kind == "count":
+    if kind == "tf":
         return occurrences
     # The exponent of frexp is the number of binary digits, exactly for all below 2**53.
     return np.frexp(occurrences.astype(np.float64))[1].astype(np.int64) + 1

@@ -46,14 +46,15 @@ def majority(hashes: Iterable[int] | U64, weights: Iterable[int] | I64 | None = 
     return int(majorities(votes, weigh, np.array([len(votes)]))[0])
 
 
-def majorities(hashes: U64, weights: I64, counts: I64) -> U64:
+def majorities(hashes: U64, weights: I64, counts: I64, tie: int = 0) -> U64:
     """Return the vote of each document, whose features stand one document after the other.
 
-    Weights are at least 1. `counts` says how many features each document has, at least one.
+    Weights are at least 1. `counts` says how many features each document has, at least one, and `tie` is the
+    bit where they weigh as much on both sides.
     """
     ones = _weigh_ones(hashes, weights, counts)
     totals = np.add.reduceat(weights, np.cumsum(counts) - counts)
-    bits = np.packbits(2 * ones > totals[:, None], axis=1, bitorder="little")
+    bits = np.packbits(2 * ones + tie > totals[:, None], axis=1, bitorder="little")
     return bits.view("<u8")[:, 0].astype(np.uint64)
 
 

@@ -17,7 +17,7 @@ MULTIPLIER = 0xD1342543DE82EF95
 RECIPES = [
     DEFAULT,
     Recipe(shingles=(3,), weight="set"),
-    Recipe(shingles=(2, 4), weight="count"),
+    Recipe(shingles=(2, 4), weight="tf"),
     Recipe("characters", (2, 5)),
 ]
 WORDS = st.lists(st.sampled_from(["a", "b", "zwei", "三四五", "ни", "😀", "-", "longer_than_eight"]), max_size=40)
@@ -49,7 +49,7 @@ def features_by_hand(text, recipe):
             for token in tokens[start : start + size]:
                 value = (value * MULTIPLIER + token) % 2**64
             occurrences[value] = occurrences.get(value, 0) + 1
-    weigh = {"set": lambda n: 1, "log": lambda n: 1 + n.bit_length(), "count": lambda n: n}[recipe.weight]
+    weigh = {"set": lambda n: 1, "log": lambda n: 1 + n.bit_length(), "tf": lambda n: n}[recipe.weight]
     mixed = mix(np.array(list(occurrences), dtype=np.uint64)).tolist()
     return mixed, [weigh(n) for n in occurrences.values()]
 

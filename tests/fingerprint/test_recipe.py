@@ -6,7 +6,7 @@ from simsql.fingerprint import DEFAULT, Recipe, simhash
 
 ALL = [
     Recipe(tokens, shingles, weight)
-    for tokens, weight in product(("words", "characters"), ("set", "log", "count"))
+    for tokens, weight in product(("words", "characters"), ("set", "log", "tf"))
     for size in (1, 2, 3)
     for shingles in combinations(range(1, 6), size)
 ]
@@ -33,7 +33,7 @@ def test_ids_differ_and_give_the_recipe_back():
         Recipe(shingles=(1,)),
         Recipe(shingles=(1, 3)),
         Recipe(weight="set"),
-        Recipe(weight="count"),
+        Recipe(weight="tf"),
     ],
 )
 def test_every_field_counts(other):
@@ -52,8 +52,8 @@ def test_unknown_ids_are_refused(name):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"tokens": "lines"}, "tokens must be one of 'words', 'characters', not 'lines'"),
-        ({"weight": "tf"}, "weight must be one of 'set', 'log', 'count', not 'tf'"),
+        ({"tokens": "lines"}, "tokens must be one of 'words', 'characters', 'jieba', not 'lines'"),
+        ({"weight": "count"}, "weight must be one of 'set', 'log', 'tf', not 'count'"),
         ({"shingles": ()}, "ascending lengths from 1 to 9"),
         ({"shingles": (2, 1)}, "ascending lengths from 1 to 9"),
         ({"shingles": (1, 1)}, "ascending lengths from 1 to 9"),

@@ -1,0 +1,18 @@
+"""The features of texts by a recipe: in whole arrays where the recipe allows it, else spelled out."""
+
+from collections.abc import Sequence
+
+from simsql.fingerprint.features import Features, distinct, shingle
+from simsql.fingerprint.hashes import mix
+from simsql.fingerprint.recipe import Recipe
+from simsql.fingerprint.spelled import extract_spelled
+from simsql.fingerprint.tokens import hash_tokens
+
+
+def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
+    """Return the distinct features of each text, their hashes as they vote."""
+    if recipe.tokens not in ("words", "characters") or recipe.hash != "splitmix":
+        return extract_spelled(texts, recipe)
+    tokens, documents = hash_tokens(texts, recipe.tokens)
+    features = distinct(*shingle(tokens, documents, recipe.shingles))
+    return features._replace(hashes=mix(features.hashes))

@@ -1,0 +1,116 @@
+"""Inverse document frequency: a saved table of how much each feature weighs because it is rare.
+
+A feature that `df` of `n` documents have weighs max(1, round(4 * log2((n + 1) / (df + 1)))), and one that none
+of them has as if `df` were 0 (Sparck Jones, Journal of Documentation 1972, smoothed). The table holds these
+integers, so that it gives the same fingerprints on every platform.
+"""
+
+from collections.abc import Iterable
+from functools import cached_property
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.fingerprint.hashes import I64, U64
+
+_STEPS = 4
+
+
+class IdfTable:
+    """Weights of features by their 64-bit hashes: frozen, compared and hashed by content.
+
+    `count_documents` of `simsql.fingerprint` makes one from a corpus. `hashes` are distinct and ascending,
+    `weights` as many integers of at least 1, and `other` is the weight of features that are not among them.
+    Raises ValueError for arrays that are not so.
+    """
+
+    def __init__(self, hashes: U64, weights: NDArray[np.int32], other: int) -> None:
+        if (
+            hashes.dtype != np.uint64
+            or weights.dtype != np.int32
+            or hashes.shape != weights.shape
+            or hashes.ndim != 1
+        ):
+            raise ValueError(
+                "an idf table needs an array of uint64 and one of int32, of one dimension and one length"
+            )
+        if (hashes[1:] <= hashes[:-1]).any():
+            raise ValueError("the hashes of an idf table must be distinct and ascending")
+        if other < 1 or (weights < 1).any():
+            raise ValueError("the weights of an idf table must be at least 1")
+        self._hashes, self._weights, self.other = hashes.copy(), weights.copy(), other
+
+    @classmethod
+    def of_frequencies(cls, hashes: U64, frequencies: I64, documents: int, at_least: int = 2) -> "IdfTable":
+        """Return the table of features that so many of `documents` documents have.
+
+        Features of fewer documents than `at_least` are left out, which saves most of the table's size, and weigh
+        as if no document had them.
+        """
+        kept = frequencies >= at_least
+        weights = np.rint(_STEPS * np.log2((documents + 1) / (frequencies[kept] + 1)))
+        other = max(1, round(_STEPS * float(np.log2(documents + 1))))
+        return cls(hashes[kept], np.maximum(1, weights).astype(np.int32), other)
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> "IdfTable":
+        """Read a table that `write` has written; ValueError for any other file."""
+        with Path(path).open("rb") as file:
+            try:
+                with np.load(file, allow_pickle=False) as saved:
+                    return cls(saved["hashes"], saved["weights"], int(saved["other"]))
+            except (KeyError, ValueError, OSError, EOFError) as error:
+                raise ValueError(f"{path} is no idf table that simsql has written: {error}") from None
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write the table to a file, in numpy's npz format."""
+        with Path(path).open("wb") as file:
+            np.savez_compressed(file, hashes=self._hashes, weights=self._weights, other=self.other)
+
+    def weigh(self, hashes: U64) -> I64:
+        """Return the weights of features."""
+        if not len(self._hashes):
+            return np.full(len(hashes), self.other, dtype=np.int64)
+        place = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        return np.where(self._hashes[place] == hashes, self._weights[place], self.other).astype(np.int64)
+
+    @cached_property
+    def digest(self) -> str:
+        """Eight hexadecimal digits that stand for the content."""
+        summary = sha256(self._hashes.astype("<u8").tobytes())
+        summary.update(self._weights.astype("<i4").tobytes())
+        summary.update(str(self.other).encode())
+        return summary.hexdigest()[:8]
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, IdfTable):
+            return NotImplemented
+        return (
+            self.other == other.other
+            and np.array_equal(self._hashes, other._hashes)
+            and np.array_equal(self._weights, other._weights)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"IdfTable({len(self)} features, {self.digest})"
+
+
+def frequencies_of(batches: Iterable[U64]) -> tuple[U64, I64]:
+    """Return the distinct hashes of all batches, ascending, and how often each occurs."""
+    hashes, counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
+    for batch in batches:
+        values, occurrences = np.unique(batch, return_counts=True)
+        merged, inverse = np.unique(np.concatenate([hashes, values]), return_inverse=True)
+        totals = np.zeros(len(merged), dtype=np.int64)
+        np.add.at(totals, inverse, np.concatenate([counts, occurrences]))
+        hashes, counts = merged, totals
+    return hashes, counts

@@ -1,0 +1,55 @@
+"""Work on batches in further processes, in order, with a bounded number of batches in memory."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import TypeVar
+
+Batch = TypeVar("Batch")
+Result = TypeVar("Result")
+
+
+def map_in_processes(work: Callable[[Batch], Result], batches: Iterator[Batch], workers: int) -> Iterator[Result]:
+    """Yield what `work` makes of each batch, in their order. `work` and the batches are pickled."""
+    running: deque[Future[Result]] = deque()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
+        try:
+            for batch in batches:
+                with _interrupts_blocked():
+                    running.append(pool.submit(work, batch))
+                # A few tasks ahead keep every process busy; more would only hold texts in memory.
+                if len(running) > 2 * workers:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Let processes that start here inherit that Ctrl-C is not for them: this process handles it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with_parent() -> None:
+    """Let this process end when its parent is killed: it would wait for the next task for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # noqa: S101 - runs in processes of the pool alone
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
