@@ -3,10 +3,10 @@
 A bit of the fingerprint is set if the features whose hash has it weigh more than those whose hash has it not
 (Charikar, STOC 2002). All weights are integers, so the outcome is exact in any order and any batch.
 
-Votes are counted 64 bits at a time: the hashes are added up as columns of bits, by half and full adders on
-whole words (Knuth, The Art of Computer Programming 4A, 7.1.3, "sideways addition"), in groups of 32. Only the
-six words of a group's sum are ever unpacked into 64 numbers, not the 32 hashes. Weights enter by their binary
-digits: the features whose weight has digit b are counted together, and that count is worth 2**b.
+Votes are counted in eight lanes of eight bits at a time: of a hash shifted by 0 to 7 bits, the lowest bit of each
+byte is kept, and up to 255 such words are added up before a lane could overflow (as in Hacker's Delight, 5-1). No
+bit is ever unpacked into a number of its own but those of sums. Weights enter by their binary digits: the features
+whose weight has digit b are counted together, and that count is worth 2**b.
 """
 
 from collections.abc import Iterable
@@ -16,10 +16,11 @@ import numpy as np
 
 from simsql.fingerprint.hashes import I64, U64
 
-_GROUP_BITS = 5
-_GROUP = 1 << _GROUP_BITS
-# Features counted at once: bounds the memory that a text of hundreds of megabytes takes.
-_AT_ONCE = 1 << 20
+_LOWEST_BITS = np.uint64(0x0101010101010101)
+# What a lane can count.
+_RUN = 255
+# Features counted at once: they and what is made of them stay in the cache, whatever the length of a text.
+_AT_ONCE = 1 << 15
 
 
 def majority(hashes: Iterable[int] | U64, weights: Iterable[int] | I64 | None = None) -> int:
@@ -54,73 +55,68 @@ def majorities(hashes: U64, weights: I64, counts: I64, tie: int = 0) -> U64:
     """
     ones = _weigh_ones(hashes, weights, counts)
     totals = np.add.reduceat(weights, np.cumsum(counts) - counts)
-    bits = np.packbits(2 * ones + tie > totals[:, None], axis=1, bitorder="little")
-    return bits.view("<u8")[:, 0].astype(np.uint64)
+    ones *= 2
+    ones += tie
+    bits = (ones > totals[:, None]).reshape(-1, 8, 8).transpose(0, 2, 1)
+    return np.packbits(bits, axis=2, bitorder="little").reshape(-1, 8).view("<u8")[:, 0].astype(np.uint64)
 
 
 def _weigh_ones(hashes: U64, weights: I64, counts: I64) -> I64:
-    """Return how much the features that have a bit set weigh together: shape (documents, 64), bit 0 first."""
+    """Return how much the features that have a bit set weigh together.
+
+    The shape is (documents, 64), the bits in the order of `_count_ones`.
+    """
     ones = np.zeros((len(counts), 64), dtype=np.int64)
-    document = np.repeat(np.arange(len(counts)), counts)
-    for start in range(0, len(hashes), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        _add_ones(ones, hashes[part], weights[part], document[part])
+    ends = np.cumsum(counts)
+    document, start = 0, 0
+    while start < len(hashes):
+        # Whole documents as far as they fit, but at least a part of one.
+        end = min(start + _AT_ONCE, len(hashes))
+        last = int(np.searchsorted(ends, end, side="right"))
+        if last > document:
+            end = int(ends[last - 1])
+        else:
+            last += 1
+        sizes = counts[document:last].copy()
+        sizes[0] = min(ends[document], end) - start
+        _add_ones(ones[document:last], hashes[start:end], weights[start:end], sizes)
+        document, start = (last if end == ends[last - 1] else document), end
     return ones
 
 
-def _add_ones(ones: I64, hashes: U64, weights: I64, document: I64) -> None:
-    """Add to ones[d, b] the weights of the features of document d whose hash has bit b. Documents ascend."""
-    digits = range(int(weights.max()).bit_length())
-    chosen = [np.flatnonzero(weights & (1 << digit)) for digit in digits]
-    sizes = [_run_sizes(document[places]) for places in chosen]
-    counted = _count_ones(hashes[np.concatenate(chosen)], np.concatenate(sizes))
-    end = 0
-    for digit, places, size in zip(digits, chosen, sizes, strict=True):
-        start, end = end, end + len(size)
-        first = np.cumsum(size) - size
-        ones[document[places[first]]] += counted[start:end] << digit
-
-
-def _run_sizes(values: I64) -> I64:
-    """Return the lengths of the runs of equal values."""
-    (edges,) = np.nonzero(values[1:] != values[:-1])
-    return np.diff(edges, prepend=-1, append=len(values) - 1) if len(values) else edges
+def _add_ones(ones: I64, hashes: U64, weights: I64, sizes: I64) -> None:
+    """Add to ones[d] the weights of the features of document d, of which there are sizes[d], whose hash has a bit."""
+    largest = int(weights.max())
+    if largest == 1:
+        ones += _count_ones(hashes, sizes)
+        return
+    ends = np.cumsum(sizes)
+    for digit in range(largest.bit_length()):
+        chosen = np.flatnonzero(weights & (1 << digit))
+        of_document = np.diff(np.searchsorted(chosen, ends), prepend=0)
+        some = of_document > 0
+        if some.all():
+            ones += _count_ones(hashes[chosen], of_document) << digit
+        elif len(chosen):
+            ones[some] += _count_ones(hashes[chosen], of_document[some]) << digit
 
 
 def _count_ones(hashes: U64, sizes: I64) -> I64:
-    """Count, over runs of hashes of these sizes, how many have each bit set: shape (runs, 64)."""
-    groups = (sizes + _GROUP - 1) >> _GROUP_BITS
-    group_start = np.cumsum(groups) - groups
-    width = int(groups.sum())
+    """Count, over runs of hashes of these sizes, how many have each bit set: shape (runs, 64).
 
-    # Each run begins a group; the rest of its last group stays 0 and counts nothing.
-    gap = (group_start << _GROUP_BITS) - (np.cumsum(sizes) - sizes)
-    place = np.arange(len(hashes))
-    place += np.repeat(gap, sizes)
-    padded = np.zeros(width * _GROUP, dtype=np.uint64)
-    padded[place] = hashes
-
-    # One row for each place in a group, so that rows are added as whole arrays.
-    rows = np.ascontiguousarray(padded.reshape(width, _GROUP).T)
-    counted = np.zeros((width, 64), dtype=np.uint8)
-    for power, plane in enumerate(_add_up([rows])):
-        bits = np.unpackbits(plane.astype("<u8", copy=False).view(np.uint8), bitorder="little")
-        bits <<= np.uint8(power)
-        counted += bits.reshape(width, 64)
-    return np.add.reduceat(counted, group_start, axis=0, dtype=np.int64)
-
-
-def _add_up(planes: list[U64]) -> list[U64]:
-    """Add up 32 rows of bit-sliced numbers; planes[p] holds the digits worth 2**p."""
-    for power in range(_GROUP_BITS - 1, -1, -1):
-        half = 1 << power
-        a, b = planes[0][:half], planes[0][half:]
-        total, carry = [a ^ b], a & b
-        for plane in planes[1:]:
-            a, b = plane[:half], plane[half:]
-            either = a ^ b
-            total.append(either ^ carry)
-            carry &= either
-            carry |= a & b
-        planes = [*total, carry]
-    return [plane[0] for plane in planes]
+    Column 8 * b + l is of bit 8 * l + b: bits of the same lane are eight columns apart.
+    """
+    starts = np.cumsum(sizes) - sizes
+    pieces = (sizes + (_RUN - 1)) // _RUN
+    first = np.cumsum(pieces) - pieces
+    piece_starts = np.repeat(starts - first * _RUN, pieces) + np.arange(pieces.sum()) * _RUN
+    lanes = np.empty((8, len(piece_starts)), dtype=np.uint64)
+    word = np.empty_like(hashes)
+    for bit in range(8):
+        np.right_shift(hashes, np.uint64(bit), out=word)
+        word &= _LOWEST_BITS
+        np.add.reduceat(word, piece_starts, out=lanes[bit])
+    counted = np.ascontiguousarray(lanes.T).astype("<u8", copy=False).view(np.uint8)
+    if len(piece_starts) == len(sizes):
+        return counted.astype(np.int64)
+    return np.add.reduceat(counted, first, axis=0, dtype=np.int64)
