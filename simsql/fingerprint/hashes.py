@@ -41,7 +41,7 @@ def mix(values: U64) -> U64:
     return mixed
 
 
-def hash_spans(data: bytes, starts: I64, lengths: I64) -> U64:
+def hash_spans(data: bytes | NDArray[np.uint8], starts: I64, lengths: I64) -> U64:
     """Return the hash of each span data[start:start + length], of one byte or more.
 
     `data` must go on for at least seven bytes after the last span's start, whatever they are: spans are read
@@ -50,24 +50,42 @@ def hash_spans(data: bytes, starts: I64, lengths: I64) -> U64:
     if not len(starts):
         return np.zeros(0, dtype=np.uint64)
     words = np.ndarray(len(data) - 7, dtype="<u8", buffer=data, strides=(1,))
-    first = words[starts]
-    first &= _KEEP[np.minimum(lengths, 8)]
-    first += GOLDEN
-    total = mix(first)
+    total = _mix_word(words, starts, lengths, 1)
     total += lengths.view(np.uint64)
     (longer,) = np.nonzero(lengths > 8)
     if len(longer):
-        total[longer] += _sum_of_later_words(words, starts[longer], lengths[longer])
+        begin, left = starts[longer] + 8, lengths[longer] - 8
+        second = _mix_word(words, begin, left, 2)
+        # Few tokens go on after 16 bytes, and one may go on for a million words.
+        (longest,) = np.nonzero(left > 8)
+        if len(longest):
+            second[longest] += _sum_of_later_words(words, begin[longest], left[longest])
+        total[longer] += second
     return mix(total)
 
 
+def hash_short(words: U64, lengths: I64) -> U64:
+    """Return the hashes of tokens of at most eight bytes, given as words that end in zeros."""
+    total = mix(words + GOLDEN)
+    total += lengths.view(np.uint64)
+    return mix(total)
+
+
+def _mix_word(words: U64, starts: I64, left: I64, number: int) -> U64:
+    """Return the mixed words at these places, of which so many bytes at most are left."""
+    word = words[starts].astype(np.uint64, copy=False)
+    word &= _KEEP.take(np.minimum(left, 8))
+    word += np.uint64(number * int(GOLDEN) % 2**64)
+    return mix(word)
+
+
 def _sum_of_later_words(words: U64, starts: I64, lengths: I64) -> U64:
-    """Return, for spans of nine bytes and more, the sum of their mixed words but the first."""
+    """Return, for what is left of spans after their first word, the sum of the mixed words after the second."""
     later = (lengths - 1) >> 3
     offsets = np.cumsum(later) - later
     number = np.arange(1, later.sum() + 1) - np.repeat(offsets, later)
     left = np.minimum(np.repeat(lengths, later) - 8 * number, 8)
     word = words[np.repeat(starts, later) + 8 * number] & _KEEP[left]
-    number += 1
+    number += 2
     word += number.view(np.uint64) * GOLDEN
     return np.add.reduceat(mix(word), offsets)

@@ -1,158 +1,91 @@
-"""Normalise texts of any script and find their tokens, whole batches at a time.
+"""Find the tokens of texts of any script and hash them, whole batches at a time.
 
-Normalisation is Unicode's NFKC_Casefold but for what it ignores: NFKC, casefold, NFKC again. Composed and
-decomposed forms, full and half width, ligatures and letter case do not count; é, й, ё, ü and the tones of
-Vietnamese, which have composed forms, do.
+What a token is follows from the classes of `simsql.fingerprint.characters`. A token is known by its UTF-8 alone,
+whose hash is that of `simsql.fingerprint.hashes`.
 
-Every character of the result then has one class:
-
-- **dropped**: marks that writers may leave out, and what cannot be seen: Arabic, Hebrew and Syriac points,
-  tatweel, U+0300-036F where NFKC found no composed form, variation selectors, format characters (category Cf:
-  zero-width joiners, bidi marks, soft hyphens).
-- **mark**: every other combining mark. It belongs to the character before it: the vowel signs of Indic and
-  South-East Asian scripts and the voiced marks of kana tell words apart.
-- **word**: letters, digits and other numbers; also private and unassigned characters, so that a script newer
-  than this Python's Unicode tables has tokens all the same. A run of them is a token.
-- **cut**: letters of scripts that put no spaces between words. A run of them is cut into overlapping runs of
-  two characters (Han, kana, Bopomofo, Yi, Tangut, Nushu, Khitan), as Lucene's CJKAnalyzer does, or of four
-  (Thai, Lao, Myanmar, Khmer and the Tai scripts, whose characters say less); a shorter run is one token.
-  Korean has spaces, Tibetan a tsheg after each syllable: words.
-- **emoji**: pictographic symbols, a token each.
-- **separator**: all else: punctuation, `_`, symbols, spaces, control characters such as NUL, lone surrogates.
-
-Fingerprints of assigned characters do not depend on the version of Python: their normal forms are stable by
-Unicode's policy, and a category hardly ever changes.
+There are three ways to the same tokens. ASCII stays bytes. Other texts become arrays of code points, which a table
+maps to normal forms and classes; those that turn out to be ASCII, but for quotation marks and dashes, join the
+first. Where no character is a mark or of South-East Asia, tokens are runs and pairs of characters; else they are
+cut out of units of one character and its marks.
 """
 
 import re
-import sys
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.fingerprint.hashes import I64, U64, hash_spans
+from simsql.fingerprint.characters import (
+    CHARACTER_SHIFT,
+    CLASS,
+    CONTEXT,
+    CUT_2,
+    CUT_4,
+    DROPPED,
+    EMOJI,
+    MARK,
+    SEPARATOR,
+    SINGLE,
+    WORD,
+    character_table,
+    normalise,
+)
+from simsql.fingerprint.hashes import I64, U64, hash_short, hash_spans
 from simsql.fingerprint.recipe import TokenKind
 
-# Classes. EMOJI and those above start a token of their own with every character that is no mark.
-SEPARATOR, DROPPED, MARK, WORD, EMOJI, SINGLE, CUT_2, CUT_4 = range(8)
 # How many characters a token of each class has; a run of WORD counts as one.
 _WIDTH = np.array([0, 0, 0, 1, 1, 1, 2, 4])
-
-_OF_CATEGORY = {"L": WORD, "N": WORD, "M": MARK, "Z": SEPARATOR, "P": SEPARATOR, "S": SEPARATOR} | {
-    "Cc": SEPARATOR,
-    "Cs": SEPARATOR,
-    "Cf": DROPPED,
-    "Co": WORD,
-    "Cn": WORD,
-}
-
-# (first, last) code points. Combining marks (category Mn) there are optional.
-_OPTIONAL_MARKS = [
-    (0x0300, 0x036F),
-    (0x0591, 0x05C7),  # Hebrew
-    (0x0610, 0x06ED),  # Arabic
-    (0x0711, 0x074A),  # Syriac
-    (0x0898, 0x08FF),  # Arabic Extended-A and -B
-    (0x180B, 0x180F),  # Mongolian variation selectors
-    (0xFE00, 0xFE0F),  # variation selectors
-    (0x10EFD, 0x10EFF),  # Arabic Extended-C
-    (0xE0100, 0xE01EF),  # variation selectors
-]
-_TATWEEL = 0x0640
-# Symbols (categories So and Sk, or not yet assigned) there are pictographs.
-_PICTOGRAPHS = [(0x2300, 0x23FF), (0x2600, 0x27BF), (0x2B00, 0x2BFF), (0x1F000, 0x1FAFF)]
-# Letters there, which UAX #14 lets a line break between, carry syllables or words.
-_SYLLABLES = [
-    (0x3005, 0x3007),
-    (0x3021, 0x3029),
-    (0x3031, 0x303C),
-    (0x3041, 0x312F),  # Hiragana, Katakana, Bopomofo
-    (0x31A0, 0x31FF),
-    (0x3400, 0x4DBF),
-    (0x4E00, 0xA48F),  # Han, Yi
-    (0xF900, 0xFAFF),
-    (0x16FE0, 0x18DFF),  # Tangut, Khitan
-    (0x1AFF0, 0x1B2FF),  # kana, Nushu
-    (0x20000, 0x3FFFF),
-]
-# Letters there (UAX #14: class SA, complex context) are parts of syllables.
-_PHONEMES = [
-    (0x0E00, 0x0EFF),  # Thai, Lao
-    (0x1000, 0x109F),  # Myanmar
-    (0x1780, 0x17FF),  # Khmer
-    (0x1950, 0x19DF),  # Tai Le, New Tai Lue
-    (0x1A20, 0x1AAF),  # Tai Tham
-    (0xA9E0, 0xA9FF),
-    (0xAA60, 0xAADF),  # Myanmar, Tai Viet
-    (0x11700, 0x1174F),  # Ahom
-]
-# All characters outside these ranges are unassigned or private: words.
-_TABLED = (range(0x33480), range(0xE0000, 0xE0200))
-
-# Punctuation with an ASCII form that composes with nothing.
-_FULL_WIDTH = [("\u3000", " "), *((chr(ord(narrow) + 0xFEE0), narrow) for narrow in "!(),:;?")]
-# ASCII letters in lower case, digits, and NUL for all else.
-_ASCII_WORDS = bytes(ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else 0 for byte in range(256))
-# Some characters that separate tokens: where a long text may be cut without a look at its classes.
+# Some characters that separate tokens and compose with nothing before them: where a long text may be cut.
 _SURE_SEPARATOR = re.compile("[\\0-/:-@[-`{-\\x7f\u3001\u3002]")
 # Texts of more characters than this are tokenised in pieces, cut at separators, to bound the memory.
 _PIECE = 1 << 20
 
+U8 = NDArray[np.uint8]
+U32 = NDArray[np.uint32]
+Bools = NDArray[np.bool_]
+
+# The hashes of the tokens of all texts, in order, and how many tokens each text has.
+TokenHashes = tuple[U64, I64]
+
 
 class Spans(NamedTuple):
-    """Tokens as spans of UTF-8: data[start:start + length]. They may overlap. `data` has a tail of zeros."""
+    """Tokens as spans of UTF-8: data[start:start + length]. They may overlap. `data` goes on for 8 bytes more."""
 
-    data: bytes
+    data: bytes | U8
     starts: I64
     lengths: I64
     documents: I64
     """The number of tokens of each document."""
 
 
-_Finder = Callable[[Sequence[str], TokenKind], Spans]
-
-
-def normalise(text: str) -> str:
-    """Return the normal form of a text, whose class and bytes make the tokens."""
-    if not unicodedata.is_normalized("NFKC", text):
-        # Nearly every Chinese text has these, and few anything else for which NFKC would have to work.
-        for wide, narrow in _FULL_WIDTH:
-            text = text.replace(wide, narrow)
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-
-
-def hash_tokens(texts: Sequence[str], kind: TokenKind) -> tuple[U64, I64]:
+def hash_tokens(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
     """Return the hashes of the tokens of all texts, in order, and how many tokens each text has."""
     ascii_only = np.fromiter(map(str.isascii, texts), dtype=bool, count=len(texts))
-    plain = [text for text in texts if text.isascii()]
-    plain_hashes, plain_counts = _hash_all(plain, kind, spans_of_ascii)
-    if len(plain) == len(texts):
-        return plain_hashes, plain_counts
-    other = [normalise(text) for text in texts if not text.isascii()]
-    other_hashes, other_counts = _hash_all(other, kind, spans_of_normalised)
-    # Put the two halves together in the order of the texts.
-    counts = np.empty(len(texts), dtype=np.int64)
-    counts[ascii_only], counts[~ascii_only] = plain_counts, other_counts
-    from_plain = np.repeat(ascii_only, counts)
-    hashes = np.empty(len(from_plain), dtype=np.uint64)
-    hashes[from_plain], hashes[~from_plain] = plain_hashes, other_hashes
-    return hashes, counts
+    if ascii_only.all():
+        return _hash_all(texts, kind, _hash_ascii)
+    plain = _hash_all([text for text in texts if text.isascii()], kind, _hash_ascii)
+    other = _hash_all([text for text in texts if not text.isascii()], kind, _hash_other)
+    return _interleave(ascii_only, plain, other)
 
 
-def _hash_all(texts: Sequence[str], kind: TokenKind, find: _Finder) -> tuple[U64, I64]:
+def _hash_all(
+    texts: Sequence[str], kind: TokenKind, find: Callable[[Sequence[str], TokenKind], TokenHashes]
+) -> TokenHashes:
     if len(texts) == 1 and len(texts[0]) > _PIECE:
-        hashes = np.concatenate([_hash(find([piece], kind)) for piece in _pieces(texts[0])])
+        hashes = np.concatenate([find([piece], kind)[0] for piece in _pieces(texts[0])])
         return hashes, np.array([len(hashes)])
-    spans = find(texts, kind)
-    return _hash(spans), spans.documents
+    return find(texts, kind)
 
 
-def _hash(spans: Spans) -> U64:
-    return hash_spans(spans.data, spans.starts, spans.lengths)
+def _interleave(chosen: Bools, ones: TokenHashes, others: TokenHashes) -> TokenHashes:
+    """Put the tokens of two halves of the texts together, in the order of the texts."""
+    counts = np.empty(len(chosen), dtype=np.int64)
+    counts[chosen], counts[~chosen] = ones[1], others[1]
+    from_ones = np.repeat(chosen, counts)
+    hashes = np.empty(len(from_ones), dtype=np.uint64)
+    hashes[from_ones], hashes[~from_ones] = ones[0], others[0]
+    return hashes, counts
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -165,36 +98,195 @@ def _pieces(text: str) -> Iterator[str]:
         start = end
 
 
-def spans_of_ascii(texts: Sequence[str], kind: TokenKind) -> Spans:
-    """Find the tokens of ASCII texts: the bytes of runs of letters and digits, in lower case."""
-    data = b"".join([b"\0", "\0".join(texts).encode("ascii").translate(_ASCII_WORDS), bytes(8)])
-    word = np.frombuffer(data, dtype=np.uint8) != 0
+def _text_ends(texts: Sequence[str]) -> I64:
+    """Return where each text ends when all are joined, with one separator before each and after the last."""
+    return np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
+
+
+def _count(starts: I64, text_ends: I64) -> I64:
+    """Return how many of the tokens that start there each text has."""
+    return np.diff(np.searchsorted(starts, text_ends), prepend=0)
+
+
+# ASCII
+
+
+def _hash_ascii(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
+    joined = "\0".join(["", *texts, "\0" * 8]).encode("ascii")
+    spans = spans_of_ascii(np.frombuffer(joined, dtype=np.uint8), _text_ends(texts), kind)
+    return hash_spans(spans.data, spans.starts, spans.lengths), spans.documents
+
+
+def spans_of_ascii(data: U8, text_ends: I64, kind: TokenKind) -> Spans:
+    """Find the tokens of ASCII: runs of letters and digits. `data` begins and ends with NUL, eight at the end.
+
+    The spans are of the same bytes in lower case.
+    """
+    lower = data | np.uint8(0x20)
+    word = lower - np.uint8(ord("a")) < 26
+    word |= data - np.uint8(ord("0")) < 10
     if kind == "characters":
         starts = np.flatnonzero(word)
-        lengths = np.ones_like(starts)
-    else:
-        # Runs begin and end where neighbours differ: starts and ends take turns.
-        edges = np.flatnonzero(word[1:] != word[:-1]) + 1
-        starts = edges[0::2]
-        lengths = edges[1::2] - starts
-    return Spans(data, starts, lengths, np.diff(np.searchsorted(starts, _text_ends(texts)), prepend=0))
+        return Spans(lower, starts, np.ones_like(starts), _count(starts, text_ends))
+    starts, ends = _runs(word)
+    return Spans(lower, starts, ends - starts, _count(starts, text_ends))
 
 
-def spans_of_normalised(texts: Sequence[str], kind: TokenKind) -> Spans:
-    """Find the tokens of texts in normal form, of any script."""
-    joined = "\0" + "\0".join(texts) + "\0"
-    points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-    classes = _classes()[points]
+def _runs(inside: Bools) -> tuple[I64, I64]:
+    """Return where runs of true values start and end; the first and the last value are false."""
+    edges = np.flatnonzero(inside[1:] != inside[:-1])
+    edges += 1
+    return edges[0::2], edges[1::2]
+
+
+# Other texts
+
+
+def _hash_other(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
+    points, classes, text_ends = _look_up(texts)
+    # Places of the separators around each text.
+    starts = np.concatenate([[0], text_ends[:-1]])
+    highest = np.maximum.reduceat(points, starts) if len(texts) else points
+    plain = highest < 0x80
+    if plain.all():
+        return _hash_mapped(points, text_ends, kind)
+    if not plain.any():
+        return _hash_points(points, classes, text_ends, kind)
+    of_plain = np.repeat(plain, text_ends - starts)
+    # The last separator ends either half.
+    of_plain, of_other = np.append(of_plain, True), np.append(~of_plain, True)
+    sizes = text_ends - starts
+    return _interleave(
+        plain,
+        _hash_mapped(points[of_plain], np.cumsum(sizes[plain]), kind),
+        _hash_points(points[of_other], classes[of_other], np.cumsum(sizes[~plain]), kind),
+    )
+
+
+def _hash_mapped(points: U32, text_ends: I64, kind: TokenKind) -> TokenHashes:
+    """Hash the tokens of texts whose normal form is ASCII."""
+    data = np.zeros(len(points) + 8, dtype=np.uint8)
+    data[: len(points)] = points
+    spans = spans_of_ascii(data, text_ends, kind)
+    return hash_spans(spans.data, spans.starts, spans.lengths), spans.documents
+
+
+def _look_up(texts: Sequence[str]) -> tuple[U32, U8, I64]:
+    """Return the normal forms and classes of the characters of texts, and where the texts end.
+
+    There is a separator before each text and after the last. What is dropped is left out.
+    """
     text_ends = _text_ends(texts)
+    found = _entries(texts)
+    in_context = np.flatnonzero(found & np.uint32(CONTEXT))
+    if len(in_context):
+        texts = list(texts)
+        for text in np.unique(np.searchsorted(text_ends, in_context)).tolist():
+            texts[text] = normalise(texts[text])
+        text_ends = _text_ends(texts)
+        found = _entries(texts)
+    classes = found.astype(np.uint8)
+    classes &= CLASS
+    points = found >> CHARACTER_SHIFT
     kept = classes != DROPPED
     if not kept.all():
         text_ends = np.cumsum(kept)[text_ends] - 1
         points, classes = points[kept], classes[kept]
+    return points, classes, text_ends
+
+
+def _entries(texts: Sequence[str]) -> U32:
+    joined = "\0".join(["", *texts, ""]).encode("utf-32-le", "surrogatepass")
+    return character_table().take(np.frombuffer(joined, dtype="<u4"))
+
+
+def _hash_points(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> TokenHashes:
     marks = classes == MARK
+    if marks.any() or (kind == "words" and (classes == CUT_4).any()):
+        spans = spans_of_units(points, classes, marks, text_ends, kind)
+        return hash_spans(spans.data, spans.starts, spans.lengths), spans.documents
+    if kind == "characters":
+        starts = np.flatnonzero(classes)
+        return hash_short(*utf8_words(points[starts])), _count(starts, text_ends)
+    word = classes == WORD
+    starts_token = word.copy()
+    starts_token[1:] &= ~word[:-1]
+    cut = classes == CUT_2
+    cut_any = bool(cut.any())
+    if cut_any:
+        pair = cut[:-1] & cut[1:]
+        # A character between two that are not cut is a token alone.
+        alone = cut[1:-1] & ~pair[:-1] & ~pair[1:]
+        starts_token[:-1] |= pair
+        starts_token[1:-1] |= alone
+    emoji = classes == EMOJI
+    if emoji.any():
+        starts_token |= emoji
+    starts = np.flatnonzero(starts_token)
+    hashes = np.empty(len(starts), dtype=np.uint64)
+    of_word = word[starts]
+    if of_word.any():
+        hashes[of_word] = _hash_runs(points, word)
+    if not of_word.all():
+        places = starts[~of_word]
+        words, sizes = utf8_words(points[places])
+        if cut_any:
+            (paired,) = np.nonzero(pair[places])
+            seconds, more = utf8_words(points[places[paired] + 1])
+            seconds <<= (8 * sizes[paired]).view(np.uint64)
+            words[paired] |= seconds
+            sizes[paired] += more
+        hashes[~of_word] = hash_short(words, sizes)
+    return hashes, _count(starts, text_ends)
+
+
+def _hash_runs(points: U32, inside: Bools) -> U64:
+    """Hash the UTF-8 of runs of characters."""
+    run_starts, run_ends = _runs(inside)
+    letters = points[inside]
+    lengths = run_ends - run_starts
+    data, bytes_before = _to_utf8(letters)
+    ends = bytes_before[np.cumsum(lengths)]
+    starts = np.concatenate([[0], ends[:-1]])
+    return hash_spans(data, starts, ends - starts)
+
+
+def _to_utf8(points: U32) -> tuple[bytes, I64]:
+    """Return the UTF-8 of characters, with a tail of eight bytes, and how many bytes are before each and after all."""
+    size = np.ones(len(points), dtype=np.uint8)
+    for limit in (0x80, 0x800, 0x10000):
+        size += points >= limit
+    before = np.zeros(len(points) + 1, dtype=np.int64)
+    np.cumsum(size, out=before[1:])
+    text = points.astype("<u4", copy=False).tobytes().decode("utf-32-le", "surrogatepass")
+    return text.encode("utf-8", "surrogatepass") + bytes(8), before
+
+
+def utf8_words(points: U32) -> tuple[U64, I64]:
+    """Return the UTF-8 of single characters as little-endian words, and their sizes in bytes."""
+    sizes = np.full(len(points), 3, dtype=np.int64)
+    words = points >> np.uint32(12) | np.uint32(0x8080E0)
+    words |= (points & np.uint32(0xFC0)) << np.uint32(2)
+    words |= (points & np.uint32(0x3F)) << np.uint32(16)
+    (others,) = np.nonzero((points < 0x800) | (points > 0xFFFF))
+    if len(others):
+        point = points[others]
+        last = point & np.uint32(0x3F)
+        middle = point >> np.uint32(6) & np.uint32(0x3F)
+        upper = point >> np.uint32(12) & np.uint32(0x3F)
+        two = np.uint32(0x80C0) | point >> np.uint32(6) | last << np.uint32(8)
+        four = np.uint32(0x808080F0) | point >> np.uint32(18) | upper << np.uint32(8) | middle << np.uint32(16)
+        words[others] = np.select([point < 0x80, point < 0x800], [point, two], four | last << np.uint32(24))
+        sizes[others] = np.select([point < 0x80, point < 0x800], [1, 2], 4)
+    return words.astype(np.uint64), sizes
+
+
+def spans_of_units(points: U32, classes: U8, marks: Bools, text_ends: I64, kind: TokenKind) -> Spans:
+    """Find the tokens of normal forms of any script, of which none is dropped, with the marks in them."""
     if marks.any():
         classes = _class_with_marks(classes, marks)
     if kind == "characters":
-        classes[classes >= WORD] = SINGLE
+        classes = np.where(classes >= WORD, np.uint8(SINGLE), classes)
 
     # Cut into units: runs of one class, and within EMOJI and above single characters with their marks.
     edge = classes[1:] != classes[:-1]
@@ -203,16 +295,9 @@ def spans_of_normalised(texts: Sequence[str], kind: TokenKind) -> Spans:
     units = classes[starts[:-1]]
     first, last = _group_units(units)
 
-    # From places in `points` to places in its UTF-8.
-    size = np.ones(len(points), dtype=np.uint8)
-    for limit in (0x80, 0x800, 0x10000):
-        size += points >= limit
-    byte = np.cumsum(size, dtype=np.int64) - size
-    data = points.tobytes().decode("utf-32-le", "surrogatepass").encode("utf-8", "surrogatepass") + bytes(8)
-    token_starts = byte[starts[first]]
-    token_ends = byte[starts[last + 1]]
-    counts = np.diff(np.searchsorted(starts[first], text_ends), prepend=0)
-    return Spans(data, token_starts, token_ends - token_starts, counts)
+    data, before = _to_utf8(points)
+    token_starts = before[starts[first]]
+    return Spans(data, token_starts, before[starts[last + 1]] - token_starts, _count(starts[first], text_ends))
 
 
 def _class_with_marks(classes: NDArray[np.uint8], marks: NDArray[np.bool_]) -> NDArray[np.uint8]:
@@ -238,35 +323,3 @@ def _group_units(units: NDArray[np.uint8]) -> tuple[I64, I64]:
     return first, np.minimum(last, run_last)[first]
 
 
-def _text_ends(texts: Sequence[str]) -> I64:
-    """Return where each text ends when all are joined, with one separator before each and after the last."""
-    return np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
-
-
-@cache
-def _classes() -> NDArray[np.uint8]:
-    """Return the class of every code point. Built at the first text that is not ASCII."""
-    category = np.full(sys.maxunicode + 1, b"Cn")
-    for block in _TABLED:
-        joined = "".join(map(unicodedata.category, map(chr, block)))
-        category[block.start : block.stop] = np.frombuffer(joined.encode(), dtype="S2")
-    classes = np.empty(len(category), dtype=np.uint8)
-    names, kind = np.unique(category, return_inverse=True)
-    classes[:] = np.array([_class_of_category(name.decode()) for name in names], dtype=np.uint8)[kind]
-
-    def assign(blocks: list[tuple[int, int]], wanted: list[bytes], new: int) -> None:
-        for first, last in blocks:
-            part = slice(first, last + 1)
-            classes[part][np.isin(category[part], wanted)] = new
-
-    letters = [b"Lo", b"Lm", b"Ll", b"Lu", b"Nl"]
-    assign(_OPTIONAL_MARKS, [b"Mn"], DROPPED)
-    assign([(_TATWEEL, _TATWEEL)], [b"Lm"], DROPPED)
-    assign(_PICTOGRAPHS, [b"So", b"Sk", b"Cn"], EMOJI)
-    assign(_SYLLABLES, [*letters, b"Cn"], CUT_2)
-    assign(_PHONEMES, letters, CUT_4)
-    return classes
-
-
-def _class_of_category(category: str) -> int:
-    return _OF_CATEGORY.get(category, _OF_CATEGORY.get(category[0], SEPARATOR))

@@ -4,9 +4,9 @@ A bit of the fingerprint is set if the features whose hash has it weigh more tha
 (Charikar, STOC 2002). All weights are integers, so the outcome is exact in any order and any batch.
 
 Votes are counted in eight lanes of eight bits at a time: of a hash shifted by 0 to 7 bits, the lowest bit of each
-byte is kept, and up to 255 such words are added up before a lane could overflow (as in Hacker's Delight, 5-1). No
-bit is ever unpacked into a number of its own but those of sums. Weights enter by their binary digits: the features
-whose weight has digit b are counted together, and that count is worth 2**b.
+byte is kept and multiplied by the weight, and such words are added up as long as no lane can overflow (as in
+Warren, Hacker's Delight, 5-1). No bit is ever unpacked into a number of its own, only sums are. Weights of 128 and
+more enter digit by digit, to the base of 128.
 """
 
 from collections.abc import Iterable
@@ -17,8 +17,8 @@ import numpy as np
 from simsql.fingerprint.hashes import I64, U64
 
 _LOWEST_BITS = np.uint64(0x0101010101010101)
-# What a lane can count.
-_RUN = 255
+_LANE_AT_MOST = 255
+_DIGIT_BITS = 7
 # Features counted at once: they and what is made of them stay in the cache, whatever the length of a text.
 _AT_ONCE = 1 << 15
 
@@ -86,37 +86,45 @@ def _weigh_ones(hashes: U64, weights: I64, counts: I64) -> I64:
 
 def _add_ones(ones: I64, hashes: U64, weights: I64, sizes: I64) -> None:
     """Add to ones[d] the weights of the features of document d, of which there are sizes[d], whose hash has a bit."""
-    largest = int(weights.max())
-    if largest == 1:
-        ones += _count_ones(hashes, sizes)
-        return
-    ends = np.cumsum(sizes)
-    for digit in range(largest.bit_length()):
-        chosen = np.flatnonzero(weights & (1 << digit))
-        of_document = np.diff(np.searchsorted(chosen, ends), prepend=0)
-        some = of_document > 0
-        if some.all():
-            ones += _count_ones(hashes[chosen], of_document) << digit
-        elif len(chosen):
-            ones[some] += _count_ones(hashes[chosen], of_document[some]) << digit
+    ones += _sum_digits(hashes, weights & (1 << _DIGIT_BITS) - 1, sizes)
+    shift = 0
+    while weights.max(initial=0) >> _DIGIT_BITS:
+        shift += _DIGIT_BITS
+        weights = weights >> _DIGIT_BITS
+        chosen = np.flatnonzero(weights)
+        sizes = np.diff(np.searchsorted(chosen, np.cumsum(sizes)), prepend=0)
+        hashes, weights = hashes[chosen], weights[chosen]
+        some = sizes > 0
+        ones[some] += _sum_digits(hashes, weights & (1 << _DIGIT_BITS) - 1, sizes[some]) << shift
 
 
-def _count_ones(hashes: U64, sizes: I64) -> I64:
-    """Count, over runs of hashes of these sizes, how many have each bit set: shape (runs, 64).
+def _sum_digits(hashes: U64, weights: I64, sizes: I64) -> I64:
+    """Add up, over runs of hashes of these sizes, the weights below 128 of those that have a bit set.
 
-    Column 8 * b + l is of bit 8 * l + b: bits of the same lane are eight columns apart.
+    The shape is (runs, 64). Column 8 * b + l is of bit 8 * l + b: the bits of a lane are eight columns apart.
     """
-    starts = np.cumsum(sizes) - sizes
-    pieces = (sizes + (_RUN - 1)) // _RUN
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    heaviest = int(weights.max())
+    # Each run is cut into pieces: where its cumulated weight passes a multiple of what a lane holds at most, less
+    # what one feature can add.
+    full = _LANE_AT_MOST + 1 - heaviest
+    before = np.cumsum(weights) - weights
+    pieces = (before[ends - 1] - before[starts]) // full + 1
     first = np.cumsum(pieces) - pieces
-    piece_starts = np.repeat(starts - first * _RUN, pieces) + np.arange(pieces.sum()) * _RUN
+    cuts = np.repeat(before[starts] - first * full, pieces) + np.arange(pieces.sum()) * full
+    piece_starts = np.maximum(np.searchsorted(before, cuts), np.repeat(starts, pieces))
+
     lanes = np.empty((8, len(piece_starts)), dtype=np.uint64)
+    factors = None if heaviest == 1 == weights.min() else weights.view(np.uint64)
     word = np.empty_like(hashes)
     for bit in range(8):
         np.right_shift(hashes, np.uint64(bit), out=word)
         word &= _LOWEST_BITS
+        if factors is not None:
+            word *= factors
         np.add.reduceat(word, piece_starts, out=lanes[bit])
-    counted = np.ascontiguousarray(lanes.T).astype("<u8", copy=False).view(np.uint8)
-    if len(piece_starts) == len(sizes):
-        return counted.astype(np.int64)
-    return np.add.reduceat(counted, first, axis=0, dtype=np.int64)
+    sums = np.ascontiguousarray(lanes.T).astype("<u8", copy=False).view(np.uint8)
+    if len(sums) == len(sizes):
+        return sums.astype(np.int64)
+    return np.add.reduceat(sums, first, axis=0, dtype=np.int64)
