@@ -38,6 +38,8 @@ from simsql.fingerprint.recipe import TokenKind
 _WIDTH = np.array([0, 0, 0, 1, 1, 1, 2, 4])
 # Some characters that separate tokens and compose with nothing before them: where a long text may be cut.
 _SURE_SEPARATOR = re.compile("[\\0-/:-@[-`{-\\x7f\u3001\u3002]")
+# Texts that are not ASCII, whose arrays are larger, are tokenised so many characters at a time, in the cache.
+_GROUP = 1 << 16
 # Texts of more characters than this are tokenised in pieces, cut at separators, to bound the memory.
 _PIECE = 1 << 20
 
@@ -65,8 +67,21 @@ def hash_tokens(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
     if ascii_only.all():
         return _hash_all(texts, kind, _hash_ascii)
     plain = _hash_all([text for text in texts if text.isascii()], kind, _hash_ascii)
-    other = _hash_all([text for text in texts if not text.isascii()], kind, _hash_other)
+    others = [text for text in texts if not text.isascii()]
+    found = [_hash_all(group, kind, _hash_other) for group in _groups(others)]
+    other = np.concatenate([hashes for hashes, _ in found]), np.concatenate([counts for _, counts in found])
     return _interleave(ascii_only, plain, other)
+
+
+def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Cut a list of texts into lists of few characters each."""
+    start = size = 0
+    for end, text in enumerate(texts):
+        if end > start and size + len(text) > _GROUP:
+            yield texts[start:end]
+            start, size = end, 0
+        size += len(text)
+    yield texts[start:]
 
 
 def _hash_all(
@@ -231,11 +246,12 @@ def _hash_points(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> T
         places = starts[~of_word]
         words, sizes = utf8_words(points[places])
         if cut_any:
-            (paired,) = np.nonzero(pair[places])
-            seconds, more = utf8_words(points[places[paired] + 1])
-            seconds <<= (8 * sizes[paired]).view(np.uint64)
-            words[paired] |= seconds
-            sizes[paired] += more
+            paired = pair[places]
+            seconds, more = utf8_words(points[places + 1])
+            seconds *= paired
+            seconds <<= (8 * sizes).view(np.uint64)
+            words |= seconds
+            sizes = sizes + more * paired
         hashes[~of_word] = hash_short(words, sizes)
     return hashes, _count(starts, text_ends)
 
@@ -265,20 +281,25 @@ def _to_utf8(points: U32) -> tuple[bytes, I64]:
 def utf8_words(points: U32) -> tuple[U64, I64]:
     """Return the UTF-8 of single characters as little-endian words, and their sizes in bytes."""
     sizes = np.full(len(points), 3, dtype=np.int64)
-    words = points >> np.uint32(12) | np.uint32(0x8080E0)
+    words = points >> np.uint32(12)
+    words |= np.uint32(0x8080E0)
     words |= (points & np.uint32(0xFC0)) << np.uint32(2)
     words |= (points & np.uint32(0x3F)) << np.uint32(16)
-    (others,) = np.nonzero((points < 0x800) | (points > 0xFFFF))
-    if len(others):
-        point = points[others]
-        last = point & np.uint32(0x3F)
-        middle = point >> np.uint32(6) & np.uint32(0x3F)
-        upper = point >> np.uint32(12) & np.uint32(0x3F)
-        two = np.uint32(0x80C0) | point >> np.uint32(6) | last << np.uint32(8)
-        four = np.uint32(0x808080F0) | point >> np.uint32(18) | upper << np.uint32(8) | middle << np.uint32(16)
-        words[others] = np.select([point < 0x80, point < 0x800], [point, two], four | last << np.uint32(24))
-        sizes[others] = np.select([point < 0x80, point < 0x800], [1, 2], 4)
+    if points.min(initial=0x800) < 0x800 or points.max(initial=0) > 0xFFFF:
+        (others,) = np.nonzero((points < 0x800) | (points > 0xFFFF))
+        words[others], sizes[others] = _utf8_of_any(points[others])
     return words.astype(np.uint64), sizes
+
+
+def _utf8_of_any(points: U32) -> tuple[U32, I64]:
+    """Return the same as `utf8_words` for characters of one, two and four bytes."""
+    last = points & np.uint32(0x3F)
+    middle = points >> np.uint32(6) & np.uint32(0x3F)
+    upper = points >> np.uint32(12) & np.uint32(0x3F)
+    two = np.uint32(0x80C0) | points >> np.uint32(6) | last << np.uint32(8)
+    four = np.uint32(0x808080F0) | points >> np.uint32(18) | upper << np.uint32(8) | middle << np.uint32(16)
+    which = [points < 0x80, points < 0x800]
+    return np.select(which, [points, two], four | last << np.uint32(24)), np.select(which, [1, 2], 4)
 
 
 def spans_of_units(points: U32, classes: U8, marks: Bools, text_ends: I64, kind: TokenKind) -> Spans:
