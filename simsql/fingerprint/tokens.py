@@ -205,8 +205,9 @@ def _look_up(texts: Sequence[str]) -> tuple[U32, U8, I64]:
     points = found >> CHARACTER_SHIFT
     kept = classes != DROPPED
     if not kept.all():
-        text_ends = np.cumsum(kept)[text_ends] - 1
-        points, classes = points[kept], classes[kept]
+        places = np.flatnonzero(kept)
+        text_ends = np.searchsorted(places, text_ends)
+        points, classes = points.take(places), classes.take(places)
     return points, classes, text_ends
 
 
@@ -228,7 +229,14 @@ def _hash_points(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> T
     starts_token[1:] &= ~word[:-1]
     cut = classes == CUT_2
     cut_any = bool(cut.any())
+    letters, of_run = points, word
     if cut_any:
+        # Words are few where words have no spaces: each, and what ends it.
+        near = word.copy()
+        near[1:] |= word[:-1]
+        near[0] = True
+        places = np.flatnonzero(near)
+        letters, of_run = points.take(places), word.take(places)
         pair = cut[:-1] & cut[1:]
         # A character between two that are not cut is a token alone.
         alone = cut[1:-1] & ~pair[:-1] & ~pair[1:]
@@ -241,7 +249,7 @@ def _hash_points(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> T
     hashes = np.empty(len(starts), dtype=np.uint64)
     of_word = word[starts]
     if of_word.any():
-        hashes[of_word] = _hash_runs(points, word)
+        hashes[of_word] = _hash_runs(letters, of_run)
     if not of_word.all():
         places = starts[~of_word]
         words, sizes = utf8_words(points[places])
@@ -257,14 +265,11 @@ def _hash_points(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> T
 
 
 def _hash_runs(points: U32, inside: Bools) -> U64:
-    """Hash the UTF-8 of runs of characters."""
-    run_starts, run_ends = _runs(inside)
-    letters = points[inside]
-    lengths = run_ends - run_starts
-    data, bytes_before = _to_utf8(letters)
-    ends = bytes_before[np.cumsum(lengths)]
-    starts = np.concatenate([[0], ends[:-1]])
-    return hash_spans(data, starts, ends - starts)
+    """Hash the UTF-8 of runs of characters; the first character is outside."""
+    starts, ends = _runs(inside)
+    data, before = _to_utf8(points)
+    begin = before[starts]
+    return hash_spans(data, begin, before[ends] - begin)
 
 
 def _to_utf8(points: U32) -> tuple[bytes, I64]:
