@@ -142,6 +142,10 @@ def test_numbers_of_any_kind_are_weights():
         ]
 
 
+def test_weights_are_rounded():
+    assert simhash_rows(scipy.sparse.csr_array([[0.0016, 0.0014]])).tolist() == [simhash_features(["0"])]
+
+
 def test_a_scale_says_what_counts():
     matrix = scipy.sparse.csr_array([[0.4, 0.3]])
     assert simhash_rows(matrix, scale=1).tolist() == [None]
