@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import settings
 from servers import Program, Server, find_programs, run_server
 from sqlalchemy import URL, Engine, make_url
 
@@ -15,6 +16,10 @@ from simsql.database.connect import open_engine
 # What a shell puts into the background has SIGINT ignored, and so has all that it starts: then no test could
 # interrupt a run.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What is slow at times is the machine, and a table that is built at its first use.
+settings.register_profile("untimed", settings(), deadline=None)
+settings.load_profile("untimed")
 
 PROGRAMS = find_programs()
 TESTS = Path(__file__).parent

@@ -150,9 +150,7 @@ def character_table() -> NDArray[np.uint32]:
     return table
 
 
-def _entry(
-    character: str, form: str, parts: str, joins: frozenset[str], classes: NDArray[np.uint8]
-) -> int:
+def _entry(character: str, form: str, parts: str, joins: frozenset[str], classes: NDArray[np.uint8]) -> int:
     """Return the entry of a character with this normal form and this compatibility decomposition."""
     found = set(classes[[ord(part) for part in form]].tolist())
     alone = character not in joins and parts[0] not in joins and form[0] not in joins
@@ -163,7 +161,7 @@ def _entry(
     if alone and starter and classes[ord(form[0])] == SEPARATOR and found <= {SEPARATOR, DROPPED}:
         return ord(" ") << int(CHARACTER_SHIFT) | SEPARATOR
     if alone and starter and len(form) == 1:
-        return ord(form) << int(CHARACTER_SHIFT) | found.pop()
+        return ord(form) << int(CHARACTER_SHIFT) | int(found.pop())
     kind = int(classes[ord(character)])
     own = " " if kind == SEPARATOR else character
     return ord(own) << int(CHARACTER_SHIFT) | CONTEXT | kind

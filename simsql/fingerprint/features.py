@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simsql.fingerprint.hashes import I64, SHINGLE, U64
 from simsql.fingerprint.recipe import WeightKind
@@ -14,6 +15,9 @@ _BUCKET = 192
 _BUCKETS = 256
 
 
+Bools = NDArray[np.bool_]
+
+
 class Features(NamedTuple):
     """The distinct features of a batch, document after document."""
 
@@ -23,42 +27,65 @@ class Features(NamedTuple):
     """The number of distinct features of each document."""
 
 
-def shingle(tokens: U64, documents: I64, lengths: tuple[int, ...]) -> tuple[U64, I64]:
+def shingle(
+    tokens: U64, documents: I64, lengths: tuple[int, ...], *, cyclic: bool = False, marked: Bools | None = None
+) -> tuple[U64, I64]:
     """Return the hashes of all shingles of these lengths, and how many each document has.
 
     `tokens` are the hashes of the tokens, document after document; `documents` says how many each has. A
-    document with tokens, but fewer than the shortest length, has one shingle: all of them.
+    document with tokens, but fewer than the shortest length, has one shingle: all of them. `cyclic` shingles go
+    on at the beginning of their document. With `marked`, only shingles that hold a marked token count.
     """
-    if lengths == (1,):
+    if lengths == (1,) and marked is None:
         return tokens, documents
     ends = np.cumsum(documents)
     starts = ends - documents
     shingles = np.empty((len(tokens), len(lengths)), dtype=np.uint64)
     valid = np.ones(shingles.shape, dtype=bool)
-    counts = np.zeros(len(documents), dtype=np.int64)
 
     running = tokens.copy()  # Horner's rule over `reached` tokens from each place; garbage past a document's end
+    touched = np.ones(len(tokens), dtype=bool) if marked is None else marked.copy()
     reached = 1
     whole = np.zeros(len(documents), dtype=np.uint64)
+    whole_touched = np.zeros(len(documents), dtype=bool)
     for column, length in enumerate(lengths):
         while reached < length:
             if column == 0:
                 short = documents == reached
                 whole[short] = running[starts[short]]
+                whole_touched[short] = touched[starts[short]]
+            ahead = _places_ahead(documents, starts, reached) if cyclic else slice(reached, None)
+            following = tokens[ahead]
             running *= SHINGLE
-            running[: max(len(tokens) - reached, 0)] += tokens[reached:]
+            running[: len(following)] += following
+            if marked is not None:
+                touched[: len(following)] |= marked[ahead]
             reached += 1
         shingles[:, column] = running
-        counts += np.maximum(documents - (length - 1), 0)
-        for back in range(1, length):
-            place = ends - back
-            valid[place[place >= starts], column] = False
+        if cyclic:
+            valid[:, column] = np.repeat(documents >= length, documents)
+        else:
+            for back in range(1, length):
+                place = ends - back
+                valid[place[place >= starts], column] = False
+        if marked is not None:
+            valid[:, column] &= touched
 
     short = (documents > 0) & (documents < lengths[0])
     shingles[starts[short], 0] = whole[short]
-    valid[starts[short], 0] = True
-    counts[short] = 1
-    return shingles[valid], counts
+    valid[starts[short], 0] = whole_touched[short]
+    found = shingles[valid]
+    if cyclic or marked is not None:
+        before = np.concatenate([[0], np.cumsum(np.count_nonzero(valid, axis=1))])
+        return found, before[ends] - before[starts]
+    counts = sum(np.maximum(documents - (length - 1), 0) for length in lengths)
+    return found, np.where(short, 1, counts)
+
+
+def _places_ahead(documents: I64, starts: I64, distance: int) -> I64:
+    """Return, for each token, the place of the one so far ahead, going round its document."""
+    first, size = np.repeat(starts, documents), np.repeat(documents, documents)
+    return first + (np.arange(len(first)) - first + distance) % size
 
 
 def distinct(hashes: U64, counts: I64) -> Features:

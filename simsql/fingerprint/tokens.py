@@ -273,7 +273,7 @@ def _hash_runs(points: U32, inside: Bools) -> U64:
 
 
 def _to_utf8(points: U32) -> tuple[bytes, I64]:
-    """Return the UTF-8 of characters, with a tail of eight bytes, and how many bytes are before each and after all."""
+    """Return UTF-8, with a tail of eight bytes, and how many bytes stand before each character and before the tail."""
     size = np.ones(len(points), dtype=np.uint8)
     for limit in (0x80, 0x800, 0x10000):
         size += points >= limit
@@ -347,5 +347,3 @@ def _group_units(units: NDArray[np.uint8]) -> tuple[I64, I64]:
     whole &= units != SEPARATOR
     first = np.flatnonzero(whole)
     return first, np.minimum(last, run_last)[first]
-
-

@@ -85,7 +85,7 @@ def _weigh_ones(hashes: U64, weights: I64, counts: I64) -> I64:
 
 
 def _add_ones(ones: I64, hashes: U64, weights: I64, sizes: I64) -> None:
-    """Add to ones[d] the weights of the features of document d, of which there are sizes[d], whose hash has a bit."""
+    """Add to ones[d] the weights of the sizes[d] features of document d whose hash has a bit."""
     ones += _sum_digits(hashes, weights & (1 << _DIGIT_BITS) - 1, sizes)
     shift = 0
     while weights.max(initial=0) >> _DIGIT_BITS:

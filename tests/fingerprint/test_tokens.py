@@ -1,23 +1,26 @@
 import unicodedata
 
+import by_hand
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint.tokens import _pieces, hash_tokens, normalise, spans_of_ascii, spans_of_normalised
+from simsql.fingerprint import DEFAULT
+from simsql.fingerprint.characters import CONTEXT, DROPPED, SEPARATOR, character_table, class_table, normalise
+from simsql.fingerprint.spelled_words import spell_words
+from simsql.fingerprint.tokens import _pieces, hash_tokens
 
 SCRIPTS = "aZ9_ -.\0\né\u0301ßЖйüبَلـدשָׁבबालीสวัสดีที่ကောင်中文字かガー한국😀❤🏽🇩\u200d\ufe0f\u3099\ud800\ue000"
 TEXT = st.text(st.one_of(st.sampled_from(SCRIPTS), st.characters(codec=None)), max_size=30)
 
 
-def words_of(spans):
-    return [
-        spans.data[start : start + length].decode("utf-8", "surrogatepass")
-        for start, length in zip(spans.starts.tolist(), spans.lengths.tolist(), strict=True)
-    ]
-
-
 def words(text, kind="words"):
-    return words_of(spans_of_normalised([normalise(text)], kind))
+    """The tokens of a text, having held their hashes to the definition."""
+    (found,) = spell_words([text], kind, DEFAULT.normalise)
+    hashes, counts = hash_tokens([text], kind)
+    assert hashes.tolist() == [by_hand.token_hash(token) for token in found]
+    assert counts.tolist() == [len(found)]
+    return found
 
 
 def test_words_of_many_scripts():
@@ -94,22 +97,61 @@ def tokens_by_hand(text):
 
 @given(st.lists(st.text(st.sampled_from(SCRIPTS), max_size=30), max_size=4))
 def test_batches_have_the_tokens_of_the_description(texts):
-    texts = [normalise(text) for text in texts]
-    by_hand = [tokens_by_hand(text) for text in texts]
-    spans = spans_of_normalised(texts, "words")
-    assert words_of(spans) == [token for tokens in by_hand for token in tokens]
-    assert spans.documents.tolist() == [len(tokens) for tokens in by_hand]
+    expected = [tokens_by_hand(normalise(text)) for text in texts]
+    hashes, counts = hash_tokens(texts, "words")
+    assert hashes.tolist() == [by_hand.token_hash(token) for tokens in expected for token in tokens]
+    assert counts.tolist() == [len(tokens) for tokens in expected]
+    assert spell_words(texts, "words", DEFAULT.normalise) == expected
 
 
 @given(
     st.lists(st.text(st.characters(codec="ascii"), max_size=40), max_size=4),
     st.sampled_from(["words", "characters"]),
 )
-def test_ascii_has_the_same_tokens_on_both_ways(texts, kind):
-    quick = spans_of_ascii(texts, kind)
-    general = spans_of_normalised([normalise(text) for text in texts], kind)
-    assert words_of(quick) == words_of(general)
-    assert quick.documents.tolist() == general.documents.tolist()
+def test_ascii_has_the_same_tokens_in_all_company(texts, kind):
+    alone = hash_tokens(texts, kind)
+    # A dash takes the text another way, to ASCII, and a letter another one still.
+    for company in ("\u2014", " \u0436", " \u4e2d\u6587", " \u0939\u093f"):
+        (extra,) = hash_tokens([company], kind)[1].tolist()
+        hashes, counts = hash_tokens([text + company for text in texts], kind)
+        assert counts.tolist() == [count + extra for count in alone[1].tolist()]
+        expected = [spell_words([text + company], kind, DEFAULT.normalise)[0] for text in texts]
+        assert hashes.tolist() == [by_hand.token_hash(token) for tokens in expected for token in tokens]
+
+
+def test_table_holds_what_unicodedata_says_of_each_character():
+    """A character whose entry does not depend on its neighbours is normalised alone as among them."""
+    table, classes = character_table(), class_table()
+    points = [point for point in range(1, 0x110000) if not 0xD800 <= point < 0xE000]
+    normal = normalise("\0".join(map(chr, points))).split("\0")
+    own = (np.arange(len(table), dtype=np.uint32) << 8 | classes) == table
+    for point, form in zip(points, normal, strict=True):
+        if own[point] and form == chr(point):
+            continue
+        entry = int(table[point])
+        kinds = {int(classes[ord(character)]) for character in form}
+        if entry & CONTEXT:
+            assert entry & 0xFF == CONTEXT | classes[point]
+        elif entry & 0xFF in (SEPARATOR, DROPPED):
+            assert kinds <= {SEPARATOR, DROPPED}
+            assert (SEPARATOR in kinds) == (entry & 0xFF == SEPARATOR)
+        else:
+            assert form == chr(entry >> 8)
+            assert kinds == {entry & 0xFF}
+
+
+COMBINING = "".join(
+    map(chr, [*range(0x300, 0x370), *range(0x64B, 0x660), 0x5B8, 0x93C, 0x9BE, 0x3099, 0x1161, 0x11A8])
+)
+BASES = "aeo\u0627\u0648\u05e9\u0915\u09c7\u304b\u1100\uac00 \u2014<=\u00df\ufb01\uff76"
+
+
+@given(st.lists(st.text(st.sampled_from(BASES + COMBINING), max_size=12), max_size=4))
+def test_what_composes_is_composed_as_by_unicodedata(texts):
+    expected = spell_words(texts, "words", DEFAULT.normalise)
+    hashes, counts = hash_tokens(texts, "words")
+    assert hashes.tolist() == [by_hand.token_hash(token) for tokens in expected for token in tokens]
+    assert counts.tolist() == [len(tokens) for tokens in expected]
 
 
 @given(TEXT)

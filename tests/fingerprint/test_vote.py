@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from simsql.fingerprint import majority, vote
 
 HASHES = st.integers(0, 2**64 - 1)
-WEIGHTS = st.one_of(st.integers(1, 5), st.integers(1, 2**40))
+WEIGHTS = st.one_of(st.integers(1, 5), st.sampled_from([126, 127, 128, 129, 2**14, 2**31]), st.integers(1, 2**40))
 
 
 def count_by_hand(features):
@@ -36,6 +36,18 @@ def test_batches_are_votes_one_by_one(documents):
         np.array([len(features) for features in documents]),
     )
     assert votes.tolist() == [count_by_hand(features) for features in documents]
+
+
+@pytest.mark.parametrize(
+    "weights", [[128, 1], [128, 1, 1], [1, 256, 2], [127, 127, 127], [2**14 + 128, 129, 1, 2**14]]
+)
+@pytest.mark.parametrize("repeated", [1, 3, 130])
+def test_weights_whose_digits_are_zero(weights, repeated):
+    hashes = np.random.default_rng(len(weights)).integers(0, 2**64, len(weights) * repeated, dtype=np.uint64)
+    features = list(zip(hashes.tolist(), weights * repeated, strict=True))
+    assert majority(hashes, weights * repeated) == count_by_hand(features)
+    both = vote.majorities(np.tile(hashes, 2), np.array(weights * repeated * 2), np.array([len(features)] * 2))
+    assert both.tolist() == [count_by_hand(features)] * 2
 
 
 def test_slices_of_a_large_batch_add_up(monkeypatch):
