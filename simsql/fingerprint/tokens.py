@@ -273,7 +273,7 @@ def _hash_runs(points: U32, inside: Bools) -> U64:
 
 
 def _to_utf8(points: U32) -> tuple[bytes, I64]:
-    """Return UTF-8, with a tail of eight bytes, and how many bytes stand before each character and before the tail."""
+    """Return UTF-8 with a tail of eight bytes, and how many bytes are before each character and the tail."""
     size = np.ones(len(points), dtype=np.uint8)
     for limit in (0x80, 0x800, 0x10000):
         size += points >= limit
