@@ -61,11 +61,10 @@ $$;
 --   key_order     what to order rows by
 --   same_key      whether a row has the key
 --   later_key     whether a row comes behind the key
---   indexed       whether the column has a simhash index
 CREATE FUNCTION simsql._backfill_parts(
     table_name regclass, column_name text, text_columns text[], all_rows boolean,
     OUT rows_of text, OUT fingerprint text, OUT texts text, OUT needs_one text,
-    OUT key text, OUT key_order text, OUT same_key text, OUT later_key text, OUT indexed boolean)
+    OUT key text, OUT key_order text, OUT same_key text, OUT later_key text)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -75,9 +74,8 @@ DECLARE
     schemas text[] := '{}';
 BEGIN
     PERFORM simsql._check_backfill($1, $2, $3);
-    SELECT format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, n.nspname, c.relname), quote_ident($2),
-           EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2)
-      INTO rows_of, fingerprint, indexed
+    SELECT format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, n.nspname, c.relname), quote_ident($2)
+      INTO rows_of, fingerprint
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.oid = $1;
     SELECT format('ARRAY[%s]', string_agg(format('CAST(t.%I AS pg_catalog.text)', u.name), ', ' ORDER BY u.place)),

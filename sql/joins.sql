@@ -272,6 +272,8 @@ AS $$
 DECLARE
     column_type text := (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
                           WHERE a.attrelid = $2 AND a.attname = $3 AND a.attnum > 0 AND NOT a.attisdropped);
+    recipe_of_queries constant text := (SELECT r.recipe FROM simsql.registry AS r WHERE r.table_id = $2 AND r.column_name = $3);
+    index simsql.registry;
     queries bigint[];
 BEGIN
     IF column_type IS NULL THEN
@@ -280,6 +282,15 @@ BEGIN
     ELSIF column_type NOT IN ('bigint', 'integer', 'smallint') THEN
         RAISE EXCEPTION 'simsql.near_many: column % of % is %, not bigint', quote_ident($3), $2, column_type
             USING ERRCODE = 'datatype_mismatch', HINT = 'simsql.fp makes the bigint of an unsigned decimal.';
+    END IF;
+    IF recipe_of_queries IS NOT NULL THEN
+        index := simsql._searched_index($1, $5, $6);
+        IF recipe_of_queries <> index.recipe THEN
+            RAISE EXCEPTION 'simsql.near_many: fingerprints of %(%) are of the recipe %, and those of %(%) of %', $1,
+                            quote_ident(index.column_name), index.recipe, $2, quote_ident($3), recipe_of_queries
+                USING ERRCODE = 'object_not_in_prerequisite_state',
+                      HINT = 'Between them a distance means nothing: make those of one anew by the recipe of the other.';
+        END IF;
     END IF;
     EXECUTE format('SELECT array_agg(DISTINCT q.%I::bigint) FROM %s AS q', $3, $2) INTO queries;
     RETURN QUERY SELECT * FROM simsql.near_many($1, coalesce(queries, '{}'), $4, $5, $6);

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from articles import create_articles
 from oracle import to_bigint
-from program import PROGRAM, run, run_apart, write_lines
+from program import PROGRAM, run, run_apart
 
 from simsql import __version__, simhash
 
@@ -31,46 +31,6 @@ def usage(*arguments, **options):
     assert found.stdout == b""
     assert "Traceback" not in found.err
     return found.err
-
-
-# fingerprint
-
-
-def test_fingerprints_of_files(tmp_path):
-    (tmp_path / "a.txt").write_text(TEXT)
-    lines = write_lines(tmp_path / "b.jsonl", {"x": TEXT + " again", "two\nlines": TEXT})
-    found = run("fingerprint", tmp_path / "a.txt", lines).done()
-    assert found.lines == [
-        f"{simhash(TEXT)}\t{tmp_path / 'a.txt'}",
-        f"{simhash(TEXT + ' again')}\tx",
-        f"{simhash(TEXT)}\ttwo\\nlines",
-    ]
-    assert found.err == ""
-
-
-def test_fingerprints_are_unsigned(tmp_path):
-    texts = {str(number): f"text number {number}" for number in range(100)}
-    found = run("fingerprint", write_lines(tmp_path / "a.jsonl", texts)).done()
-    numbers = [int(line.split("\t")[0]) for line in found.lines]
-    assert numbers == [simhash(text) for text in texts.values()]
-    assert max(numbers) >= 2**63
-
-
-def test_fingerprints_of_standard_input_with_bad_lines():
-    data = b'{"id": 1, "body": "some words"}\noops\n{"id": 2, "body": "..."}\n{"id": 3, "text": "x"}\n'
-    found = run("fingerprint", "-", "--text-field", "body", stdin=data).done()
-    assert found.lines == [f"{simhash('some words')}\t1"]
-    messages = found.err.splitlines()
-    assert len(messages) == 3
-    assert any(message.startswith("skipped stdin:2: not JSON") for message in messages)
-    assert any(message.startswith("skipped stdin:3: no words") for message in messages)
-    assert any(message.startswith("skipped stdin:4: no field") for message in messages)
-
-
-def test_nothing_to_fingerprint(tmp_path):
-    run("fingerprint", tmp_path).failed(1, f"no document with a fingerprint in {tmp_path}")
-    run("fingerprint", tmp_path / "missing").failed(2, "no such file or folder")
-    run("fingerprint", tmp_path, "--encoding", "klingon").failed(2, "unknown encoding 'klingon'")
 
 
 # near
@@ -99,7 +59,9 @@ def test_near_a_text(database_url, indexed):
     found = run("near", "article", "--text", TEXT.upper(), *options).done()
     assert run("near", "article", "--text", "-", *options, stdin=TEXT.encode()).done().out == found.out
     assert [json.loads(line)["row"]["id"] for line in found.lines] == [1]
-    run("near", "article", "--text", "?!", *options).failed(1, "the text has no letters or digits")
+    run("near", "article", "--text", "?!", *options).failed(
+        1, "the text has too few letters and digits for a fingerprint of the recipe words12-log-1"
+    )
 
 
 def test_near_the_extremes(database_url, indexed):

@@ -23,7 +23,7 @@ from simsql.dedup.formats import printable, storable
 from simsql.dedup.output import abandon
 from simsql.dedup.workspace import Destination
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import Recipe
+from simsql.fingerprint import Recipe, read_recipe
 
 app = typer.Typer(
     name="simsql",
@@ -114,6 +114,15 @@ Keep = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder of an embedded server whose data stays."),
 ]
+RecipeName = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        metavar="RECIPE",
+        help="How a text becomes a fingerprint: the id of a recipe, the name of one that simsql knows, or a file"
+        " that holds one. By default that of the index, else words12-log-1.",
+    ),
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -140,9 +149,17 @@ def parse_fingerprint(number: str) -> int:
     return int(number)
 
 
-def parse_recipe(name: str) -> Recipe:
+def parse_recipe(name: str | None) -> Recipe | None:
+    """Return the recipe of an id, of a name or in a file."""
+    if name is None:
+        return None
     try:
         return Recipe.from_id(name)
+    except ValueError as error:
+        if not Path(name).exists():
+            raise UsageError(f"{error}; and there is no such file") from error
+    try:
+        return read_recipe(name)
     except ValueError as error:
         raise UsageError(str(error)) from error
 

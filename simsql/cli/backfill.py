@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Keep, command, open_database, parse_recipe
+from simsql.cli._app import Database, Keep, RecipeName, command, open_database, parse_recipe
 from simsql.database.backfill import fill_fingerprints
 from simsql.dedup.progress import Stages
 from simsql.errors import UsageError
@@ -29,12 +29,7 @@ def backfill_command(
         str | None,
         typer.Option(metavar="NAME", help="Column for the fingerprints; by default the one that is indexed."),
     ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="The recipe, for a column without an index: else it is that of the index."
-        ),
-    ] = None,
+    recipe: RecipeName = None,
     all_rows: Annotated[
         bool, typer.Option("--all-rows", help="Compute all fingerprints anew, as after a change of the recipe.")
     ] = False,
@@ -54,7 +49,7 @@ def backfill_command(
     interrupted, run it again, and it goes on. Run it again as well when other programs have added rows without
     fingerprints.
     """
-    made_by = None if recipe is None else parse_recipe(recipe)
+    made_by = parse_recipe(recipe)
     stages = Stages(Console(stderr=True))
     with open_database(database, keep) as engine, stages.stage("fingerprints", _PARTS) as report:
         filled = fill_fingerprints(

@@ -1,22 +1,27 @@
-"""`simsql dedup` and `simsql fingerprint`: documents in files."""
+"""`simsql dedup`: clusters of near-duplicates in files."""
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Encoding, IdField, Keep, Paths, TextField, command, database_or_default
-from simsql.dedup.formats import printable
-from simsql.dedup.intake import SkipCount, without_words
-from simsql.dedup.job import DedupOptions, name_paths, run_dedup
-from simsql.dedup.readers import Document, DocumentReader
-from simsql.dedup.summary import print_skips, print_summary
+from simsql.cli._app import (
+    Database,
+    Encoding,
+    IdField,
+    Keep,
+    Paths,
+    RecipeName,
+    TextField,
+    command,
+    database_or_default,
+    parse_recipe,
+)
+from simsql.dedup.job import DedupOptions, run_dedup
+from simsql.dedup.summary import print_summary
 from simsql.dedup.workspace import Destination
-from simsql.errors import SimsqlError
-from simsql.fingerprint import simhash_batches
+from simsql.fingerprint import DEFAULT
 
 
 @command("dedup")
@@ -25,6 +30,7 @@ def dedup_command(
     distance: Annotated[
         int, typer.Option(metavar="BITS", help="How many of 64 bits may differ between near-duplicates.")
     ] = 7,
+    recipe: RecipeName = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
     encoding: Encoding = "utf-8",
@@ -59,6 +65,7 @@ def dedup_command(
     options = DedupOptions(
         paths,
         distance=distance,
+        recipe=parse_recipe(recipe) or DEFAULT,
         text_field=text_field,
         id_field=id_field,
         encoding=encoding,
@@ -67,39 +74,3 @@ def dedup_command(
         drop_list=drop_list,
     )
     print_summary(run_dedup(options, console), console)
-
-
-@command("fingerprint")
-def fingerprint_command(
-    paths: Paths, text_field: TextField = "text", id_field: IdField = "id", encoding: Encoding = "utf-8"
-) -> None:
-    """Print the fingerprint of every document.
-
-    One line each: the fingerprint as an unsigned decimal number, a tab, the id.
-    """
-    skips = SkipCount()
-    documents: list[Document] = []
-    reader = DocumentReader(
-        paths, text_field=text_field, id_field=id_field, encoding=encoding, stdin=sys.stdin.buffer
-    )
-
-    def texts() -> Iterator[str]:
-        for item in reader:
-            if isinstance(item, Document):
-                documents.append(item._replace(text=""))
-                yield item.text
-            else:
-                skips.add(item)
-
-    printed = 0
-    for batch in simhash_batches(texts()):
-        for number, document in zip(batch.tolist(), documents[: len(batch)], strict=True):
-            if number is None:
-                skips.add(without_words(document.place))
-            else:
-                print(number, printable(document.name), sep="\t")
-                printed += 1
-        del documents[: len(batch)]
-    print_skips(skips, Console(stderr=True))
-    if not printed:
-        raise SimsqlError(f"no document with a fingerprint in {name_paths(paths)}")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simsql.cli._app import Database, Keep, app, command, open_database, parse_recipe
+from simsql.cli._app import Database, Keep, RecipeName, app, command, open_database, parse_recipe
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import IndexStatus, read_status
 from simsql.database.upkeep import Finding, Report, build, create_btree, repair, vacuum, verify
@@ -55,9 +55,6 @@ ScopeColumns = Annotated[
         help="Confine each search to the rows with one value of this column; may be given several times.",
     ),
 ]
-RecipeId = Annotated[
-    str, typer.Option("--recipe", metavar="ID", help="The recipe that the fingerprints were made with.")
-]
 
 
 @command("create", group)
@@ -68,7 +65,7 @@ def create_command(
     blocks: Blocks = None,
     lead: Lead = 1,
     inner: Inner = 0,
-    recipe: RecipeId = DEFAULT.id,
+    recipe: RecipeName = None,
     scope: ScopeColumns = None,
     database: Database = None,
     keep: Keep = None,
@@ -77,7 +74,7 @@ def create_command(
 
     Writers of the table wait until it is done.
     """
-    design, made_with = _design(blocks, lead, inner), parse_recipe(recipe)
+    design, made_with = _design(blocks, lead, inner), parse_recipe(recipe) or DEFAULT
     with open_database(database, keep) as engine, engine.begin() as connection:
         create_index(
             connection, table, column, distance=distance, design=design, recipe=made_with, scope=scope or ()
@@ -93,7 +90,7 @@ def build_command(
     blocks: Blocks = None,
     lead: Lead = 1,
     inner: Inner = 0,
-    recipe: RecipeId = DEFAULT.id,
+    recipe: RecipeName = None,
     scope: ScopeColumns = None,
     database: Database = None,
     keep: Keep = None,
@@ -103,7 +100,7 @@ def build_command(
     It can be searched when the build has ended. A build that was interrupted goes on where it stopped, if it is
     called again with the same arguments.
     """
-    design, made_with = _design(blocks, lead, inner), parse_recipe(recipe)
+    design, made_with = _design(blocks, lead, inner), parse_recipe(recipe) or DEFAULT
     stages = Stages(Console(stderr=True))
     with open_database(database, keep) as engine:
         with stages.stage("B-tree"):

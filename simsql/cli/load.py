@@ -5,7 +5,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Encoding, IdField, Keep, Paths, TextField, command, open_database
+from simsql.cli._app import (
+    Database,
+    Encoding,
+    IdField,
+    Keep,
+    Paths,
+    RecipeName,
+    TextField,
+    command,
+    open_database,
+    parse_recipe,
+)
 from simsql.dedup.loading import LoadOptions, run_load
 from simsql.dedup.summary import print_load_summary
 
@@ -26,6 +37,7 @@ def load_command(
         str | None,
         typer.Option(metavar="NAME", help="Column for the fingerprints; by default the one that is indexed."),
     ] = None,
+    recipe: RecipeName = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
     encoding: Encoding = "utf-8",
@@ -45,6 +57,7 @@ def load_command(
         id_column=id_column,
         text_column=text_column,
         column=column,
+        recipe=parse_recipe(recipe),
         text_field=text_field,
         id_field=id_field,
         encoding=encoding,

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Keep, command, open_database, parse_fingerprint
+from simsql.cli._app import Database, Keep, RecipeName, command, open_database, parse_fingerprint, parse_recipe
+from simsql.database.recipes import recipe_of
 from simsql.database.scope import Scope
-from simsql.database.search import near_rows, recipe_of
+from simsql.database.search import near_rows
 from simsql.database.stream import Batch, MemberBatch, PairBatch, Stream, stream_clusters, stream_pairs
 from simsql.dedup.formats import printable
 from simsql.dedup.progress import Stages
@@ -52,6 +53,7 @@ def near_command(
     ] = None,
     distance: Distance = None,
     column: IndexedColumn = None,
+    recipe: RecipeName = None,
     scope: ScopeValues = None,
     database: Database = None,
     keep: Keep = None,
@@ -64,13 +66,17 @@ def near_command(
         raise UsageError("say what to search for: either --text or --fingerprint")
     _check_distance(distance)
     wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
-    within = _parse_scope(scope)
+    within, given = _parse_scope(scope), parse_recipe(recipe)
     with open_database(database, keep) as engine, engine.connect() as connection:
+        if wanted is None or given:
+            made_by = recipe_of(connection, table, column, given)
         if wanted is None:
             content = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else str(text)
-            wanted = simhash(content, recipe_of(connection, table, column))
+            wanted = simhash(content, made_by)
         if wanted is None:
-            raise SimsqlError("the text has no letters or digits, so it has no fingerprint to search for")
+            raise SimsqlError(
+                f"the text has too few letters and digits for a fingerprint of the recipe {made_by.id}"
+            )
         rows = near_rows(connection, table, wanted, distance, column, scope=within)
     for found in rows:
         print(json.dumps(found._asdict(), ensure_ascii=False))

@@ -9,7 +9,8 @@ from simsql.database.connect import open_engine
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import install_schema, read_status, uninstall_schema, upgrade_schema
 from simsql.database.load import load_rows
-from simsql.database.search import claim, clusters, near, near_many, near_rows, pairs, recipe_of
+from simsql.database.recipes import recipe_of
+from simsql.database.search import claim, clusters, near, near_many, near_rows, pairs
 from simsql.database.stream import stream_clusters, stream_matches, stream_pairs
 from simsql.database.upkeep import build, repair, vacuum, verify
 

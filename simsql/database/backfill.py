@@ -20,7 +20,6 @@ from simsql.database.bigint import to_bigint, to_bigints
 from simsql.database.copying import raw_connection
 from simsql.database.load import find_target
 from simsql.database.upkeep import Report
-from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash_batches, simhash_parts
 
 # How often it looks again at rows that were being written.
@@ -54,15 +53,16 @@ def fill_fingerprints(
 
     `table` is a name as SQL writes it. `source` is the column of the texts, or several with their weights, as for
     `simsql.fingerprint.simhash_parts`. These, and the `column` for fingerprints, are unquoted names; the latter
-    may be left out where the table has one index. The recipe is that of the index, or the default one. With
+    may be left out where the table has one index. The recipe is that of the index, or the default one; where the
+    id of the index's does not say all of it, as with a list of words or a table, it has to be given. With
     `all_rows` every row gets the fingerprint of its text, also one that has another: null where there is no text.
     Each batch of so many rows is held in memory, and written in a transaction of its own. `workers` are processes,
     as for `simhash_many`; fingerprints of several columns are made in this one.
 
-    Raises UsageError for a recipe that is not that of the index, and if no column is named and the table has no
-    index or several; ValueError for a batch of no rows, no source or a weight out of range; psycopg.Error with
-    PostgreSQL's message: no such table or column, no primary key, missing rights;
-    sqlalchemy.exc.OperationalError if the connection is lost. What has been committed stays.
+    Raises UsageError for a recipe that is not that of the index, if the id of the index's does not suffice, and if
+    no column is named and the table has no index or several; ValueError for a batch of no rows, no source or a
+    weight out of range; psycopg.Error with PostgreSQL's message: no such table or column, no primary key, missing
+    rights; sqlalchemy.exc.OperationalError if the connection is lost. What has been committed stays.
     """
     weights = {source: 1} if isinstance(source, str) else dict(source)
     if not weights:
@@ -74,13 +74,7 @@ def fill_fingerprints(
         with connection.begin():
             target = find_target(connection, table, column)
             parts = _find_parts(connection, table, target.column, list(weights), all_rows)
-        indexed = parts.pop("indexed")
-        if indexed and recipe is not None and recipe != target.recipe:
-            raise UsageError(
-                f"the simhash index on {table}({target.column}) is of the recipe {target.recipe.id},"
-                f" not {recipe.id}: drop it, and create it anew with that recipe"
-            )
-        maker = _Maker(tuple(weights.values()), recipe or target.recipe)
+        maker = _Maker(tuple(weights.values()), target.recipe(recipe))
         return _Backfill(connection, parts, maker, batch_rows, report).run(workers)
 
 
@@ -118,7 +112,7 @@ _WRITE = (
 
 def _find_parts(
     connection: Connection, table: str, column: str, text_columns: list[str], all_rows: bool
-) -> dict[str, Any]:
+) -> dict[str, str]:
     """Return the parts of the statements."""
     with raw_connection(connection).cursor(row_factory=dict_row) as cursor:
         cursor.execute(

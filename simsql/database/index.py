@@ -15,7 +15,7 @@ def create_index(
     *,
     distance: int = 3,
     design: Design | None = None,
-    recipe: Recipe = DEFAULT,
+    recipe: Recipe | str = DEFAULT,
     scope: Sequence[str] = (),
 ) -> int:
     """Index the fingerprints of a bigint column, in the connection's transaction; return the index's id.
@@ -23,7 +23,8 @@ def create_index(
     `table` is a name as SQL writes it, with its schema and quotes where needed. Writers of the table wait
     until the transaction ends. `distance` (0 to 64) is what searches use that name none; the layout is
     `design`, chosen by the table's rows where there is none. The id of `recipe` is kept with the index, so that
-    a search by text makes the same fingerprints. `scope` are the unquoted names of up to four columns to whose
+    a search by text makes the same fingerprints; for fingerprints that are not made of texts, give a name of your
+    own, such as "phash64". `scope` are the unquoted names of up to four columns to whose
     values every search is confined; rows with a null in one of them are in no scope. Raises
     sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, not bigint, a kind of table that
     cannot be indexed or a type that cannot be a scope, missing rights, an isolation level other than READ
@@ -41,7 +42,7 @@ def create_index(
         "blocks": design.blocks if design else None,
         "lead": design.lead if design else None,
         "inner": design.inner if design else None,
-        "recipe": recipe.id,
+        "recipe": recipe.id if isinstance(recipe, Recipe) else recipe,
         "scope": list(scope),
     }
     index: int = connection.execute(statement, parameters).scalar_one()

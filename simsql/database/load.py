@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 
 from simsql.database.bigint import to_bigints
 from simsql.database.copying import copy_columns, first_of_equals, raw_connection
+from simsql.database.recipes import agreed_recipe
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT, Recipe, simhash_batches
 from simsql.hamming import Design
@@ -39,10 +40,18 @@ class _Table(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where the fingerprints of a load go, and how they are made."""
+    """Where fingerprints go: a column of a table, and the recipe of its index if it has one."""
 
+    table: str
     column: str
-    recipe: Recipe
+    indexed: bool
+    recipe_id: str | None
+
+    def recipe(self, given: Recipe | None = None) -> Recipe:
+        """Return how they are made: see `agreed_recipe`; without an index as given, or by the default recipe."""
+        if not self.indexed:
+            return given or DEFAULT
+        return agreed_recipe(self.recipe_id, given, f"{self.table}({self.column})")
 
 
 def load_rows(
@@ -54,18 +63,21 @@ def load_rows(
     text_column: str | None = None,
     fingerprints: NDArray[np.uint64] | None = None,
     column: str | None = None,
+    recipe: Recipe | None = None,
     workers: int | None = None,
 ) -> int:
     """COPY rows into a table, with their fingerprints, within the connection's transaction; return how many.
 
     `table` is a name as SQL writes it, `columns` are the unquoted names of what each row holds. Fingerprints come
 
-    - from the texts in `text_column`, one of `columns`: made by the recipe of the index, or the default one
-      where there is no index, in so many processes as `workers` says (see `simhash_many`);
-    - from `fingerprints`, a uint64 array with a value for each row, masked where there is none;
+    - from the texts in `text_column`, one of `columns`: made by the recipe of the index, or by `recipe` or the
+      default one where there is no index, in so many processes as `workers` says (see `simhash_many`);
+    - from `fingerprints`, a uint64 array with a value for each row, masked where there is none, which were made by
+      `recipe`;
     - or from the rows: then one of `columns` holds bigints or None.
 
-    In the first two cases they go to `column`; it may be left out where the table has one index.
+    In the first two cases they go to `column`; it may be left out where the table has one index. A `recipe` that
+    is given has to be that of the index. It has to be given where the id of the index's does not say all of it.
 
     An indexed table stays searchable. From 10,000 rows or 16 MB on, if the role owns the table and the index, the
     transaction is READ COMMITTED, the index has no scope and no trigger of the user's fires on INSERT, the keys
@@ -84,12 +96,17 @@ def load_rows(
             raise ValueError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
         target = find_target(connection, table, column)
         rows = _fingerprint_texts(
-            _check_lengths(rows, len(columns)), columns.index(text_column), target.recipe, workers
+            _check_lengths(rows, len(columns)), columns.index(text_column), target.recipe(recipe), workers
         )
         columns = [*columns, target.column]
     elif fingerprints is not None:
+        target = find_target(connection, table, column)
+        if recipe is not None:
+            target.recipe(recipe)
         rows = _append(rows, fingerprints)
-        columns = [*columns, find_target(connection, table, column).column]
+        columns = [*columns, target.column]
+    elif recipe is not None:
+        raise ValueError("a recipe goes with text_column or fingerprints: it says how these are made")
     found = _find_table(raw_connection(connection), table)
     # A transaction within the caller's, or one of its own where there is none: what fails half-way leaves nothing,
     # and no trigger switched off.
@@ -98,7 +115,7 @@ def load_rows(
 
 
 def find_target(connection: Connection, table: str, column: str | None = None) -> Target:
-    """Return the column of a table that takes fingerprints, and the recipe of its index or the default one.
+    """Return the column of a table that takes fingerprints: this one, or that of its only index.
 
     Raises UsageError if no column is named and the table has no index or several, psycopg.Error if there is no
     such table.
@@ -114,8 +131,7 @@ def find_target(connection: Connection, table: str, column: str | None = None) -
             which = f"several simhash indexes ({', '.join(recipes)})" if recipes else "no simhash index"
             raise UsageError(f"{table} has {which}: name the column that takes the fingerprints")
         (column,) = recipes
-    recipe = recipes.get(column)
-    return Target(column, DEFAULT if recipe is None else Recipe.from_id(recipe))
+    return Target(table, column, column in recipes, recipes.get(column))
 
 
 def _check_lengths(rows: Iterable[Row], length: int) -> Iterator[Row]:

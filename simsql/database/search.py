@@ -8,7 +8,6 @@ from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, REGCLASS
 
 from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.scope import Scope, scope_argument
-from simsql.fingerprint import DEFAULT, Recipe
 
 
 class Match(NamedTuple):
@@ -168,13 +167,3 @@ def clusters(
     statement = select(found.c.cluster, found.c.fingerprint).execution_options(yield_per=10_000)
     for cluster, fingerprint in connection.execute(statement):
         yield Member(from_bigint(cluster), from_bigint(fingerprint))
-
-
-def recipe_of(connection: Connection, table: str, column: str | None = None) -> Recipe:
-    """Return the recipe that an index was created with: the one to fingerprint a text with for a search.
-
-    An index that was created without naming one counts as made by the default recipe.
-    """
-    index = func.simsql._index(cast(table, REGCLASS), column).table_valued("recipe")
-    recipe = connection.execute(select(index.c.recipe)).scalar_one()
-    return DEFAULT if recipe is None else Recipe.from_id(recipe)

@@ -87,7 +87,7 @@ def build(
     *,
     distance: int = 3,
     design: Design | None = None,
-    recipe: Recipe = DEFAULT,
+    recipe: Recipe | str = DEFAULT,
     scope: Sequence[str] = (),
     report: Report | None = None,
 ) -> int:
@@ -103,7 +103,8 @@ def build(
         " CAST(:scope AS text[]))"
     )
     batch = text("SELECT ready, share FROM simsql._build_batch(CAST(:table AS regclass), :column)")
-    parameters = {"table": table, "column": column, "recipe": recipe.id, **_layout(distance, design, scope)}
+    recipe_id = recipe.id if isinstance(recipe, Recipe) else recipe
+    parameters = {"table": table, "column": column, "recipe": recipe_id, **_layout(distance, design, scope)}
     with engine.connect().execution_options(**_READ_COMMITTED) as connection:
         with connection.begin():
             index: int = connection.execute(begin, parameters).scalar_one()

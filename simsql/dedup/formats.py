@@ -1,4 +1,4 @@
-"""From the bytes of one file to documents: plain text, JSON lines and CSV.
+"""From the bytes of one file to documents: plain text, its lines, JSON lines and CSV.
 
 Each reader here takes an open `Stream`, the name of the file and the `Layout` that the caller asked for. It
 yields a `Document` for every text and a `Skip` for everything that it cannot use. What is inside a file never
@@ -73,6 +73,23 @@ def read_text(stream: Stream, name: str, layout: Layout) -> Iterator[Document | 
         yield Skip(place, unfit.reason, unfit.detail)
     else:
         yield Document(name, text, place)
+
+
+def read_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
+    """Yield every line, without its end, as a document that is named after its place; blank lines too."""
+    path = printable(name)
+    try:
+        lines = decode_lines(stream, layout.encoding, newline="\n")
+    except UnfitError as unfit:
+        yield Skip(path, unfit.reason, unfit.detail)
+        return
+    for number, line in enumerate(lines, 1):
+        place = f"{path}:{number}"
+        if UNDECODABLE in line:
+            violation = undecodable(lines.encoding, f"column {line.index(UNDECODABLE) + 1}")
+            yield Skip(place, violation.reason, violation.detail)
+        else:
+            yield Document(f"{name}:{number}", line.removesuffix("\n").removesuffix("\r"), place)
 
 
 def read_json_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:

@@ -11,7 +11,7 @@ from simsql.database.bigint import to_bigints
 from simsql.dedup.formats import printable
 from simsql.dedup.readers import Document, Skip
 from simsql.dedup.store import StagedDocument
-from simsql.fingerprint import simhash_batches
+from simsql.fingerprint import Recipe, simhash_batches
 
 DUPLICATE = "duplicate id"
 NO_WORDS = "no words"
@@ -50,19 +50,21 @@ class Intake:
         source: Iterable[Document | Skip],
         *,
         find_known: FindKnown | None,
+        recipe: Recipe,
         workers: int | None,
         skips: SkipCount,
     ) -> None:
         self.read = 0
         self._source = source
         self._find_known = find_known
+        self._recipe = recipe
         self._workers = workers
         self._skips = skips
         self._known: deque[StagedDocument] = deque()
         self._pending: deque[StagedDocument] = deque()
 
     def __iter__(self) -> Iterator[StagedDocument]:
-        for fingerprints in simhash_batches(self._texts(), workers=self._workers):
+        for fingerprints in simhash_batches(self._texts(), self._recipe, self._workers):
             for fingerprint in to_bigints(fingerprints):
                 document = self._pending.popleft()
                 if fingerprint is None:

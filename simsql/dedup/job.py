@@ -20,6 +20,7 @@ from simsql.dedup.readers import Document, DocumentReader, Skip
 from simsql.dedup.store import DocumentStore, Loaded, StoredDocument
 from simsql.dedup.workspace import Destination, open_store
 from simsql.errors import SimsqlError, UsageError
+from simsql.fingerprint import DEFAULT, Recipe
 
 _WORTH_PROCESSES = 1_000_000  # bytes of input from which on starting processes pays
 
@@ -30,6 +31,7 @@ class DedupOptions:
 
     paths: Sequence[str]
     distance: int = 7
+    recipe: Recipe = DEFAULT
     text_field: str = "text"
     id_field: str = "id"
     encoding: str = "utf-8"
@@ -92,7 +94,7 @@ def run_dedup(options: DedupOptions, console: Console) -> DedupSummary:
     stages = Stages(console)
     with ExitStack() as stack:
         with stages.stage("connect" if options.destination.database else "start the server"):
-            store = stack.enter_context(open_store(options.destination))
+            store = stack.enter_context(open_store(options.destination, options.recipe))
             holds_documents = store.prepare()
         # One connection for all: a temporary table in it says what this run has read.
         connection = stack.enter_context(store.engine.connect())
@@ -128,6 +130,7 @@ def _load(
         intake = Intake(
             reporting(reader, report),
             find_known=store.find_known if holds_documents else None,
+            recipe=options.recipe,
             workers=worker_count(reader),
             skips=skips,
         )

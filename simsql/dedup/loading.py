@@ -15,7 +15,7 @@ from simsql.dedup.job import nothing_found, reporting, worker_count
 from simsql.dedup.progress import Stages
 from simsql.dedup.readers import Document, DocumentReader, Skip
 from simsql.errors import SimsqlError
-from simsql.fingerprint import simhash_batches
+from simsql.fingerprint import Recipe, simhash_batches
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class LoadOptions:
     """Where ids and texts go; None: they are not stored."""
     column: str | None = None
     """Where fingerprints go; None: the column that has the table's only index."""
+    recipe: Recipe | None = None
+    """How they are made; None: by the recipe of the index, or the default one."""
     text_field: str = "text"
     id_field: str = "id"
     encoding: str = "utf-8"
@@ -63,6 +65,7 @@ def run_load(connection: Connection, options: LoadOptions, console: Console) -> 
     # The source may be slow.
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
     target = find_target(connection, options.table, options.column)
+    recipe = target.recipe(options.recipe)
     columns = [name for name in (options.id_column, options.text_column) if name is not None]
     skips = SkipCount()
     stages = Stages(console)
@@ -85,7 +88,7 @@ def run_load(connection: Connection, options: LoadOptions, console: Console) -> 
                     )
                     yield item.text
 
-        for batch in simhash_batches(texts(), target.recipe, worker_count(reader)):
+        for batch in simhash_batches(texts(), recipe, worker_count(reader)):
             for bigint in to_bigints(batch):
                 empty += bigint is None
                 yield [*waiting.popleft(), bigint]

@@ -32,6 +32,7 @@ from simsql.dedup.formats import (
     Skip,
     printable,
     read_json_lines,
+    read_lines,
     read_table,
     read_text,
     storable,
@@ -81,6 +82,7 @@ class DocumentReader:
         id_field: The field or column that names the document. Records without it are named `path:line`.
         encoding: How texts are encoded. With UTF-8, a byte order mark of UTF-16 or UTF-32 has precedence.
         stdin: What `-` reads. It is not closed.
+        lines: Whether every line of what would be one document, and of standard input, pipes and devices, is one.
         leave_out: Files and folders that are not read where a folder holds them, such as what a run writes.
 
     Raises:
@@ -95,11 +97,13 @@ class DocumentReader:
         text_field: str = "text",
         id_field: str = "id",
         encoding: str = "utf-8",
+        lines: bool = False,
         stdin: BinaryIO | None = None,
         leave_out: Iterable[Path] = (),
     ) -> None:
         self._layout = Layout(text_field, id_field, _known_encoding(encoding))
         self._arguments = [None if str(path) == "-" else Path(path) for path in paths]
+        self._lines = lines
         self._stdin = stdin
         self._leave_out = {path.resolve() for path in leave_out}
         if stdin is None and None in self._arguments:
@@ -139,9 +143,11 @@ class DocumentReader:
             self._current = None
 
     def _read(self, found: _Input) -> Iterator[Document | Skip]:
+        by_line = self._lines and (found.format is read_text or found.size is None)
+        read = read_lines if by_line else found.format
         if found.path is None:
             assert self._stdin is not None  # noqa: S101 - checked when the reader was made
-            yield from self._decode(self._stdin, "stdin", found.format)
+            yield from self._decode(self._stdin, "stdin", read)
             return
         try:
             # Stream has a buffer of its own.
@@ -150,7 +156,7 @@ class DocumentReader:
             yield _unreadable(storable(found.path), error)
             return
         with file:
-            yield from self._decode(file, storable(found.path), found.format)
+            yield from self._decode(file, storable(found.path), read)
 
     def _decode(self, file: BinaryIO | io.FileIO, name: str, read: _Format) -> Iterator[Document | Skip]:
         stream = self._current = Stream(file)

@@ -32,9 +32,8 @@ from sqlalchemy.sql.expression import cast
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import install_schema
 from simsql.database.load import load_rows
-from simsql.database.search import recipe_of
 from simsql.errors import SimsqlError
-from simsql.fingerprint import DEFAULT
+from simsql.fingerprint import DEFAULT, Recipe
 
 
 class StagedDocument(NamedTuple):
@@ -90,8 +89,11 @@ class DocumentStore:
     Names are identified by a digest of 16 bytes, since a B-tree takes no text of more than 2.7 kB.
     """
 
-    def __init__(self, engine: Engine, table: str, schema: str | None = None, *, logged: bool = True) -> None:
+    def __init__(
+        self, engine: Engine, table: str, schema: str | None = None, *, recipe: Recipe, logged: bool = True
+    ) -> None:
         self.engine = engine
+        self._recipe = recipe
         self._table = Table(
             table,
             MetaData(),
@@ -141,10 +143,10 @@ class DocumentStore:
                     f"table {self.sql_name} was not made by simsql dedup: it has no column {missing[0]};"
                     " give another name with --table"
                 )
-            if self._is_indexed(connection) and (recipe := recipe_of(connection, self.sql_name)) != DEFAULT:
+            if self._is_indexed(connection) and (made_by := self._recipe_id(connection)) != self._recipe.id:
                 raise SimsqlError(
-                    f"table {self.sql_name} holds fingerprints of recipe {recipe.id}, and this version makes"
-                    f" {DEFAULT.id}: give another name with --table"
+                    f"table {self.sql_name} holds fingerprints of recipe {made_by}, and this run would make"
+                    f" {self._recipe.id}: give that recipe with --recipe, or another name with --table"
                 )
             return connection.execute(select(self._table.c.id).limit(1)).first() is not None
 
@@ -214,7 +216,7 @@ class DocumentStore:
     def build_index(self, connection: Connection, distance: int) -> None:
         """Create the simhash index unless the table has one."""
         if not self._is_indexed(connection):
-            create_index(connection, self.sql_name, "fingerprint", distance=distance)
+            create_index(connection, self.sql_name, "fingerprint", distance=distance, recipe=self._recipe)
 
     def count(self, connection: Connection) -> int:
         """Return how many documents the table holds."""
@@ -257,6 +259,10 @@ class DocumentStore:
                 if self._is_indexed(connection):
                     drop_index(connection, self.sql_name)
                 self._table.drop(connection)
+
+    def _recipe_id(self, connection: Connection) -> str:
+        index = func.simsql._index(cast(self.sql_name, REGCLASS), "fingerprint").table_valued("recipe")
+        return connection.execute(select(index.c.recipe)).scalar_one() or DEFAULT.id
 
     def _is_indexed(self, connection: Connection) -> bool:
         registry = Table("registry", MetaData(), Column("table_id", REGCLASS), schema="simsql")

@@ -13,6 +13,7 @@ from simsql.database.embedded import start_embedded
 from simsql.database.scratch import scratch_database
 from simsql.dedup.store import STAGED, DocumentStore
 from simsql.errors import UsageError
+from simsql.fingerprint import Recipe
 
 DEFAULT_TABLE = "simsql_documents"
 _LONGEST_NAME = 63  # bytes of a name in PostgreSQL
@@ -37,11 +38,15 @@ class Destination:
 
 
 @contextmanager
-def open_store(destination: Destination) -> Iterator[DocumentStore]:
-    """Open the documents' table; what does not stay is removed at the end, however the job ends."""
+def open_store(destination: Destination, recipe: Recipe) -> Iterator[DocumentStore]:
+    """Open the documents' table; what does not stay is removed at the end, however the job ends.
+
+    `recipe` is that of its fingerprints.
+    """
     if destination.database:
         engine = open_engine(destination.database)
-        store = DocumentStore(engine, *_split_name(destination.table or f"{DEFAULT_TABLE}_{secrets.token_hex(4)}"))
+        name = destination.table or f"{DEFAULT_TABLE}_{secrets.token_hex(4)}"
+        store = DocumentStore(engine, *_split_name(name), recipe=recipe)
         with _disposing(engine):
             try:
                 yield store
@@ -50,14 +55,14 @@ def open_store(destination: Destination) -> Iterator[DocumentStore]:
                     store.drop()
     elif destination.keep:
         with start_embedded(destination.keep) as server, _disposing(open_engine(server.url())) as engine:
-            yield DocumentStore(engine, *_split_name(destination.table or DEFAULT_TABLE))
+            yield DocumentStore(engine, *_split_name(destination.table or DEFAULT_TABLE), recipe=recipe)
     else:
         with (
             start_embedded() as server,
             scratch_database(server) as url,
             _disposing(open_engine(url)) as engine,
         ):
-            yield DocumentStore(engine, DEFAULT_TABLE, logged=False)
+            yield DocumentStore(engine, DEFAULT_TABLE, recipe=recipe, logged=False)
 
 
 @contextmanager

@@ -9,25 +9,31 @@ simhash_rows(matrix, names)     those of the rows of a sparse matrix of scipy, s
 Recipe(...), DEFAULT            how a text becomes features, weights and hashes
 Pattern, Tokenizer              tokens by a regular expression, or by a function of your own
 KNOWN                           the recipes of other programs, by name
+read_recipe, write_recipe       recipes in files
 majority(hashes, weights)       the vote alone, for hashes of your own
 """
 
 from simsql.fingerprint.documents import simhash, simhash_batches, simhash_many, simhash_parts
 from simsql.fingerprint.feature_lists import simhash_features, simhash_rows
+from simsql.fingerprint.idf import IdfTable
 from simsql.fingerprint.recipe import DEFAULT, KNOWN, Pattern, Recipe, Tokenizer
+from simsql.fingerprint.recipe_file import read_recipe, write_recipe
 from simsql.fingerprint.vote import majority
 
 __all__ = [
     "DEFAULT",
     "KNOWN",
+    "IdfTable",
     "Pattern",
     "Recipe",
     "Tokenizer",
     "majority",
+    "read_recipe",
     "simhash",
     "simhash_batches",
     "simhash_features",
     "simhash_many",
     "simhash_parts",
     "simhash_rows",
+    "write_recipe",
 ]

@@ -5,11 +5,13 @@ of them has as if `df` were 0 (Sparck Jones, Journal of Documentation 1972, smoo
 integers, so that it gives the same fingerprints on every platform.
 """
 
+import zlib
 from collections.abc import Iterable
 from functools import cached_property
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +64,7 @@ class IdfTable:
             try:
                 with np.load(file, allow_pickle=False) as saved:
                     return cls(saved["hashes"], saved["weights"], int(saved["other"]))
-            except (KeyError, ValueError, OSError, EOFError) as error:
+            except (KeyError, TypeError, ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
                 raise ValueError(f"{path} is no idf table that simsql has written: {error}") from None
 
     def write(self, path: str | PathLike[str]) -> None:

@@ -155,6 +155,7 @@ class Recipe:
         _check_choice("hash", self.hash, get_args(HashKind))
         _check_choice("short", self.short, get_args(ShortKind))
         _check_choice("tie", self.tie, (0, 1))
+        _check_choice("cyclic", self.cyclic, (False, True))
         _check_shingles(self.shingles)
         _check_steps(self.normalise)
         _check_classes(self.class_weights)

@@ -4,12 +4,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Dialect, Integer, and_, any_, event, func, select
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
 from simsql.database.bigint import from_bigint, to_bigint
 from simsql.fingerprint import DEFAULT, Recipe
-from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, as_fingerprint, in_scope, root_column, search
+from simsql.sqlalchemy.ddl import declared_indexes
+from simsql.sqlalchemy.expressions import (
+    FingerprintArgument,
+    Scope,
+    as_fingerprint,
+    in_scope,
+    root_column,
+    root_columns,
+    search,
+)
 from simsql.sqlalchemy.sources import Sources, follow_sources
 
 
@@ -21,9 +31,12 @@ class _Comparator(TypeDecorator.Comparator[int]):
     def hamming_distance(self, other: FingerprintArgument) -> ColumnElement[int]:
         """Return the number of bits, 0 to 64, in which two fingerprints differ; NULL if one is NULL.
 
-        `other` is a number in [0, 2**64), a column or another expression.
+        `other` is a number in [0, 2**64), a column or another expression. Raises sqlalchemy.exc.ArgumentError for
+        a column whose fingerprints are made by another recipe.
         """
-        return func.simsql.hamming_distance(self.expr, as_fingerprint(other, Fingerprint()), type_=Integer())
+        compared = as_fingerprint(other, Fingerprint())
+        check_comparable(self.expr, compared)
+        return func.simsql.hamming_distance(self.expr, compared, type_=Integer())
 
     def near(
         self, fingerprint: FingerprintArgument, distance: int | None = None, *, scope: Scope | None = None
@@ -35,11 +48,12 @@ class _Comparator(TypeDecorator.Comparator[int]):
         is from 0 to 64, that of the index if it is left out. `scope` gives a value for every column of the
         index's scope, by the key of the column in its table.
 
-        Raises sqlalchemy.exc.ArgumentError for an expression that is no column of a table, or an unknown column
-        in `scope`. When the statement runs PostgreSQL says what else is wrong: there is no index, or none of
-        that scope.
+        Raises sqlalchemy.exc.ArgumentError for an expression that is no column of a table, an unknown column in
+        `scope`, or a column whose fingerprints are made by another recipe. When the statement runs PostgreSQL says
+        what else is wrong: there is no index, or none of that scope.
         """
         indexed, query = root_column(self.expr), as_fingerprint(fingerprint, Fingerprint())
+        check_comparable(self.expr, query)
         matches = search("near", indexed, [query], distance, scope, {"fingerprint": Fingerprint()})
         # As an array it is one condition of an index scan, also beside OR, and for each row of another table.
         array = func.array(select(matches.c.fingerprint).scalar_subquery())
@@ -78,6 +92,11 @@ class Fingerprint(TypeDecorator[int]):
         if self.sources is not None:
             follow_sources()
 
+    @property
+    def known_recipe(self) -> str | None:
+        """The id of the recipe; None where neither it nor a source is named: others make the fingerprints."""
+        return self.recipe.id if self.names_recipe or self.sources is not None else None
+
     def __repr__(self) -> str:
         # For migrations, which never compute a fingerprint.
         return "Fingerprint()"
@@ -99,3 +118,24 @@ class Fingerprint(TypeDecorator[int]):
         """Return the rendering of a fingerprint in the text of a statement."""
         # PostgreSQL reads -9223372036854775808 as a minus in front of a number that no bigint can hold.
         return lambda value: f"CAST('{to_bigint(value)}' AS BIGINT)"
+
+
+def check_comparable(one: ColumnElement[Any], other: ColumnElement[Any]) -> None:
+    """Raise ArgumentError if the models say that the fingerprints of two expressions are of different recipes."""
+    recipes = [_known_recipe(expression) for expression in (one, other)]
+    if None not in recipes and recipes[0] != recipes[1]:
+        raise ArgumentError(
+            f"{one} has fingerprints of the recipe {recipes[0]}, and {other} of {recipes[1]}: between them a"
+            " distance means nothing; make those of one anew by the recipe of the other"
+        )
+
+
+def _known_recipe(expression: ColumnElement[Any]) -> str | None:
+    """Return the id of the recipe that the type of an expression names, or the index on the column that it is."""
+    if isinstance(expression.type, Fingerprint) and expression.type.known_recipe:
+        return expression.type.known_recipe
+    for column in root_columns(expression):
+        for index in declared_indexes(column.table):
+            if index.column_name == column.name and index.names_recipe:
+                return index.recipe_id
+    return None

@@ -61,15 +61,18 @@ def root_column(expression: ColumnElement[Any]) -> Column[Any]:
 
     Raises ArgumentError if it is none, or could be one of several.
     """
-    roots = [
-        root for root in expression.base_columns if isinstance(root, Column) and isinstance(root.table, Table)
-    ]
+    roots = root_columns(expression)
     if len(roots) != 1:
         raise ArgumentError(
             f"{expression} is no column of one table, and only such a column has a simhash index:"
             " search for the column itself"
         )
     return roots[0]
+
+
+def root_columns(expression: ColumnElement[Any]) -> list[Column[Any]]:
+    """Return the columns of tables of which an expression is one, directly or through aliases and subqueries."""
+    return [root for root in expression.base_columns if isinstance(root, Column) and isinstance(root.table, Table)]
 
 
 def as_fingerprint(argument: FingerprintArgument, type_: TypeEngine[int]) -> ColumnElement[int]:

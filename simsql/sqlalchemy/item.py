@@ -1,6 +1,6 @@
 """SimhashIndex: an item of a table, created and dropped with it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -9,27 +9,17 @@ from sqlalchemy import (
     Index,
     MetaData,
     Table,
-    Text,
-    cast,
     event,
-    func,
-    literal,
-    literal_column,
-    select,
 )
-from sqlalchemy import column as name_column
-from sqlalchemy import table as name_table
-from sqlalchemy.dialects.postgresql import ARRAY, array
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.schema import ExecutableDDLElement, SchemaItem
+from sqlalchemy.schema import SchemaItem
 from sqlalchemy.sql.base import SchemaEventTarget
-from sqlalchemy.sql.compiler import DDLCompiler
 
 from simsql.fingerprint import Recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy.column_type import Fingerprint
-from simsql.sqlalchemy.expressions import TableName, table_column
+from simsql.sqlalchemy.ddl import CreateSimhashIndex, DropSimhashIndex, declared_indexes
+from simsql.sqlalchemy.expressions import table_column
 
 
 class SimhashIndex(SchemaItem):
@@ -44,14 +34,15 @@ class SimhashIndex(SchemaItem):
     scope
         Keys of columns that searches are confined to, such as a tenant's.
     recipe
-        How the fingerprints are made; that of the column's `Fingerprint` if it is left out.
+        How the fingerprints are made; that of the column's `Fingerprint` if it is left out. A name of your own,
+        such as "phash64", for fingerprints that are not made of texts.
 
     `metadata.create_all` and `drop_all` create and drop the index with its table, in PostgreSQL only. The
     B-tree that it needs, on the scope's columns and the column, becomes an ordinary Index of the table, unless
     the table has one that begins with these; its name is what the naming convention makes of the column.
 
     Raises ValueError for a distance out of range, and sqlalchemy.exc.ArgumentError, once the table is known, for
-    a column that it does not have or that is indexed twice.
+    a column that it does not have or that is indexed twice, and for another recipe than the column's type has.
     """
 
     __visit_name__ = "simhash_index"
@@ -63,7 +54,7 @@ class SimhashIndex(SchemaItem):
         distance: int = 3,
         design: Design | None = None,
         scope: Sequence[str] = (),
-        recipe: Recipe | None = None,
+        recipe: Recipe | str | None = None,
     ) -> None:
         if not 0 <= distance <= 64:
             raise ValueError(f"a distance is a number of bits from 0 to 64, not {distance}")
@@ -74,14 +65,13 @@ class SimhashIndex(SchemaItem):
         self._distance = distance
         self._design = design
         self._scope = tuple(map(str, scope))
-        self._recipe_id = None if recipe is None else recipe.id
+        self._recipe_id = recipe.id if isinstance(recipe, Recipe) else recipe
         self._names_recipe = recipe is not None
 
     @staticmethod
     def of(table: Table) -> list["SimhashIndex"]:
         """Return the simhash indexes that a table declares, with the names of columns and the recipe filled in."""
-        listeners: Iterable[object] = table.dispatch.after_create
-        return [listener.index for listener in listeners if isinstance(listener, CreateSimhashIndex)]
+        return list(declared_indexes(table))
 
     @property
     def column_name(self) -> str:
@@ -129,6 +119,11 @@ class SimhashIndex(SchemaItem):
             column.name, distance=self.distance, design=self.design, scope=[member.name for member in scope]
         )
         fingerprint = column.type if isinstance(column.type, Fingerprint) else Fingerprint()
+        if self.recipe_id and fingerprint.known_recipe not in (None, self.recipe_id):
+            raise ArgumentError(
+                f"SimhashIndex: its recipe is {self.recipe_id}, but fingerprints in column {column.name!r} of"
+                f" table {parent.fullname} are made by {fingerprint.known_recipe}: name one, at the column alone"
+            )
         index._recipe_id = self.recipe_id or fingerprint.recipe.id
         index._names_recipe = self.names_recipe or fingerprint.names_recipe
         for other in self.of(parent):
@@ -162,48 +157,3 @@ def _declare_btree(table: Table, columns: list[Column[Any]]) -> None:
             f" {', '.join(names)} would get: give that one another name, or drop index=True from its column"
         )
     Index(name, *columns)
-
-
-class _IndexDDL(ExecutableDDLElement):
-    def __init__(self, index: SimhashIndex) -> None:
-        self.index = index
-
-    @property
-    def table_name(self) -> TableName:
-        if not isinstance(self.target, Table):
-            raise ArgumentError(f"{type(self).__name__} needs a table: execute it .against(table)")
-        return TableName(self.target)
-
-
-class CreateSimhashIndex(_IndexDDL):
-    """Create a simhash index on its target, a table."""
-
-
-class DropSimhashIndex(_IndexDDL):
-    """Drop a simhash index of its target, a table, if it is there."""
-
-
-@compiles(CreateSimhashIndex, "postgresql")
-def _render_create(element: CreateSimhashIndex, compiler: DDLCompiler, **_: Any) -> str:
-    index, design = element.index, element.index.design
-    options = {
-        "distance": literal(index.distance),
-        "blocks": literal(design.blocks) if design else None,
-        "lead": literal(design.lead) if design else None,
-        "inner_blocks": literal(design.inner) if design else None,
-        "recipe": literal(index.recipe_id),
-        "scope": cast(array([literal(name) for name in index.scope]), ARRAY(Text)) if index.scope else None,
-    }
-    named = [literal_column(name).op("=>")(value) for name, value in options.items() if value is not None]
-    call = func.simsql.create_index(element.table_name, literal(index.column_name), *named)
-    return compiler.sql_compiler.process(select(call), literal_binds=True)
-
-
-@compiles(DropSimhashIndex, "postgresql")
-def _render_drop(element: DropSimhashIndex, compiler: DDLCompiler, **_: Any) -> str:
-    registry = name_table("registry", name_column("table_id"), name_column("column_name", Text), schema="simsql")
-    call = func.simsql.drop_index(registry.c.table_id, registry.c.column_name)
-    statement = select(call).where(
-        registry.c.table_id == element.table_name, registry.c.column_name == element.index.column_name
-    )
-    return compiler.sql_compiler.process(statement, literal_binds=True)

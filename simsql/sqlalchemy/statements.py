@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql.selectable import TableValuedAlias
 
-from simsql.sqlalchemy.column_type import Fingerprint
+from simsql.sqlalchemy.column_type import Fingerprint, check_comparable
 from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, as_fingerprint, in_scope, root_column, search
 
 _FINGERPRINT = Fingerprint()
@@ -45,10 +45,12 @@ def near(
     0 to 64, that of the index if it is left out. `scope` gives a value for every column of the index's scope, by
     the key of the column in its table.
 
-    Raises sqlalchemy.exc.ArgumentError for an expression that is no column of a table, or an unknown column in
-    `scope`. What else is wrong PostgreSQL says when the statement runs.
+    Raises sqlalchemy.exc.ArgumentError for an expression that is no column of a table, an unknown column in
+    `scope`, or a column whose fingerprints are made by another recipe. What else is wrong PostgreSQL says when the
+    statement runs.
     """
     query = as_fingerprint(fingerprint, _FINGERPRINT)
+    check_comparable(column.expression if isinstance(column, QueryableAttribute) else column, query)
     matches = _search("near", column, [query], distance, scope, "fingerprint", "distance")
     if not isinstance(column, QueryableAttribute):
         return select(matches.c.fingerprint, matches.c.distance).order_by(

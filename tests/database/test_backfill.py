@@ -152,7 +152,7 @@ def test_the_index_has_the_keys_and_its_recipe_is_taken(connection, database):
     assert (stale(connection, recipe=RECIPE), missing_keys(connection)) == ([], [])
     assert shares == sorted(shares)
     assert shares[-1] == 1
-    with pytest.raises(UsageError, match="is of the recipe characters4-set-1, not words12-log-1: drop it"):
+    with pytest.raises(UsageError, match="is of the recipe characters4-set-1, not words12-log-1, and their"):
         fill_fingerprints(database, "article", "body", recipe=Recipe())
 
 

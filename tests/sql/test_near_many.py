@@ -175,3 +175,34 @@ def test_it_sees_what_its_transaction_sees(connection, connect):
     connection.execute("INSERT INTO article (fingerprint) VALUES (%s)", [query])
     assert near_many(other, [1, query], 0) == [(1, 1, 0)]
     assert near_many(connection, [1, query], 0) == [(query, query, 0)]
+
+
+def test_queries_of_another_recipe_are_refused(connection):
+    """A wrong distance would look like any other. What has no recipe is known to the caller alone."""
+    create_articles(connection, [1, 2])
+    connection.execute("CREATE TABLE post (f bigint, g bigint, h bigint)")
+    connection.execute("INSERT INTO post VALUES (1, 1, 1)")
+    connection.execute("SELECT simsql.create_index('post', 'f', recipe => 'words3-set-1')")
+    connection.execute("SELECT simsql.create_index('post', 'g', recipe => 'words12-log-1')")
+
+    def count(table, column, of_queries, queries):
+        statement = "SELECT count(*) FROM simsql.near_many(%s::regclass, %s::regclass, %s, column_name => %s)"
+        return connection.execute(statement, [table, of_queries, queries, column]).fetchone()[0]
+
+    assert [count("article", "fingerprint", "post", name) for name in "fgh"] == [2, 2, 2]
+    connection.execute("UPDATE simsql.registry SET recipe = 'words12-log-1' WHERE column_name = 'fingerprint'")
+    assert [count("article", "fingerprint", "post", name) for name in "gh"] == [2, 2]
+    assert count("post", "g", "article", "fingerprint") == 2
+    wrong = [
+        ("article", "fingerprint", "post", "f"),
+        ("post", "f", "article", "fingerprint"),
+        ("post", "g", "post", "f"),
+    ]
+    for names in wrong:
+        with pytest.raises(errors.ObjectNotInPrerequisiteState) as raised:
+            count(*names)
+    assert raised.value.diag.message_primary == (
+        "simsql.near_many: fingerprints of public.post(g) are of the recipe words12-log-1,"
+        " and those of public.post(f) of words3-set-1"
+    )
+    assert raised.value.diag.message_hint.startswith("Between them a distance means nothing")

@@ -1,0 +1,102 @@
+"""`simsql fingerprint`: the fingerprints of documents in files."""
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from simsql.cli._app import Encoding, IdField, Paths, RecipeName, TextField, command, parse_recipe
+from simsql.database.bigint import to_bigint
+from simsql.dedup.formats import printable
+from simsql.dedup.intake import SkipCount
+from simsql.dedup.job import nothing_found, reporting, worker_count
+from simsql.dedup.progress import Report, Stages
+from simsql.dedup.readers import Document, DocumentReader
+from simsql.dedup.summary import print_skips
+from simsql.errors import SimsqlError
+from simsql.fingerprint import DEFAULT, simhash_batches
+
+
+class Format(StrEnum):
+    """How a fingerprint is written."""
+
+    DECIMAL = "decimal"
+    HEX = "hex"
+    SIGNED = "signed"
+    BITS = "bits"
+
+
+_WRITE: dict[Format, Callable[[int], str]] = {
+    Format.DECIMAL: str,
+    Format.HEX: "{:016x}".format,
+    Format.SIGNED: lambda fingerprint: str(to_bigint(fingerprint)),
+    Format.BITS: "{:064b}".format,
+}
+
+
+@command("fingerprint")
+def fingerprint_command(
+    paths: Paths,
+    recipe: RecipeName = None,
+    format: Annotated[  # noqa: A002 - the name of the option
+        Format,
+        typer.Option(
+            help="How fingerprints are written: unsigned, in 16 hexadecimal digits, as the bigint of PostgreSQL,"
+            " or as 64 bits, the highest first.",
+        ),
+    ] = Format.DECIMAL,
+    lines: Annotated[
+        bool,
+        typer.Option("--lines", help="Take every line of a text, and of standard input, for a document."),
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="How many processes make fingerprints; by default one for each core where files are large, and"
+            " this one alone for standard input.",
+        ),
+    ] = None,
+    text_field: TextField = "text",
+    id_field: IdField = "id",
+    encoding: Encoding = "utf-8",
+) -> None:
+    """Print the fingerprint of every document.
+
+    One line each: the fingerprint, a tab, the id. The field of a document that has no fingerprint is empty. What
+    cannot be read is skipped and named on stderr.
+    """
+    made_by = parse_recipe(recipe) or DEFAULT
+    reader = DocumentReader(
+        paths, text_field=text_field, id_field=id_field, encoding=encoding, lines=lines, stdin=sys.stdin.buffer
+    )
+    console = Console(stderr=True)
+    skips = SkipCount()
+    waiting: deque[str] = deque()
+
+    def texts(report: Report) -> Iterator[str]:
+        for item in reporting(reader, report):
+            if isinstance(item, Document):
+                waiting.append(printable(item.name))
+                yield item.text
+            else:
+                skips.add(item)
+
+    printed = 0
+    if workers is None and reader.bytes_total is not None:
+        workers = worker_count(reader)
+    # A bar between the lines of the output would be neither.
+    with Stages(console).stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
+        for batch in simhash_batches(texts(report), made_by, workers):
+            written = ["" if number is None else _WRITE[format](number) for number in batch.tolist()]
+            sys.stdout.write("".join(f"{fingerprint}\t{waiting.popleft()}\n" for fingerprint in written))
+            sys.stdout.flush()
+            printed += len(written)
+    if not printed:
+        raise SimsqlError(nothing_found(paths, skips))
+    print_skips(skips, console)

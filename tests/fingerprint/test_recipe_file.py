@@ -1,0 +1,167 @@
+"""Recipes in files: what is written is read again, people may write less, and what is wrong is named."""
+
+import json
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simsql.fingerprint import DEFAULT, IdfTable, Pattern, Recipe, Tokenizer, read_recipe, write_recipe
+
+TABLE = IdfTable(np.array([3, 2**63], dtype=np.uint64), np.array([1, 7], dtype=np.int32), 9)
+NAMES = st.text("abc_0", min_size=1, max_size=4)
+STEPS = ("nfkc", "casefold", "marks")
+BY_FIELD = {
+    "tokens": st.sampled_from(
+        ["words", "characters", Pattern("[a-z\u4e00]+"), Pattern(r'"\w+"', characters=True)]
+    ),
+    "shingles": st.sets(st.integers(1, 9), min_size=1).map(lambda lengths: tuple(sorted(lengths))),
+    "weight": st.sampled_from(["set", "log", "tf"]),
+    "normalise": st.sets(st.sampled_from(STEPS)).map(lambda steps: tuple(sorted(steps, key=STEPS.index))),
+    "hash": st.sampled_from(["splitmix", "fnv1a", "md5"]),
+    "cyclic": st.booleans(),
+    "tie": st.sampled_from([0, 1]),
+    "stop_words": st.frozensets(st.text()),
+    "idf": st.sampled_from([None, TABLE, IdfTable(np.zeros(0, np.uint64), np.zeros(0, np.int32), 1)]),
+    "class_weights": st.dictionaries(NAMES, st.integers(1, 1_000_000)).map(
+        lambda found: tuple(sorted(found.items()))
+    ),
+    "min_features": st.integers(2, 10**6),
+    "short": st.sampled_from(["none", "exact"]),
+}
+
+
+def written(folder, text):
+    path = folder / "recipe.json"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_every_field_is_generated():
+    assert {field.name for field in fields(Recipe)} == set(BY_FIELD)
+
+
+@given(st.fixed_dictionaries(BY_FIELD))
+def test_what_is_written_is_read(tmp_path_factory, arguments):
+    path = tmp_path_factory.mktemp("recipe") / "recipe.json"
+    recipe = Recipe(**arguments)
+    write_recipe(recipe, path)
+    found = read_recipe(path)
+    assert (found, found.id) == (recipe, recipe.id)
+    assert json.loads(path.read_text(encoding="utf-8"))["id"] == recipe.id
+    assert sorted(file.name for file in path.parent.iterdir()) == ["recipe.json"] + ["recipe.npz"] * (
+        recipe.idf is not None
+    )
+
+
+def test_a_person_writes_what_differs(tmp_path):
+    assert read_recipe(written(tmp_path, "{}")) == DEFAULT
+    table = tmp_path / "tables" / "news.npz"
+    table.parent.mkdir()
+    TABLE.write(table)
+    recipe = read_recipe(
+        written(
+            tmp_path,
+            '\ufeff{"tokens": {"pattern": "[a-z]+"}, "shingles": [3], "stop_words": ["the", "的", "the"],'
+            ' "idf": "tables/news.npz", "class_weights": {"title": 3, "heading": 2}}',
+        )
+    )
+    assert recipe == Recipe(
+        tokens=Pattern("[a-z]+"),
+        shingles=(3,),
+        stop_words=frozenset({"the", "的"}),
+        idf=TABLE,
+        class_weights=(("heading", 2), ("title", 3)),
+    )
+
+
+def test_a_person_can_read_it(tmp_path):
+    path = tmp_path / "a.recipe"
+    recipe = Recipe(stop_words=frozenset({"的", "a\ud800"}), class_weights=(("title", 3),), idf=TABLE)
+    write_recipe(recipe, path)
+    assert path.read_text(encoding="utf-8").splitlines() == [
+        "{",
+        f'  "id": "{recipe.id}",',
+        '  "stop_words": [',
+        '    "a\\ud800",',
+        '    "的"',
+        "  ],",
+        '  "idf": "a.npz",',
+        '  "class_weights": {',
+        '    "title": 3',
+        "  }",
+        "}",
+    ]
+    assert read_recipe(path) == recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "a recipe is one JSON object"),
+        ("{", "Expecting property name"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"shingle": [3], "wait": 1}', "there is no field 'shingle', 'wait': they are tokens, shingles, weight"),
+        ('{"weight": "set", "weight": "tf"}', "the field 'weight' stands there twice"),
+        ('{"weight": "count"}', "weight must be one of 'set', 'log', 'tf', not 'count'"),
+        ('{"weight": ["set"]}', "weight must be one of"),
+        ('{"tokens": {"expression": "a"}}', "there is no field 'expression': they are pattern, characters"),
+        ('{"tokens": {"pattern": 5}}', "tokens of an expression are written"),
+        ('{"tokens": {"pattern": "a*"}}', "matches the empty text"),
+        ('{"tokens": {"pattern": "("}}', "is no regular expression"),
+        ('{"shingles": 3}', "shingles is a list of names or numbers, not 3"),
+        ('{"stop_words": "the"}', "stop_words is a list of names or numbers, not 'the'"),
+        ('{"stop_words": [["the"]]}', "stop_words is a list of names"),
+        ('{"stop_words": [1]}', "stop_words must be a frozenset of str"),
+        ('{"class_weights": [["title", 3]]}', "class_weights is an object such as"),
+        ('{"class_weights": {"title": 0}}', "a class weighs from 1 to 1000000, but 'title' 0"),
+        ('{"cyclic": "yes"}', "cyclic must be one of False, True, not 'yes'"),
+        ('{"idf": 5}', "idf is the path of a table, not 5"),
+        ('{"idf": "missing.npz"}', "No such file"),
+        ('{"idf": "recipe.json"}', r"recipe\.json is no idf table that simsql has written"),
+        ('{"id": "words12-log-1", "weight": "set"}', "'words12-log-1', but its fields make 'words12-set-1'"),
+        ('{"id": "words12-log-0"}', "'words12-log-0', but its fields make 'words12-log-1'"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, text, message):
+    path = written(tmp_path, text)
+    with pytest.raises(ValueError, match=message) as raised:
+        read_recipe(path)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_what_is_no_text_and_what_is_not_there(tmp_path):
+    path = tmp_path / "recipe.json"
+    path.write_bytes(b'{"weight": "\xff"}')
+    with pytest.raises(ValueError, match=r"recipe\.json: 'utf-8' codec"):
+        read_recipe(path)
+    with pytest.raises(FileNotFoundError):
+        read_recipe(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: data[:60] + b"????????" + data[68:]])
+def test_a_damaged_table_is_named(tmp_path, damage):
+    path = tmp_path / "recipe.json"
+    write_recipe(replace(DEFAULT, idf=TABLE), path)
+    table = tmp_path / "recipe.npz"
+    table.write_bytes(damage(table.read_bytes()))
+    with pytest.raises(ValueError, match=r"recipe\.npz is no idf table that simsql has written"):
+        read_recipe(path)
+
+
+def test_an_array_is_no_table(tmp_path):
+    path = written(tmp_path, '{"idf": "array.npy"}')
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    with pytest.raises(ValueError, match=r"array\.npy is no idf table"):
+        read_recipe(path)
+
+
+def test_a_function_cannot_be_written(tmp_path):
+    recipe = Recipe(tokens=Tokenizer("mine", "1", str.split))
+    with pytest.raises(ValueError, match=r"custom\.mine\.1\.12-log-1 are made by a function"):
+        write_recipe(recipe, tmp_path / "recipe.json")
+    with pytest.raises(ValueError, match=r"\.npz is for the idf table"):
+        write_recipe(DEFAULT, tmp_path / "recipe.npz")
+    assert not list(tmp_path.iterdir())
