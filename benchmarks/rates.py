@@ -32,7 +32,7 @@ from simsql.fingerprint import DEFAULT, Recipe, simhash_batches, simhash_many
 
 ROUNDS = 5
 TEXT_LENGTH = 2_000
-# A package in plain Python gets the first texts only, up to so many bytes.
+# A package in plain Python gets a sample of the texts, of about so many bytes.
 _SAMPLE = 1_000_000
 _WORKER_ROUNDS = 3
 
@@ -88,7 +88,7 @@ def run_memory(texts: list[str], count: int, workers: int) -> dict[str, float]:
 def _prepare(system: str, texts: Sequence[str]) -> tuple[Run, Sequence[str]]:
     """Return what fingerprints texts, after it has done so once with a few, and the texts that it gets."""
     if system == "simhash":
-        return _hash_with_simhash, _that_simhash_takes(texts)
+        return _hash_with_simhash, _sample_for_simhash(texts)
     run: Run = _insert_into_gaoya if system == "gaoya" else partial(simhash_many, recipe=Recipe.from_id(system))
     run([*texts[:100], "é"])
     return run, texts
@@ -109,19 +109,15 @@ def _hash_with_simhash(texts: Sequence[str]) -> object:
     return [simhash.Simhash(text).value for text in texts]
 
 
-def _that_simhash_takes(texts: Sequence[str]) -> list[str]:
-    """Return the first texts but those with a feature that occurs more than 255 times: it raises OverflowError."""
+def _sample_for_simhash(texts: Sequence[str]) -> list[str]:
+    """Return every n-th text, but none with a feature that occurs more than 255 times: it raises OverflowError."""
     taken: list[str] = []
-    size = 0
-    for text in texts:
-        if size >= _SAMPLE:
-            break
+    for text in texts[:: max(1, count_bytes(texts) // _SAMPLE)]:
         try:
             _hash_with_simhash([text])
         except OverflowError:
             continue
         taken.append(text)
-        size += count_bytes([text])
     return taken
 
 

@@ -30,7 +30,7 @@ _RECIPES = {
 }
 _NOTES = {
     GAOYA: "word trigrams; insert_document, into an index in memory",
-    SIMHASH: "the first megabyte, from plain text; but texts with a feature more than 255 times",
+    SIMHASH: "a sample, from plain text; without texts that have a feature more than 255 times",
 }
 
 
