@@ -94,6 +94,8 @@ def test_tokens_of_every_kind():
     assert find_tokens([text], Recipe(Pattern(r"[a-z]+", characters=True))) == [list("abcdok")]
     assert find_tokens(["A B"], Recipe(Tokenizer("split", "1", split))) == [["a", "b"]]
     assert find_tokens([text], Recipe("words")) == [["ab", "cd", "é", "中文", "ok", "😀"]]
+    assert find_tokens(["e\u0301-x\u00ad"], Recipe("characters", normalise=())) == [["e\u0301", "x\u00ad"]]
+    assert find_tokens(["e\u0301-x\u00ad"], Recipe("characters", normalise=("marks",))) == [["e", "x"]]
 
 
 def test_tokens_stand_apart_but_characters_do_not():
