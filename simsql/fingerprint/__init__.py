@@ -4,12 +4,30 @@ simhash("some text")            an int in [0, 2**64), or None for a text without
 simhash_many(texts)             a masked array of uint64
 simhash_batches(texts)          the same piece by piece
 simhash_parts(parts)            one fingerprint of several texts with weights
+simhash_features(features)      one fingerprint of features that you have: strings, with or without weights
+simhash_rows(matrix, names)     those of the rows of a sparse matrix of scipy, such as TF-IDF
 Recipe(...), DEFAULT            how a text becomes features, weights and hashes
-majority(hashes, weights)       the vote alone, for features of your own
+Pattern, Tokenizer              tokens by a regular expression, or by a function of your own
+KNOWN                           the recipes of other programs, by name
+majority(hashes, weights)       the vote alone, for hashes of your own
 """
 
 from simsql.fingerprint.documents import simhash, simhash_batches, simhash_many, simhash_parts
-from simsql.fingerprint.recipe import DEFAULT, Recipe
+from simsql.fingerprint.feature_lists import simhash_features, simhash_rows
+from simsql.fingerprint.recipe import DEFAULT, KNOWN, Pattern, Recipe, Tokenizer
 from simsql.fingerprint.vote import majority
 
-__all__ = ["DEFAULT", "Recipe", "majority", "simhash", "simhash_batches", "simhash_many", "simhash_parts"]
+__all__ = [
+    "DEFAULT",
+    "KNOWN",
+    "Pattern",
+    "Recipe",
+    "Tokenizer",
+    "majority",
+    "simhash",
+    "simhash_batches",
+    "simhash_features",
+    "simhash_many",
+    "simhash_parts",
+    "simhash_rows",
+]

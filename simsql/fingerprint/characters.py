@@ -133,7 +133,7 @@ def character_table() -> NDArray[np.uint32]:
     The form of a separator is a space. With CONTEXT, form and class are those of the character itself: what holds
     for it in a text that is in normal form. Built at the first text that is not ASCII.
     """
-    classes = _classes()
+    classes = class_table()
     points = np.arange(len(classes), dtype=np.uint32)
     points[classes == SEPARATOR] = ord(" ")
     table = points << CHARACTER_SHIFT | classes
@@ -180,7 +180,8 @@ def _joining() -> frozenset[str]:
     return frozenset(second)
 
 
-def _classes() -> NDArray[np.uint8]:
+@cache
+def class_table() -> NDArray[np.uint8]:
     """Return the class of every code point."""
     category = np.empty(sys.maxunicode + 1, dtype="S2")
     for block, uniform in _UNIFORM.items():

@@ -287,5 +287,21 @@ def _digest(parts: Sequence[str]) -> str:
 
 DEFAULT = Recipe()
 
-# What other programs make of a text, bit for bit, by the name of the program.
-KNOWN: dict[str, Recipe] = {}
+# What other programs make of a text, bit for bit: docs/compatibility.md says of which versions and calls.
+KNOWN: dict[str, Recipe] = {
+    "pypi-simhash": Recipe(
+        Pattern(r"[\w\u4e00-\u9fcc]+", characters=True), (4,), "tf", normalise=("lower",), hash="md5low"
+    ),
+    "simhash-py-words": Recipe(Pattern(r"\S+"), (4,), "tf", normalise=(), hash="md5"),
+    "simhash-py-letters": Recipe(Pattern(r"\w+", characters=True), (4,), "tf", normalise=("lower",), hash="md5"),
+    "data-juicer-space": Recipe(Pattern(r"[^ ]+"), (6,), "tf", normalise=("lower",), hash="md5"),
+    "data-juicer-character": Recipe(
+        Pattern(r"(?s:.+)", characters=True), (6,), "tf", normalise=("lower",), hash="md5"
+    ),
+    "go-simhash": Recipe(
+        Pattern(r"[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?"), (1,), "tf", normalise=("lower",), hash="fnv1", tie=1
+    ),
+    "java-fnv1": Recipe("jieba", (1,), "tf", hash="fnv1utf16", tie=1),
+    "fnv1a-words": Recipe("words", (1,), "tf", hash="fnv1a"),
+    "fnv1a-shingles": Recipe("words", (3,), "tf", hash="fnv1a"),
+}

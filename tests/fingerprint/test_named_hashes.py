@@ -1,0 +1,86 @@
+import json
+
+import pytest
+from by_hand import spelling_hash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simsql.fingerprint import named_hashes
+from simsql.fingerprint.named_hashes import hash_strings
+
+# Lone surrogates too, and every width of UTF-8 and UTF-16.
+STRINGS = st.lists(
+    st.text(st.one_of(st.sampled_from("ab \0é中😀\ud83d\ude00"), st.characters(codec=None)), max_size=40)
+)
+
+
+KINDS = ["fnv1", "fnv1a", "fnv1utf16", "md5", "md5low", "xxh3"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(strings=STRINGS)
+def test_hashes_are_the_definition(kind, strings):
+    assert hash_strings(strings, kind).tolist() == [spelling_hash(text, kind) for text in strings]
+
+
+@pytest.mark.parametrize("kind", ["fnv1", "fnv1a", "fnv1utf16"])
+def test_long_strings_are_hashed_in_pieces(kind):
+    length = named_hashes._AT_ONCE
+    strings = [
+        "",
+        "a中" * length,
+        "",
+        "b" * (length - 7),
+        "😀" * length,
+        *["c", "", "dd"] * 9,
+        "e" * 5 * length,
+        "",
+    ]
+    assert hash_strings(strings, kind).tolist() == [spelling_hash(text, kind) for text in strings]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5])
+def test_no_cut_changes_a_hash(length, monkeypatch):
+    strings = ["", "é", "one two", "", "中文字", "x", "y", "", "forty-two", ""]
+    whole = {kind: hash_strings(strings, kind).tolist() for kind in KINDS}
+    monkeypatch.setattr(named_hashes, "_AT_ONCE", length)
+    named_hashes._powers.cache_clear()
+    assert {kind: hash_strings(strings, kind).tolist() for kind in KINDS} == whole
+    named_hashes._powers.cache_clear()
+
+
+# FNV: draft-eastlake-fnv; MD5: RFC 1321; XXH3: what xxhsum 0.8 prints.
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("fnv1", "", 0xCBF29CE484222325),
+        ("fnv1", "a", 0xAF63BD4C8601B7BE),
+        ("fnv1", "foobar", 0x340D8765A4DDA9C2),
+        ("fnv1a", "", 0xCBF29CE484222325),
+        ("fnv1a", "a", 0xAF63DC4C8601EC8C),
+        ("fnv1a", "foobar", 0x85944171F73967E8),
+        ("fnv1utf16", "a", 0xAF63BD4C8601B7BE),
+        ("md5", "message digest", 0xF96B697D7CB7938D),
+        ("md5low", "message digest", 0x525A2F31AAF161D0),
+        ("md5", "", 0xD41D8CD98F00B204),
+        ("xxh3", "", 0x2D06800538D394C2),
+    ],
+)
+def test_published_vectors(kind, text, expected):
+    assert hash_strings([text], kind).tolist() == [expected]
+
+
+def test_vectors_of_fnv(shared):
+    vectors = json.loads((shared / "vectors.json").read_text())["fnv"]
+    for kind, values in vectors.items():
+        assert [f"{value:016x}" for value in hash_strings(list(values), kind).tolist()] == list(values.values())
+
+
+def test_no_strings_have_no_hashes():
+    for kind in KINDS:
+        assert hash_strings([], kind).tolist() == []
+
+
+def test_splitmix_is_no_hash_of_a_spelling():
+    with pytest.raises(ValueError, match="'splitmix' is no hash of a spelling"):
+        hash_strings(["a"], "splitmix")
