@@ -60,8 +60,8 @@ format: $(READY) ## lay the code out
 soak: $(READY) ## five minutes of concurrent writers, deletes of superfluous keys, and searches
 	$(BIN)/python tests/soak.py --seconds 300
 
-quality: $(READY) ## measure recipes on labelled data: make quality DATA=folder
-	$(BIN)/python benchmarks/quality.py $(DATA)
+quality: $(READY) ## measure recipes on texts in three scripts: make quality SIMSQL_SHARED=folder
+	$(BIN)/python -m benchmarks.quality
 
 $(BENCH_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,bench]'

@@ -5,20 +5,22 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
 
 from benchmarks.data import make_fingerprints, make_queries
-from benchmarks.environment import describe
+from benchmarks.environment import Environment, describe_machine, describe_server
 from benchmarks.figures import Report
-from benchmarks.harness import Bench, Options, Section, Target
+from benchmarks.harness import Bench, Options, Run, Section, SectionWithoutServer, Target
 from benchmarks.oracle import Oracle, WrongResultError
 from benchmarks.sections import (
     batch,
     build,
     corpus,
     documents,
+    fingerprint,
     growth,
     memory,
     near,
@@ -36,30 +38,30 @@ SECTIONS: dict[str, Section] = {
     module.SECTION: module.run
     for module in (near, growth, batch, pairs, memory, build, radius, schemes, corpus, documents, writes)
 }
+# These ask no server, and run before one starts.
+WITHOUT_SERVER: dict[str, SectionWithoutServer] = {fingerprint.SECTION: fingerprint.run}
+ALL = (*WITHOUT_SERVER, *SECTIONS)
 RESULTS = Path(__file__).parent / "results"
 
 
-def measure(options: Options, sections: Mapping[str, Section]) -> int:
+def measure(
+    options: Options,
+    sections: Mapping[str, Section],
+    without_server: Mapping[str, SectionWithoutServer] = MappingProxyType({}),
+) -> int:
     """Run sections, print their figures and write the JSON file. Return the exit code.
 
     0: all was measured; 1: a result was wrong, which stderr says; 2: the server could not be started.
     """
     report = Report(options={name: str(value) for name, value in asdict(options).items()})
     try:
-        with (
-            run_server(options.folder, options.rows, options.grow_to) as cluster,
-            connect(cluster) as connection,
-        ):
-            report.environment = describe(connection)
-            for name, value in report.environment.items():
-                print(f"{name}: {value}")
-            values = make_fingerprints(options.rows, options.seed)
-            target = Target("article", Oracle(values), make_queries(values, options.queries, options.seed))
-            engine = open_engine(cluster.url())
-            try:
-                _run(Bench(options, report, engine, connection, target), sections)
-            finally:
-                engine.dispose()
+        _describe(report, describe_machine())
+        for name, run in without_server.items():
+            report.say(f"section {name}")
+            run(Run(options, report))
+            _show(options, report, name)
+        if sections:
+            _measure_with_server(options, report, sections)
     except WrongResultError as error:
         report.wrong_result = str(error)
         report.write(options.results)
@@ -75,14 +77,36 @@ def measure(options: Options, sections: Mapping[str, Section]) -> int:
     return 0
 
 
-def _run(bench: Bench, sections: Mapping[str, Section]) -> None:
-    bench.create(bench.main.table, bench.main.oracle.values)
-    for name, run in sections.items():
-        bench.report.say(f"section {name}")
-        run(bench)
-        # After each section: what takes so long is not lost if a later one is interrupted.
-        bench.report.write(bench.options.results)
-        print(f"\n{name}\n\n{section_table(bench.report, name)}", flush=True)
+def _measure_with_server(options: Options, report: Report, sections: Mapping[str, Section]) -> None:
+    with (
+        run_server(options.folder, options.rows, options.grow_to) as cluster,
+        connect(cluster) as connection,
+    ):
+        _describe(report, describe_server(connection))
+        values = make_fingerprints(options.rows, options.seed)
+        target = Target("article", Oracle(values), make_queries(values, options.queries, options.seed))
+        engine = open_engine(cluster.url())
+        try:
+            bench = Bench(options, report, engine, connection, target)
+            bench.create(target.table, target.oracle.values)
+            for name, run in sections.items():
+                report.say(f"section {name}")
+                run(bench)
+                _show(options, report, name)
+        finally:
+            engine.dispose()
+
+
+def _describe(report: Report, environment: Environment) -> None:
+    report.environment |= environment
+    for name, value in environment.items():
+        print(f"{name}: {value}", flush=True)
+
+
+def _show(options: Options, report: Report, section: str) -> None:
+    """After each section: what takes so long is not lost if a later one is interrupted."""
+    report.write(options.results)
+    print(f"\n{section}\n\n{section_table(report, section)}", flush=True)
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -93,7 +117,7 @@ def main(
     rows: Annotated[int, typer.Option(min=1000, help="Fingerprints in the table.")] = 1_000_000,
     queries: Annotated[int, typer.Option(min=10, help="Queries of each kind, at most.")] = 10_000,
     batch: Annotated[int, typer.Option(min=10, help="Queries of the largest batch.")] = 1_000_000,
-    only: Annotated[list[str] | None, typer.Option(help=f"Sections: {', '.join(SECTIONS)}.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help=f"Sections: {', '.join(ALL)}.")] = None,
     peers: Annotated[bool, typer.Option(help="Measure the peers that are installed, too.")] = True,
     hnsw: Annotated[bool, typer.Option(help="pgvector's HNSW, too: builds for minutes.")] = False,
     grow_to: Annotated[int, typer.Option(help="How cost grows: also measure as many rows as this.")] = 0,
@@ -104,9 +128,9 @@ def main(
     results: Annotated[Path | None, typer.Option(dir_okay=False, help="The JSON file to write.")] = None,
 ) -> None:
     """Measure simsql and the systems that people use today on the same data, and check what they find."""
-    unknown = sorted(set(only or []) - set(SECTIONS))
+    unknown = sorted(set(only or []) - set(ALL))
     if unknown:
-        raise typer.BadParameter(f"there is no section {', '.join(unknown)}: choose from {', '.join(SECTIONS)}")
+        raise typer.BadParameter(f"there is no section {', '.join(unknown)}: choose from {', '.join(ALL)}")
     options = Options(
         rows=rows,
         queries=queries,
@@ -118,7 +142,10 @@ def main(
         folder=(folder or default_folder()).resolve(),
         results=results or RESULTS / f"{rows}.json",
     )
-    sys.exit(measure(options, {name: run for name, run in SECTIONS.items() if not only or name in only}))
+    chosen = set(only or ALL)
+    with_server = {name: run for name, run in SECTIONS.items() if name in chosen}
+    without_server = {name: run for name, run in WITHOUT_SERVER.items() if name in chosen}
+    sys.exit(measure(options, with_server, without_server))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def _find_all(source: str, distance: int, target: str) -> dict[str, float]:
     start = time.perf_counter()
     pairs = find_all(fingerprints, distance)
     seconds = time.perf_counter() - start
-    peak = _own_peak()
+    peak = peak_of()
     np.save(target, pairs)
     return {"seconds": seconds, "peak": peak}
 
@@ -50,12 +50,18 @@ def _run_program(command: Sequence[str]) -> dict[str, float]:
     return {"seconds": seconds, "peak": _in_bytes(usage.ru_maxrss)}
 
 
-def _own_peak() -> int:
+def peak_of(pid: int | None = None) -> int:
+    """Return the peak of memory in bytes of this process, or of another that runs: 0 where there is no /proc."""
     try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        lines = Path(f"/proc/{pid or 'self'}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return _in_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        return 0 if pid else _in_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def peak_of_children() -> int:
+    """Return the peak of memory in bytes of the largest child that has ended."""
+    return _in_bytes(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
 def _in_bytes(peak: int) -> int:

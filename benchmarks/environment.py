@@ -17,8 +17,8 @@ _PACKAGES = ("numpy", "psycopg", "faiss-cpu", "gaoya", "simhash")
 Environment = dict[str, str]
 
 
-def describe(connection: psycopg.Connection) -> Environment:
-    """Return the environment of a run: name and value, in the order in which they are printed."""
+def describe_machine() -> Environment:
+    """Return what every figure depends on: name and value, in the order in which they are printed."""
     found = {
         "processor": _processor(),
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
@@ -32,7 +32,12 @@ def describe(connection: psycopg.Connection) -> Environment:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             found[package] = "not installed"
-    found["PostgreSQL"] = _value(connection, "SHOW server_version")
+    return found
+
+
+def describe_server(connection: psycopg.Connection) -> Environment:
+    """Return what figures of searches depend on besides."""
+    found = {"PostgreSQL": _value(connection, "SHOW server_version")}
     found["simsql schema"] = _value(connection, "SELECT simsql.version()")
     found["settings"] = ", ".join(
         f"{name} = {value}"

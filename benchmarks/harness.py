@@ -59,20 +59,26 @@ class Target:
 
 
 @dataclass
-class Bench:
-    """A run that is going on."""
+class Run:
+    """A run that is going on: all that a section needs that asks no server."""
 
     options: Options
     report: Report
-    engine: Engine
-    connection: psycopg.Connection  # autocommit
-    main: Target
 
     def add(
         self, section: str, what: str, system: str, value: float, unit: str, *, rows: int = 0, **more: Any
     ) -> None:
         """Add a figure; of all rows unless `rows` says otherwise. `more` are further fields of a Figure."""
-        self.report.add(Figure(section, what, system, rows or self.main.rows, value, unit, **more))
+        self.report.add(Figure(section, what, system, rows or self.options.rows, value, unit, **more))
+
+
+@dataclass
+class Bench(Run):
+    """A run with a server."""
+
+    engine: Engine
+    connection: psycopg.Connection  # autocommit
+    main: Target
 
     def use(self, target: Target, design: Design = DEFAULT) -> float:
         """Index the target's table with this design, unless it is; return the seconds that took.
@@ -183,3 +189,4 @@ def copy_fingerprints(connection: psycopg.Connection, table: str, values: Finger
 
 
 Section = Callable[[Bench], None]
+SectionWithoutServer = Callable[[Run], None]

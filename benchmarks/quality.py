@@ -1,72 +1,95 @@
-"""Measure recipes on labelled texts: python benchmarks/quality.py DATA_DIR.
+"""Measure recipes on texts in three scripts: python -m benchmarks.quality, which prints Markdown.
 
-DATA_DIR holds civil_codes.jsonl.xz and civil_codes.pairs.csv (sections of civil codes, and all pairs of them
-whose sets of word trigrams have a Jaccard index of 0.5 or more), hadith_darimi.jsonl.xz (the same texts with
-and without vowel signs) and cn_laws.jsonl.xz (Chinese laws). Texts are joined as simsql joins them: a cluster
-is a connected component of the pairs within distance 7. One line for each recipe, with
+Two texts are found if their fingerprints differ in at most so many bits. Of each data set, recipe and distance:
 
-- MB/s: UTF-8 of the civil codes for each second of one core;
-- recall .9, .7: of the pairs with at least this Jaccard index, how many are in one cluster;
-- precision .5, .7: of the pairs in one cluster, how many have at least this index;
-- largest: the texts in the largest cluster;
-- same, distinct: hadiths whose two forms have one fingerprint, and different fingerprints among them all;
-- cn pairs, least: pairs of laws in one cluster, and the least Jaccard index of their character 5-grams.
+- recall of 0.9 (0.7): of the pairs of texts with a Jaccard index of at least this, the share that is found;
+- precision: of the pairs that are found, the share with a Jaccard index of at least 0.5;
+- both forms: of the texts that are there in two forms of writing, the share whose forms are found together.
+
+Then clusters, connected components of what is found at distance 7, as `simsql dedup` makes them: the same shares
+of the pairs that are in one cluster, and the texts of the largest.
 """
 
-import csv
-import json
-import lzma
 import sys
-import time
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.labelled import READERS, Labelled, MissingDataError, Pairs, find_folder
 from simsql.fingerprint import DEFAULT, Recipe, simhash_many
-from simsql.hamming import find_clusters
+from simsql.fingerprint.documents import Fingerprints
+from simsql.fingerprint.recipe import KNOWN
+from simsql.hamming import find_all, find_clusters
 
-DISTANCE = 7
-RECIPES = [
+DISTANCES = (3, 5, 7, 10)
+CLUSTER_DISTANCE = 7
+_OWN = [
     DEFAULT,
     Recipe(weight="set"),
     Recipe(weight="tf"),
     Recipe(shingles=(1,)),
     Recipe(shingles=(2,)),
     Recipe(shingles=(3,)),
-    Recipe(shingles=(1, 2, 3)),
     Recipe(shingles=(3,), weight="set"),
+    Recipe(shingles=(3,), weight="tf"),
+    Recipe(shingles=(1, 2, 3)),
     Recipe(tokens="characters", shingles=(4,)),
     Recipe(tokens="characters", shingles=(5,)),
-    Recipe(tokens="characters", shingles=(6,)),
 ]
+RECIPES = {recipe.id: recipe for recipe in _OWN} | KNOWN
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How clusters agree with labelled pairs."""
+    """How what is found agrees with the Jaccard index of the pairs; None where there is nothing to share out."""
 
-    recall_9: float
-    recall_7: float
-    precision_5: float
-    precision_7: float
-    largest: int
-
-
-def read_lines(path: Path) -> list[dict[str, str]]:
-    """Return the objects of a .jsonl.xz file."""
-    with lzma.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+    recall_9: float | None
+    recall_7: float | None
+    precision: float | None
+    found: int
 
 
-def cluster(fingerprints: np.ma.MaskedArray) -> list[list[int]]:
+def find_agreement(fingerprints: Fingerprints, alike: Pairs, distances: Sequence[int]) -> list[Agreement]:
+    """Compare the pairs within each distance with the Jaccard index of all that are alike."""
+    values, copies = np.unique(fingerprints.compressed(), return_counts=True)
+    pairs = find_all(values, distance=max(distances))
+    apart = np.bitwise_count(pairs[:, 0] ^ pairs[:, 1])
+    left, right = (copies[np.searchsorted(values, pairs[:, side])] for side in (0, 1))
+
+    places = np.array(list(alike), dtype=np.int64).reshape(-1, 2)
+    index = np.array(list(alike.values()))
+    a, b = (fingerprints[places[:, side]] for side in (0, 1))
+    # What has no fingerprint is near nothing.
+    between = np.bitwise_count(a.data ^ b.data) + 65 * (a.mask | b.mask)
+
+    def agreement(distance: int) -> Agreement:
+        found = int((copies * (copies - 1) // 2).sum() + (left * right)[apart <= distance].sum())
+        near = between <= distance
+        return Agreement(
+            _share((near & (index >= 0.9)).sum(), (index >= 0.9).sum()),
+            _share((near & (index >= 0.7)).sum(), (index >= 0.7).sum()),
+            _share(near.sum(), found),
+            found,
+        )
+
+    return [agreement(distance) for distance in distances]
+
+
+def compare_forms(one: Fingerprints, other: Fingerprints, distances: Sequence[int]) -> list[float]:
+    """Return the share of texts whose two forms are within each distance."""
+    apart = np.bitwise_count(one.data ^ other.data) + 65 * (one.mask | other.mask)
+    return [float((apart <= distance).mean()) for distance in distances]
+
+
+def cluster(fingerprints: Fingerprints) -> list[list[int]]:
     """Return the places of the texts in each cluster; texts without a fingerprint are in none."""
     values = fingerprints.compressed()
     # Equal fingerprints are in one cluster also where no other is near.
     cluster_of = {int(value): int(value) for value in values}
-    for number, members in enumerate(find_clusters(values, distance=DISTANCE)):
+    for number, members in enumerate(find_clusters(values, distance=CLUSTER_DISTANCE)):
         cluster_of.update((int(member), -1 - number) for member in members)
     members_of = defaultdict(list)
     for place in np.flatnonzero(~fingerprints.mask).tolist():
@@ -74,88 +97,88 @@ def cluster(fingerprints: np.ma.MaskedArray) -> list[list[int]]:
     return [members for members in members_of.values() if len(members) > 1]
 
 
-def agreement(clusters: list[list[int]], labelled: dict[tuple[int, int], float]) -> Agreement:
-    """Compare clusters with the Jaccard index of pairs (smaller place first); of others it is below 0.5."""
-    together = [labelled.get(pair, 0.0) for members in clusters for pair in combinations(members, 2)]
+def cluster_agreement(clusters: list[list[int]], alike: Pairs) -> Agreement:
+    """Compare the pairs of texts that are in one cluster, at any distance, with the Jaccard index."""
+    together = [alike.get(pair, 0.0) for members in clusters for pair in combinations(members, 2)]
 
-    def recall(least: float) -> float:
-        return sum(index >= least for index in together) / sum(index >= least for index in labelled.values())
+    def recall(least: float) -> float | None:
+        return _share(sum(index >= least for index in together), sum(index >= least for index in alike.values()))
 
-    def precision(least: float) -> float:
-        return sum(index >= least for index in together) / max(len(together), 1)
-
-    largest = max(map(len, clusters), default=0)
-    return Agreement(recall(0.9), recall(0.7), precision(0.5), precision(0.7), largest)
+    return Agreement(recall(0.9), recall(0.7), _share(sum(map(bool, together)), len(together)), len(together))
 
 
-def read_labelled_pairs(path: Path, ids: list[str]) -> dict[tuple[int, int], float]:
-    """Return the Jaccard index of each labelled pair of places in `ids`."""
-    place = {name: number for number, name in enumerate(ids)}
-    with path.open(newline="", encoding="utf-8") as lines:
-        rows = [(place[row["id_a"]], place[row["id_b"]], row["jaccard_word3"]) for row in csv.DictReader(lines)]
-    return {(min(a, b), max(a, b)): float(index) for a, b, index in rows}
+def _share(part: int | np.integer, whole: int | np.integer) -> float | None:
+    return float(part / whole) if whole else None
 
 
-def jaccard_of_5_grams(a: str, b: str) -> float:
-    """Return the Jaccard index of the sets of character 5-grams."""
-    left, right = ({text[start : start + 5] for start in range(len(text) - 4)} for text in (a, b))
-    return len(left & right) / max(len(left | right), 1)
+def describe(labelled: Labelled) -> str:
+    """Return the size of a data set in words."""
+    index = np.array(list(labelled.alike.values()))
+    megabytes = sum(len(text.encode()) for text in labelled.texts) / 1e6
+    counts = ", ".join(f"{(index >= least).sum():,} of {least} or more" for least in (0.9, 0.7, 0.5))
+    return f"{len(labelled.texts):,} texts, {megabytes:.1f} MB; pairs by their Jaccard index: {counts}."
 
 
-def main(folder: Path) -> None:
-    """Print the table."""
-    codes = read_lines(folder / "civil_codes.jsonl.xz")
-    labelled = read_labelled_pairs(folder / "civil_codes.pairs.csv", [row["id"] for row in codes])
-    texts = [row["text"] for row in codes]
-    megabytes = sum(len(text.encode()) for text in texts) / 1e6
-    hadiths = read_lines(folder / "hadith_darimi.jsonl.xz")
-    laws = [row["text"] for row in read_lines(folder / "cn_laws.jsonl.xz")]
-
-    simhash_many(["é"])  # builds the table of character classes, once for the process
-    titles = [
-        "MB/s",
-        "recall .9",
-        ".7",
-        "precision .5",
-        ".7",
-        "largest",
-        "same",
-        "distinct",
-        "cn pairs",
-        "least",
-    ]
-    print(f"{'recipe':20}", *titles, sep="  ")
-    for recipe in RECIPES:
-        start = time.process_time()
-        fingerprints = simhash_many(texts, recipe)
-        speed = megabytes / (time.process_time() - start)
-        found = agreement(cluster(fingerprints), labelled)
-
-        plain = simhash_many([row["plain"] for row in hadiths], recipe)
-        diacritised = simhash_many([row["diacritised"] for row in hadiths], recipe)
-        joined = [
-            jaccard_of_5_grams(laws[a], laws[b])
-            for members in cluster(simhash_many(laws, recipe))
-            for a, b in combinations(members, 2)
+def pair_table(labelled: Labelled) -> Iterator[str]:
+    """Yield the lines of a table of recipes, as they are measured."""
+    groups = ["recall 0.9", "recall 0.7", "precision"] + ["both forms"] * (labelled.again is not None)
+    titles = [f"{group} at {DISTANCES[0]}" for group in groups]
+    yield _line(["recipe", *(title for first in titles for title in (first, *map(str, DISTANCES[1:])))])
+    yield _line(["---", *["---:"] * (len(groups) * len(DISTANCES))])
+    for name, recipe in RECIPES.items():
+        fingerprints = simhash_many(labelled.texts, recipe)
+        agreements = find_agreement(fingerprints, labelled.alike, DISTANCES)
+        shares = [
+            *(agreement.recall_9 for agreement in agreements),
+            *(agreement.recall_7 for agreement in agreements),
+            *(agreement.precision for agreement in agreements),
         ]
-        cells = [
-            f"{speed:.0f}",
-            f"{found.recall_9:.3f}",
-            f"{found.recall_7:.3f}",
-            f"{found.precision_5:.3f}",
-            f"{found.precision_7:.3f}",
-            str(found.largest),
-            str(int((plain == diacritised).sum())),
-            str(len(np.unique(plain.compressed()))),
-            str(len(joined)),
-            f"{min(joined, default=1):.2f}",
-        ]
-        widths = map(len, titles)
-        row = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]
-        print(f"{recipe.id:20}", *row, sep="  ", flush=True)
+        if labelled.again is not None:
+            shares += compare_forms(fingerprints, simhash_many(labelled.again, recipe), DISTANCES)
+        yield _line([name, *map(_format, shares)])
+
+
+def cluster_table(labelled: Labelled) -> Iterator[str]:
+    """Yield the lines of a table of recipes, by the clusters that they make."""
+    yield _line(["recipe", "recall 0.9", "recall 0.7", "precision", "clusters", "largest"])
+    yield _line(["---", *["---:"] * 5])
+    for name, recipe in RECIPES.items():
+        clusters = cluster(simhash_many(labelled.texts, recipe))
+        agreement = cluster_agreement(clusters, labelled.alike)
+        shares = (agreement.recall_9, agreement.recall_7, agreement.precision)
+        sizes = (len(clusters), max(map(len, clusters), default=0))
+        yield _line([name, *map(_format, shares), *(f"{size:,}" for size in sizes)])
+
+
+def _format(share: float | None) -> str:
+    """Return a share in three digits, 1 and 0 only where it is all or nothing."""
+    if share is None:
+        return "-"
+    return f"{share:.0f}" if share in (0, 1) else f"{min(max(share, 0.001), 0.999):.3f}"
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> int:
+    """Print the tables. Return the exit code: 2 if the data are missing."""
+    try:
+        folder = find_folder()
+    except MissingDataError as error:
+        print(error, file=sys.stderr)
+        return 2
+    data = [read(folder) for read in READERS]
+    for labelled in data:
+        print(f"### {labelled.name}\n\n{describe(labelled)}\n")
+        for line in pair_table(labelled):
+            print(line, flush=True)
+        print()
+    print(f"### Clusters at distance {CLUSTER_DISTANCE}\n\n{data[0].name}.\n")
+    for line in cluster_table(data[0]):
+        print(line, flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python benchmarks/quality.py DATA_DIR")
-    main(Path(sys.argv[1]))
+    sys.exit(main())

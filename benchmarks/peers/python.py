@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from benchmarks.bars import GAOYA, SIMHASH
 from benchmarks.data import Fingerprints
 from benchmarks.harness import Bench
 from benchmarks.peers import import_peer
 
-SIMHASH = "simhash (PyPI)"
-GAOYA = "gaoya"
 # Sizes that fit into memory: about 3 kB and 1.5 kB for each fingerprint.
 _SIMHASH_ROWS = 100_000
 _GAOYA_ROWS = 1_000_000

@@ -9,11 +9,11 @@ import numpy as np
 from psycopg.types.numeric import Int8
 
 import simsql
+from benchmarks.bars import GAOYA, SIMHASH
 from benchmarks.figures import SIMSQL
 from benchmarks.harness import Bench, Target, copy_fingerprints
 from benchmarks.oracle import Oracle, WrongResultError, as_bigint
 from benchmarks.peers import import_peer
-from benchmarks.peers.python import GAOYA, SIMHASH
 from benchmarks.searches import Calls, near, time_calls
 from benchmarks.texts import Corpus
 
