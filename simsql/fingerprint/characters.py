@@ -150,9 +150,7 @@ def character_table() -> NDArray[np.uint32]:
     return table
 
 
-def _entry(
-    character: str, form: str, parts: str, joins: frozenset[str], classes: NDArray[np.uint8]
-) -> int:
+def _entry(character: str, form: str, parts: str, joins: frozenset[str], classes: NDArray[np.uint8]) -> int:
     """Return the entry of a character with this normal form and this compatibility decomposition."""
     found = set(classes[[ord(part) for part in form]].tolist())
     alone = character not in joins and parts[0] not in joins and form[0] not in joins

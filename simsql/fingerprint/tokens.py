@@ -347,5 +347,3 @@ def _group_units(units: NDArray[np.uint8]) -> tuple[I64, I64]:
     whole &= units != SEPARATOR
     first = np.flatnonzero(whole)
     return first, np.minimum(last, run_last)[first]
-
-
