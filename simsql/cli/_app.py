@@ -59,6 +59,8 @@ def command(name: str, group: typer.Typer = app) -> Callable[[Callable[_P, None]
             except UnicodeEncodeError:
                 # Without the argument: a URL may hold a password.
                 fail("an option holds bytes that are no UTF-8: PostgreSQL takes names and URLs in UTF-8", 2)
+            except ModuleNotFoundError as error:
+                fail(str(error), 1)  # of an extra: it says what to install
             except BrokenProcessPool:
                 fail("a process that makes fingerprints was killed: is the machine short of memory?", 1)
             except BrokenPipeError:
