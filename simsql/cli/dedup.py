@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Encoding, IdField, Keep, Paths, TextField, command, database_or_default
+from simsql.cli._app import Database, Encoding, IdField, Keep, Paths, TextField, command
+from simsql.cli._database import database_or_default, postgresql_errors
 from simsql.dedup.formats import printable
 from simsql.dedup.intake import SkipCount, without_words
 from simsql.dedup.job import DedupOptions, name_paths, run_dedup
@@ -66,7 +67,9 @@ def dedup_command(
         output=output,
         drop_list=drop_list,
     )
-    print_summary(run_dedup(options, console), console)
+    with postgresql_errors():
+        summary = run_dedup(options, console)
+    print_summary(summary, console)
 
 
 @command("fingerprint")

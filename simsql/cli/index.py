@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simsql.cli._app import Database, Keep, app, command, open_database, parse_recipe
+from simsql.cli._app import Database, Keep, app, command, parse_recipe
+from simsql.cli._database import open_database
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import IndexStatus, read_status
 from simsql.database.upkeep import Finding, Report, build, create_btree, repair, vacuum, verify

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Encoding, IdField, Keep, Paths, TextField, command, open_database
+from simsql.cli._app import Database, Encoding, IdField, Keep, Paths, TextField, command
+from simsql.cli._database import open_database
 from simsql.dedup.loading import LoadOptions, run_load
 from simsql.dedup.summary import print_load_summary
 

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Keep, command, open_database, parse_fingerprint
+from simsql.cli._app import Database, Keep, command, parse_fingerprint
+from simsql.cli._database import open_database
 from simsql.database.scope import Scope
 from simsql.database.search import near_rows, recipe_of
 from simsql.database.stream import Batch, MemberBatch, PairBatch, Stream, stream_clusters, stream_pairs
