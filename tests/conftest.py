@@ -1,6 +1,7 @@
 """Fixtures for tests that need PostgreSQL, and which of the servers that there are they run on."""
 
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,10 @@ from simsql.database.connect import open_engine
 # What a shell puts into the background has SIGINT ignored, and so has all that it starts: then no test could
 # interrupt a run.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# numpy's linear algebra, of which nothing here makes use, starts a thread for every processor: in each of the
+# hundreds of processes that tests start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 PROGRAMS = find_programs()
 TESTS = Path(__file__).parent
