@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Keep, RecipeName, command, open_database, parse_fingerprint, parse_recipe
+from simsql.cli._app import Database, Keep, RecipeName, command, parse_fingerprint
+from simsql.cli._database import open_database
 from simsql.database.recipes import recipe_of
 from simsql.database.scope import Scope
 from simsql.database.search import near_rows
@@ -66,7 +67,7 @@ def near_command(
         raise UsageError("say what to search for: either --text or --fingerprint")
     _check_distance(distance)
     wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
-    within, given = _parse_scope(scope), parse_recipe(recipe)
+    within, given = _parse_scope(scope)(recipe)
     with open_database(database, keep) as engine, engine.connect() as connection:
         if wanted is None or given:
             made_by = recipe_of(connection, table, column, given)
