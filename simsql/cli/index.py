@@ -11,6 +11,7 @@ from rich.text import Text
 
 from simsql.cli._app import Database, Keep, RecipeName, app, command
 from simsql.cli._database import open_database
+from simsql.cli._recipes import parse_recipe
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import IndexStatus, read_status
 from simsql.database.upkeep import Finding, Report, build, create_btree, repair, vacuum, verify
@@ -75,7 +76,7 @@ def create_command(
 
     Writers of the table wait until it is done.
     """
-    design, made_with = _design(blocks, lead, inner)(recipe) or DEFAULT
+    design, made_with = _design(blocks, lead, inner), parse_recipe(recipe) or DEFAULT
     with open_database(database, keep) as engine, engine.begin() as connection:
         create_index(
             connection, table, column, distance=distance, design=design, recipe=made_with, scope=scope or ()
@@ -101,7 +102,7 @@ def build_command(
     It can be searched when the build has ended. A build that was interrupted goes on where it stopped, if it is
     called again with the same arguments.
     """
-    design, made_with = _design(blocks, lead, inner)(recipe) or DEFAULT
+    design, made_with = _design(blocks, lead, inner), parse_recipe(recipe) or DEFAULT
     stages = Stages(Console(stderr=True))
     with open_database(database, keep) as engine:
         with stages.stage("B-tree"):

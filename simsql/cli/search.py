@@ -12,6 +12,7 @@ from rich.console import Console
 
 from simsql.cli._app import Database, Keep, RecipeName, command, parse_fingerprint
 from simsql.cli._database import open_database
+from simsql.cli._recipes import parse_recipe
 from simsql.database.recipes import recipe_of
 from simsql.database.scope import Scope
 from simsql.database.search import near_rows
@@ -67,7 +68,7 @@ def near_command(
         raise UsageError("say what to search for: either --text or --fingerprint")
     _check_distance(distance)
     wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
-    within, given = _parse_scope(scope)(recipe)
+    within, given = _parse_scope(scope), parse_recipe(recipe)
     with open_database(database, keep) as engine, engine.connect() as connection:
         if wanted is None or given:
             made_by = recipe_of(connection, table, column, given)
