@@ -1,6 +1,7 @@
 """Fixtures for tests that need PostgreSQL, and which of the servers that there are they run on."""
 
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # What is slow at times is the machine, and a table that is built at its first use.
 settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
+# numpy's linear algebra, of which nothing here makes use, starts a thread for every processor: in each of the
+# hundreds of processes that tests start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 PROGRAMS = find_programs()
 TESTS = Path(__file__).parent

@@ -1,6 +1,8 @@
 """The commands beside the main job, and wrong usage of all of them."""
 
+import importlib
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -10,8 +12,9 @@ import pytest
 from articles import create_articles
 from oracle import to_bigint
 from program import PROGRAM, run, run_apart
+from typer.main import get_group
 
-from simsql import __version__, simhash
+from simsql import __version__, cli, simhash
 
 TEXT = "The quick brown fox jumps over the lazy dog"
 
@@ -180,6 +183,31 @@ def test_version_and_help():
     for command in commands:
         assert re.search(rf"^ +{command} ", found.out, re.MULTILINE)
         assert "Usage: simsql" in run(command, "--help").done().out
+
+
+def test_help_says_of_each_command_what_its_own_help_begins_with():
+    overview = run("--help", COLUMNS="200").done().out.partition("Commands:\n")[2]
+    summaries = dict(re.findall(r"^  (\S+) +(.+)$", overview, re.MULTILINE))
+    for module in pkgutil.iter_modules(cli.__path__, "simsql.cli."):
+        importlib.import_module(module.name)
+    assert summaries.keys() == get_group(cli.app).commands.keys()
+    for name, summary in summaries.items():
+        assert run(name, "--help").done().lines[2].strip() == summary
+
+
+def test_a_command_imports_no_more_than_it_needs():
+    """The start of the program is most of the time that a small command takes."""
+    script = "import sys\nfrom simsql.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+    for arguments, unwanted in (
+        (["--help"], {"psycopg", "sqlalchemy", "alembic", "rich.progress"}),
+        (["find-all"], {"psycopg", "sqlalchemy", "alembic"}),
+        (["near", "article"], {"alembic"}),
+    ):
+        command = [sys.executable, "-c", script, *arguments]
+        result = subprocess.run(command, input="", capture_output=True, text=True, check=False)
+        imported = set(result.stdout.splitlines()[-1].split())
+        assert "simsql.cli" in imported
+        assert imported & unwanted == set()
 
 
 def test_the_program_itself():

@@ -422,7 +422,9 @@ def test_the_recipe_and_the_version_are_those_of_the_code() -> None:
 
 def commands_of(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each command with its name, those of a group with the group's name in front."""
-    for name, command in group.commands.items():
+    context = typer.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         if hasattr(command, "commands"):
             yield from commands_of(command, f"{prefix}{name} ")
         else:

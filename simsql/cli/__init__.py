@@ -6,8 +6,6 @@ SIGHUP.
 
 import signal
 
-# Importing a module registers its commands, in the order in which `simsql --help` lists them.
-from simsql.cli import backfill, dedup, fingerprint, index, load, memory, plan, schema, search  # noqa: F401
 from simsql.cli._app import app as app
 from simsql.cli._app import prepare_streams, stop_on_signal
 

@@ -1,32 +1,69 @@
-"""What all commands share: the application, errors and exit codes, common options, the database."""
+"""What all commands share: the application, errors and exit codes, common options."""
 
 import functools
+import importlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn, ParamSpec
+from typing import Annotated, Any, NoReturn, ParamSpec
 
-import psycopg
 import typer
-from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
+from typer.core import TyperGroup
+from typer.main import get_group
 
 from simsql import __version__
-from simsql.database.connect import one_line, open_engine
-from simsql.database.embedded import holds_server, start_embedded
 from simsql.dedup.formats import printable, storable
 from simsql.dedup.output import abandon
-from simsql.dedup.workspace import Destination
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import Recipe, read_recipe
+
+# Each command: the module that registers it, and the first line of its help.
+_COMMANDS = {
+    "backfill": ("backfill", "Give fingerprints to the rows that have a text and none yet."),
+    "dedup": ("dedup", "Find clusters of near-duplicates in files."),
+    "fingerprint": ("fingerprint", "Print the fingerprint of every document."),
+    "load": ("load", "Load documents into a table, with their fingerprints."),
+    "find-all": ("memory", "Find all pairs of fingerprints in a file."),
+    "find-clusters": ("memory", "Find the clusters of fingerprints in a file."),
+    "plan": ("plan", "Compare the designs of an index."),
+    "install": ("schema", "Install or update the schema in a database."),
+    "upgrade": ("schema", "Update the schema in a database that has it."),
+    "uninstall": ("schema", "Remove the schema from a database."),
+    "status": ("schema", "Say what of simsql a database holds."),
+    "sql": ("schema", "Print the SQL that installs or updates the schema."),
+    "near": ("search", "Search a table for a text or a fingerprint."),
+    "pairs": ("search", "List the pairs of near fingerprints in a table."),
+    "clusters": ("search", "List the clusters of fingerprints in a table."),
+    "index": ("index", "Create, build, list, check, mend and drop simhash indexes."),
+}
+
+
+class _Commands(TyperGroup):
+    """All commands. A module is imported when one of its commands is called: what the others need takes time."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as the library calls it
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            # A slip of the pen is compared with all names.
+            called = [_COMMANDS[cmd_name]] if cmd_name in _COMMANDS else _COMMANDS.values()
+            for module, _ in called:
+                importlib.import_module(f"simsql.cli.{module}")
+            self.commands.update(get_group(app).commands)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as the library calls it
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+
 
 app = typer.Typer(
     name="simsql",
+    cls=_Commands,
     help="Find near-duplicates in PostgreSQL.",
     no_args_is_help=True,
     add_completion=False,
@@ -54,11 +91,11 @@ def command(name: str, group: typer.Typer = app) -> Callable[[Callable[_P, None]
                 fail(str(error), 2)
             except SimsqlError as error:
                 fail(str(error), 1)
-            except (DBAPIError, psycopg.Error) as error:
-                fail(f"PostgreSQL: {one_line(error).removeprefix('simsql: ')}", 1)
             except UnicodeEncodeError:
                 # Without the argument: a URL may hold a password.
                 fail("an option holds bytes that are no UTF-8: PostgreSQL takes names and URLs in UTF-8", 2)
+            except ModuleNotFoundError as error:
+                fail(str(error), 1)  # of an extra: it says what to install
             except BrokenProcessPool:
                 fail("a process that makes fingerprints was killed: is the machine short of memory?", 1)
             except BrokenPipeError:
@@ -147,51 +184,6 @@ def parse_fingerprint(number: str) -> int:
             f"{printable(number)} is not a fingerprint: they are whole numbers from 0 to 2**64 - 1{hint}"
         )
     return int(number)
-
-
-def parse_recipe(name: str | None) -> Recipe | None:
-    """Return the recipe of an id, of a name or in a file."""
-    if name is None:
-        return None
-    try:
-        return Recipe.from_id(name)
-    except ValueError as error:
-        if not Path(name).exists():
-            raise UsageError(f"{error}; and there is no such file") from error
-    try:
-        return read_recipe(name)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def database_or_default(database: str | None, keep: Path | None) -> str | None:
-    return database or (None if keep else os.environ.get("SIMSQL_DATABASE") or None)
-
-
-@contextmanager
-def open_database(database: str | None, keep: Path | None, *, new: bool = False) -> Iterator[Engine]:
-    """Open the database that the options name, else the embedded server's.
-
-    Raises SimsqlError for a folder that holds no server, unless a new one is wanted: it is a slip of the pen.
-    """
-    destination = Destination(database_or_default(database, keep), keep)
-    if destination.keep and not new and not holds_server(destination.keep):
-        raise SimsqlError(
-            f"{destination.keep} holds no server: simsql dedup PATH --keep {destination.keep} makes one"
-        )
-    if destination.database:
-        engine = open_engine(destination.database)
-        try:
-            yield engine
-        finally:
-            engine.dispose()
-        return
-    with start_embedded(destination.keep) as server:
-        engine = open_engine(server.url())
-        try:
-            yield engine
-        finally:
-            engine.dispose()
 
 
 def stop_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001

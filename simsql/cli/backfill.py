@@ -5,7 +5,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Keep, RecipeName, command, open_database, parse_recipe
+from simsql.cli._app import Database, Keep, RecipeName, command
+from simsql.cli._database import open_database
+from simsql.cli._recipes import parse_recipe
 from simsql.database.backfill import fill_fingerprints
 from simsql.dedup.progress import Stages
 from simsql.errors import UsageError

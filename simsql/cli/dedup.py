@@ -15,9 +15,9 @@ from simsql.cli._app import (
     RecipeName,
     TextField,
     command,
-    database_or_default,
-    parse_recipe,
 )
+from simsql.cli._database import database_or_default, postgresql_errors
+from simsql.cli._recipes import parse_recipe
 from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.summary import print_summary
 from simsql.dedup.workspace import Destination
@@ -73,4 +73,6 @@ def dedup_command(
         output=output,
         drop_list=drop_list,
     )
-    print_summary(run_dedup(options, console), console)
+    with postgresql_errors():
+        summary = run_dedup(options, console)
+    print_summary(summary, console)

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Encoding, IdField, Paths, RecipeName, TextField, command, parse_recipe
+from simsql.cli._app import Encoding, IdField, Paths, RecipeName, TextField, command
+from simsql.cli._recipes import parse_recipe
 from simsql.database.bigint import to_bigint
 from simsql.dedup.formats import printable
 from simsql.dedup.intake import SkipCount

@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simsql.cli._app import Database, Keep, RecipeName, app, command, open_database, parse_recipe
+from simsql.cli._app import Database, Keep, RecipeName, app, command
+from simsql.cli._database import open_database
+from simsql.cli._recipes import parse_recipe
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import IndexStatus, read_status
 from simsql.database.upkeep import Finding, Report, build, create_btree, repair, vacuum, verify

@@ -14,9 +14,9 @@ from simsql.cli._app import (
     RecipeName,
     TextField,
     command,
-    open_database,
-    parse_recipe,
 )
+from simsql.cli._database import open_database
+from simsql.cli._recipes import parse_recipe
 from simsql.dedup.loading import LoadOptions, run_load
 from simsql.dedup.summary import print_load_summary
 

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 
-from simsql.cli._app import Database, Keep, command, database_or_default, open_database
+from simsql.cli._app import Database, Keep, command
+from simsql.cli._database import database_or_default, open_database, postgresql_errors
 from simsql.database.calibrate import STEPS, measure_costs
 from simsql.database.connect import open_engine
 from simsql.database.embedded import start_embedded
@@ -84,7 +85,7 @@ def _server_to_measure(database: str | None, keep: Path | None) -> Iterator[Engi
         with open_database(database, keep) as engine:
             yield engine
         return
-    with start_embedded() as server, scratch_database(server) as url:
+    with postgresql_errors(), start_embedded() as server, scratch_database(server) as url:
         engine = open_engine(url)
         try:
             install_schema(engine)

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from simsql.cli._app import Database, Keep, command, open_database
+from simsql.cli._app import Database, Keep, command
+from simsql.cli._database import open_database
 from simsql.cli.index import print_indexes
 from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema, upgrade_schema
 

@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Keep, RecipeName, command, open_database, parse_fingerprint, parse_recipe
+from simsql.cli._app import Database, Keep, RecipeName, command, parse_fingerprint
+from simsql.cli._database import open_database
+from simsql.cli._recipes import parse_recipe
 from simsql.database.recipes import recipe_of
 from simsql.database.scope import Scope
 from simsql.database.search import near_rows

@@ -1,11 +1,14 @@
 """Install, upgrade and remove simsql's own schema, say what is installed, or print the SQL that would do it."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, text
 
-from simsql.database.history import History, own_history
 from simsql.errors import SimsqlError
+
+if TYPE_CHECKING:
+    from simsql.database.history import History
 
 OLDEST_POSTGRESQL = 14
 
@@ -44,10 +47,10 @@ def install_schema(engine: Engine) -> bool:
     on a PostgreSQL older than 14, where the role may not create a schema, and for a schema of a newer simsql.
     """
     with engine.begin() as connection:
-        return install_within(connection, own_history())
+        return install_within(connection, _own_history())
 
 
-def install_within(connection: Connection, history: History) -> bool:
+def install_within(connection: Connection, history: "History") -> bool:
     """Do what `install_schema` does, in the connection's transaction."""
     check_server(connection)
     # Held until the end of the transaction: of two installations at once the second finds nothing to do.
@@ -65,7 +68,7 @@ def upgrade_schema(engine: Engine) -> bool:
 
     Return whether anything changed. Raises SimsqlError where there is none, and as `install_schema` does.
     """
-    history = own_history()
+    history = _own_history()
     with engine.begin() as connection:
         if history.current(connection) is None:
             raise SimsqlError("schema simsql is not installed: run simsql install")
@@ -80,7 +83,7 @@ def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
     role does not own the schema.
     """
     with engine.begin() as connection:
-        if own_history().current(connection) is None:
+        if _own_history().current(connection) is None:
             return False
         connection.execute(
             text("SELECT simsql.uninstall(drop_indexes => :drop_indexes)"), {"drop_indexes": drop_indexes}
@@ -90,7 +93,7 @@ def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
 
 def read_status(engine: Engine) -> Status:
     """Return what of simsql the database holds."""
-    history = own_history()
+    history = _own_history()
     with engine.connect() as connection:
         server = connection.execute(text("SHOW server_version")).scalar_one()
         revision = history.current(connection)
@@ -112,7 +115,14 @@ def schema_sql(start: str | None = None, target: str | None = None) -> str:
     By default from an empty database to the newest revision; nothing where both are the same. Raises UsageError
     for a revision that there is not, and for a way back.
     """
-    return own_history().script(start, target)
+    return _own_history().script(start, target)
+
+
+def _own_history() -> "History":
+    # Alembic takes a third of the time that `import simsql.database` would take; who searches needs none of it.
+    from simsql.database.history import own_history  # noqa: PLC0415
+
+    return own_history()
 
 
 def check_server(connection: Connection) -> None:

@@ -10,11 +10,13 @@ Recipe(...), DEFAULT            how a text becomes features, weights and hashes
 Pattern, Tokenizer              tokens by a regular expression, or by a function of your own
 KNOWN                           the recipes of other programs, by name
 read_recipe, write_recipe       recipes in files
+count_documents(texts)          an IdfTable: how rare the features of a corpus are
 majority(hashes, weights)       the vote alone, for hashes of your own
 """
 
 from simsql.fingerprint.documents import simhash, simhash_batches, simhash_many, simhash_parts
 from simsql.fingerprint.feature_lists import simhash_features, simhash_rows
+from simsql.fingerprint.frequencies import count_documents
 from simsql.fingerprint.idf import IdfTable
 from simsql.fingerprint.recipe import DEFAULT, KNOWN, Pattern, Recipe, Tokenizer
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
@@ -27,6 +29,7 @@ __all__ = [
     "Pattern",
     "Recipe",
     "Tokenizer",
+    "count_documents",
     "majority",
     "read_recipe",
     "simhash",

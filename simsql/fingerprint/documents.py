@@ -97,20 +97,22 @@ def simhash_batches(
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be None or at least 1, not {workers}")
     if workers is None or workers == 1:
-        results: Iterator[Outcome] = (_fingerprint(batch, recipe) for batch in _batches(texts, _BATCH_CHARACTERS))
+        results: Iterator[Outcome] = (
+            _fingerprint(batch, recipe) for batch in batches_of(texts, _BATCH_CHARACTERS)
+        )
     else:
         task = partial(_fingerprint_task, recipe=recipe)
-        results = map_in_processes(task, _batches(texts, _TASK_CHARACTERS), workers)
+        results = map_in_processes(task, batches_of(texts, _TASK_CHARACTERS), workers)
     for values, empty in results:
         yield np.ma.MaskedArray(values, mask=empty)
 
 
 def _fingerprint_task(texts: list[str], recipe: Recipe) -> Outcome:
-    results = [_fingerprint(batch, recipe) for batch in _batches(texts, _BATCH_CHARACTERS)]
+    results = [_fingerprint(batch, recipe) for batch in batches_of(texts, _BATCH_CHARACTERS)]
     return np.concatenate([values for values, _ in results]), np.concatenate([empty for _, empty in results])
 
 
-def _batches(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
+def batches_of(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
     """Yield lists of texts of so many characters or a little more; a long text is a batch of its own."""
     batch: list[str] = []
     size = 0

@@ -6,7 +6,6 @@ integers, so that it gives the same fingerprints on every platform.
 """
 
 import zlib
-from collections.abc import Iterable
 from functools import cached_property
 from hashlib import sha256
 from os import PathLike
@@ -104,15 +103,3 @@ class IdfTable:
 
     def __repr__(self) -> str:
         return f"IdfTable({len(self)} features, {self.digest})"
-
-
-def frequencies_of(batches: Iterable[U64]) -> tuple[U64, I64]:
-    """Return the distinct hashes of all batches, ascending, and how often each occurs."""
-    hashes, counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
-    for batch in batches:
-        values, occurrences = np.unique(batch, return_counts=True)
-        merged, inverse = np.unique(np.concatenate([hashes, values]), return_inverse=True)
-        totals = np.zeros(len(merged), dtype=np.int64)
-        np.add.at(totals, inverse, np.concatenate([counts, occurrences]))
-        hashes, counts = merged, totals
-    return hashes, counts

@@ -20,6 +20,9 @@ from simsql.fingerprint.spelled_words import is_word, normalise_by, spell_words
 
 _Finder = Callable[[str], list[str]]
 
+# Where jieba would look for words in a run of so many characters, and take time by the square of their number.
+_LONG_RUN = re.compile(r"[\u4e00-\u9fd5a-zA-Z0-9+#&._%-]{2000}")
+
 
 def extract_spelled(texts: Sequence[str], recipe: Recipe) -> Features:
     """Return the distinct features of each text and the hashes of their spellings."""
@@ -87,7 +90,13 @@ def _by_function(tokenizer: Tokenizer) -> _Finder:
 
 def _by_jieba() -> _Finder:
     cut = _load_jieba()
-    return lambda text: list(filter(is_word, cut(text)))
+
+    def find(text: str) -> list[str]:
+        ends = [match.end() for match in _LONG_RUN.finditer(text)]
+        parts = (text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True))
+        return [token for part in parts for token in cut(part) if is_word(token)]
+
+    return find
 
 
 @cache

@@ -454,9 +454,7 @@ def test_without_the_extra_one_line_says_what_to_install(new_folder: Path, spawn
 # Paths
 
 
-@pytest.mark.parametrize(
-    "name", ["with space", 'it\'s "quoted" $HOME `id`', "Überraschung 文書", "a,b", "a:b@c 100%+&?#", LONG]
-)
+@pytest.mark.parametrize("name", ['it\'s "quoted" $HOME `id`', "Überraschung 文書", "a,b", "a:b@c 100%+&?#", LONG])
 def test_any_path_will_do(new_folder: Path, name: str) -> None:
     with start_embedded(new_folder / name) as server:
         assert query(server.url(), "SELECT 1") == 1

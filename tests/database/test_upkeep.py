@@ -101,10 +101,11 @@ def test_a_b_tree_that_somebody_creates_just_now_is_waited_for_and_taken(article
     )
     creation.start()
     wait_until(lambda: len(articles.execute(BTREES).fetchall()) == 2, "an index that is not valid yet")
+    refused = threading.Event()
+    event.listen(database, "handle_error", lambda _: refused.set())
     building = threading.Thread(target=build, args=[database, "article", "fingerprint"])
     building.start()
-    waits = "SELECT FROM pg_stat_activity WHERE application_name = 'simsql' AND query ~ 'NOWAIT|ROLLBACK'"
-    wait_until(lambda: articles.execute(waits).fetchall(), "the build to wait")
+    wait_until(refused.is_set, "the build to be refused the lock")
     writer.execute("COMMIT")
     creation.join()
     building.join()

@@ -1,6 +1,8 @@
+import json
+import lzma
 import subprocess
 import sys
-from itertools import combinations
+from itertools import combinations, islice
 
 import by_hand
 import pytest
@@ -160,13 +162,25 @@ def test_jieba_finds_words_and_leaves_out_the_rest():
     assert simhash("!!! ，。", recipe) is None
 
 
+def test_jieba_finds_its_own_words_in_whole_documents(shared, tmp_path):
+    with lzma.open(shared / "cn_laws.jsonl.xz") as laws:
+        texts = [json.loads(line)["text"][:4000] for line in islice(laws, 10)]
+    found = find_tokens(texts, Recipe("jieba", normalise=()))
+    import jieba  # now that its warnings are over
+
+    tokenizer = jieba.Tokenizer()
+    tokenizer.tmp_dir = tmp_path
+    assert found == [[token for token in tokenizer.cut(text) if any(map(str.isalnum, token))] for text in texts]
+
+
 def test_jieba_is_quiet_and_keeps_to_its_own_dictionary(tmp_path):
     done = run(
         """
-import os, jieba
+import os
 from simsql.fingerprint import Recipe, simhash
 before = simhash("清华大学的文档", Recipe("jieba"))
 assert not os.listdir(os.environ["TMPDIR"])
+import jieba
 jieba.setLogLevel("CRITICAL")
 jieba.add_word("大学的文")
 assert simhash("清华大学的文档", Recipe("jieba")) == before

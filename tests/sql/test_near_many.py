@@ -29,34 +29,34 @@ def expected(fingerprints, queries, within):
 
 
 @pytest.mark.parametrize("design", DESIGNS[:-1], ids=str)
-@pytest.mark.parametrize("within", [0, 2, 3, 7, 10, 30, 64])
-def test_it_finds_what_brute_force_finds(connection, design, within):
+def test_it_finds_what_brute_force_finds(connection, design):
     create_articles(connection, [*FINGERPRINTS, None], design)
-    assert near_many(connection, QUERIES, within) == expected(FINGERPRINTS, QUERIES, within)
+    for within in (0, 2, 3, 7, 10, 30, 64):
+        assert near_many(connection, QUERIES, within) == expected(FINGERPRINTS, QUERIES, within)
 
 
 @pytest.mark.parametrize(
     ("strategy", "queries", "rows"), [("probes", 10, 10**7), ("join", 10**7, 10**6), ("scan", 10, 10)]
 )
-@pytest.mark.parametrize("within", [0, 1, 3, 4, 7])
-def test_each_strategy_finds_each_match_in_one_statement(connection, strategy, queries, rows, within):
+def test_each_strategy_finds_each_match_in_one_statement(connection, strategy, queries, rows):
     create_articles(connection, FINGERPRINTS + FINGERPRINTS[:50])
     # A key twice, and keys without a row.
     connection.execute("INSERT INTO simsql.keys_1_0 SELECT key FROM simsql.keys_1_0 LIMIT 50")
     connection.execute("DELETE FROM article WHERE id % 3 = 0")
     alive = [found for (found,) in connection.execute("SELECT fingerprint FROM article")]
-    chosen, statements = connection.execute(
-        "SELECT s.* FROM simsql.registry AS r, simsql._near_many_statements(r, %s, %s, %s) AS s",
-        [queries, rows, within],
-    ).fetchone()
-    assert chosen == strategy
-    found = []
-    for statement in statements:
-        connection.execute(f"PREPARE matches (bigint[], integer) AS {statement}")
-        array = "{" + ",".join(map(str, set(QUERIES))) + "}"
-        found += connection.execute(f"EXECUTE matches ('{array}', {within})").fetchall()
-        connection.execute("DEALLOCATE matches")
-    assert sorted(found) == expected(alive, QUERIES, within)
+    array = "{" + ",".join(map(str, set(QUERIES))) + "}"
+    for within in (0, 1, 3, 4, 7):
+        chosen, statements = connection.execute(
+            "SELECT s.* FROM simsql.registry AS r, simsql._near_many_statements(r, %s, %s, %s) AS s",
+            [queries, rows, within],
+        ).fetchone()
+        assert chosen == strategy
+        found = []
+        for statement in statements:
+            connection.execute(f"PREPARE matches (bigint[], integer) AS {statement}")
+            found += connection.execute(f"EXECUTE matches ('{array}', {within})").fetchall()
+            connection.execute("DEALLOCATE matches")
+        assert sorted(found) == expected(alive, QUERIES, within)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,0 +1,56 @@
+"""The database that the options of a command name, and its errors."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+from simsql.database.connect import one_line, open_engine
+from simsql.database.embedded import holds_server, start_embedded
+from simsql.dedup.workspace import Destination
+from simsql.errors import SimsqlError
+
+
+def database_or_default(database: str | None, keep: Path | None) -> str | None:
+    return database or (None if keep else os.environ.get("SIMSQL_DATABASE") or None)
+
+
+@contextmanager
+def postgresql_errors() -> Iterator[None]:
+    """Raise SimsqlError for what PostgreSQL or the driver says."""
+    try:
+        yield
+    except (DBAPIError, psycopg.Error) as error:
+        raise SimsqlError(f"PostgreSQL: {one_line(error).removeprefix('simsql: ')}") from error
+
+
+@contextmanager
+def open_database(database: str | None, keep: Path | None, *, new: bool = False) -> Iterator[Engine]:
+    """Open the database that the options name, else the embedded server's.
+
+    Raises SimsqlError for what PostgreSQL says, and for a folder that holds no server, unless a new one is wanted:
+    it is a slip of the pen.
+    """
+    destination = Destination(database_or_default(database, keep), keep)
+    if destination.keep and not new and not holds_server(destination.keep):
+        raise SimsqlError(
+            f"{destination.keep} holds no server: simsql dedup PATH --keep {destination.keep} makes one"
+        )
+    with postgresql_errors():
+        if destination.database:
+            engine = open_engine(destination.database)
+            try:
+                yield engine
+            finally:
+                engine.dispose()
+            return
+        with start_embedded(destination.keep) as server:
+            engine = open_engine(server.url())
+            try:
+                yield engine
+            finally:
+                engine.dispose()

@@ -1,0 +1,21 @@
+"""Recipes as options name them."""
+
+from pathlib import Path
+
+from simsql.errors import UsageError
+from simsql.fingerprint import Recipe, read_recipe
+
+
+def parse_recipe(name: str | None) -> Recipe | None:
+    """Return the recipe of an id, of a name or in a file."""
+    if name is None:
+        return None
+    try:
+        return Recipe.from_id(name)
+    except ValueError as error:
+        if not Path(name).exists():
+            raise UsageError(f"{error}; and there is no such file") from error
+    try:
+        return read_recipe(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
