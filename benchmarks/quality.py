@@ -19,11 +19,8 @@ from itertools import combinations
 import numpy as np
 
 from benchmarks.labelled import READERS, Labelled, MissingDataError, Pairs, find_folder
-from simsql.fingerprint import DEFAULT, Recipe, simhash_many
+from simsql.fingerprint import DEFAULT, KNOWN, Recipe, count_documents, simhash_many
 from simsql.fingerprint.documents import Fingerprints
-from simsql.fingerprint.extract import extract_features
-from simsql.fingerprint.idf import IdfTable, frequencies_of
-from simsql.fingerprint.recipe import KNOWN
 from simsql.hamming import find_all, find_clusters
 
 DISTANCES = (3, 5, 7, 10)
@@ -128,17 +125,11 @@ def recipes_for(labelled: Labelled) -> dict[str, Recipe]:
     """Return all recipes, and those that are made for the texts."""
     recipes = RECIPES.copy()
     for recipe in (DEFAULT, Recipe(shingles=(1,))):
-        recipes[f"{recipe.id}, idf of these texts"] = replace(recipe, idf=_count(labelled.texts, recipe))
+        recipes[f"{recipe.id}, idf of these texts"] = replace(recipe, idf=count_documents(labelled.texts, recipe))
     if labelled.language == "English":
         recipe = Recipe(shingles=(3,), weight="set", stop_words=_STOP_WORDS)
         recipes["words3-set-1, with a stop word"] = recipe
     return recipes
-
-
-def _count(texts: list[str], recipe: Recipe) -> IdfTable:
-    parts = [texts[start : start + 100] for start in range(0, len(texts), 100)]
-    hashes, frequencies = frequencies_of(extract_features(part, recipe).hashes for part in parts)
-    return IdfTable.of_frequencies(hashes, frequencies, len(texts))
 
 
 def fingerprint_all(texts: list[str], recipes: dict[str, Recipe]) -> dict[str, Fingerprints]:
