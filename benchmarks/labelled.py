@@ -30,6 +30,7 @@ class MissingDataError(Exception):
 class Labelled:
     """Texts, and the Jaccard index of every pair of them (smaller place first) where it is LEAST or more."""
 
+    language: str
     name: str
     texts: list[str]
     alike: Pairs
@@ -58,13 +59,13 @@ def read_lines(path: Path) -> list[dict[str, str]]:
 def read_civil_codes(folder: Path) -> Labelled:
     """Return sections of civil codes of American states in the 19th century, which copied from one another."""
     texts = [row["text"] for row in read_lines(folder / "civil_codes.jsonl.xz")]
-    return Labelled("English: civil codes", texts, find_alike(map(word_trigrams, texts)))
+    return Labelled("English", "civil codes", texts, find_alike(map(word_trigrams, texts)))
 
 
 def read_laws(folder: Path) -> Labelled:
     """Return Chinese laws, some in several versions."""
     texts = [row["text"] for row in read_lines(folder / "cn_laws.jsonl.xz")]
-    return Labelled("Chinese: laws", texts, find_alike(map(character_5_grams, texts)))
+    return Labelled("Chinese", "laws", texts, find_alike(map(character_5_grams, texts)))
 
 
 def read_hadiths(folder: Path) -> Labelled:
@@ -72,7 +73,7 @@ def read_hadiths(folder: Path) -> Labelled:
     rows = read_lines(folder / "hadith_darimi.jsonl.xz")
     texts = [row["plain"] for row in rows]
     again = [row["diacritised"] for row in rows]
-    return Labelled("Arabic: hadiths", texts, find_alike(map(character_5_grams, texts)), again)
+    return Labelled("Arabic", "hadiths", texts, find_alike(map(character_5_grams, texts)), again)
 
 
 READERS: tuple[Callable[[Path], Labelled], ...] = (read_civil_codes, read_laws, read_hadiths)

@@ -13,15 +13,14 @@ of the pairs that are in one cluster, and the texts of the largest.
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
 from benchmarks.labelled import READERS, Labelled, MissingDataError, Pairs, find_folder
-from simsql.fingerprint import DEFAULT, Recipe, simhash_many
+from simsql.fingerprint import DEFAULT, KNOWN, Recipe, count_documents, simhash_many
 from simsql.fingerprint.documents import Fingerprints
-from simsql.fingerprint.recipe import KNOWN
 from simsql.hamming import find_all, find_clusters
 
 DISTANCES = (3, 5, 7, 10)
@@ -31,6 +30,7 @@ _OWN = [
     Recipe(weight="set"),
     Recipe(weight="tf"),
     Recipe(shingles=(1,)),
+    Recipe(shingles=(1,), weight="tf"),
     Recipe(shingles=(2,)),
     Recipe(shingles=(3,)),
     Recipe(shingles=(3,), weight="set"),
@@ -40,6 +40,8 @@ _OWN = [
     Recipe(tokens="characters", shingles=(5,)),
 ]
 RECIPES = {recipe.id: recipe for recipe in _OWN} | KNOWN
+# Of the antecedents that the paper on SpotSigs recommends.
+_STOP_WORDS = frozenset({"a", "an", "be", "do", "have", "is", "the", "to", "was"})
 
 
 @dataclass(frozen=True)
@@ -119,31 +121,54 @@ def describe(labelled: Labelled) -> str:
     return f"{len(labelled.texts):,} texts, {megabytes:.1f} MB; pairs by their Jaccard index: {counts}."
 
 
-def pair_table(labelled: Labelled) -> Iterator[str]:
-    """Yield the lines of a table of recipes, as they are measured."""
-    groups = ["recall 0.9", "recall 0.7", "precision"] + ["both forms"] * (labelled.again is not None)
+def recipes_for(labelled: Labelled) -> dict[str, Recipe]:
+    """Return all recipes, and those that are made for the texts."""
+    recipes = RECIPES.copy()
+    for recipe in (DEFAULT, Recipe(shingles=(1,))):
+        recipes[f"{recipe.id}, idf of these texts"] = replace(recipe, idf=count_documents(labelled.texts, recipe))
+    if labelled.language == "English":
+        recipe = Recipe(shingles=(3,), weight="set", stop_words=_STOP_WORDS)
+        recipes["words3-set-1, with a stop word"] = recipe
+    return recipes
+
+
+def fingerprint_all(texts: list[str], recipes: dict[str, Recipe]) -> dict[str, Fingerprints]:
+    """Return the fingerprints of texts by each recipe, but those that need a package that is missing."""
+    found = {}
+    for name, recipe in recipes.items():
+        try:
+            found[name] = simhash_many(texts, recipe)
+        except ModuleNotFoundError as error:
+            print(f"{name} is left out: {error}", file=sys.stderr)
+    return found
+
+
+def pair_table(
+    labelled: Labelled, found: dict[str, Fingerprints], again: dict[str, Fingerprints] | None = None
+) -> Iterator[str]:
+    """Yield the lines of a table of recipes and distances; `again` are the fingerprints of the other form."""
+    groups = ["recall 0.9", "recall 0.7", "precision"] + ["both forms"] * (again is not None)
     titles = [f"{group} at {DISTANCES[0]}" for group in groups]
     yield _line(["recipe", *(title for first in titles for title in (first, *map(str, DISTANCES[1:])))])
     yield _line(["---", *["---:"] * (len(groups) * len(DISTANCES))])
-    for name, recipe in RECIPES.items():
-        fingerprints = simhash_many(labelled.texts, recipe)
+    for name, fingerprints in found.items():
         agreements = find_agreement(fingerprints, labelled.alike, DISTANCES)
         shares = [
             *(agreement.recall_9 for agreement in agreements),
             *(agreement.recall_7 for agreement in agreements),
             *(agreement.precision for agreement in agreements),
         ]
-        if labelled.again is not None:
-            shares += compare_forms(fingerprints, simhash_many(labelled.again, recipe), DISTANCES)
+        if again is not None:
+            shares += compare_forms(fingerprints, again[name], DISTANCES)
         yield _line([name, *map(_format, shares)])
 
 
-def cluster_table(labelled: Labelled) -> Iterator[str]:
-    """Yield the lines of a table of recipes, by the clusters that they make."""
+def cluster_table(labelled: Labelled, found: dict[str, Fingerprints]) -> Iterator[str]:
+    """Yield the lines of a table of recipes and the clusters that they make."""
     yield _line(["recipe", "recall 0.9", "recall 0.7", "precision", "clusters", "largest"])
     yield _line(["---", *["---:"] * 5])
-    for name, recipe in RECIPES.items():
-        clusters = cluster(simhash_many(labelled.texts, recipe))
+    for name, fingerprints in found.items():
+        clusters = cluster(fingerprints)
         agreement = cluster_agreement(clusters, labelled.alike)
         shares = (agreement.recall_9, agreement.recall_7, agreement.precision)
         sizes = (len(clusters), max(map(len, clusters), default=0))
@@ -151,10 +176,12 @@ def cluster_table(labelled: Labelled) -> Iterator[str]:
 
 
 def _format(share: float | None) -> str:
-    """Return a share in three digits, 1 and 0 only where it is all or nothing."""
+    """Return a share in three digits; 1 and 0 are exact."""
     if share is None:
         return "-"
-    return f"{share:.0f}" if share in (0, 1) else f"{min(max(share, 0.001), 0.999):.3f}"
+    if share in (0, 1):
+        return f"{share:.0f}"
+    return {"0.000": "<0.001", "1.000": ">0.999"}.get(digits := f"{share:.3f}", digits)
 
 
 def _line(cells: list[str]) -> str:
@@ -168,15 +195,20 @@ def main() -> int:
     except MissingDataError as error:
         print(error, file=sys.stderr)
         return 2
-    data = [read(folder) for read in READERS]
-    for labelled in data:
-        print(f"### {labelled.name}\n\n{describe(labelled)}\n")
-        for line in pair_table(labelled):
-            print(line, flush=True)
-        print()
-    print(f"### Clusters at distance {CLUSTER_DISTANCE}\n\n{data[0].name}.\n")
-    for line in cluster_table(data[0]):
-        print(line, flush=True)
+    tables = []
+    for read in READERS:
+        labelled = read(folder)
+        recipes = recipes_for(labelled)
+        found = fingerprint_all(labelled.texts, recipes)
+        again = fingerprint_all(labelled.again, recipes) if labelled.again else None
+        title = f"### {labelled.language}: {labelled.name}"
+        tables += [title, describe(labelled), "\n".join(pair_table(labelled, found, again))]
+        if labelled.language == "English":
+            clusters = [
+                f"### Clusters of civil codes at distance {CLUSTER_DISTANCE}",
+                "\n".join(cluster_table(labelled, found)),
+            ]
+    print("\n\n".join([*tables, *clusters]))
     return 0
 
 

@@ -29,6 +29,9 @@ class IdfTable:
     """
 
     def __init__(self, hashes: U64, weights: NDArray[np.int32], other: int) -> None:
+        # A file may come from a machine of the other byte order.
+        hashes = hashes.astype(hashes.dtype.newbyteorder("="))
+        weights = weights.astype(weights.dtype.newbyteorder("="))
         if (
             hashes.dtype != np.uint64
             or weights.dtype != np.int32
@@ -42,7 +45,7 @@ class IdfTable:
             raise ValueError("the hashes of an idf table must be distinct and ascending")
         if other < 1 or (weights < 1).any():
             raise ValueError("the weights of an idf table must be at least 1")
-        self._hashes, self._weights, self.other = hashes.copy(), weights.copy(), other
+        self._hashes, self._weights, self.other = hashes, weights, other
 
     @classmethod
     def of_frequencies(cls, hashes: U64, frequencies: I64, documents: int, at_least: int = 2) -> "IdfTable":

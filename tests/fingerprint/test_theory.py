@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simsql
-from simsql.fingerprint import DEFAULT, Recipe, majority, simhash, simhash_many, simhash_parts
+from simsql.fingerprint import DEFAULT, IdfTable, Recipe, majority, simhash, simhash_many, simhash_parts
 
 PACKAGE = Path(simsql.__file__).parents[1]
 WORDS = st.lists(st.sampled_from(["a", "b", "zwei", "三四", "ни", "كِتَاب", "😀", "longer_than_eight"]), max_size=40)
@@ -213,3 +213,17 @@ def test_arrays_of_either_byte_order_are_taken():
     hashes, weights = chance.integers(0, 2**64, 99, dtype=np.uint64), chance.integers(0, 2**40, 99)
     for order in "<>":
         assert majority(hashes.astype(f"{order}u8"), weights.astype(f"{order}i8")) == majority(hashes, weights)
+
+
+def test_idf_tables_of_either_byte_order_are_read(tmp_path):
+    hashes = np.array([2, 2**40, 2**64 - 1], dtype=np.uint64)
+    weights = np.array([1, 5, 70_000], dtype=np.int32)
+    table = IdfTable(hashes, weights, 9)
+    for order in "<>":
+        path = tmp_path / "table.npz"
+        arrays = {"hashes": hashes.astype(f"{order}u8"), "weights": weights.astype(f"{order}i4")}
+        np.savez_compressed(path, **arrays, other=9)
+        found = IdfTable.read(path)
+        assert found == table
+        assert found.digest == table.digest
+        assert found.weigh(hashes).tolist() == weights.tolist()
