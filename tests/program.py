@@ -144,7 +144,7 @@ def kill_started() -> None:
 
 def finish(process: Process, stdin: bytes | None = None) -> Result:
     """Wait for a process that was started with spawn()."""
-    out, err = process.communicate(stdin, timeout=30)
+    out, err = process.communicate(stdin, timeout=120)
     return Result(process.returncode, out or b"", (err or b"").decode("utf-8"))
 
 

@@ -106,7 +106,7 @@ def test_a_killed_run_leaves_nothing_behind(options: Options) -> None:
         assert any(line.startswith(b"PostgreSQL") for line in run.stdout)  # the server answers
         assert list(options.folder.glob("simsql-benchmarks-*/data/postmaster.pid"))
         run.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while list(options.folder.glob("simsql-benchmarks-*")):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -210,6 +210,25 @@ def test_a_command_imports_no_more_than_it_needs():
         assert imported & unwanted == set()
 
 
+@pytest.mark.parametrize(("how", "code", "said"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")])
+def test_interrupted_while_a_command_is_imported(how, code, said):
+    script = f"""
+import os, signal, sys
+from simsql.cli import main
+
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == "psycopg":
+            os.kill(os.getpid(), signal.{how})
+
+sys.meta_path.insert(0, Interrupt())
+main()
+"""
+    command = [sys.executable, "-c", script, "near", "article"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (code, "", f"simsql: {said}\n")
+
+
 def test_the_program_itself():
     found = run_apart("--version").done()
     assert found.out == f"simsql {__version__}\n"

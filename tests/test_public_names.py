@@ -7,6 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sqlalchemy import Column, MetaData, Table
 
 import simsql
@@ -23,8 +24,10 @@ WITHOUT_DATABASE = {
     fingerprint.majority: ([3, 1, 1], 1),
     fingerprint.simhash: ("", None),
     fingerprint.simhash_batches: ([], None),
+    fingerprint.simhash_features: ([], None),
     fingerprint.simhash_many: ([], None),
     fingerprint.simhash_parts: ([("", 1)], None),
+    fingerprint.simhash_rows: (csr_array((1, 2)), None),
     hamming.block_sizes: (4, (16, 16, 16, 16)),
     hamming.default_design: ((1_000_000, 3), hamming.Design()),
     hamming.fewest_tables: ((16, 3), None),

@@ -51,8 +51,11 @@ class _Commands(TyperGroup):
         if cmd_name not in self.commands:
             # A slip of the pen is compared with all names.
             called = [_COMMANDS[cmd_name]] if cmd_name in _COMMANDS else _COMMANDS.values()
-            for module, _ in called:
-                importlib.import_module(f"simsql.cli.{module}")
+            try:
+                for module, _ in called:
+                    importlib.import_module(f"simsql.cli.{module}")
+            except KeyboardInterrupt as interrupt:
+                _fail_interrupted(interrupt)
             self.commands.update(get_group(app).commands)
         return super().get_command(ctx, cmd_name)
 
@@ -107,12 +110,7 @@ def command(name: str, group: typer.Typer = app) -> Callable[[Callable[_P, None]
                     fail(f"standard output cannot be written: {error.strerror or error}", 1)
                 fail(f"{printable(storable(Path(error.filename)))}: {error.strerror}", 1)
             except KeyboardInterrupt as interrupt:
-                abandon(sys.stdout)  # who reads it may not read on, and would be waited for
-                fail(
-                    *("terminated", interrupt.args[0])
-                    if isinstance(interrupt, _Terminated)
-                    else ("interrupted", 130)
-                )
+                _fail_interrupted(interrupt)
 
         group.command(name)(run)
         return run
@@ -123,6 +121,11 @@ def command(name: str, group: typer.Typer = app) -> Callable[[Callable[_P, None]
 def fail(message: str, code: int) -> NoReturn:
     print(f"simsql: {message}", file=sys.stderr)
     raise typer.Exit(code)
+
+
+def _fail_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
+    abandon(sys.stdout)  # who reads it may not read on, and would be waited for
+    fail(*("terminated", interrupt.args[0]) if isinstance(interrupt, _Terminated) else ("interrupted", 130))
 
 
 Paths = Annotated[

@@ -8,21 +8,25 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
+
+
+# What a process of a pool does with a batch: passed once, since a recipe may hold a table of millions of features.
+_work: list[Callable[[Any], Any]] = []
 
 
 def map_in_processes(work: Callable[[Batch], Result], batches: Iterator[Batch], workers: int) -> Iterator[Result]:
     """Yield what `work` makes of each batch, in their order. `work` and the batches are pickled."""
     running: deque[Future[Result]] = deque()
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(work,)) as pool:
         try:
             for batch in batches:
                 with _interrupts_blocked():
-                    running.append(pool.submit(work, batch))
+                    running.append(pool.submit(_do, batch))
                 # A few tasks ahead keep every process busy; more would only hold texts in memory.
                 if len(running) > 2 * workers:
                     yield running.popleft().result()
@@ -41,6 +45,15 @@ def _interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    _work.append(work)
+    _end_with_parent()
+
+
+def _do(batch: Any) -> Any:
+    return _work[0](batch)
 
 
 def _end_with_parent() -> None:

@@ -293,6 +293,9 @@ KNOWN: dict[str, Recipe] = {
     "pypi-simhash": Recipe(
         Pattern(r"[\w\u4e00-\u9fcc]+", characters=True), (4,), "tf", normalise=("lower",), hash="md5low"
     ),
+    "pypi-simhash-1.7": Recipe(
+        Pattern(r"[\w\u4e00-\u9fcc]+", characters=True), (4,), "tf", normalise=("lower",), hash="md5low", tie=1
+    ),
     "simhash-py-words": Recipe(Pattern(r"\S+"), (4,), "tf", normalise=(), hash="md5"),
     "simhash-py-letters": Recipe(Pattern(r"\w+", characters=True), (4,), "tf", normalise=("lower",), hash="md5"),
     "data-juicer-space": Recipe(Pattern(r"[^ ]+"), (6,), "tf", normalise=("lower",), hash="md5"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from simsql.fingerprint.characters import DROPPED, MARK, WORD, class_table, normalise
 from simsql.fingerprint.recipe import Step, TokenKind
-from simsql.fingerprint.tokens import _pieces, spans_of_units
+from simsql.fingerprint.tokens import iter_pieces, spans_of_units
 
 
 def normalise_by(text: str, steps: tuple[Step, ...]) -> str:
@@ -41,7 +41,7 @@ def spell_words(texts: Sequence[str], kind: TokenKind, steps: tuple[Step, ...]) 
     """
     normal = [normalise_by(text, steps) for text in texts]
     if len(normal) == 1:
-        return [[token for piece in _pieces(normal[0]) for token in _spell([piece], kind)[0]]]
+        return [[token for piece in iter_pieces(normal[0]) for token in _spell([piece], kind)[0]]]
     return _spell(normal, kind)
 
 

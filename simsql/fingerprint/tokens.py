@@ -88,7 +88,7 @@ def _hash_all(
     texts: Sequence[str], kind: TokenKind, find: Callable[[Sequence[str], TokenKind], TokenHashes]
 ) -> TokenHashes:
     if len(texts) == 1 and len(texts[0]) > _PIECE:
-        hashes = np.concatenate([find([piece], kind)[0] for piece in _pieces(texts[0])])
+        hashes = np.concatenate([find([piece], kind)[0] for piece in iter_pieces(texts[0])])
         return hashes, np.array([len(hashes)])
     return find(texts, kind)
 
@@ -103,7 +103,7 @@ def _interleave(chosen: Bools, ones: TokenHashes, others: TokenHashes) -> TokenH
     return hashes, counts
 
 
-def _pieces(text: str) -> Iterator[str]:
+def iter_pieces(text: str) -> Iterator[str]:
     """Cut a text at separators, so that no token is cut, in pieces of at least _PIECE characters."""
     start = 0
     while start < len(text):

@@ -55,7 +55,7 @@ RECIPES = st.builds(
 
 
 @given(st.lists(TEXTS, max_size=4), RECIPES)
-def test_spelled_fingerprints_are_the_definition(texts, recipe):
+def test_fingerprints_of_every_recipe_are_the_definition(texts, recipe):
     expected = [by_hand.fingerprint(text, recipe) for text in texts]
     assert simhash_many(texts, recipe).tolist() == expected
     assert [simhash(text, recipe) for text in texts] == expected

@@ -36,7 +36,7 @@ def clean(connection):
 @pytest.mark.parametrize("design", [*DESIGNS[::3], (64, 1, 0)], ids=str)
 def test_one_key_for_each_fingerprint_stays(connection, design):
     create_articles(connection, clustered(120, seed=3), design)
-    set_batch_size(connection, 7)
+    set_batch_size(connection, 7 if design[0] < 64 else 50)  # 64 tables take their time
     connection.execute("DELETE FROM article WHERE id % 3 = 0")
     connection.execute("UPDATE article SET fingerprint = fingerprint # 12345 WHERE id % 3 = 1 AND id % 2 = 0")
     for number in range(3):
