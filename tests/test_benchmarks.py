@@ -173,6 +173,15 @@ def test_verdicts() -> None:
     # The fastest of the others counts.
     assert verdict(ratio, figure(1), figure(50, "faiss")).word == "yes"  # type: ignore[union-attr]
     assert verdict(ratio, figure(1), figure(50, "faiss"), figure(39, "scan")).word == "no"  # type: ignore[union-attr]
+    rate = bars.Bar("fingerprint", "English", "simsql", 1.2, than=("gaoya", "other"), rows=100)
+    figures = [
+        Figure("fingerprint", "English", system, 100, value, "MB/s")
+        for system, value in (("simsql", 12), ("gaoya", 10), ("other", 5))
+    ]
+    found = rate.judge(Report(figures=figures), figures[0])
+    assert (found.word, found.measured) == ("yes", "1.2 x")  # type: ignore[union-attr]
+    figures[1] = Figure("fingerprint", "English", "gaoya", 100, 10.1, "MB/s")
+    assert rate.judge(Report(figures=figures), figures[0]).word == "no"  # type: ignore[union-attr]
     assert [format_value(*value) for value in ((0.0571, "ms"), (12.34, "s"), (123456789, "bytes"), (0, ""))] == [
         "0.0571 ms",
         "12.3 s",
