@@ -21,10 +21,12 @@ PACKAGES = [simsql, *(module for module in MODULES if hasattr(module, "__path__"
 WITHOUT_DATABASE = {
     alembic.register: ((), None),
     fingerprint.count_documents: (["a b", "a"], None),
+    fingerprint.html_parts: ("<p>a", [("a", "text")]),
     fingerprint.majority: ([3, 1, 1], 1),
     fingerprint.simhash: ("", None),
     fingerprint.simhash_batches: ([], None),
     fingerprint.simhash_features: ([], None),
+    fingerprint.simhash_html: ("", None),
     fingerprint.simhash_many: ([], None),
     fingerprint.simhash_parts: ([("", 1)], None),
     fingerprint.simhash_rows: (csr_array((1, 2)), None),

@@ -46,6 +46,7 @@ def fingerprint_command(
     format: Annotated[  # noqa: A002 - the name of the option
         Format,
         typer.Option(
+            metavar="|".join(Format),
             help="How fingerprints are written: unsigned, in 16 hexadecimal digits, as the bigint of PostgreSQL,"
             " or as 64 bits, the highest first.",
         ),

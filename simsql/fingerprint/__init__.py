@@ -6,6 +6,8 @@ simhash_batches(texts)          the same piece by piece
 simhash_parts(parts)            one fingerprint of several texts with weights
 simhash_features(features)      one fingerprint of features that you have: strings, with or without weights
 simhash_rows(matrix, names)     those of the rows of a sparse matrix of scipy, such as TF-IDF
+simhash_html(page)              one fingerprint of a web page, its main content
+html_parts(page)                the text of it: title, headings, rest
 Recipe(...), DEFAULT            how a text becomes features, weights and hashes
 Pattern, Tokenizer              tokens by a regular expression, or by a function of your own
 KNOWN                           the recipes of other programs, by name
@@ -17,6 +19,7 @@ majority(hashes, weights)       the vote alone, for hashes of your own
 from simsql.fingerprint.documents import simhash, simhash_batches, simhash_many, simhash_parts
 from simsql.fingerprint.feature_lists import simhash_features, simhash_rows
 from simsql.fingerprint.frequencies import count_documents
+from simsql.fingerprint.html_text import html_parts, simhash_html
 from simsql.fingerprint.idf import IdfTable
 from simsql.fingerprint.recipe import DEFAULT, KNOWN, Pattern, Recipe, Tokenizer
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
@@ -30,11 +33,13 @@ __all__ = [
     "Recipe",
     "Tokenizer",
     "count_documents",
+    "html_parts",
     "majority",
     "read_recipe",
     "simhash",
     "simhash_batches",
     "simhash_features",
+    "simhash_html",
     "simhash_many",
     "simhash_parts",
     "simhash_rows",

@@ -17,24 +17,41 @@ Result = TypeVar("Result")
 # What a process of a pool does with a batch: passed once, since a recipe may hold a table of millions of features.
 _work: list[Callable[[Any], Any]] = []
 
+# Batches that a further process is given ahead keep it busy; more would only hold texts in memory.
+_AHEAD = 2
+# Results that wait for an earlier one: they are small, but what they belong to may not be.
+_WAITING = 8
+
 
 def map_in_processes(work: Callable[[Batch], Result], batches: Iterator[Batch], workers: int) -> Iterator[Result]:
-    """Yield what `work` makes of each batch, in their order. `work` and the batches are pickled."""
-    running: deque[Future[Result]] = deque()
+    """Yield what `work` makes of each batch, in their order. `work` and the batches are pickled.
+
+    This process is one of the workers: it has the batches at hand, and works while the others start.
+    """
+    found: deque[Future[Result]] = deque()
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(work,)) as pool:
+    others = workers - 1
+    with ProcessPoolExecutor(others, mp_context=context, initializer=_begin, initargs=(work,)) as pool:
         try:
             for batch in batches:
-                with _interrupts_blocked():
-                    running.append(pool.submit(_do, batch))
-                # A few tasks ahead keep every process busy; more would only hold texts in memory.
-                if len(running) > 2 * workers:
-                    yield running.popleft().result()
-            while running:
-                yield running.popleft().result()
+                if sum(not future.done() for future in found) < _AHEAD * others:
+                    with _interrupts_blocked():
+                        found.append(pool.submit(_do, batch))
+                else:
+                    found.append(_done(work(batch)))
+                while found and (found[0].done() or len(found) > _WAITING * workers):
+                    yield found.popleft().result()
+            while found:
+                yield found.popleft().result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _done(result: Result) -> Future[Result]:
+    future: Future[Result] = Future()
+    future.set_result(result)
+    return future
 
 
 @contextlib.contextmanager

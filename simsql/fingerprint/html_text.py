@@ -1,0 +1,187 @@
+"""The text of web pages: their main content, without menus, advertisements and footers, as trafilatura finds it.
+
+What it finds depends on its version, which no recipe's id names: of pages that are compared, take all with the
+same one. A page in which it finds nothing is taken as a whole.
+"""
+
+import codecs
+import html as entities
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from simsql.fingerprint.documents import simhash_parts
+from simsql.fingerprint.recipe import DEFAULT, Recipe
+
+_NEVER_TEXT = ("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "textarea")
+# "head" is what trafilatura makes of them.
+_HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6", "head"}
+# Elements within a line, which may be within a word; "hi", "ref" and "del" are what trafilatura makes of some.
+_INLINE = {
+    *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "hi"),
+    *(
+        "i",
+        "ins",
+        "kbd",
+        "mark",
+        "q",
+        "ref",
+        "s",
+        "samp",
+        "small",
+        "span",
+        "strike",
+        "strong",
+        "sub",
+        "sup",
+        "time",
+    ),
+    *("tt", "u", "var", "wbr"),
+}
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+# Where the HTML standard looks for the declaration of an encoding.
+_DECLARED_WITHIN = 1024
+_DECLARATION = re.compile(rb"<(?:meta[^>]+?charset|\?xml[^>]+?encoding)\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
+# What browsers read where pages declare the encoding on the left, in Python's names.
+_MEANT = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "big5": "big5hkscs",
+    # Whoever can read the declaration reads no UTF-16.
+    "utf-16": "utf-8",
+    "utf-16-le": "utf-8",
+    "utf-16-be": "utf-8",
+}
+_NO_TEXT = re.compile(
+    r"<!--.*?-->|<(script|style|noscript|template)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL
+)
+_SPACE = re.compile(r"\s+")
+# Characters of a page in which a main content may be found: where trafilatura finds less, it takes the whole page,
+# and separates the parts of words that are marked up.
+_ENOUGH = 250
+
+
+def simhash_html(html: str | bytes, recipe: Recipe = DEFAULT) -> int | None:
+    """Return the fingerprint of a web page, in [0, 2**64), or None if its text has no features.
+
+    That of `html_parts`, by `simhash_parts`: a part weighs what `recipe.class_weights` says of its class, 1 where
+    it says nothing. Arguments and errors as for `html_parts`.
+    """
+    classes = dict(recipe.class_weights)
+    return simhash_parts([(text, classes.get(name, 1)) for text, name in html_parts(html)], recipe)
+
+
+def html_parts(html: str | bytes) -> list[tuple[str, str]]:
+    """Return the text of a web page as pairs of a text and its class: "title", "heading" and "text", once each.
+
+    The title is that of the page; the headings and the rest are those of the main content, or, where none is
+    found and where the page has fewer than 250 characters, of the whole page. What has no text is left out.
+    Scripts and styles never are text. Bytes are decoded as browsers do it: by a byte order mark, by the encoding
+    that the page declares, else as UTF-8 or, if they are none, as Windows-1252; what an encoding does not have is
+    replaced. Any HTML is read, however broken.
+
+    Raises TypeError for what is neither str nor bytes, ModuleNotFoundError without the extra `html`.
+    """
+    if not isinstance(html, str | bytes):
+        raise TypeError(f"a page must be str or bytes, not {type(html).__name__}")
+    try:
+        import lxml.etree  # noqa: PLC0415 - an extra
+        import lxml.html  # noqa: PLC0415
+        import trafilatura  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            'the text of web pages needs the package trafilatura: pip install "simsql[html]"', name="trafilatura"
+        ) from None
+    page = decode_page(html) if isinstance(html, bytes) else html
+    parser = lxml.html.HTMLParser(encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True)
+    try:
+        tree = lxml.html.document_fromstring(page.replace("\0", "").encode("utf-8", "replace"), parser=parser)
+    except lxml.etree.ParserError:  # nothing but white space and comments
+        return []
+    if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):
+        # Nested too deeply: the parser has left the rest out.
+        return _named(title="", heading="", text=entities.unescape(_NO_TEXT.sub(" ", page)))
+    lxml.etree.strip_elements(tree, *_NEVER_TEXT, with_tail=False)
+    title = str(tree.xpath("string((//title)[1])"))
+    lxml.etree.strip_elements(tree, "title", with_tail=False)
+    for head in tree.findall("head"):
+        head.tag = (
+            "div"  # of a page without the tag <body> it may hold the text, and is no heading of trafilatura's
+        )
+    heading, text = _read(tree)
+    if len(heading) + len(text) >= _ENOUGH:
+        found = trafilatura.bare_extraction(tree, include_comments=False)
+        if found is not None:
+            main = _read(found.body)  # type: ignore[union-attr]  # a dict by request alone
+            heading, text = main if any(main) else (heading, text)
+    return _named(title=title, heading=heading, text=text)
+
+
+def _named(**texts: str) -> list[tuple[str, str]]:
+    return [(tidy, name) for name, text in texts.items() if (tidy := _tidy(text))]
+
+
+def _read(root: Any) -> tuple[str, str]:
+    """Return the text of the headings below an element of lxml, and the other text."""
+    headings: list[str] = []
+    others: list[str] = []
+    within = 0
+    for event, element, text in _walk(root):
+        is_heading = element.tag in _HEADINGS
+        within += is_heading and event == "start"
+        chosen = headings if within else others
+        if element.tag not in _INLINE:
+            chosen.append("\n")
+        within -= is_heading and event == "end"
+        if text:
+            (headings if within else others).append(_SPACE.sub(" ", text))
+    return _tidy("".join(headings)), _tidy("".join(others))
+
+
+def _walk(root: Any) -> Iterator[tuple[str, Any, str | None]]:
+    """Yield each element twice: with the text that follows its start, and with the text that follows its end."""
+    stack = [(root, iter(root))]
+    yield "start", root, root.text
+    while stack:
+        element, children = stack[-1]
+        child = next(children, None)
+        if child is None:
+            stack.pop()
+            yield "end", element, element.tail if stack else None
+        else:
+            yield "start", child, child.text
+            stack.append((child, iter(child)))
+
+
+def _tidy(text: str) -> str:
+    lines = (_SPACE.sub(" ", line).strip() for line in text.split("\n"))
+    return "\n".join(filter(None, lines))
+
+
+def decode_page(data: bytes) -> str:
+    """Return the text of a page's bytes, as browsers would decode them."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding, "replace")
+    declared = _DECLARATION.search(data[:_DECLARED_WITHIN])
+    if declared:
+        try:
+            encoding = codecs.lookup(declared[1].decode("ascii", "replace")).name
+            return data.decode(_MEANT.get(encoding, encoding), "replace")
+        except (LookupError, UnicodeError):  # no such encoding, or one that is for something else
+            pass
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace")
