@@ -50,6 +50,7 @@ def test_the_documentation_shows_what_is_measured(codes, hadiths):
         if data is codes:
             lines += quality.cluster_table(data, found)
         assert [line for line in lines if line not in shown] == []
+    assert [name for name in quality.RECIPES if sum(line.startswith(f"| {name} |") for line in shown) != 4] == []
 
 
 def test_clusters_of_civil_codes(codes):

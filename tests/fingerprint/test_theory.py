@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simsql
-from simsql.fingerprint import DEFAULT, IdfTable, Recipe, majority, simhash, simhash_many, simhash_parts
+from simsql.fingerprint import (
+    DEFAULT,
+    IdfTable,
+    Recipe,
+    majority,
+    simhash,
+    simhash_features,
+    simhash_many,
+    simhash_parts,
+)
 
 PACKAGE = Path(simsql.__file__).parents[1]
 WORDS = st.lists(st.sampled_from(["a", "b", "zwei", "三四", "ни", "كِتَاب", "😀", "longer_than_eight"]), max_size=40)
@@ -48,6 +57,17 @@ def test_a_text_all_over_again_changes_nothing_under_tf(words, times):
     assert simhash(" ".join([text] * times), SINGLE["set"]) == simhash(text, SINGLE["set"])
     for recipe in (DEFAULT, Recipe(weight="tf"), Recipe(shingles=(3,), weight="tf")):
         assert simhash_parts([(text, 1)] * times, recipe) == simhash(text, recipe)
+    # A text that goes on at its beginning has the same shingles, so many times, where it has one at all.
+    if len(words) >= 3:
+        cyclic = Recipe(shingles=(3,), weight="tf", cyclic=True)
+        assert simhash(" ".join(words * times), cyclic) == simhash(text, cyclic)
+
+
+@given(WORDS, st.integers(2, 5), st.randoms(use_true_random=False))
+def test_neither_order_nor_repetition_of_a_list_of_features_matters_under_tf(words, times, random):
+    features = words * times
+    random.shuffle(features)
+    assert simhash_features(features, SINGLE["tf"]) == simhash_features(words, SINGLE["tf"])
 
 
 # Two texts with weight vectors at an angle of theta. Each feature has a random sign in each bit, so a bit is the
