@@ -14,7 +14,7 @@ from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT, Recipe
 
 # Its arrays, of some 30 bytes for each character, stay in the cache; smaller batches pay more calls of numpy.
-_BATCH_CHARACTERS = 1 << 17
+_BATCH_CHARACTERS = 1 << 18
 _BATCH_TEXTS = 1 << 14
 # What a process is given at once, so that passing it on costs little beside the work.
 _TASK_CHARACTERS = 1 << 22
