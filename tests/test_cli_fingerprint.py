@@ -81,7 +81,7 @@ def test_a_line_without_a_fingerprint_is_no_failure():
 
 def test_nothing_to_fingerprint(tmp_path):
     run("fingerprint", tmp_path).failed(1, f"no documents in {tmp_path}: nothing is there to read")
-    run("fingerprint", "-", stdin=b"oops\n").failed(1, "no documents in -: skipped 1 not JSON")
+    run("fingerprint", "-", stdin=b"oops\n").failed(1, "no documents in -: skipped 1 not JSON", "; --lines takes")
     run("fingerprint", tmp_path / "missing").failed(2, "no such file or folder")
     run("fingerprint", tmp_path, "--encoding", "klingon").failed(2, "unknown encoding 'klingon'")
 
@@ -98,6 +98,8 @@ def test_recipes_by_id_and_from_a_file(tmp_path):
     assert found.lines == [f"{simhash(TEXT, in_file)}\tstdin:1", "\tstdin:2"]
     run("fingerprint", lines, "--recipe", in_file.id).failed(2, "parts that its id does not spell out")
     run("fingerprint", lines, "--recipe", "words12").failed(2, "is not the id of a recipe", "no such file")
+    for folder in (tmp_path, ""):
+        run("fingerprint", lines, "--recipe", folder).failed(2, "is not the id of a recipe", "no such file")
     path.write_text('{"weigth": "set"}')
     run("fingerprint", lines, "--recipe", path).failed(2, f"{path}: there is no field 'weigth'")
 

@@ -154,14 +154,17 @@ Keep = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder of an embedded server whose data stays."),
 ]
+_RECIPE_HELP = (
+    "How a text becomes a fingerprint: the id of a recipe, the name of one that simsql knows, or a file that holds"
+    " one. By default "
+)
 RecipeName = Annotated[
     str | None,
-    typer.Option(
-        "--recipe",
-        metavar="RECIPE",
-        help="How a text becomes a fingerprint: the id of a recipe, the name of one that simsql knows, or a file"
-        " that holds one. By default that of the index, else words12-log-1.",
-    ),
+    typer.Option("--recipe", metavar="RECIPE", help=_RECIPE_HELP + "that of the index, else words12-log-1."),
+]
+NewRecipeName = Annotated[
+    str | None,
+    typer.Option("--recipe", metavar="RECIPE", help=_RECIPE_HELP + "words12-log-1."),
 ]
 
 

@@ -11,8 +11,8 @@ from simsql.cli._app import (
     Encoding,
     IdField,
     Keep,
+    NewRecipeName,
     Paths,
-    RecipeName,
     TextField,
     command,
 )
@@ -30,7 +30,7 @@ def dedup_command(
     distance: Annotated[
         int, typer.Option(metavar="BITS", help="How many of 64 bits may differ between near-duplicates.")
     ] = 7,
-    recipe: RecipeName = None,
+    recipe: NewRecipeName = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
     encoding: Encoding = "utf-8",

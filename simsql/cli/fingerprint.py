@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Encoding, IdField, Paths, RecipeName, TextField, command
+from simsql.cli._app import Encoding, IdField, NewRecipeName, Paths, TextField, command
 from simsql.cli._recipes import parse_recipe
 from simsql.database.bigint import to_bigint
 from simsql.dedup.formats import printable
@@ -42,7 +42,7 @@ _WRITE: dict[Format, Callable[[int], str]] = {
 @command("fingerprint")
 def fingerprint_command(
     paths: Paths,
-    recipe: RecipeName = None,
+    recipe: NewRecipeName = None,
     format: Annotated[  # noqa: A002 - the name of the option
         Format,
         typer.Option(
@@ -100,5 +100,8 @@ def fingerprint_command(
             sys.stdout.flush()
             printed += len(written)
     if not printed:
-        raise SimsqlError(nothing_found(paths, skips))
+        advice = ""
+        if "-" in paths and not lines and skips.by_reason["not JSON"]:
+            advice = "; --lines takes every line of standard input for a document"
+        raise SimsqlError(nothing_found(paths, skips) + advice)
     print_skips(skips, console)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simsql.cli._app import Database, Keep, RecipeName, app, command
+from simsql.cli._app import Database, Keep, NewRecipeName, app, command
 from simsql.cli._database import open_database
 from simsql.cli._recipes import parse_recipe
 from simsql.database.index import create_index, drop_index
@@ -67,7 +67,7 @@ def create_command(
     blocks: Blocks = None,
     lead: Lead = 1,
     inner: Inner = 0,
-    recipe: RecipeName = None,
+    recipe: NewRecipeName = None,
     scope: ScopeColumns = None,
     database: Database = None,
     keep: Keep = None,
@@ -92,7 +92,7 @@ def build_command(
     blocks: Blocks = None,
     lead: Lead = 1,
     inner: Inner = 0,
-    recipe: RecipeName = None,
+    recipe: NewRecipeName = None,
     scope: ScopeColumns = None,
     database: Database = None,
     keep: Keep = None,

@@ -4,7 +4,8 @@ from sqlalchemy import Connection, cast, func, select
 from sqlalchemy.dialects.postgresql import REGCLASS
 
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT, Recipe
+from simsql.fingerprint import DEFAULT, KNOWN, Recipe
+from simsql.fingerprint.recipe import check_recipe
 
 
 def recipe_of(
@@ -23,13 +24,14 @@ def recipe_of(
 
 
 def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> Recipe:
-    """Return the recipe of this id, or the one given if it has this id; None is the default recipe's.
+    """Return the recipe of this id or name, or the one given if it is this; None is the default recipe's.
 
     `indexed` names the table and the column in the message of the UsageError.
     """
     wanted = DEFAULT.id if recipe_id is None else recipe_id
     if given is not None:
-        if given.id != wanted:
+        check_recipe(given)
+        if given.id != wanted and KNOWN.get(wanted) != given:
             raise UsageError(
                 f"the simhash index on {indexed} is of the recipe {wanted}, not {given.id}, and their fingerprints"
                 " cannot be compared: give the recipe of the index, or drop it, make all fingerprints anew, and"

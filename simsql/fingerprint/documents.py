@@ -11,7 +11,7 @@ from simsql.fingerprint.extract import extract_features
 from simsql.fingerprint.features import Features
 from simsql.fingerprint.outcome import Outcome, fingerprints_of
 from simsql.fingerprint.processes import map_in_processes
-from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT, Recipe
+from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT, Recipe, check_recipe
 
 # Its arrays, of some 30 bytes for each character, stay in the cache; smaller batches pay more calls of numpy.
 _BATCH_CHARACTERS = 1 << 18
@@ -41,12 +41,14 @@ def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAU
     texts share votes twice. So one text alone has the fingerprint of `simhash`, whatever its weight, and the
     order of the texts does not count. The weight of a text may also be the name of a class of the recipe.
 
-    Raises TypeError if a text is not a str or a weight no integer, ValueError for a weight outside of
-    1 to 1,000,000 and for a class that the recipe does not name.
+    Raises TypeError if a part is no pair, a text not a str or a weight no integer, ValueError for a weight outside
+    of 1 to 1,000,000 and for a class that the recipe does not name.
     """
+    check_recipe(recipe)
     texts: list[str] = []
     constants: list[int] = []
-    for position, (text, weight) in enumerate(parts):
+    for position, part in enumerate(parts):
+        text, weight = _pair(part, position)
         _check(text, position)
         texts.append(text)
         constants.append(_constant(weight, position, recipe))
@@ -56,6 +58,16 @@ def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAU
     return None if empty[0] else int(values[0])
 
 
+def _pair(part: tuple[str, int | str], position: int) -> tuple[str, int | str]:
+    try:
+        text, weight = () if isinstance(part, str) else part
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"a part must be a pair of a text and its weight, but part {position} is {part!r}"
+        ) from None
+    return text, weight
+
+
 def _constant(weight: int | str, position: int, recipe: Recipe) -> int:
     if isinstance(weight, str):
         classes = dict(recipe.class_weights)
@@ -63,7 +75,10 @@ def _constant(weight: int | str, position: int, recipe: Recipe) -> int:
             known = ", ".join(classes) or "none"
             raise ValueError(f"text {position} is of the class {weight!r}, but the recipe's classes are {known}")
         return classes[weight]
-    constant = index(weight)
+    try:
+        constant = index(weight)
+    except TypeError:
+        raise TypeError(f"a weight must be an integer, but that of text {position} is {weight!r}") from None
     if not 1 <= constant <= CONSTANT_AT_MOST:
         raise ValueError(f"a text weighs from 1 to {CONSTANT_AT_MOST}, but text {position} {constant}")
     return constant

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from simsql.fingerprint.features import Features, distinct, shingle
 from simsql.fingerprint.hashes import U64, mix
-from simsql.fingerprint.recipe import DEFAULT, Recipe, Step
+from simsql.fingerprint.recipe import DEFAULT, Recipe, Step, check_recipe
 from simsql.fingerprint.spelled import extract_spelled, hash_as_tokens, hash_found_tokens
 from simsql.fingerprint.spelled_words import normalise_by
 from simsql.fingerprint.tokens import hash_tokens
@@ -16,6 +16,7 @@ from simsql.fingerprint.tokens import hash_tokens
 
 def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
     """Return the distinct features of each text, their hashes as they vote."""
+    check_recipe(recipe)
     if recipe.hash != "splitmix":
         return extract_spelled(texts, recipe)
     if isinstance(recipe.tokens, str) and recipe.tokens != "jieba" and recipe.normalise == DEFAULT.normalise:

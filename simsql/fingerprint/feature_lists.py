@@ -12,7 +12,7 @@ from simsql.fingerprint.features import Features
 from simsql.fingerprint.hashes import I64, U64, mix
 from simsql.fingerprint.named_hashes import hash_strings
 from simsql.fingerprint.outcome import fingerprints_of
-from simsql.fingerprint.recipe import DEFAULT, Recipe
+from simsql.fingerprint.recipe import DEFAULT, Recipe, check_recipe
 from simsql.fingerprint.spelled import hash_as_tokens
 
 # All weights of a document are less together, so that an idf table may multiply them and every sum is exact.
@@ -46,6 +46,7 @@ def simhash_features(
     """
     if isinstance(features, str):
         raise TypeError("features must be an iterable of str or of pairs, not one str: use simhash")
+    check_recipe(recipe)
     weights: dict[str, int] = {}
     weighted = isinstance(features, Mapping)
     for position, feature in enumerate(features.items() if isinstance(features, Mapping) else features):
@@ -103,6 +104,7 @@ def simhash_rows(
         raise TypeError(
             f"matrix must be one of scipy.sparse, not {type(matrix).__name__}: see scipy.sparse.csr_array"
         )
+    check_recipe(recipe)
     rows = matrix.tocsr()
     if len(rows.shape) != 2:
         raise ValueError(f"matrix must have two dimensions, not {len(rows.shape)}")

@@ -18,7 +18,7 @@ from simsql.fingerprint.extract import extract_features
 from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.idf import IdfTable
 from simsql.fingerprint.processes import map_in_processes
-from simsql.fingerprint.recipe import DEFAULT, Recipe
+from simsql.fingerprint.recipe import DEFAULT, Recipe, check_recipe
 
 # Characters whose features are found at once, and that a worker is given at once: what it returns takes some ten
 # bytes for each of them.
@@ -52,6 +52,7 @@ def count_documents(
     """
     if isinstance(texts, str):
         raise TypeError("texts must be an iterable of str, not one str")
+    check_recipe(recipe)
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be None or at least 1, not {workers}")
     if at_least < 1:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simsql.fingerprint.documents import simhash_parts
-from simsql.fingerprint.recipe import DEFAULT, Recipe
+from simsql.fingerprint.recipe import DEFAULT, Recipe, check_recipe
 
 _NEVER_TEXT = ("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "textarea")
 # "head" is what trafilatura makes of them.
@@ -78,6 +78,7 @@ def simhash_html(html: str | bytes, recipe: Recipe = DEFAULT) -> int | None:
     That of `html_parts`, by `simhash_parts`: a part weighs what `recipe.class_weights` says of its class, 1 where
     it says nothing. Arguments and errors as for `html_parts`.
     """
+    check_recipe(recipe)
     classes = dict(recipe.class_weights)
     return simhash_parts([(text, classes.get(name, 1)) for text, name in html_parts(html)], recipe)
 

@@ -149,8 +149,9 @@ class Recipe:
     short: ShortKind = "none"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.tokens, Pattern | Tokenizer):
-            _check_choice("tokens", self.tokens, get_args(TokenKind))
+        if not isinstance(self.tokens, Pattern | Tokenizer) and self.tokens not in get_args(TokenKind):
+            kinds = ", ".join(map(repr, get_args(TokenKind)))
+            raise ValueError(f"tokens must be one of {kinds}, a Pattern or a Tokenizer, not {self.tokens!r}")
         _check_choice("weight", self.weight, get_args(WeightKind))
         _check_choice("hash", self.hash, get_args(HashKind))
         _check_choice("short", self.short, get_args(ShortKind))
@@ -163,8 +164,10 @@ class Recipe:
             isinstance(word, str) for word in self.stop_words
         ):
             raise ValueError(f"stop_words must be a frozenset of str, not {self.stop_words!r}")
+        if self.idf is not None and not isinstance(self.idf, IdfTable):
+            raise ValueError(f"idf must be an IdfTable, which count_documents makes, not {self.idf!r}")
         if type(self.min_features) is not int or self.min_features < 1:
-            raise ValueError(f"min_features must be at least 1, not {self.min_features!r}")
+            raise ValueError(f"min_features must be an int of at least 1, not {self.min_features!r}")
         if self.short == "exact" and self.min_features == 1:
             raise ValueError("short='exact' needs min_features of 2 or more: no text has fewer than one")
 
@@ -231,6 +234,15 @@ class Recipe:
         return recipe
 
 
+def check_recipe(recipe: object) -> None:
+    """Raise TypeError for what is no recipe, such as the id of one."""
+    if not isinstance(recipe, Recipe):
+        message = f"a recipe must be a Recipe, not {type(recipe).__name__}"
+        if isinstance(recipe, str):
+            message += ": Recipe.from_id gives that of an id or a name, read_recipe that in a file"
+        raise TypeError(message)
+
+
 def _steps(written: str | None) -> tuple[str, ...]:
     if written is None:
         return _NORMAL
@@ -270,8 +282,10 @@ def _check_classes(classes: tuple[tuple[str, int], ...]) -> None:
     if not isinstance(classes, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in classes):
         raise ValueError(f"class_weights must be a tuple of pairs such as ('title', 3), not {classes!r}")
     names = [name for name, _ in classes]
-    if names != sorted(set(names)) or not all(_NAME.fullmatch(name) for name in names):
-        raise ValueError(f"names in class_weights are of a-z, 0-9 and _, distinct and ascending, not {names!r}")
+    if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
+        raise ValueError(f"names in class_weights are of a-z, 0-9 and _, not {names!r}")
+    if names != sorted(set(names)):
+        raise ValueError(f"class_weights must be in the order of their names, each once, not {names!r}")
     for name, weight in classes:
         if type(weight) is not int or not 1 <= weight <= CONSTANT_AT_MOST:
             raise ValueError(f"a class weighs from 1 to {CONSTANT_AT_MOST}, but {name!r} {weight!r}")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from simsql.fingerprint.idf import IdfTable
-from simsql.fingerprint.recipe import DEFAULT, Pattern, Recipe, Tokenizer
+from simsql.fingerprint.recipe import DEFAULT, Pattern, Recipe, Tokenizer, check_recipe
 
 _FIELDS = tuple(field.name for field in fields(Recipe))
 
@@ -30,6 +30,7 @@ def write_recipe(recipe: Recipe, path: str | PathLike[str]) -> None:
     Raises ValueError for a recipe whose tokens are a function, which no file can hold, and for a path that ends
     with .npz itself; OSError if a file cannot be written.
     """
+    check_recipe(recipe)
     path = Path(path)
     if type(recipe.tokens) is Tokenizer:
         raise ValueError(
@@ -59,6 +60,8 @@ def read_recipe(path: str | PathLike[str]) -> Recipe:
         return _decode(json.loads(data, object_pairs_hook=_without_repeats), path)
     except RecursionError:
         raise ValueError(f"{path}: nested too deeply to be read") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: a recipe is one JSON object, and this is no JSON: {error}") from None
     except (ValueError, OSError) as error:
         raise ValueError(f"{path}: {error}") from None
 

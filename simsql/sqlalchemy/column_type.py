@@ -10,6 +10,7 @@ from sqlalchemy.types import TypeDecorator
 
 from simsql.database.bigint import from_bigint, to_bigint
 from simsql.fingerprint import DEFAULT, Recipe
+from simsql.fingerprint.recipe import check_recipe
 from simsql.sqlalchemy.ddl import declared_indexes
 from simsql.sqlalchemy.expressions import (
     FingerprintArgument,
@@ -73,7 +74,8 @@ class Fingerprint(TypeDecorator[int]):
     recipe
         How a text becomes a fingerprint; by default, by the recipe that is this simsql's default.
 
-    Raises ValueError for a source that names nothing, and a weight outside of 1 to 1,000,000.
+    Raises ValueError for a source that names nothing, and a weight outside of 1 to 1,000,000, TypeError for a
+    recipe that is none, such as the id of one.
 
     Comparisons such as `<` and ORDER BY see the bigint: numbers from 2**63 on come first.
     """
@@ -87,6 +89,7 @@ class Fingerprint(TypeDecorator[int]):
     def __init__(self, source: str | Mapping[str, int] | None = None, recipe: Recipe | None = None) -> None:
         super().__init__()
         self.recipe = DEFAULT if recipe is None else recipe
+        check_recipe(self.recipe)
         self.names_recipe = recipe is not None
         self.sources = None if source is None else Sources.of(source, self.recipe)
         if self.sources is not None:

@@ -19,6 +19,8 @@ from simsql.database import (
     recipe_of,
     to_bigint,
 )
+from simsql.errors import UsageError
+from simsql.fingerprint import KNOWN
 
 FINGERPRINTS = [*oracle.clustered(150, seed=11), -1, None]
 QUERIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1, *map(from_bigint, FINGERPRINTS[5:8])]
@@ -159,3 +161,14 @@ def test_the_recipe_of_an_index_that_named_none_is_the_default(articles):
     articles.execute(text("SELECT simsql.create_index('article', 'fingerprint')"))
     assert recipe_of(articles, "article") == DEFAULT
     assert near(articles, "article", 2**64 - 1, 0) == [(2**64 - 1, 0)]
+
+
+def test_the_recipe_of_an_index_may_be_a_name(articles):
+    articles.execute(text("SELECT simsql.drop_index('article')"))
+    create_index(articles, "article", "fingerprint", recipe="pypi-simhash")
+    known = KNOWN["pypi-simhash"]
+    assert recipe_of(articles, "article") == recipe_of(articles, "article", recipe=known) == known
+    with pytest.raises(UsageError, match="is of the recipe pypi-simhash, not words12-log-1"):
+        recipe_of(articles, "article", recipe=DEFAULT)
+    with pytest.raises(TypeError, match="a recipe must be a Recipe, not str"):
+        recipe_of(articles, "article", recipe="pypi-simhash")

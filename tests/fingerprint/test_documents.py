@@ -88,9 +88,16 @@ def test_parts_that_cannot_be_are_refused():
     for weight in (0, -1, 10**6 + 1):
         with pytest.raises(ValueError, match="weighs from 1 to 1000000, but text 1"):
             simhash_parts([("a", 1), ("b", weight)])
-    for parts in ([("a", 1.5)], [(None, 1)], [(b"a", 1)]):
-        with pytest.raises(TypeError):
-            simhash_parts(parts)
+    for part, message in (
+        (("b", 1.5), "a weight must be an integer, but that of text 1 is 1.5"),
+        ((None, 1), "text 1 is NoneType"),
+        ((b"b", 1), "text 1 is bytes"),
+        ("ab", "a pair of a text and its weight, but part 1 is 'ab'"),
+        (("b",), "a pair of a text and its weight, but part 1 is"),
+        (5, "a pair of a text and its weight, but part 1 is 5"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            simhash_parts([("a", 1), part])
 
 
 @pytest.mark.parametrize("text", GOLDEN)

@@ -1,8 +1,20 @@
 from itertools import combinations, product
 
 import pytest
+from scipy.sparse import csr_array
 
-from simsql.fingerprint import DEFAULT, Recipe, simhash
+from simsql.fingerprint import (
+    DEFAULT,
+    Recipe,
+    count_documents,
+    simhash,
+    simhash_features,
+    simhash_html,
+    simhash_many,
+    simhash_parts,
+    simhash_rows,
+    write_recipe,
+)
 
 ALL = [
     Recipe(tokens, shingles, weight)
@@ -52,7 +64,20 @@ def test_unknown_ids_are_refused(name):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"tokens": "lines"}, "tokens must be one of 'words', 'characters', 'jieba', not 'lines'"),
+        (
+            {"tokens": "lines"},
+            "tokens must be one of 'words', 'characters', 'jieba', a Pattern or a Tokenizer, not 'lines'",
+        ),
+        ({"tokens": str.split}, "a Pattern or a Tokenizer, not <method"),
+        ({"tokens": ["words"]}, "a Pattern or a Tokenizer, not"),
+        ({"min_features": "5"}, "min_features must be an int of at least 1, not '5'"),
+        ({"min_features": 5.0}, "min_features must be an int of at least 1, not 5.0"),
+        ({"idf": "rare.npz"}, "idf must be an IdfTable, .* not 'rare.npz'"),
+        ({"class_weights": {"title": 3}}, "must be a tuple of pairs such as"),
+        ({"class_weights": (("title", 3), ("heading", 2))}, "in the order of their names, each once"),
+        ({"class_weights": (("title", 3), ("title", 2))}, "in the order of their names, each once"),
+        ({"class_weights": (("Title", 3),)}, "are of a-z, 0-9 and _, not"),
+        ({"class_weights": ((1, 3),)}, "are of a-z, 0-9 and _, not"),
         ({"weight": "count"}, "weight must be one of 'set', 'log', 'tf', not 'count'"),
         ({"shingles": ()}, "ascending lengths from 1 to 9"),
         ({"shingles": (2, 1)}, "ascending lengths from 1 to 9"),
@@ -67,3 +92,23 @@ def test_unknown_ids_are_refused(name):
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         Recipe(**arguments)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda recipe: simhash("a", recipe),
+        lambda recipe: simhash_many(["a"], recipe),
+        lambda recipe: simhash_parts([("a", "title")], recipe),
+        lambda recipe: simhash_html("a", recipe),
+        lambda recipe: simhash_features(["a"], recipe),
+        lambda recipe: simhash_rows(csr_array([[1]]), None, recipe),
+        lambda recipe: count_documents(["a"], recipe),
+        lambda recipe: write_recipe(recipe, "never.json"),
+    ],
+)
+def test_the_id_of_a_recipe_is_no_recipe(call):
+    with pytest.raises(TypeError, match=r"a recipe must be a Recipe, not str: Recipe\.from_id gives"):
+        call(DEFAULT.id)
+    with pytest.raises(TypeError, match=r"a recipe must be a Recipe, not NoneType$"):
+        call(None)

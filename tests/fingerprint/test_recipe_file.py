@@ -101,7 +101,8 @@ def test_a_person_can_read_it(tmp_path):
     ("text", "message"),
     [
         ("[]", "a recipe is one JSON object"),
-        ("{", "Expecting property name"),
+        ("{", "a recipe is one JSON object, and this is no JSON: Expecting property name"),
+        ("some text", "this is no JSON: Expecting value"),
         ("[" * 100_000, "nested too deeply"),
         ('{"shingle": [3], "wait": 1}', "there is no field 'shingle', 'wait': they are tokens, shingles, weight"),
         ('{"weight": "set", "weight": "tf"}', "the field 'weight' stands there twice"),
@@ -135,7 +136,7 @@ def test_what_is_wrong_is_named(tmp_path, text, message):
 def test_what_is_no_text_and_what_is_not_there(tmp_path):
     path = tmp_path / "recipe.json"
     path.write_bytes(b'{"weight": "\xff"}')
-    with pytest.raises(ValueError, match=r"recipe\.json: 'utf-8' codec"):
+    with pytest.raises(ValueError, match=r"recipe\.json: .* this is no JSON: 'utf-8' codec"):
         read_recipe(path)
     with pytest.raises(FileNotFoundError):
         read_recipe(tmp_path / "missing.json")

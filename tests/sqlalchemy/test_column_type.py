@@ -149,3 +149,8 @@ def test_statements_are_compiled_once(database, connection, table):
     for distance in (1, 2, 3):
         count(distance)
     assert compiled[1:] == ["CACHE_HIT", "CACHE_HIT"]
+
+
+def test_the_id_of_a_recipe_is_refused_at_once():
+    with pytest.raises(TypeError, match="a recipe must be a Recipe, not str"):
+        Fingerprint(source="body", recipe="words12-log-1")
