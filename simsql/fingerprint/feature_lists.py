@@ -69,7 +69,8 @@ def simhash_features(
 
 
 def _check(feature: object, position: int) -> tuple[str, int]:
-    if not isinstance(feature, tuple) or len(feature) != 2 or not isinstance(feature[0], str):
+    # JSON has lists where Python has tuples.
+    if not isinstance(feature, tuple | list) or len(feature) != 2 or not isinstance(feature[0], str):
         raise TypeError(
             f"a feature must be a str or a pair of a str and its weight, but feature {position} is {feature!r}"
         )
@@ -108,6 +109,11 @@ def simhash_rows(
     rows = matrix.tocsr()
     if len(rows.shape) != 2:
         raise ValueError(f"matrix must have two dimensions, not {len(rows.shape)}")
+    if isinstance(names, str | Mapping):
+        raise TypeError(
+            f"names must be a list with the name of each column, not {type(names).__name__}: such as that of"
+            " get_feature_names_out() of a vectorizer"
+        )
     if names is not None and len(names) != rows.shape[1]:
         raise ValueError(f"{rows.shape[1]} columns need as many names, not {len(names)}")
     if not rows.has_canonical_format:

@@ -69,7 +69,7 @@ def count_documents(
             yield hashes
 
     hashes, counts = count_features(features(), at_least)
-    return IdfTable.of_frequencies(hashes, counts, documents, at_least)
+    return IdfTable.of_frequencies(hashes, counts, documents, at_least, recipe.features_id)
 
 
 def _features_of(texts: list[str], recipe: Recipe) -> tuple[U64, int]:

@@ -25,10 +25,11 @@ class IdfTable:
 
     `count_documents` of `simsql.fingerprint` makes one from a corpus. `hashes` are distinct and ascending,
     `weights` as many integers of at least 1, and `other` is the weight of features that are not among them.
+    `features` says which features they are, as `Recipe.features_id` does; empty: those of any recipe.
     Raises ValueError for arrays that are not so.
     """
 
-    def __init__(self, hashes: U64, weights: NDArray[np.int32], other: int) -> None:
+    def __init__(self, hashes: U64, weights: NDArray[np.int32], other: int, features: str = "") -> None:
         # A file may come from a machine of the other byte order.
         hashes = hashes.astype(hashes.dtype.newbyteorder("="))
         weights = weights.astype(weights.dtype.newbyteorder("="))
@@ -45,10 +46,12 @@ class IdfTable:
             raise ValueError("the hashes of an idf table must be distinct and ascending")
         if other < 1 or (weights < 1).any():
             raise ValueError("the weights of an idf table must be at least 1")
-        self._hashes, self._weights, self.other = hashes, weights, other
+        self._hashes, self._weights, self.other, self.features = hashes, weights, other, features
 
     @classmethod
-    def of_frequencies(cls, hashes: U64, frequencies: I64, documents: int, at_least: int = 2) -> "IdfTable":
+    def of_frequencies(
+        cls, hashes: U64, frequencies: I64, documents: int, at_least: int = 2, features: str = ""
+    ) -> "IdfTable":
         """Return the table of features that so many of `documents` documents have.
 
         Features of fewer documents than `at_least` are left out, which saves most of the table's size, and weigh
@@ -57,7 +60,7 @@ class IdfTable:
         kept = frequencies >= at_least
         weights = np.rint(_STEPS * np.log2((documents + 1) / (frequencies[kept] + 1)))
         other = max(1, round(_STEPS * float(np.log2(documents + 1))))
-        return cls(hashes[kept], np.maximum(1, weights).astype(np.int32), other)
+        return cls(hashes[kept], np.maximum(1, weights).astype(np.int32), other, features)
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> "IdfTable":
@@ -65,14 +68,16 @@ class IdfTable:
         with Path(path).open("rb") as file:
             try:
                 with np.load(file, allow_pickle=False) as saved:
-                    return cls(saved["hashes"], saved["weights"], int(saved["other"]))
+                    return cls(saved["hashes"], saved["weights"], int(saved["other"]), str(saved["features"]))
             except (KeyError, TypeError, ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
                 raise ValueError(f"{path} is no idf table that simsql has written: {error}") from None
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write the table to a file, in numpy's npz format."""
         with Path(path).open("wb") as file:
-            np.savez_compressed(file, hashes=self._hashes, weights=self._weights, other=self.other)
+            np.savez_compressed(
+                file, hashes=self._hashes, weights=self._weights, other=self.other, features=self.features
+            )
 
     def weigh(self, hashes: U64) -> I64:
         """Return the weights of features."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -166,6 +166,11 @@ class Recipe:
             raise ValueError(f"stop_words must be a frozenset of str, not {self.stop_words!r}")
         if self.idf is not None and not isinstance(self.idf, IdfTable):
             raise ValueError(f"idf must be an IdfTable, which count_documents makes, not {self.idf!r}")
+        if self.idf is not None and self.idf.features not in ("", self.features_id):
+            raise ValueError(
+                f"the idf table has the features of {self.idf.features}, and this recipe has those of"
+                f" {self.features_id}: count the documents by a recipe with the same features"
+            )
         if type(self.min_features) is not int or self.min_features < 1:
             raise ValueError(f"min_features must be an int of at least 1, not {self.min_features!r}")
         if self.short == "exact" and self.min_features == 1:
@@ -193,6 +198,12 @@ class Recipe:
         if self.idf is not None:
             parts.append(f"idf.{self.idf.digest}")
         return "-".join([*parts, str(REVISION)])
+
+    @property
+    def features_id(self) -> str:
+        """The id of the recipe with the same features and hashes, all of which weigh 1."""
+        alike = replace(self, weight="set", tie=0, idf=None, class_weights=(), min_features=1, short="none")
+        return alike.id
 
     @staticmethod
     def from_id(id: str) -> "Recipe":  # noqa: A002 - the name of the property it inverts

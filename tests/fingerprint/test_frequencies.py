@@ -74,6 +74,20 @@ def test_a_frequent_feature_weighs_less():
     assert (len(table), table.other) == (5, 9)
 
 
+def test_a_table_is_for_the_features_that_were_counted(tmp_path):
+    table = count_documents(["the fox", "the dog"], Recipe(shingles=(1,), min_features=3, tie=1))
+    table.write(tmp_path / "table.npz")
+    for found in (table, IdfTable.read(tmp_path / "table.npz")):
+        assert found.features == "words1-set-1"
+        # What features weigh, and what becomes of few of them, may be another.
+        assert Recipe(shingles=(1,), weight="tf", class_weights=(("title", 2),), idf=found).idf is found
+        for fields in ({}, {"shingles": (1, 2)}, {"shingles": (1,), "hash": "md5"}, {"tokens": "characters"}):
+            with pytest.raises(
+                ValueError, match="the idf table has the features of words1-set-1, and this recipe"
+            ):
+                Recipe(**fields, idf=found)
+
+
 def test_no_documents():
     table = count_documents([])
     assert (len(table), table.other) == (0, 1)

@@ -242,7 +242,7 @@ def test_idf_tables_of_either_byte_order_are_read(tmp_path):
     for order in "<>":
         path = tmp_path / "table.npz"
         arrays = {"hashes": hashes.astype(f"{order}u8"), "weights": weights.astype(f"{order}i4")}
-        np.savez_compressed(path, **arrays, other=9)
+        np.savez_compressed(path, **arrays, other=9, features="")
         found = IdfTable.read(path)
         assert found == table
         assert found.digest == table.digest
