@@ -63,8 +63,12 @@ _MEANT = {
     "utf-16-le": "utf-8",
     "utf-16-be": "utf-8",
 }
+# What is not closed goes on to the end, as for browsers: else every one of many would be searched to the end.
 _NO_TEXT = re.compile(
-    r"<!--.*?-->|<(script|style|noscript|template)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL
+    r"<!--.*?(?:-->|\Z)"
+    r"|<(script|style|noscript|template)(?=[\s/>]).*?(?:</\1(?=[\s/>])[^>]*(?:>|\Z)|\Z)"
+    r"|<[a-z/!?][^>]*(?:>|\Z)",
+    re.IGNORECASE | re.DOTALL,
 )
 _SPACE = re.compile(r"\s+")
 # Characters of a page in which a main content may be found: where trafilatura finds less, it takes the whole page,
