@@ -48,9 +48,12 @@ class Pattern:
     characters: bool = False
 
     def __post_init__(self) -> None:
+        _check_choice("characters", self.characters, (False, True))
+        if not isinstance(self.expression, str):
+            raise ValueError(f"an expression must be a str, not {self.expression!r}")  # noqa: TRY004 - as documented
         try:
             empty = re.search(self.expression, "")
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"{self.expression!r} is no regular expression: {error}") from None
         if empty:
             raise ValueError(f"{self.expression!r} matches the empty text, which is no token")
@@ -76,9 +79,9 @@ class Tokenizer:
     function: Callable[[str], Sequence[str]] = field(compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ValueError(f"the name of a tokenizer is of a-z, 0-9 and _, not {self.name!r}")
-        if not _VERSION.fullmatch(self.version):
+        if not isinstance(self.version, str) or not _VERSION.fullmatch(self.version):
             raise ValueError(f"the version of a tokenizer is of letters, digits, _ and dots, not {self.version!r}")
 
     @property
@@ -163,6 +166,8 @@ class Recipe:
             isinstance(word, str) for word in self.stop_words
         ):
             raise ValueError(f"stop_words must be a frozenset of str, not {self.stop_words!r}")
+        if self.idf is not None and not isinstance(self.idf, IdfTable):
+            raise ValueError(f"idf must be an IdfTable, not {self.idf!r}")
         if type(self.min_features) is not int or self.min_features < 1:
             raise ValueError(f"min_features must be at least 1, not {self.min_features!r}")
         if self.short == "exact" and self.min_features == 1:
@@ -238,7 +243,8 @@ def _steps(written: str | None) -> tuple[str, ...]:
 
 
 def _check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
-    if value not in allowed:
+    # 1.0 and True are equal to 1, but a float has no place in sums of integers.
+    if not isinstance(value, type(allowed[0])) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
@@ -270,6 +276,8 @@ def _check_classes(classes: tuple[tuple[str, int], ...]) -> None:
     if not isinstance(classes, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in classes):
         raise ValueError(f"class_weights must be a tuple of pairs such as ('title', 3), not {classes!r}")
     names = [name for name, _ in classes]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"names in class_weights must be str, not {names!r}")
     if names != sorted(set(names)) or not all(_NAME.fullmatch(name) for name in names):
         raise ValueError(f"names in class_weights are of a-z, 0-9 and _, distinct and ascending, not {names!r}")
     for name, weight in classes:

@@ -2,7 +2,7 @@ from itertools import combinations, product
 
 import pytest
 
-from simsql.fingerprint import DEFAULT, Recipe, simhash
+from simsql.fingerprint import DEFAULT, Pattern, Recipe, Tokenizer, simhash
 
 ALL = [
     Recipe(tokens, shingles, weight)
@@ -62,8 +62,27 @@ def test_unknown_ids_are_refused(name):
         ({"shingles": (True,)}, "ascending lengths from 1 to 9"),
         ({"shingles": [1, 2]}, "must be a tuple"),
         ({"shingles": 3}, "must be a tuple"),
+        ({"tie": 1.0}, "tie must be one of 0, 1, not 1.0"),
+        ({"cyclic": 1}, "cyclic must be one of False, True, not 1"),
+        ({"idf": "news.npz"}, "idf must be an IdfTable, not 'news.npz'"),
+        ({"class_weights": (("a", 1), (2, 3))}, r"names in class_weights must be str, not \['a', 2\]"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         Recipe(**arguments)
+
+
+@pytest.mark.parametrize("expression", ["(", "a{99999999999}", "(" * 5000 + "a" + ")" * 5000, b"a", None])
+def test_what_is_no_expression_is_refused(expression):
+    with pytest.raises(ValueError, match=r"is no regular expression|an expression must be a str"):
+        Pattern(expression)
+
+
+def test_tokens_of_the_wrong_types_are_refused():
+    with pytest.raises(ValueError, match="characters must be one of False, True, not 'no'"):
+        Pattern("a", characters="no")
+    with pytest.raises(ValueError, match="the name of a tokenizer"):
+        Tokenizer(3, "1", str.split)
+    with pytest.raises(ValueError, match="the version of a tokenizer"):
+        Tokenizer("mine", 1, str.split)
