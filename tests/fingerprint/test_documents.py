@@ -192,6 +192,36 @@ def test_long_and_short_runs_are_sorted():
     assert values.tolist() == expected.tolist()
 
 
+FAILING_WORK = """
+import multiprocessing
+from simsql.fingerprint import Recipe, Tokenizer, simhash_many
+
+class OddError(Exception):
+    def __init__(self, message, place):
+        super().__init__(message)
+
+def tokenise(text):
+    if multiprocessing.parent_process() is not None:
+        raise OddError("no such word", 3)
+    return text.split()
+
+if __name__ == "__main__":
+    texts = ("some words " * 500_000 for _ in range(100))
+    try:
+        simhash_many(texts, Recipe(tokens=Tokenizer("mine", "1", tokenise)), workers=2)
+    except RuntimeError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_an_exception_that_cannot_be_passed_on_is_named(tmp_path):
+    """What pickle cannot make again breaks a pool of processes, without a word of what was wrong."""
+    script = tmp_path / "work.py"
+    script.write_text(FAILING_WORK)
+    found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert found.stdout == "RuntimeError __mp_main__.OddError: no such word\n"
+
+
 LONG_WORK = """
 import multiprocessing, simsql
 
