@@ -171,7 +171,7 @@ class DocumentReader:
             yield _unreadable(name, error)
         except UnicodeError as error:
             # The codecs of domain names and the like know no error handlers.
-            yield Skip(printable(name), f"not {self._layout.encoding}", str(error))
+            yield Skip(printable(name), f"not {self._layout.encoding}", printable(str(error)))
 
     def _find(self) -> Iterator[_Input | Skip]:
         """Find all that is to be read, in order, each file once however many arguments reach it."""

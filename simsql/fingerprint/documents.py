@@ -54,7 +54,8 @@ def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAU
         constants.append(_constant(weight, position, recipe))
     features = extract_features(texts or [""], recipe)
     together = Features(features.hashes, features.occurrences, features.documents.sum(keepdims=True))
-    values, empty = fingerprints_of(together, recipe, np.repeat(constants or [1], features.documents))
+    different = np.array([len(np.unique(features.hashes))])
+    values, empty = fingerprints_of(together, recipe, np.repeat(constants or [1], features.documents), different)
     return None if empty[0] else int(values[0])
 
 

@@ -98,8 +98,8 @@ def simhash_rows(
     has the fingerprint of `simhash_features` for its names and weights.
 
     Returns a masked array of uint64 of the shape (documents,), with a full mask. Raises TypeError if `matrix` is
-    not sparse or a name no str, ValueError if there are not as many names as columns, or a value is negative, no
-    number, or too large.
+    not sparse or a name no str, ValueError if there are not as many names as columns or two are the same, or if a
+    value is negative, no number, or too large.
     """
     if not hasattr(matrix, "tocsr"):
         raise TypeError(
@@ -116,6 +116,9 @@ def simhash_rows(
         )
     if names is not None and len(names) != rows.shape[1]:
         raise ValueError(f"{rows.shape[1]} columns need as many names, not {len(names)}")
+    if names is not None and len(set(names)) < len(names):
+        twice = next(name for position, name in enumerate(names) if name in names[:position])
+        raise ValueError(f"the names of columns must be distinct, but there are two of {twice!r}")
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()

@@ -17,9 +17,23 @@ _NEVER_TEXT = ("script", "style", "noscript", "template", "svg", "math", "iframe
 # "head" is what trafilatura makes of them.
 _HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6", "head"}
 # Elements within a line, which may be within a word; "hi", "ref" and "del" are what trafilatura makes of some.
-_INLINE = {
-    *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "hi"),
-    *(
+_INLINE = frozenset(
+    [
+        "a",
+        "abbr",
+        "acronym",
+        "b",
+        "bdi",
+        "bdo",
+        "big",
+        "cite",
+        "code",
+        "data",
+        "del",
+        "dfn",
+        "em",
+        "font",
+        "hi",
         "i",
         "ins",
         "kbd",
@@ -35,9 +49,12 @@ _INLINE = {
         "sub",
         "sup",
         "time",
-    ),
-    *("tt", "u", "var", "wbr"),
-}
+        "tt",
+        "u",
+        "var",
+        "wbr",
+    ]
+)
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -63,8 +80,12 @@ _MEANT = {
     "utf-16-le": "utf-8",
     "utf-16-be": "utf-8",
 }
+# What is not closed goes on to the end, as for browsers: else every one of many would be searched to the end.
 _NO_TEXT = re.compile(
-    r"<!--.*?-->|<(script|style|noscript|template)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL
+    r"<!--.*?(?:-->|\Z)"
+    r"|<(script|style|noscript|template)(?=[\s/>]).*?(?:</\1(?=[\s/>])[^>]*(?:>|\Z)|\Z)"
+    r"|<[a-z/!?][^>]*(?:>|\Z)",
+    re.IGNORECASE | re.DOTALL,
 )
 _SPACE = re.compile(r"\s+")
 # Characters of a page in which a main content may be found: where trafilatura finds less, it takes the whole page,

@@ -12,10 +12,13 @@ from simsql.fingerprint.vote import majorities
 Outcome = tuple[U64, NDArray[np.bool_]]
 
 
-def fingerprints_of(features: Features, recipe: Recipe, constants: I64 | None = None) -> Outcome:
+def fingerprints_of(
+    features: Features, recipe: Recipe, constants: I64 | None = None, different: I64 | None = None
+) -> Outcome:
     """Return the fingerprints of documents with these features, and which documents have none.
 
-    `constants` multiply the weights, one for each feature.
+    `constants` multiply the weights, one for each feature. `different` says how many different features each
+    document has, where some stand there several times.
     """
     weights = weigh(features.occurrences, recipe.weight)
     if recipe.idf is not None:
@@ -23,7 +26,7 @@ def fingerprints_of(features: Features, recipe: Recipe, constants: I64 | None = 
     if constants is not None:
         weights = weights * constants
     empty = features.documents == 0
-    short = ~empty & (features.documents < recipe.min_features)
+    short = ~empty & ((features.documents if different is None else different) < recipe.min_features)
     values = np.zeros(len(empty), dtype=np.uint64)
     if not empty.all():
         starts = (np.cumsum(features.documents) - features.documents)[~empty]

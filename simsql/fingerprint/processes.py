@@ -3,8 +3,10 @@
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -70,7 +72,22 @@ def _begin(work: Callable[[Any], Any]) -> None:
 
 
 def _do(batch: Any) -> Any:
-    return _work[0](batch)
+    try:
+        return _work[0](batch)
+    except Exception as error:
+        if not _passes(error):
+            # It would break the pool, as if this process had been killed.
+            raise RuntimeError("".join(traceback.format_exception_only(error)).strip()) from None
+        raise
+
+
+def _passes(error: Exception) -> bool:
+    """Return whether the other process can have an exception: not if it wants other arguments than it keeps."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - what has been made here
+    except Exception:
+        return False
+    return True
 
 
 def _end_with_parent() -> None:

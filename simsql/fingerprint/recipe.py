@@ -48,9 +48,12 @@ class Pattern:
     characters: bool = False
 
     def __post_init__(self) -> None:
+        _check_choice("characters", self.characters, (False, True))
+        if not isinstance(self.expression, str):
+            raise ValueError(f"an expression must be a str, not {self.expression!r}")  # noqa: TRY004 - as documented
         try:
             empty = re.search(self.expression, "")
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"{self.expression!r} is no regular expression: {error}") from None
         if empty:
             raise ValueError(f"{self.expression!r} matches the empty text, which is no token")
@@ -76,9 +79,9 @@ class Tokenizer:
     function: Callable[[str], Sequence[str]] = field(compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ValueError(f"the name of a tokenizer is of a-z, 0-9 and _, not {self.name!r}")
-        if not _VERSION.fullmatch(self.version):
+        if not isinstance(self.version, str) or not _VERSION.fullmatch(self.version):
             raise ValueError(f"the version of a tokenizer is of letters, digits, _ and dots, not {self.version!r}")
 
     @property
@@ -261,7 +264,8 @@ def _steps(written: str | None) -> tuple[str, ...]:
 
 
 def _check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
-    if value not in allowed:
+    # 1.0 and True are equal to 1, but a float has no place in sums of integers.
+    if not isinstance(value, type(allowed[0])) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 

@@ -427,6 +427,10 @@ class TestPlainText:
         write(tmp_path / "b.txt", b"a\xff")
         assert {skip.reason for skip in skips(tmp_path, encoding="idna")} == {"not idna"}
 
+    def test_what_an_encoding_says_is_on_one_line(self, tmp_path):
+        skip = one_skip(write(tmp_path / "a.jsonl", b"hi-abc\n"), encoding="punycode")
+        assert (skip.reason, skip.detail.isprintable()) == ("not punycode", True)
+
 
 def sqlite_file(folder):
     path = folder / "made.sqlite"

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,19 @@ def test_one_part_is_a_text(weight):
     for text in [*GOLDEN, "", "?!"]:
         assert simhash_parts([(text, weight)]) == simhash(text)
         assert simhash_parts([("--", 5), (text, weight)]) == simhash(text)
+
+
+def test_parts_need_different_features():
+    """What a title and a heading share are not two features."""
+    recipe = Recipe(shingles=(1,), min_features=3)
+    exact = replace(recipe, short="exact")
+    for parts in ([("a b", 1), ("b a", 2)], [("a b", 1), ("a", 1), ("b", 1)]):
+        assert simhash_parts(parts, recipe) is None
+        assert simhash_parts(parts, exact) == simhash_parts(parts[::-1], exact) != simhash_parts(parts)
+        for recipe_of_three in (recipe, exact):
+            assert simhash_parts([*parts, ("c", 1)], recipe_of_three) == simhash_parts(
+                [*parts, ("c", 1)], Recipe(shingles=(1,))
+            )
 
 
 def test_parts_that_cannot_be_are_refused():
@@ -183,6 +197,36 @@ def test_long_and_short_runs_are_sorted():
     expected = np.concatenate([np.sort(run) for run in np.split(values, ends[:-1])])
     sort_runs(values, ends)
     assert values.tolist() == expected.tolist()
+
+
+FAILING_WORK = """
+import multiprocessing
+from simsql.fingerprint import Recipe, Tokenizer, simhash_many
+
+class OddError(Exception):
+    def __init__(self, message, place):
+        super().__init__(message)
+
+def tokenise(text):
+    if multiprocessing.parent_process() is not None:
+        raise OddError("no such word", 3)
+    return text.split()
+
+if __name__ == "__main__":
+    texts = ("some words " * 500_000 for _ in range(100))
+    try:
+        simhash_many(texts, Recipe(tokens=Tokenizer("mine", "1", tokenise)), workers=2)
+    except RuntimeError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_an_exception_that_cannot_be_passed_on_is_named(tmp_path):
+    """What pickle cannot make again breaks a pool of processes, without a word of what was wrong."""
+    script = tmp_path / "work.py"
+    script.write_text(FAILING_WORK)
+    found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert found.stdout == "RuntimeError __mp_main__.OddError: no such word\n"
 
 
 LONG_WORK = """

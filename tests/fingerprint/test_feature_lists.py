@@ -173,6 +173,7 @@ def test_many_rows_are_the_rows_one_by_one():
         (scipy.sparse.coo_array([1.0, 2.0]), None, ValueError, "must have two dimensions, not 1"),
         (scipy.sparse.eye_array(2), ["a"], ValueError, "2 columns need as many names, not 1"),
         (scipy.sparse.eye_array(2), {"a": 0, "b": 1}, TypeError, "a list with the name of each column, not dict"),
+        (scipy.sparse.eye_array(3), ["a", "b", "a"], ValueError, "must be distinct, but there are two of 'a'"),
         (scipy.sparse.eye_array(2), ["a", 7], TypeError, "that of column 1 is int"),
         (scipy.sparse.csr_array([[1.0], [-0.5]]), None, ValueError, "not negative, but row 1 has -0.5"),
         (scipy.sparse.csr_array([[1.0], [np.nan]]), None, ValueError, "must be numbers .* row 1 has nan"),

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -130,6 +131,27 @@ def test_what_is_nested_deeply_is_not_lost(tag):
     )
     found = words(text for text, _ in html_parts(page))
     assert [word for word in found if word != "t"] == ["inside", "behind"]
+
+
+@pytest.mark.parametrize(
+    "piece", ["<script>x", "<style >x", "<!-- x", "<x ", "</script", "<script>x</script ", "< x"]
+)
+def test_what_is_nested_deeply_and_never_closed_takes_no_square_of_the_time(piece):
+    started = time.perf_counter()
+    html_parts("<b>" * 5000 + "inside" + piece * 50_000)
+    assert time.perf_counter() - started < 5
+
+
+def test_what_is_nested_deeply_ends_as_for_browsers():
+    for page, expected in {
+        "1 < 2 > <b title='x'>3": ["1 < 2 > 3"],
+        "a<script>b</script x>c<SCRIPT>d</Script\n>e": ["a c e"],
+        "a<scripted>b</scripted><script-x>c": ["a b c"],
+        "a<!-- <b>c --> d<!-- e": ["a d"],
+        "a<style>b</styles><p>c": ["a"],
+        "a <b": ["a"],
+    }.items():
+        assert [text for text, _ in html_parts("<b>" * 5000 + page)] == expected
 
 
 TAGS = [

@@ -5,7 +5,9 @@ from scipy.sparse import csr_array
 
 from simsql.fingerprint import (
     DEFAULT,
+    Pattern,
     Recipe,
+    Tokenizer,
     count_documents,
     simhash,
     simhash_features,
@@ -87,6 +89,10 @@ def test_unknown_ids_are_refused(name):
         ({"shingles": (True,)}, "ascending lengths from 1 to 9"),
         ({"shingles": [1, 2]}, "must be a tuple"),
         ({"shingles": 3}, "must be a tuple"),
+        ({"tie": 1.0}, "tie must be one of 0, 1, not 1.0"),
+        ({"cyclic": 1}, "cyclic must be one of False, True, not 1"),
+        ({"idf": "news.npz"}, "idf must be an IdfTable, not 'news.npz'"),
+        ({"class_weights": (("a", 1), (2, 3))}, r"names in class_weights must be str, not \['a', 2\]"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message):
@@ -112,3 +118,18 @@ def test_the_id_of_a_recipe_is_no_recipe(call):
         call(DEFAULT.id)
     with pytest.raises(TypeError, match=r"a recipe must be a Recipe, not NoneType$"):
         call(None)
+
+
+@pytest.mark.parametrize("expression", ["(", "a{99999999999}", "(" * 5000 + "a" + ")" * 5000, b"a", None])
+def test_what_is_no_expression_is_refused(expression):
+    with pytest.raises(ValueError, match=r"is no regular expression|an expression must be a str"):
+        Pattern(expression)
+
+
+def test_tokens_of_the_wrong_types_are_refused():
+    with pytest.raises(ValueError, match="characters must be one of False, True, not 'no'"):
+        Pattern("a", characters="no")
+    with pytest.raises(ValueError, match="the name of a tokenizer"):
+        Tokenizer(3, "1", str.split)
+    with pytest.raises(ValueError, match="the version of a tokenizer"):
+        Tokenizer("mine", 1, str.split)

@@ -1,6 +1,8 @@
 """Recipes in files: what is written is read again, people may write less, and what is wrong is named."""
 
+import io
 import json
+import zipfile
 from dataclasses import fields, replace
 
 import numpy as np
@@ -8,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint import DEFAULT, IdfTable, Pattern, Recipe, Tokenizer, read_recipe, write_recipe
+from simsql.fingerprint import (
+    DEFAULT,
+    IdfTable,
+    Pattern,
+    Recipe,
+    Tokenizer,
+    read_recipe,
+    simhash_features,
+    write_recipe,
+)
 
 TABLE = IdfTable(np.array([3, 2**63], dtype=np.uint64), np.array([1, 7], dtype=np.int32), 9)
 NAMES = st.text("abc_0", min_size=1, max_size=4)
@@ -112,6 +123,8 @@ def test_a_person_can_read_it(tmp_path):
         ('{"tokens": {"pattern": 5}}', "tokens of an expression are written"),
         ('{"tokens": {"pattern": "a*"}}', "matches the empty text"),
         ('{"tokens": {"pattern": "("}}', "is no regular expression"),
+        ('{"tokens": {"pattern": "a{99999999999}"}}', "is no regular expression"),
+        ('{"tie": 1.0}', "tie must be one of 0, 1, not 1.0"),
         ('{"shingles": 3}', "shingles is a list of names or numbers, not 3"),
         ('{"stop_words": "the"}', "stop_words is a list of names or numbers, not 'the'"),
         ('{"stop_words": [["the"]]}', "stop_words is a list of names"),
@@ -150,6 +163,84 @@ def test_a_damaged_table_is_named(tmp_path, damage):
     table.write_bytes(damage(table.read_bytes()))
     with pytest.raises(ValueError, match=r"recipe\.npz is no idf table that simsql has written"):
         read_recipe(path)
+
+
+def _of_members(path, **members):
+    """Write an archive as numpy does, in which some members are others than those of a table."""
+    table = {
+        "hashes": np.array([3], dtype=np.uint64),
+        "weights": np.array([1], dtype=np.int32),
+        "other": 9,
+        "features": "",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, value in (table | members).items():
+            file = io.BytesIO()
+            np.save(file, value)
+            archive.writestr(f"{name}.npy", value if isinstance(value, bytes) else file.getvalue())
+
+
+def _header(text):
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def _array_of(shape):
+    return _header(b"{'descr': '<u8', 'fortran_order': False, 'shape': (%s,)}\n" % shape)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"hashes": b"no array"},
+        {"hashes": _array_of(b"99999999999999999999999")},
+        {"hashes": _array_of(b"100000000000000")},  # more than there is memory
+        {"hashes": _header(b"{'descr'\n")},
+        {"other": np.inf},
+        {"other": 2.5},
+        {"other": 0},
+        {"other": 257},
+        {"weights": np.array([257], dtype=np.int32)},
+    ],
+)
+def test_an_archive_of_other_things_is_no_table(tmp_path, members):
+    _of_members(tmp_path / "table.npz")
+    assert IdfTable.read(tmp_path / "table.npz").other == 9
+    _of_members(tmp_path / "table.npz", **members)
+    with pytest.raises(ValueError, match=r"table\.npz is no idf table that simsql has written"):
+        IdfTable.read(tmp_path / "table.npz")
+
+
+@pytest.mark.parametrize(
+    ("place", "bits"),
+    [(6, 64), (8, 1), (8, 32), (10, 64)],
+    ids=["a later version", "encrypted", "a patch", "compressed otherwise"],
+)
+def test_an_archive_that_python_cannot_unpack_is_no_table(tmp_path, place, bits):
+    path = tmp_path / "table.npz"
+    TABLE.write(path)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02") + place] ^= bits  # of the first entry of the directory
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"table\.npz is no idf table"):
+        IdfTable.read(path)
+
+
+def test_weights_are_so_small_that_no_sum_overflows():
+    nothing = np.zeros(0, np.uint64), np.zeros(0, np.int32)
+    with pytest.raises(ValueError, match="the weights of an idf table must be from 1 to 256"):
+        IdfTable(*nothing, 2**62)
+    heaviest = Recipe(weight="tf", idf=IdfTable(*nothing, 256))
+    features = {"a": 2**51, "b": 2**51, "c": 2**51, "d": 2**50, "e": 2**50 - 1}
+    assert simhash_features(features, heaviest) == simhash_features(features)
+
+
+def test_tables_that_differ_have_ids_that_differ():
+    """The digest is of hashes, weights and digits one after the other: digits may not pass for hashes."""
+    digits = b"1" * 12
+    with pytest.raises(ValueError, match="from 1 to 256"):
+        IdfTable(np.frombuffer(digits[:8], "<u8"), np.frombuffer(digits[8:], "<i4"), 5)
+    with pytest.raises(ValueError, match="from 1 to 256"):
+        IdfTable(np.zeros(0, np.uint64), np.zeros(0, np.int32), int(digits + b"5"))
 
 
 def test_an_array_is_no_table(tmp_path):

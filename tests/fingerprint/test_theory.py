@@ -237,7 +237,7 @@ def test_arrays_of_either_byte_order_are_taken():
 
 def test_idf_tables_of_either_byte_order_are_read(tmp_path):
     hashes = np.array([2, 2**40, 2**64 - 1], dtype=np.uint64)
-    weights = np.array([1, 5, 70_000], dtype=np.int32)
+    weights = np.array([1, 5, 256], dtype=np.int32)
     table = IdfTable(hashes, weights, 9)
     for order in "<>":
         path = tmp_path / "table.npz"
