@@ -44,20 +44,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_worth_its_time(test: pytest.Function) -> bool:
-    """Everything runs on the newest server, and what depends on the server's version on the oldest.
+    """Everything runs on the newest server, and the SQL on the oldest.
 
-    Those between run the SQL, but neither every design of an index nor generated inputs.
+    The Python that calls it runs there with the first of each test's parameters. So does the SQL on the servers
+    between, without generated inputs.
     """
     call = getattr(test, "callspec", None)
     program = call and call.params.get("server")
     if program is None or program == PROGRAMS[0]:
         return True
     folder = test.path.relative_to(TESTS).parts[0]
+    first = not any(place for name, place in call.indices.items() if name != "server")
     if program == PROGRAMS[-1]:
-        return folder in ("sql", "database", "sqlalchemy")
-    return (
-        folder == "sql" and not call.indices.get("design") and not getattr(test.obj, "is_hypothesis_test", False)
-    )
+        return folder == "sql" or (folder in ("database", "sqlalchemy") and first)
+    return folder == "sql" and first and not getattr(test.obj, "is_hypothesis_test", False)
 
 
 @pytest.fixture(scope="session")

@@ -91,8 +91,8 @@ def test_unknown_ids_are_refused(name):
         ({"shingles": 3}, "must be a tuple"),
         ({"tie": 1.0}, "tie must be one of 0, 1, not 1.0"),
         ({"cyclic": 1}, "cyclic must be one of False, True, not 1"),
-        ({"idf": "news.npz"}, "idf must be an IdfTable, not 'news.npz'"),
-        ({"class_weights": (("a", 1), (2, 3))}, r"names in class_weights must be str, not \['a', 2\]"),
+        ({"idf": "news.npz"}, "idf must be an IdfTable, which count_documents makes, not 'news.npz'"),
+        ({"class_weights": (("a", 1), (2, 3))}, r"names in class_weights are of a-z, 0-9 and _, not \['a', 2\]"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message):
