@@ -78,18 +78,13 @@ def read_text(stream: Stream, name: str, layout: Layout) -> Iterator[Document | 
 def read_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
     """Yield every line, without its end, as a document that is named after its place; blank lines too."""
     path = printable(name)
-    try:
-        lines = decode_lines(stream, layout.encoding, newline="\n")
-    except UnfitError as unfit:
-        yield Skip(path, unfit.reason, unfit.detail)
-        return
-    for number, line in enumerate(lines, 1):
-        place = f"{path}:{number}"
-        if UNDECODABLE in line:
-            violation = undecodable(lines.encoding, f"column {line.index(UNDECODABLE) + 1}")
-            yield Skip(place, violation.reason, violation.detail)
+    for item in _numbered_lines(stream, name, layout):
+        if isinstance(item, Skip):
+            yield item
         else:
-            yield Document(f"{name}:{number}", line.removesuffix("\n").removesuffix("\r"), place)
+            number, line = item
+            text = line.removesuffix("\n").removesuffix("\r")
+            yield Document(f"{name}:{number}", text, f"{path}:{number}")
 
 
 def read_json_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
@@ -99,26 +94,38 @@ def read_json_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Docum
     string becomes its JSON.
     """
     path = printable(name)
-    try:
-        # Only \n ends a line: the other line ends of Unicode may stand inside a JSON string.
-        lines = decode_lines(stream, layout.encoding, newline="\n")
-    except UnfitError as unfit:
-        yield Skip(path, unfit.reason, unfit.detail)
-        return
-    encoding = lines.encoding
-    for number, line in enumerate(lines, 1):
+    for item in _numbered_lines(stream, name, layout):
+        if isinstance(item, Skip):
+            yield item
+            continue
+        number, line = item
         if line.isspace():
             continue
         place = f"{path}:{number}"
         try:
-            if UNDECODABLE in line:
-                raise undecodable(encoding, f"column {line.index(UNDECODABLE) + 1}")
             record = _parse_object(line)
             text = _text_of(record, layout.text_field)
         except UnfitError as unfit:
             yield Skip(place, unfit.reason, unfit.detail)
         else:
             yield Document(_name_of(record.get(layout.id_field), f"{name}:{number}"), text, place)
+
+
+def _numbered_lines(stream: Stream, name: str, layout: Layout) -> Iterator[tuple[int, str] | Skip]:
+    """Yield every line with its number from 1 on; what cannot be decoded is skipped, the file or a line alone."""
+    path = printable(name)
+    try:
+        # Only \n ends a line: the other line ends of Unicode may stand inside a JSON string.
+        lines = decode_lines(stream, layout.encoding, newline="\n")
+    except UnfitError as unfit:
+        yield Skip(path, unfit.reason, unfit.detail)
+        return
+    for number, line in enumerate(lines, 1):
+        if UNDECODABLE in line:
+            violation = undecodable(lines.encoding, f"column {line.index(UNDECODABLE) + 1}")
+            yield Skip(f"{path}:{number}", violation.reason, violation.detail)
+        else:
+            yield number, line
 
 
 def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",") -> Iterator[Document | Skip]:

@@ -6,23 +6,22 @@ from itertools import islice
 
 import numpy as np
 
-from simsql.fingerprint.characters import DROPPED, MARK, WORD, class_table, normalise
+from simsql.fingerprint.characters import DROPPED, MARK, WORD, class_table
 from simsql.fingerprint.recipe import Step, TokenKind
 from simsql.fingerprint.tokens import iter_pieces, spans_of_units
 
 
 def normalise_by(text: str, steps: tuple[Step, ...]) -> str:
     """Return a text after these steps: see `Recipe`. NFKC comes once more after a change of letter case."""
-    if "nfkc" in steps and "casefold" in steps:
-        text = normalise(text)
-    else:
-        if "nfkc" in steps:
-            text = unicodedata.normalize("NFKC", text)
-        if "casefold" in steps:
-            text = text.casefold()
-        if "lower" in steps:
-            text = text.lower()
-            text = unicodedata.normalize("NFKC", text) if "nfkc" in steps else text
+    composed = "nfkc" in steps
+    if composed:
+        text = unicodedata.normalize("NFKC", text)
+    if "casefold" in steps:
+        text = text.casefold()
+    if "lower" in steps:
+        text = text.lower()
+    if composed:
+        text = unicodedata.normalize("NFKC", text)
     return _drop_marks(text) if "marks" in steps else text
 
 
