@@ -1,0 +1,425 @@
+"""Documents in files of every format, and what becomes of the files that hold none."""
+
+import codecs
+import contextlib
+import csv
+import gzip
+import io
+import json
+import marshal
+import pickle
+import sqlite3
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
+
+from simsql.dedup.content import SAMPLE
+from simsql.dedup.formats import storable
+from simsql.dedup.readers import Document
+
+
+class TestCompression:
+    @pytest.mark.parametrize("ending", COMPRESSORS)
+    def test_every_format_may_be_compressed(self, tmp_path, ending):
+        pack = COMPRESSORS[ending]
+        write(tmp_path / f"a.jsonl{ending}", pack(b'{"text": "json"}'))
+        write(tmp_path / f"b.CSV{ending}", pack(b"text\ncsv\n"))
+        write(tmp_path / f"c.txt{ending}", pack(b"plain"))
+        write(tmp_path / "d", pack(b"without the ending"))
+        write(tmp_path / f"e{ending}", b"the ending alone")
+        write(tmp_path / f"f{ending}", pack(pack(b"twice")))
+        write(tmp_path / f"g{ending}", pack(b""))
+        *documents, twice, empty = read(tmp_path)
+        assert [document.text for document in documents] == [
+            "json",
+            "csv",
+            "plain",
+            "without the ending",
+            "the ending alone",
+        ]
+        assert twice.reason in ("binary", "not utf-8")
+        assert empty.reason == "empty"
+
+    def test_several_members(self, tmp_path):
+        path = write(tmp_path / "a.gz", gzip.compress(b"one ") + gzip.compress(b"two"))
+        assert texts(path) == ["one two"]
+
+
+class TestPlainText:
+    @pytest.mark.parametrize("data", [b"", b" \n\t\r\n", codecs.BOM_UTF8])
+    def test_empty(self, tmp_path, data):
+        assert one_skip(write(tmp_path / "a", data)).reason == "empty"
+
+    def test_text_is_kept_as_it_is(self, tmp_path):
+        text = "Zeile\r\nमें\x00\x1b[1m\f𝄞\u2028"
+        assert texts(write(tmp_path / "a", text)) == [text]
+
+    @pytest.mark.parametrize(
+        ("mark", "encoding"),
+        [
+            (codecs.BOM_UTF8, "utf-8"),
+            (codecs.BOM_UTF16_LE, "utf-16-le"),
+            (codecs.BOM_UTF16_BE, "utf-16-be"),
+            (codecs.BOM_UTF32_LE, "utf-32-le"),
+            (codecs.BOM_UTF32_BE, "utf-32-be"),
+        ],
+    )
+    def test_byte_order_marks(self, tmp_path, mark, encoding):
+        text = "naïve 日本 𝄞\n" * 10_000
+        assert texts(write(tmp_path / "a", mark + text.encode(encoding))) == [text]
+        lines = '{"text": "日本"}\n{"text": "ਅ\u010a"}\n'
+        assert texts(write(tmp_path / "a.jsonl", mark + lines.encode(encoding))) == ["日本", "ਅ\u010a"]
+        table = 'text\r\n"日\n本"\r\n'
+        assert texts(write(tmp_path / "a.csv", mark + table.encode(encoding))) == ["日\n本"]
+
+    def test_another_encoding(self, tmp_path):
+        write(tmp_path / "a", "naïve".encode("latin-1"))
+        write(tmp_path / "b.jsonl", '{"text": "façade"}\n'.encode("latin-1"))
+        write(tmp_path / "c.csv", "text\nétude\n".encode("latin-1"))
+        assert texts(tmp_path, encoding="latin-1") == ["naïve", "façade", "étude"]
+        assert {skip.reason for skip in skips(tmp_path)} == {"not utf-8"}
+
+    def test_an_encoding_that_was_asked_for_is_not_overruled(self, tmp_path):
+        path = write(tmp_path / "a", codecs.BOM_UTF8 + b"text")
+        assert texts(path, encoding="latin-1") == ["ï»¿text"]
+
+    def test_an_encoding_of_many_bytes(self, tmp_path):
+        text = "日本語のテキスト。\n" * 5000
+        assert texts(write(tmp_path / "a", text.encode("shift_jis")), encoding="shift_jis") == [text]
+        assert one_skip(tmp_path / "a").reason == "not utf-8"
+
+    def test_where_decoding_fails(self, tmp_path):
+        skip = one_skip(write(tmp_path / "a", b"na\xefve text"))
+        assert skip.reason == "not utf-8"
+        assert skip.detail == "byte 2 is not utf-8: name the encoding, for example --encoding latin-1"
+        assert "byte 5 " in one_skip(write(tmp_path / "a", codecs.BOM_UTF8 + b"na\xefve text")).detail
+
+    def test_a_bad_byte_after_the_sample(self, tmp_path):
+        data = b"text " * SAMPLE + b"\xff"
+        skip = one_skip(write(tmp_path / "a", data))
+        assert (skip.reason, f"byte {len(data) - 1} " in skip.detail) == ("not utf-8", True)
+
+    @pytest.mark.parametrize("shift", range(4))
+    def test_a_character_cut_by_the_end_of_the_sample(self, tmp_path, shift):
+        text = "x" * shift + "𝄞" * SAMPLE
+        assert texts(write(tmp_path / "a", text)) == [text]
+
+    def test_a_character_cut_by_the_end_of_the_file(self, tmp_path):
+        assert one_skip(write(tmp_path / "a", "text 𝄞".encode()[:-1])).reason == "not utf-8"
+
+    def test_many_nul_bytes_are_still_text_but_mostly_nul_bytes_are_not(self, tmp_path):
+        assert texts(write(tmp_path / "a", b"texts\0\0")) == ["texts\0\0"]
+        assert one_skip(write(tmp_path / "a", b"texts\0\0\0\0")).reason == "binary"
+
+    def test_an_encoding_without_error_handlers(self, tmp_path):
+        write(tmp_path / "a.jsonl", b'{"text": "\xff"}\n')
+        write(tmp_path / "b.txt", b"a\xff")
+        assert {skip.reason for skip in skips(tmp_path, encoding="idna")} == {"not idna"}
+
+    def test_what_an_encoding_says_is_on_one_line(self, tmp_path):
+        skip = one_skip(write(tmp_path / "a.jsonl", b"hi-abc\n"), encoding="punycode")
+        assert (skip.reason, skip.detail.isprintable()) == ("not punycode", True)
+
+
+def sqlite_file(folder):
+    path = folder / "made.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE document (id integer PRIMARY KEY, body text)")
+        connection.execute("INSERT INTO document (body) VALUES ('some text')")
+    return path.read_bytes()
+
+
+def png():
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0\xff\xff\xff"))
+        + chunk(b"IEND", b"")
+    )
+
+
+def tar(folder):
+    import tarfile
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(write(folder / "inside.txt", "text " * 20_000), "inside.txt")
+    return packed.getvalue()
+
+
+class TestBinary:
+    @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+    def test_files_that_are_no_text(self, tmp_path, encoding):
+        folder = tmp_path / "files"
+        made = {
+            "png": png(),
+            "sqlite": sqlite_file(tmp_path),
+            "tar": tar(tmp_path),
+            "tar.gz": gzip.compress(tar(tmp_path)),
+            "pdf": b"%PDF-1.4\n1 0 obj <</Type /Catalog>> endobj\ntrailer",
+            "pickle": pickle.dumps({"numbers": list(range(300)), "pi": 3.14}),
+            "marshal": marshal.dumps(compile("def f(x): return x + 1", "f", "exec")),
+            "mo": struct.pack("<7I", 0x950412DE, 0, 1, 28, 36, 0, 44) + struct.pack("<4I", 0, 0, 0, 0),
+            "zoneinfo": b"TZif2" + bytes(15) + struct.pack(">6I", 0, 0, 0, 0, 1, 4) + bytes(6) + b"UTC\0",
+            "floats": struct.pack("<100d", *(1 / (i + 1) for i in range(100))),
+            "integers": struct.pack("<100i", *range(100)),
+            "executable": Path("/proc/self/exe").read_bytes()[: 4 * SAMPLE],
+            "random": bytes((i * i * 31 + i // 7 * 101) % 256 for i in range(5000)),
+            "random.csv": bytes((i * i * 31 + i // 7 * 101) % 256 for i in range(5000)),
+        }
+        for name, data in made.items():
+            write(folder / name, data)
+        found = {Path(item.place).name: item for item in read(folder, encoding=encoding)}
+        if encoding == "latin-1":
+            del found["random.csv"]
+        assert {name for name, item in found.items() if getattr(item, "reason", "") != "binary"} == set()
+
+    def test_utf16_without_a_mark(self, tmp_path):
+        for name, text in {"en": "plain words\n" * 100, "ja": "日本語のテキスト。\n" * 100}.items():
+            path = write(tmp_path / name, text.encode("utf-16-le"))
+            assert one_skip(path).reason == "binary"
+            assert texts(path, encoding="utf-16-le") == [text]
+
+    @pytest.mark.parametrize("name", ["sparse", "sparse.jsonl", "sparse.csv"])
+    def test_a_binary_file_is_not_read_to_its_end(self, tmp_path, name):
+        path = tmp_path / name
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+        assert one_skip(path).reason == "binary"
+
+
+class TestJsonLines:
+    def test_records(self, tmp_path):
+        path = write(
+            tmp_path / "a.jsonl",
+            '{"id": "x", "text": "one", "more": [1]}\r\n'
+            "\n   \r\n"
+            '{"id": 7, "text": "two\u2028\x85still two"}\n'
+            '{"id": null, "text": "a\\u0000b\\ud800"}\n'
+            '{"id": "", "text": "three"}\n'
+            '{"id": {"$oid": "5é"}, "text": "four"}\n'
+            '{"id": "n\\u0000\\udcff", "text": "five"}\n'
+            '{"id": 1.5, "text": "unterminated"}',
+        )
+        assert read(path) == [
+            Document(name, text, f"{path}:{line}")
+            for line, name, text in (
+                (1, "x", "one"),
+                (4, "7", "two\u2028\x85still two"),
+                (5, f"{path}:5", "a\0b\ud800"),
+                (6, f"{path}:6", "three"),
+                (7, '{"$oid": "5é"}', "four"),
+                (8, "n\\x00\\udcff", "five"),
+                (9, "1.5", "unterminated"),
+            )
+        ]
+
+    @pytest.mark.parametrize(
+        ("line", "reason", "detail"),
+        [
+            ("{", "not JSON", "column 2"),
+            ('{"text": "a" "b"}', "not JSON", "column 14: Expecting ',' delimiter"),
+            ("plain text", "not JSON", "column 1"),
+            ('{"text": "raw \t tab"}', "not JSON", "Invalid control character"),
+            ("[", "not JSON", "jq -c"),
+            ('[{"text": "a"}]', "not an object", "jq -c"),
+            ('"text"', "not an object", "a string"),
+            ("3", "not an object", "a number"),
+            ("true", "not an object", "a boolean"),
+            ("null", "not an object", "null"),
+            ("[" * 200_000, "not JSON", "too deep"),
+            ('{"text": "a", "n": ' + "9" * 5000 + "}", "not JSON", "too long"),
+            ("{}", "no field", "'text'"),
+            ('{"body": "a", "id": 1}', "no field", "'body', 'id'"),
+            ('{"text": null}', "no text", "null"),
+            ('{"text": 3}', "not a string", "a number"),
+            ('{"text": ["a"]}', "not a string", "an array"),
+            ('{"text": ""}', "empty", "empty"),
+            ('{"text": " \\n\\u2003"}', "empty", "white space"),
+        ],
+    )
+    def test_a_bad_line_is_skipped_alone(self, line, reason, detail):
+        before, skip, after = from_stdin(f'{{"text": "before"}}\n{line}\n{{"text": "after"}}\n'.encode())
+        assert (before.text, after.text) == ("before", "after")
+        assert (skip.place, skip.reason) == ("stdin:2", reason)
+        assert detail in skip.detail
+        assert skip.detail.isprintable()
+
+    def test_a_line_in_another_encoding_is_skipped_alone(self):
+        before, skip, after = from_stdin(b'{"text": "a"}\n{"text": "na\xefve"}\n{"text": "b"}\n')
+        assert (before.text, after.text) == ("a", "b")
+        assert (skip.place, skip.reason) == ("stdin:2", "not utf-8")
+        assert "column 13" in skip.detail
+
+    def test_bad_bytes_never_swallow_the_end_of_their_line(self):
+        lines = b'{"text": "a\xf0\x9f"}\n"\xe2\n{"text": "b"}\n\xf0\x9f'
+        assert [getattr(item, "reason", "document") for item in from_stdin(lines)] == [
+            "not utf-8",
+            "not utf-8",
+            "document",
+            "not utf-8",
+        ]
+
+    def test_utf16_that_is_cut_off(self, tmp_path):
+        assert one_skip(write(tmp_path / "a", "text".encode("utf-16") + b"x")).reason == "not utf-16"
+        first, second, skip = from_stdin('\ufeff{"text": "a"}\n{"text": "b"}\n'.encode("utf-16-le") + b"x")
+        assert (first.text, second.text) == ("a", "b")
+        assert (skip.place, skip.reason) == ("stdin:3", "not utf-16")
+
+    def test_the_fields_that_are_listed_are_bounded(self):
+        record = {f"field\n{number}" + "x" * 100: 1 for number in range(1000)}
+        [skip] = from_stdin(json.dumps(record).encode())
+        assert "and 992 more" in skip.detail
+        assert len(skip.detail) < 600
+
+    def test_other_fields(self):
+        found = from_stdin(b'{"body": "a", "key": "k", "text": 1}', text_field="body", id_field="key")
+        assert found == [Document("k", "a", "stdin:1")]
+
+    def test_nothing_at_all(self):
+        assert [skip.reason for skip in from_stdin(b"")] == ["empty"]
+        assert from_stdin(b"\n\n") == []
+
+    def test_a_line_of_100_megabytes(self, tmp_path):
+        path = tmp_path / "a.jsonl"
+        with path.open("wb") as file:
+            file.write(b'{"text": "')
+            for _ in range(100):
+                file.write(b"a text. " * 131_072)
+            file.write(b'"}\n{"text": "next"}\n')
+        long, after = texts(path)
+        assert (len(long), after) == (100 * 8 * 131_072, "next")
+
+    @settings(deadline=None)
+    @given(
+        st.lists(st.tuples(st.text(st.characters(codec=None)), st.text(st.characters(codec=None)))),
+        st.booleans(),
+    )
+    def test_what_was_written_is_read(self, records, ascii_only):
+        lines = "".join(
+            json.dumps({"id": name, "text": text}, ensure_ascii=ascii_only) + "\n" for name, text in records
+        )
+        if not ascii_only:
+            lines = lines.encode("utf-8", "replace").decode()
+        found = from_stdin(lines.encode())
+        expected = []
+        for line in lines.split("\n")[:-1]:
+            record = json.loads(line)
+            place = f"stdin:{len(expected) + 1}"
+            filled = bool(record["text"].strip())
+            expected.append(
+                Document(storable(record["id"]) or place, record["text"], place) if filled else "empty"
+            )
+        assert [item if isinstance(item, Document) else item.reason for item in found] == (expected or ["empty"])
+
+
+class TestTables:
+    def read(self, tmp_path, data, name="a.csv", **options):
+        self.path = write(tmp_path / name, data)
+        return read(self.path, **options)
+
+    def test_rows(self, tmp_path):
+        found = self.read(
+            tmp_path,
+            'id,text,more\r\n1,plain,x\n\n2,"quoted, ""and""\r\non two lines",x\n'
+            ',no id,x\n4,raw\0nul,x,,\n5,"end",',
+        )
+        assert found == [
+            Document(name, text, f"{self.path}:{line}")
+            for line, name, text in (
+                (2, "1", "plain"),
+                (4, "2", 'quoted, "and"\r\non two lines'),
+                (6, f"{self.path}:6", "no id"),
+                (7, "4", "raw\0nul"),
+                (8, "5", "end"),
+            )
+        ]
+
+    def test_tabs(self, tmp_path):
+        found = self.read(tmp_path, "text\tid\na, b\t1\n", "a.tsv")
+        assert found == [Document("1", "a, b", f"{self.path}:2")]
+
+    def test_lines_that_end_as_they_did_on_old_machines(self, tmp_path):
+        assert [document.text for document in self.read(tmp_path, "text\rone\rtwo\r")] == ["one", "two"]
+
+    def test_other_columns(self, tmp_path):
+        found = self.read(tmp_path, "body,key\na,k\n", text_field="body", id_field="key")
+        assert found == [Document("k", "a", f"{self.path}:2")]
+
+    def test_columns_without_ids(self, tmp_path):
+        assert self.read(tmp_path, "text\na\n") == [Document(f"{self.path}:2", "a", f"{self.path}:2")]
+
+    @pytest.mark.parametrize(
+        ("row", "reason"),
+        [
+            ("only", "wrong number of fields"),
+            ("1,an unquoted, comma", "wrong number of fields"),
+            ("1,", "empty"),
+            ('1,"quoted" and more', "not CSV"),
+            ("1,na\udcefve", "not utf-8"),
+            ('1,"two\nna\udcefve\nlines"', "not utf-8"),
+        ],
+    )
+    def test_a_bad_row_is_skipped_alone(self, tmp_path, row, reason):
+        table = f"id,text\n1,before\n{row}\n2,after\n".encode("utf-8", "surrogateescape")
+        before, skip, after = self.read(tmp_path, table)
+        assert (before.text, after.text) == ("before", "after")
+        assert (skip.place, skip.reason) == (f"{self.path}:3", reason)
+
+    def test_a_quote_that_is_never_closed(self, tmp_path):
+        before, skip = self.read(tmp_path, 'id,text\n1,before\n2,"open\n3,swallowed\n')
+        assert before.text == "before"
+        assert (skip.place, skip.reason) == (f"{self.path}:3", "not CSV")
+        assert "never closed" in skip.detail
+
+    @pytest.mark.parametrize("data", ["", "\n\n"])
+    def test_no_header(self, tmp_path, data):
+        [skip] = self.read(tmp_path, data)
+        assert skip.reason == "empty"
+
+    def test_a_bad_header(self, tmp_path):
+        for header, reason in (
+            (b'"text" x\n', "not CSV"),
+            (b"t\xffext\n", "not utf-8"),
+            (b"id;text\n", "no field"),
+        ):
+            [skip] = self.read(tmp_path, header + b"1,a\n")
+            assert (skip.place, skip.reason) == (str(self.path), reason)
+
+    def test_a_field_of_100_megabytes(self, tmp_path):
+        path = tmp_path / "a.csv"
+        with path.open("wb") as file:
+            file.write(b'text\n"')
+            for _ in range(100):
+                file.write(b"a text, " * 131_072)
+            file.write(b'"\nnext\n')
+        long, after = texts(path)
+        assert (len(long), after) == (100 * 8 * 131_072, "next")
+
+    @settings(deadline=None)
+    @given(
+        rows=st.lists(st.tuples(st.text(), st.text())),
+        dialect=st.sampled_from([csv.excel, csv.unix_dialect, csv.excel_tab]),
+    )
+    def test_what_was_written_is_read(self, tmp_path_factory, rows, dialect):
+        table = io.StringIO(newline="")
+        writer = csv.writer(table, dialect)
+        writer.writerows([("id", "text"), *rows])
+        ending = "tsv" if dialect is csv.excel_tab else "csv"
+        path = write(tmp_path_factory.getbasetemp() / f"written.{ending}", table.getvalue())
+        found = read(path)
+        assert len(found) == len(rows)
+        for (name, text), item in zip(rows, found, strict=True):
+            if text.strip():
+                assert item == Document(storable(name) or item.place, text, item.place)
+            else:
+                assert item.reason == "empty"

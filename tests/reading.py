@@ -1,0 +1,41 @@
+"""Read documents as tests look at them."""
+
+import bz2
+import gzip
+import io
+import lzma
+
+from simsql.dedup.readers import DocumentReader, Skip
+
+COMPRESSORS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
+def read(*paths, **options):
+    return list(DocumentReader(paths, **options))
+
+
+def texts(*paths, **options):
+    found = read(*paths, **options)
+    assert not [item for item in found if isinstance(item, Skip)]
+    return [document.text for document in found]
+
+
+def one_skip(*paths, **options):
+    [skip] = read(*paths, **options)
+    assert isinstance(skip, Skip)
+    assert "\n" not in skip.detail
+    return skip
+
+
+def skips(*paths, **options):
+    return [item for item in read(*paths, **options) if isinstance(item, Skip)]
+
+
+def from_stdin(data, **options):
+    return read("-", stdin=io.BytesIO(data), **options)
+
+
+def write(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
