@@ -1,17 +1,10 @@
 """${message}."""
 
-from pathlib import Path
+from simsql.database.history import refuse_alembic as upgrade
 
-from alembic.operations import Operations
-
-from simsql.database.history import run_script
+__all__ = ["upgrade"]
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 branch_labels = None
 depends_on = None
-
-
-def upgrade(operations: Operations, sql: Path) -> None:
-    """Bring the schema from ${down_revision} to ${up_revision}; `sql` is the folder of sql/ as it is now."""
-    run_script(operations, "...")

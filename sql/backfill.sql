@@ -1,7 +1,7 @@
 -- What a backfill in Python puts its statements together from: see simsql/database/backfill.py.
 
 -- Raises unless the column can take fingerprints, the others hold text, and the rows can be updated by a primary key.
-CREATE FUNCTION simsql._check_backfill(table_name regclass, column_name text, text_columns text[]) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._check_backfill(table_name regclass, column_name text, text_columns text[]) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -33,7 +33,7 @@ END
 $$;
 
 -- The columns of a primary key, the last one first, and the schemas of the operators that it is sorted by.
-CREATE FUNCTION simsql._primary_key(table_name regclass) RETURNS TABLE (place bigint, name text, type text, operators text)
+CREATE OR REPLACE FUNCTION simsql._primary_key(table_name regclass) RETURNS TABLE (place bigint, name text, type text, operators text)
 LANGUAGE sql STABLE
 AS $$
     SELECT k.place, a.attname, format_type(a.atttypid, a.atttypmod), n.nspname
@@ -61,7 +61,7 @@ $$;
 --   key_order     what to order rows by
 --   same_key      whether a row has the key
 --   later_key     whether a row comes behind the key
-CREATE FUNCTION simsql._backfill_parts(
+CREATE OR REPLACE FUNCTION simsql._backfill_parts(
     table_name regclass, column_name text, text_columns text[], all_rows boolean,
     OUT rows_of text, OUT fingerprint text, OUT texts text, OUT needs_one text,
     OUT key text, OUT key_order text, OUT same_key text, OUT later_key text)

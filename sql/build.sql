@@ -6,26 +6,33 @@
 -- batch commits how far it has come, so a build that was interrupted goes on there. `ready` is committed with
 -- the last batch, and a snapshot that does not see it does not search.
 
--- Registers an index and creates its objects, or finds the unfinished index that was begun with these arguments.
--- Returns its id.
-CREATE FUNCTION simsql._begin_build(
+-- Registers an index and creates its objects, or finds the one that another build has begun with these arguments.
+-- Returns its id. Builds take turns here as they do for their batches: otherwise two that begin together would both
+-- find no index. If the other one has made the index ready meanwhile, there is nothing left to build.
+CREATE OR REPLACE FUNCTION simsql._begin_build(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
     recipe text, scope text[] DEFAULT '{}')
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
+    was_ready constant boolean := EXISTS (SELECT FROM simsql.registry AS r
+                                           WHERE r.table_id = $1 AND r.column_name = $2 AND r.ready);
     index simsql.registry;
+    has_other_arguments boolean;
 BEGIN
-    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2 AND NOT r.ready;
-    IF NOT FOUND THEN
+    IF $1 IS NOT NULL THEN
+        PERFORM simsql._take_turn($1, 'build');
+    END IF;
+    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2;
+    has_other_arguments := $3 <> index.distance OR $4 <> index.blocks OR $5 <> index.lead OR $6 <> index.inner_blocks
+                           OR $7 <> index.recipe OR coalesce($8, '{}') <> index.scope_columns;
+    IF index.id IS NULL OR index.ready AND (was_ready OR has_other_arguments) THEN
         index := simsql._register($1, $2, $3, $4, $5, $6, $7, $8, online => true);
         PERFORM simsql._create_keys(index, filled => false);
         PERFORM simsql._create_functions(index);
         PERFORM simsql._create_triggers(index);
-    ELSIF $3 <> index.distance OR $4 <> index.blocks OR $5 <> index.lead OR $6 <> index.inner_blocks
-          OR $7 <> index.recipe OR coalesce($8, '{}') <> index.scope_columns
-    THEN
+    ELSIF has_other_arguments THEN
         RAISE EXCEPTION 'simsql.build: an unfinished build of the index on %(%) has other arguments', $1, quote_ident($2)
             USING ERRCODE = 'duplicate_object',
                   HINT = format('Go on with it: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
@@ -37,7 +44,7 @@ $$;
 
 -- The text of a batch: adds the keys of the next $1 fingerprints to every table, and gives the last one, with its scope,
 -- unless there were fewer.
-CREATE FUNCTION simsql._build_statement(index simsql.registry) RETURNS text
+CREATE OR REPLACE FUNCTION simsql._build_statement(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT format('WITH batch AS MATERIALIZED (SELECT DISTINCT %st.%I AS fp FROM ONLY %s AS t WHERE t.%I IS NOT NULL%s%s '
@@ -59,7 +66,7 @@ AS $$
 $$;
 
 -- Which share of the work is done, by what is registered.
-CREATE FUNCTION simsql._built_share(index simsql.registry) RETURNS double precision
+CREATE OR REPLACE FUNCTION simsql._built_share(index simsql.registry) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE WHEN index.built_to IS NULL THEN 0
@@ -70,7 +77,7 @@ $$;
 
 -- Fills in the keys of the next fingerprints, in a transaction of its own, and tells which share of the work is done:
 -- of all possible fingerprints or, where they stand scope by scope, of the rows that the table is thought to have.
-CREATE FUNCTION simsql._build_batch(
+CREATE OR REPLACE FUNCTION simsql._build_batch(
     table_name regclass, column_name text, OUT ready boolean, OUT share double precision)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashagg = off
@@ -112,14 +119,14 @@ BEGIN
 END
 $$;
 
-CREATE PROCEDURE simsql.build(
+CREATE OR REPLACE PROCEDURE simsql.build(
     table_name regclass, column_name text, distance integer DEFAULT 3,
     blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL, recipe text DEFAULT NULL,
     scope text[] DEFAULT '{}')
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    batch record;
+    batch pg_catalog.record;
 BEGIN
     CALL simsql._leave_transaction('build');
     COMMIT;

@@ -4,7 +4,7 @@
 -- use: columns swapped by rename would be taken for one another in silence. The index's trigger knows its columns
 -- by number, as the catalogue and pg_dump carry it along; the names are those of this moment, whatever
 -- the snapshot.
-CREATE FUNCTION simsql._check_columns(table_id regclass, index_id integer, column_names text[], writes boolean)
+CREATE OR REPLACE FUNCTION simsql._check_columns(table_id regclass, index_id integer, column_names text[], writes boolean)
 RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -18,6 +18,15 @@ DECLARE
     wanted text;
     found_name text;
 BEGIN
+    -- PostgreSQL has no values of such a column to give to a trigger.
+    IF writes AND NOT is_known
+       AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = $1 AND a.attname = ANY ($3) AND a.attgenerated = 'v')
+    THEN
+        RAISE EXCEPTION 'simsql: column % of % was replaced by a virtual generated one after its simhash index was created',
+                        quote_ident($3[1]), $1
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Drop the index: SELECT simsql.drop_index(%L, %L);', $1, $3[1]);
+    END IF;
     IF NOT is_known THEN
         -- A column was dropped. Or the snapshot may be older than the index, which is no error for a writer.
         found_names := ARRAY(SELECT a.attname::text
@@ -41,7 +50,7 @@ END
 $$;
 
 -- Raises unless an index fits its table, and the table has been written under its triggers ever since.
-CREATE FUNCTION simsql._check_sound(index simsql.registry) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._check_sound(index simsql.registry) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -54,11 +63,10 @@ BEGIN
                                 index.table_id);
     END IF;
     PERFORM simsql._check_columns(index.table_id, index.id, index.column_name || index.scope_columns, writes => false);
-    -- DISABLE TRIGGER ALL silences even triggers that are ENABLE ALWAYS, and ENABLE TRIGGER ALL, which
-    -- follows it in a restore, leaves them otherwise than they were: so this tells what had happened.
-    IF (SELECT count(*) FROM pg_trigger AS t
-         WHERE t.tgrelid = index.table_id AND t.tgenabled = 'A'
-           AND t.tgname IN ('simsql_' || index.id || '_insert', 'simsql_' || index.id || '_update')) < 2
+    -- DISABLE TRIGGER ALL disables even triggers that are ENABLE ALWAYS, and ENABLE TRIGGER ALL, which
+    -- follows it in a restore, does not make them ENABLE ALWAYS again: so this tells what has happened.
+    IF (SELECT count(*) FROM simsql._index_triggers(index) AS d
+          JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name AND t.tgenabled = d.fires) < 3
     THEN
         RAISE EXCEPTION 'simsql: triggers of the simhash index on %(%) have been disabled or dropped', index.table_id,
                         quote_ident(index.column_name)
@@ -92,7 +100,7 @@ END
 $$;
 
 -- The index of a column, as the caller's snapshot sees it, or an error that says what is wrong with it.
-CREATE FUNCTION simsql._index(table_name regclass, column_name text) RETURNS simsql.registry
+CREATE OR REPLACE FUNCTION simsql._index(table_name regclass, column_name text) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -128,7 +136,7 @@ END
 $$;
 
 -- The index of a column for a search within a scope, or an error that says what is wrong with either.
-CREATE FUNCTION simsql._searched_index(table_name regclass, column_name text, scope jsonb) RETURNS simsql.registry
+CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_name text, scope jsonb) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -140,7 +148,7 @@ END
 $$;
 
 -- How to go on with a build.
-CREATE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
+CREATE OR REPLACE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE STRICT
 AS $$
     SELECT format('CALL simsql.build(%L, %L, %s, %s, %s, %s, %L%s);', index.table_id, index.column_name, index.distance,
@@ -149,7 +157,7 @@ AS $$
 $$;
 
 -- The distance of a search: the one asked for, or the index's own.
-CREATE FUNCTION simsql._distance(asked integer, of_index integer) RETURNS integer
+CREATE OR REPLACE FUNCTION simsql._distance(asked integer, of_index integer) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 BEGIN

@@ -5,7 +5,7 @@
 -- k + 1 blocks: of two such claims, the second waits until the first transaction has ended, and then searches.
 
 -- A hash that all values of a scope have in common which its columns take for equal.
-CREATE FUNCTION simsql._scope_hash(index simsql.registry, scope jsonb) RETURNS bigint
+CREATE OR REPLACE FUNCTION simsql._scope_hash(index simsql.registry, scope jsonb) RETURNS bigint
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -24,28 +24,102 @@ BEGIN
 END
 $$;
 
+-- Any role can see in pg_locks which advisory locks are held. A block has so few bits that a hash that anybody can compute
+-- would give it away. So locks are hashes under a key, and the key is derived from a secret of this database.
+--
+-- The secret is in a materialized view because pg_dump does not read materialized views: a role that cannot read the secret
+-- can still dump the database, and a restore makes a new one.
+CREATE MATERIALIZED VIEW IF NOT EXISTS simsql._claim_secret AS
+SELECT pg_catalog.sha256(pg_catalog.uuid_send(pg_catalog.gen_random_uuid())
+                         || pg_catalog.uuid_send(pg_catalog.gen_random_uuid())) AS secret;
+
+COMMENT ON MATERIALIZED VIEW simsql._claim_secret IS
+    'the secret behind the locks of simsql.claim, for its owner alone; REFRESH MATERIALIZED VIEW changes it';
+
+-- Default privileges may have granted SELECT on it to other roles.
+DO $$
+DECLARE
+    grantee text;
+BEGIN
+    FOR grantee IN
+        SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
+          FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+         WHERE c.oid = 'simsql._claim_secret'::regclass AND a.grantee <> c.relowner
+    LOOP
+        EXECUTE format('REVOKE ALL ON simsql._claim_secret FROM %s', grantee);
+    END LOOP;
+END
+$$;
+
+-- Makes the secret if there is none, after a restore without data. It returns nothing, so any role may call it. REFRESH waits
+-- for transactions that have read an old secret, so two are never in use at once.
+CREATE OR REPLACE FUNCTION simsql._make_claim_secret() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+AS $$
+BEGIN
+    IF NOT (SELECT c.relispopulated FROM pg_catalog.pg_class AS c
+             WHERE c.oid OPERATOR(pg_catalog.=) 'simsql._claim_secret'::pg_catalog.regclass)
+    THEN
+        REFRESH MATERIALIZED VIEW simsql._claim_secret;
+    END IF;
+END
+$$;
+
+-- The key of each index whose columns the caller can read. The view reads the secret with the privileges of its owner, but
+-- has_column_privilege checks those of the caller, which a SECURITY DEFINER function would not know. A role that can read the
+-- column learns no more from the key than which fingerprints are being claimed. What is hashed with the secret always has the
+-- same length, and of what is hashed with the key only a part is visible, so a hash of both in a row is as good as HMAC.
+CREATE OR REPLACE VIEW simsql._claim_keys WITH (security_barrier) AS
+SELECT r.id AS index_id, pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) AS key
+  FROM simsql.registry AS r
+  JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
+ CROSS JOIN simsql._claim_secret AS s
+ -- By number, as the policy of the key tables: another column may get the name.
+ WHERE (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(t.tgrelid, a.number, 'SELECT'))
+          FROM pg_catalog.pg_trigger AS t
+         CROSS JOIN pg_catalog.unnest(t.tgattr) AS a (number)
+         WHERE t.tgrelid = r.table_id AND t.tgname = pg_catalog.format('simsql_%s_column', r.id));
+
+COMMENT ON VIEW simsql._claim_keys IS 'the keys that the locks of simsql.claim are hashed with, for roles that can read the columns of an index';
+
+GRANT SELECT ON simsql._claim_keys TO PUBLIC;
+
 -- The advisory locks of a claim, in the order in which every claim takes them: so no two claims wait for one
 -- another. A lock is a hash of the index, the scope, the number of blocks, the number of the block and its bits; where
 -- two hashes are equal by chance, a claim waits in vain.
 -- Claims at different distances have to meet too, where the nearer of them would find the other. So k is that of the index
 -- for lower distances too, and for higher ones the number of blocks is doubled until it suffices; of each number
 -- on the way all blocks are locked, because others may have stopped there. More blocks than bits are one lock for the index.
-CREATE FUNCTION simsql._claim_locks(
+CREATE OR REPLACE FUNCTION simsql._claim_locks(
     index_id integer, scope_hash bigint, fingerprint bigint, of_index integer, distance integer)
 RETURNS SETOF bigint
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql STRICT
 AS $$
-    SELECT hashtextextended(format('simsql.claim %s %s %s %s %s', $1, $2, blocks, number,
-                                   substring($3::bit(64) FROM first + 1 FOR next - first)), 0) AS lock
+DECLARE
+    secret_key bytea;
+BEGIN
+    IF NOT (SELECT c.relispopulated FROM pg_class AS c WHERE c.oid = 'simsql._claim_secret'::regclass) THEN
+        PERFORM simsql._make_claim_secret();
+    END IF;
+    SELECT k.key INTO secret_key FROM simsql._claim_keys AS k WHERE k.index_id = $1;
+    IF secret_key IS NULL THEN
+        RAISE EXCEPTION 'simsql.claim: role % cannot read the columns of the simhash index %', current_user, $1
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant SELECT on the column of fingerprints and on those of the scope.';
+    END IF;
+    RETURN QUERY
+    SELECT ('x' || encode(substring(sha256(secret_key || convert_to(format('%s %s %s %s', $2, blocks, number, block), 'UTF8')) FOR 8),
+                          'hex'))::bit(64)::bigint AS lock
       FROM generate_series(0, 7) AS doubled
      CROSS JOIN LATERAL CAST(least(($4 + 1) << doubled, 65) AS integer) AS blocks
      CROSS JOIN LATERAL generate_series(0, CASE WHEN blocks > 64 THEN 0 ELSE blocks - 1 END) AS number
      CROSS JOIN LATERAL (SELECT number * 64 / blocks AS first, (number + 1) * 64 / blocks AS next) AS bits
+     CROSS JOIN LATERAL substring($3::bit(64) FROM first + 1 FOR next - first) AS block
      WHERE doubled = 0 OR ($4 + 1) << (doubled - 1) <= least($5, 64)
-     ORDER BY lock
+     ORDER BY lock;
+END
 $$;
 
-CREATE FUNCTION simsql.claim(
+CREATE OR REPLACE FUNCTION simsql.claim(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.match
@@ -59,6 +133,9 @@ BEGIN
     -- The search below is a statement of its own, with a snapshot from after the locks, because this function is
     -- VOLATILE and the transaction READ COMMITTED. With an older one it would not see what it has waited for.
     PERFORM simsql._check_read_committed('claim');
+    -- From here on the index cannot be dropped. If it were dropped and created again while this waits, claims on the new index
+    -- would take other locks.
+    PERFORM simsql._hold(c.oid) FROM pg_class AS c WHERE c.oid = $1 AND c.relkind = 'r';
     index := simsql._searched_index($1, $4, $5);
     asked := simsql._distance($3, index.distance);
     FOR lock IN SELECT l FROM simsql._claim_locks(index.id, simsql._scope_hash(index, $5), $2, index.distance, asked) AS l LOOP

@@ -2,7 +2,7 @@
 
 -- Connected components by union-find: linear in the pairs, without temporary tables, so that it also
 -- runs in a read-only transaction. The root of a cluster is its smallest fingerprint.
-CREATE FUNCTION simsql.clusters(
+CREATE OR REPLACE FUNCTION simsql.clusters(
     table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.member
 LANGUAGE plpgsql STABLE
@@ -19,7 +19,7 @@ DECLARE
     x integer;
     y integer;
 BEGIN
-    FOR statement IN SELECT s FROM simsql._pairs_statements(cardinality(vertices), asked) AS s LOOP
+    FOR statement IN SELECT s FROM simsql._statements_for_pairs(vertices, asked) AS s LOOP
         FOR edge IN EXECUTE format(
             'SELECT a.number::integer AS head, b.number::integer AS tail FROM (%s) AS e (a, b) '
             'JOIN unnest($1) WITH ORDINALITY AS a (fp, number) ON a.fp = e.a '

@@ -1,6 +1,6 @@
 -- Fingerprints are unsigned in Python and bigint with the same 64 bits here.
 
-CREATE FUNCTION simsql.fp(fingerprint numeric) RETURNS bigint
+CREATE OR REPLACE FUNCTION simsql.fp(fingerprint numeric) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 BEGIN
@@ -20,7 +20,7 @@ $$;
 COMMENT ON FUNCTION simsql.fp(numeric) IS
     'the bigint with the bits of an unsigned decimal fingerprint: simsql.fp(13835058055282163712)';
 
-CREATE FUNCTION simsql.hamming_distance(a bigint, b bigint) RETURNS integer
+CREATE OR REPLACE FUNCTION simsql.hamming_distance(a bigint, b bigint) RETURNS integer
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN bit_count((a # b)::bit(64))::integer;
 

@@ -6,7 +6,7 @@
 -- nested design of Manku, Jain and Das Sarma. So a permutation is known by the bits that lead.
 -- Permutations are numbered from 0 in lexicographic order of their lead blocks, then of the inner block.
 
-CREATE FUNCTION simsql._permutations(blocks integer, lead integer, inner_blocks integer)
+CREATE OR REPLACE FUNCTION simsql._permutations(blocks integer, lead integer, inner_blocks integer)
 RETURNS TABLE (number integer, lead_mask bigint, prefix integer)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -54,7 +54,7 @@ $$;
 
 -- Which bits a permutation shifts by how much: a positive shift goes to the left, and the mask
 -- selects the bits where they arrive. Bits that move together are one row.
-CREATE FUNCTION simsql._moves(lead_mask bigint)
+CREATE OR REPLACE FUNCTION simsql._moves(lead_mask bigint)
 RETURNS TABLE (shift integer, mask bigint)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -67,7 +67,7 @@ AS $$
 $$;
 
 -- The SQL expression that permutes a fingerprint into a key, or a key back into a fingerprint.
-CREATE FUNCTION simsql._permute(operand text, lead_mask bigint)
+CREATE OR REPLACE FUNCTION simsql._permute(operand text, lead_mask bigint)
 RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -80,7 +80,7 @@ AS $$
       FROM simsql._moves(lead_mask) AS m
 $$;
 
-CREATE FUNCTION simsql._unpermute(operand text, lead_mask bigint)
+CREATE OR REPLACE FUNCTION simsql._unpermute(operand text, lead_mask bigint)
 RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -95,7 +95,7 @@ AS $$
 $$;
 
 -- How many permutations a design has.
-CREATE FUNCTION simsql._table_count(blocks integer, lead integer, inner_blocks integer) RETURNS numeric
+CREATE OR REPLACE FUNCTION simsql._table_count(blocks integer, lead integer, inner_blocks integer) RETURNS numeric
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) * greatest(inner_blocks, 1) $$;
 
@@ -103,7 +103,7 @@ AS $$ SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) 
 -- the table need not be read. With one lead block: were there more differing bits than this in every
 -- block, they would be more than the distance (Norouzi, Punjani, Fleet, section 3.1). Otherwise, for every table alike:
 -- spread the differing bits as evenly as an adversary can, then take the emptiest blocks.
-CREATE FUNCTION simsql._radius(blocks integer, lead integer, inner_blocks integer, number integer, distance integer)
+CREATE OR REPLACE FUNCTION simsql._radius(blocks integer, lead integer, inner_blocks integer, number integer, distance integer)
 RETURNS integer
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -116,7 +116,7 @@ AS $$
 $$;
 
 -- All ways to flip up to radius bits of a prefix, as numbers of prefix bits; none for a negative radius.
-CREATE FUNCTION simsql._flips(prefix integer, radius integer) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION simsql._flips(prefix integer, radius integer) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 DECLARE
@@ -139,7 +139,7 @@ END
 $$;
 
 -- Sum of the binomial coefficients (prefix choose i) for i up to radius; 0 for a negative radius.
-CREATE FUNCTION simsql._ways(prefix integer, radius integer) RETURNS double precision
+CREATE OR REPLACE FUNCTION simsql._ways(prefix integer, radius integer) RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 DECLARE
@@ -155,14 +155,14 @@ END
 $$;
 
 -- What things cost in microseconds, as in simsql/hamming/design.py, where they are explained.
-CREATE FUNCTION simsql._costs(OUT probe double precision, OUT candidate double precision,
+CREATE OR REPLACE FUNCTION simsql._costs(OUT probe double precision, OUT candidate double precision,
                               OUT scan_row double precision, OUT write_table double precision)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT 1.1, 0.1, 0.06, 12.0 $$;
 
 -- How many ranges a search at each of these distances scans, and which share of all keys it expects to
 -- meet in them (which may exceed 1).
-CREATE FUNCTION simsql._searches(blocks integer, lead integer, inner_blocks integer, distances integer[])
+CREATE OR REPLACE FUNCTION simsql._searches(blocks integer, lead integer, inner_blocks integer, distances integer[])
 RETURNS TABLE (distance integer, probes double precision, share double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -176,7 +176,7 @@ $$;
 
 -- From how many rows on probing is expected to beat a sequential scan, for each distance from 0 on; null
 -- where it never does.
-CREATE FUNCTION simsql._scan_below(blocks integer, lead integer, inner_blocks integer) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION simsql._scan_below(blocks integer, lead integer, inner_blocks integer) RETURNS bigint[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
     SELECT array_agg(CASE WHEN saved > 0 AND c.probe * s.probes / saved < 1e15
@@ -188,7 +188,7 @@ $$;
 
 -- The design for so many rows and this distance, as simsql.plan recommends it: the cheapest for one search
 -- and one row written. Tables grow, so fewer than a million rows count as a million.
-CREATE FUNCTION simsql._design(rows bigint, distance integer, OUT blocks integer, OUT lead integer)
+CREATE OR REPLACE FUNCTION simsql._design(rows bigint, distance integer, OUT blocks integer, OUT lead integer)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET jit = off
 AS $$
     SELECT m, c

@@ -3,7 +3,7 @@
 -- The fingerprints of the rows that begin in these pages of a table, eight bytes each, one behind the other; null
 -- where there are none. Without a number of pages, those of all pages from the first on. The text names the
 -- pages, so that each piece is planned as what it is: a scan of these pages.
-CREATE FUNCTION simsql._packed_fingerprints(table_id regclass, column_name text, first bigint, pages bigint)
+CREATE OR REPLACE FUNCTION simsql._packed_fingerprints(table_id regclass, column_name text, first bigint, pages bigint)
 RETURNS bytea
 LANGUAGE plpgsql STABLE
 SET enable_tidscan = on
@@ -22,7 +22,7 @@ $$;
 
 -- The same of one scope, and for a role that may read columns alone, and so no places of rows: all at once, so many to a
 -- piece.
-CREATE FUNCTION simsql._packed_column(index simsql.registry, scope jsonb, size bigint) RETURNS SETOF bytea
+CREATE OR REPLACE FUNCTION simsql._packed_column(index simsql.registry, scope jsonb, size bigint) RETURNS SETOF bytea
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
@@ -37,29 +37,33 @@ $$;
 -- The fingerprints of all rows of an indexed table, in pieces of so many pages, or those of a scope. Called in a list
 -- of results, not behind FROM, it makes them one at a time. The last piece has no end: between the measuring of the table and
 -- the first scan, which locks it, a change of the whole table may have made it longer.
-CREATE FUNCTION simsql._packed_pieces(table_name regclass, column_name text, pages bigint, scope jsonb DEFAULT NULL)
+CREATE OR REPLACE FUNCTION simsql._packed_pieces(table_name regclass, column_name text, pages bigint, scope jsonb DEFAULT NULL)
 RETURNS SETOF bytea
 LANGUAGE sql STABLE
 AS $$
+    -- Asked once: a grant that comes in between would leave out both branches.
+    WITH asked AS MATERIALIZED (
+        SELECT i AS index, i.table_id, i.column_name, $4 IS NULL AND has_table_privilege(i.table_id, 'SELECT') AS by_pages
+          FROM simsql._searched_index($1, $2, $4) AS i)
     SELECT f.packed
-      FROM simsql._searched_index($1, $2, $4) AS i
+      FROM asked AS i
      CROSS JOIN LATERAL CAST(pg_relation_size(i.table_id) / current_setting('block_size')::bigint AS bigint) AS size
      CROSS JOIN LATERAL generate_series(0, size, $3) AS first
      CROSS JOIN LATERAL simsql._packed_fingerprints(
                             i.table_id, i.column_name, first, CASE WHEN first + $3 <= size THEN $3 END) AS f (packed)
-     WHERE f.packed IS NOT NULL AND $4 IS NULL AND has_table_privilege(i.table_id, 'SELECT')
+     WHERE f.packed IS NOT NULL AND i.by_pages
      UNION ALL
     SELECT f.packed
-      FROM simsql._searched_index($1, $2, $4) AS i
-     CROSS JOIN LATERAL simsql._packed_column(i, $4, $3 * 200) AS f (packed)
-     WHERE $4 IS NOT NULL OR NOT has_table_privilege(i.table_id, 'SELECT')
+      FROM asked AS i
+     CROSS JOIN LATERAL simsql._packed_column(i.index, $4, $3 * 200) AS f (packed)
+     WHERE NOT i.by_pages
 $$;
 
 -- The indexes without a scope of a table on these columns whose keys this session may write itself, the trigger being switched
 -- off: it owns the table and the keys, no trigger of the user's changes or adds rows, and none waits for the end
 -- of the transaction, during which PostgreSQL refuses to switch triggers. And PostgreSQL counts the rows that are
 -- inserted: so the load finds out if there were more than its own.
-CREATE FUNCTION simsql._loadable_indexes(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
+CREATE OR REPLACE FUNCTION simsql._loadable_indexes(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -94,7 +98,7 @@ $$;
 -- Keeps other writers out until the end of the transaction, and switches off the insert triggers of the indexes
 -- whose keys this session may write itself: of these it has to add the keys of all that it inserts, then call
 -- _end_load.
-CREATE FUNCTION simsql._begin_load(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
+CREATE OR REPLACE FUNCTION simsql._begin_load(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -117,7 +121,7 @@ EXCEPTION
 END
 $$;
 
-CREATE FUNCTION simsql._end_load(table_name regclass, index_id integer) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._end_load(table_name regclass, index_id integer) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN

@@ -2,7 +2,7 @@
 
 -- Everything that _index checks is looked at here in a fifth of the time; where it is not as it should be,
 -- _index says what is wrong. (Publishable is a table that is logged.)
-CREATE FUNCTION simsql.near(
+CREATE OR REPLACE FUNCTION simsql.near(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.match
@@ -32,16 +32,18 @@ BEGIN
         WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index($1, $4);
     END;
     trigger_names := ARRAY['simsql_' || index_id || '_insert', 'simsql_' || index_id || '_update',
+                           'simsql_' || index_id || '_replica',
                            'simsql_' || index_id || '_column', 'simsql_' || index_id || '_no_parent'];
-    -- Those with a condition never run, enabled or not (see _triggers). Compared as text, the names are no condition for
+    -- Those with a condition never run, enabled or not (see _index_triggers). Compared as text, the names are no condition for
     -- the catalogue's index: four descents of it take longer than a look at all triggers of the table.
-    SELECT count(*) FILTER (WHERE t.tgenabled = 'A' OR t.tgqual IS NOT NULL), min(t.tgattr[0])
-      INTO triggers, attribute
+    SELECT count(*) FILTER (WHERE t.tgenabled = CASE t.tgname::text WHEN trigger_names[3] THEN 'R' ELSE 'A' END
+                                  OR t.tgqual IS NOT NULL),
+           min(t.tgattr[0]), (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = $1)
+      INTO triggers, attribute, has_children
       FROM pg_trigger AS t
      WHERE t.tgrelid = $1 AND t.tgname::text = ANY (trigger_names);
-    SELECT c.relhassubclass INTO has_children FROM pg_class AS c WHERE c.oid = $1;
     keys := to_regclass('simsql.keys_' || index_id || '_0');
-    IF (is_ready AND triggers = 4 AND NOT has_children AND keys IS NOT NULL
+    IF (is_ready AND triggers = 5 AND NOT has_children AND keys IS NOT NULL
         AND to_regclass(indexed_table) = $1
         AND (pg_identify_object_as_address('pg_class'::regclass, $1, attribute)).object_names[3] = indexed_column
         AND (pg_relation_is_publishable(keys) OR NOT pg_relation_is_publishable($1))) IS NOT TRUE
@@ -49,7 +51,7 @@ BEGIN
         PERFORM simsql._index($1, $4);
     END IF;
     IF $5 IS NOT NULL OR scope_columns <> '{}' THEN
-        SELECT t.tgattr INTO attributes FROM pg_trigger AS t WHERE t.tgrelid = $1 AND t.tgname = trigger_names[3];
+        SELECT t.tgattr INTO attributes FROM pg_trigger AS t WHERE t.tgrelid = $1 AND t.tgname = trigger_names[4];
         in_order := jsonb_typeof($5) = 'object' AND $5 - scope_columns = '{}' AND scope_columns <> '{}';
         FOR place IN 1 .. cardinality(scope_columns) LOOP
             in_order := in_order AND jsonb_typeof($5 -> scope_columns[place]) IN ('string', 'number', 'boolean')
@@ -72,7 +74,7 @@ COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
     'every fingerprint within the distance that a row of the table, or of the scope, has; once each, nearest first';
 
 -- The rows of the table, called t, that a search $1, $2 and $3 finds within this scope: what of them to list, nearest first.
-CREATE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
+CREATE OR REPLACE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT format('SELECT %s FROM simsql.search_%s($1, $2%s) AS m JOIN ONLY %s AS t ON t.%I = m.fingerprint%s '
@@ -81,7 +83,7 @@ AS $$
                   index.column_name, simsql._in_scope(index, scope, 't'))
 $$;
 
-CREATE FUNCTION simsql.near_rows(
+CREATE OR REPLACE FUNCTION simsql.near_rows(
     row_type anyelement, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
 RETURNS SETOF anyelement
@@ -106,7 +108,7 @@ COMMENT ON FUNCTION simsql.near_rows(anyelement, bigint, integer, text, jsonb) I
     'rows of a table whose fingerprint is within the distance, nearest first: simsql.near_rows(NULL::article, ...)';
 
 -- The same for a caller who has no row type, with the distances: table, fingerprint, distance, column and scope.
-CREATE FUNCTION simsql._near_documents(regclass, bigint, integer, text, jsonb)
+CREATE OR REPLACE FUNCTION simsql._near_documents(regclass, bigint, integer, text, jsonb)
 RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
@@ -118,7 +120,31 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION simsql.explain_near(
+-- EXPLAIN ANALYZE of a statement with these parameters, types and expressions, and what it returns if that is an array.
+CREATE OR REPLACE FUNCTION simsql._explain(statement text, types text[], expressions text[], OUT plan text[], OUT candidates bigint[])
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    execution constant text := format('EXECUTE simsql_explain(%s)', array_to_string(expressions, ', '));
+    line text;
+BEGIN
+    -- An error leaves a prepared statement behind: this one's, the last time.
+    IF EXISTS (SELECT FROM pg_prepared_statements AS s WHERE s.name = 'simsql_explain') THEN
+        DEALLOCATE simsql_explain;
+    END IF;
+    EXECUTE format('PREPARE simsql_explain (%s) AS %s', array_to_string(types, ', '), statement);
+    FOR line IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS) ' || execution LOOP
+        plan := plan || line;
+    END LOOP;
+    IF statement LIKE 'SELECT ARRAY(%' THEN
+        EXECUTE execution INTO candidates;
+    END IF;
+    DEALLOCATE simsql_explain;
+END
+$$;
+
+-- Of one search the statements run one after the other, as in the generated function: each shows its plan.
+CREATE OR REPLACE FUNCTION simsql.explain_near(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
 RETURNS SETOF text
@@ -132,40 +158,49 @@ DECLARE
     statement text;
     types text[];
     expressions text[];
-    line text;
+    explained record;
+    scopes constant integer := cardinality(index.scope_columns);
 BEGIN
     EXECUTE format('SELECT CASE WHEN NOT coalesce(%s, false) THEN ''scan'' WHEN $2 <= %s THEN ''exact'' ELSE ''probes'' END',
                    simsql._probing_pays(index, simsql._in_scope(index, $5, 'k')), simsql._exact_up_to(index))
        INTO strategy USING $2, asked;
     RETURN NEXT format('strategy: %s, radius: %s', strategy,
                        simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, asked));
-    -- What are variables in the function are parameters here.
-    SELECT array_agg(v.type ORDER BY v.number),
-           -- The name of a scope column may look like a parameter: ($3 ->> 'a$1')::text.
-           array_agg(CASE WHEN v.name LIKE 'scope%' THEN overlay(v.value PLACING format('%L::jsonb', $5) FROM 2 FOR 2)
-                          ELSE replace(replace(v.value, '$1', quote_literal($2) || '::bigint'), '$2', asked::text) END
-                     ORDER BY v.number),
-           simsql._search_statement(index, strategy, array_agg('$' || v.number + 3 ORDER BY v.number))
-      INTO types, expressions, statement
-      FROM simsql._search_variables(index, strategy) AS v;
     -- The settings under which this text runs, for this call only; the later ones win.
     settings := ARRAY(SELECT unnest(p.proconfig) FROM pg_proc AS p
                        WHERE p.pronamespace = 'simsql'::regnamespace
                          AND (p.proname = 'search_' || index.id
                               OR strategy = 'scan' AND p.proname = 'scan_' || index.id)
                        ORDER BY p.proname LIKE 'scan%');
-    -- An error leaves a prepared statement behind: this one's, the last time.
-    IF EXISTS (SELECT FROM pg_prepared_statements AS s WHERE s.name = 'simsql_explain') THEN
-        DEALLOCATE simsql_explain;
-    END IF;
     BEGIN
         PERFORM set_config(split_part(s, '=', 1), split_part(s, '=', 2), true) FROM unnest(settings) AS s;
-        EXECUTE format('PREPARE simsql_explain (bigint, integer, %s) AS %s', array_to_string(types, ', '), statement);
-        FOR line IN EXECUTE format('EXPLAIN (ANALYZE, BUFFERS) EXECUTE simsql_explain(%L, %L, %s)', $2, asked,
-                                   array_to_string(expressions, ', ')) LOOP
-            RETURN NEXT line;
+        LOOP
+            -- What are variables in the function are parameters here.
+            SELECT ARRAY['bigint', 'integer'] || array_agg(v.type ORDER BY v.number),
+                   ARRAY[quote_nullable($2), asked::text] || array_agg(
+                       -- The name of a scope column may look like a parameter: ($3 ->> 'a$1')::text.
+                       CASE WHEN v.name LIKE 'scope%' THEN overlay(v.value PLACING format('%L::jsonb', $5) FROM 2 FOR 2)
+                            ELSE replace(replace(v.value, '$1', quote_nullable($2) || '::bigint'), '$2', asked::text) END
+                       ORDER BY v.number),
+                   simsql._search_statement(index, strategy, array_agg('$' || v.number + 3 ORDER BY v.number))
+              INTO types, expressions, statement
+              FROM simsql._search_variables(index, strategy) AS v;
+            explained := simsql._explain(CASE strategy WHEN 'scan' THEN statement ELSE format('SELECT ARRAY(%s)', statement) END,
+                                         types, expressions);
+            RETURN QUERY SELECT unnest(explained.plan);
+            EXIT WHEN strategy IN ('scan', 'skip') OR cardinality(explained.candidates) < simsql._candidates();
+            RETURN NEXT format('more than %s candidates: equal keys are skipped', simsql._candidates() - 1);
+            strategy := 'skip';
         END LOOP;
-        DEALLOCATE simsql_explain;
+        IF cardinality(explained.candidates) > 0 THEN
+            -- The scope comes last, and behind it the candidates.
+            explained := simsql._explain(
+                simsql._check_statement(index, format('unnest($%s)', scopes + 3),
+                                        ARRAY(SELECT '$' || number + 2 FROM generate_series(1, scopes) AS number)),
+                types[:2] || types[cardinality(types) - scopes + 1:] || 'bigint[]'::text,
+                expressions[:2] || expressions[cardinality(expressions) - scopes + 1:] || quote_literal(explained.candidates));
+            RETURN QUERY SELECT unnest(explained.plan);
+        END IF;
         -- Leaving the block through an error undoes its settings.
         RAISE EXCEPTION USING ERRCODE = 'SIM00';
     EXCEPTION

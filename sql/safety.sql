@@ -1,4 +1,4 @@
--- The last file: every function looks names up in pg_catalog alone. Otherwise a role that may create
+-- The last file: every function looks names up in pg_catalog alone, and this session as it did before. Otherwise a role that may create
 -- functions in a schema on somebody's search_path could have them called, with that caller's rights:
 -- a better match than pg_catalog's format(text, VARIADIC "any") is easily made.
 
@@ -14,5 +14,6 @@ BEGIN
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', signature);
     END LOOP;
+    PERFORM set_config('search_path', current_setting('simsql.search_path'), true);
 END
 $$;

@@ -6,7 +6,7 @@
 
 -- The type as which the values of a column are compared: of a domain, the one below it. Its length or precision is
 -- left out, since a cast to it would make other values of those that do not fit.
-CREATE FUNCTION simsql._scope_type(table_id regclass, column_name text) RETURNS oid
+CREATE OR REPLACE FUNCTION simsql._scope_type(table_id regclass, column_name text) RETURNS oid
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -26,7 +26,7 @@ $$;
 -- Raises unless these columns can be a scope. Their equality has to be the one that `=` means under the search_path of
 -- simsql's functions, and leakproof: else it would be no index condition where row-level security is active, as
 -- it is on the tables of keys.
-CREATE FUNCTION simsql._check_scope_columns(table_id regclass, column_name text, scope text[], caller text) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._check_scope_columns(table_id regclass, column_name text, scope text[], caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -76,7 +76,7 @@ $$;
 
 -- The scope columns of an index: what they are called in its tables of keys and in the user's table, and their types,
 -- which are null where there is no such table.
-CREATE FUNCTION simsql._scope_columns(index simsql.registry)
+CREATE OR REPLACE FUNCTION simsql._scope_columns(index simsql.registry)
 RETURNS TABLE (number integer, name text, column_name text, type text)
 LANGUAGE sql STABLE
 AS $$
@@ -88,7 +88,7 @@ $$;
 
 -- A text made of this pattern once for each scope column, and so empty for an index without a scope. In the pattern
 -- %1$s is the name in the tables of keys, and %2$I the name in the user's table.
-CREATE FUNCTION simsql._for_scope(index simsql.registry, pattern text) RETURNS text
+CREATE OR REPLACE FUNCTION simsql._for_scope(index simsql.registry, pattern text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT coalesce(string_agg(format(pattern, s.name, s.column_name), '' ORDER BY s.number), '')
@@ -96,22 +96,22 @@ AS $$
 $$;
 
 -- The columns of a table of keys, and those of the user's table for which there has to be a B-tree.
-CREATE FUNCTION simsql._key_columns(index simsql.registry) RETURNS text[]
+CREATE OR REPLACE FUNCTION simsql._key_columns(index simsql.registry) RETURNS text[]
 LANGUAGE sql STABLE
 AS $$ SELECT ARRAY(SELECT s.name FROM simsql._scope_columns(index) AS s ORDER BY s.number) || 'key'::text $$;
 
-CREATE FUNCTION simsql._btree_columns(index simsql.registry) RETURNS text[]
+CREATE OR REPLACE FUNCTION simsql._btree_columns(index simsql.registry) RETURNS text[]
 LANGUAGE sql STABLE
 AS $$ SELECT index.scope_columns || index.column_name $$;
 
 -- Names as a list in SQL.
-CREATE FUNCTION simsql._name_list(names text[]) RETURNS text
+CREATE OR REPLACE FUNCTION simsql._name_list(names text[]) RETURNS text
 LANGUAGE sql STABLE
 AS $$ SELECT string_agg(quote_ident(n.name), ', ' ORDER BY n.number) FROM unnest(names) WITH ORDINALITY AS n (name, number) $$;
 
 -- The condition that a row of the user's table, called t, or else a key, called otherwise, is in this scope. It begins with
 -- AND, and is empty for an index without a scope.
-CREATE FUNCTION simsql._in_scope(index simsql.registry, scope jsonb, alias text) RETURNS text
+CREATE OR REPLACE FUNCTION simsql._in_scope(index simsql.registry, scope jsonb, alias text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT coalesce(string_agg(format(' AND %s.%I = %L::%s', alias, CASE alias WHEN 't' THEN s.column_name ELSE s.name END,
@@ -122,7 +122,7 @@ $$;
 -- The condition that rows stand behind the place at which a batch has ended, in the order of the scope and then of this
 -- column: the place is a scope, as text, and a value of the column. Scope columns are named by a pattern, as for
 -- _for_scope. Null where there is no place, before the first batch.
-CREATE FUNCTION simsql._from_place(
+CREATE OR REPLACE FUNCTION simsql._from_place(
     index simsql.registry, scope text[], pattern text, last_column text, operator text, value text)
 RETURNS text
 LANGUAGE sql STABLE
@@ -134,7 +134,7 @@ AS $$
 $$;
 
 -- Raises unless a search names a value for each scope column of its index, and nothing else.
-CREATE FUNCTION simsql._check_scope(table_id regclass, column_name text, scope_columns text[], scope jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._check_scope(table_id regclass, column_name text, scope_columns text[], scope jsonb) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE

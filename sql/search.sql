@@ -5,10 +5,12 @@
 -- The generated search function and explain_near both run exactly this text.
 --   exact   one range per permutation: the prefix has to be equal
 --   probes  one range per permutation and flip of its prefix
+--   skip    the same ranges, in pieces, without the copies of equal keys
 --   scan    all keys of the first permutation, or those of the scope
--- Keys may be stored twice and may outlive their rows: sort, keep one of each, and keep those that a
--- live row has.
-CREATE FUNCTION simsql._search_statement(index simsql.registry, strategy text, variables text[] DEFAULT NULL)
+-- A scan gives matches, the others give candidates for _check_statement: fingerprints of keys. A key may be stored many
+-- times, so exact and probes stop after _candidates() of them, and skip begins again. So that this also happens where a
+-- key with many copies is a little too far away, they take keys for candidates that are some bits farther away than matches.
+CREATE OR REPLACE FUNCTION simsql._search_statement(index simsql.registry, strategy text, variables text[] DEFAULT NULL)
 RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
@@ -16,54 +18,92 @@ DECLARE
     names constant text[] := coalesce(
         variables, ARRAY(SELECT v.name FROM simsql._search_variables(index, strategy) AS v ORDER BY v.number));
     tables constant integer := simsql._table_count(index.blocks, index.lead, index.inner_blocks);
-    keys_in_scope text;
-    rows_in_scope text;
+    in_scope text;
     branches text;
 BEGIN
     -- Names come last of all, those of the scope.
-    SELECT coalesce(string_agg(format('k.%I = %s AND ', s.name, variable), '' ORDER BY s.number), ''),
-           coalesce(string_agg(format(' AND t.%I = %s', s.column_name, variable), '' ORDER BY s.number), '')
-      INTO keys_in_scope, rows_in_scope
-      FROM simsql._scope_columns(index) AS s
-     CROSS JOIN LATERAL CAST(names[cardinality(names) - cardinality(index.scope_columns) + s.number] AS text) AS variable;
+    SELECT coalesce(string_agg(format('k.%I = %s AND ', s.name, names[cardinality(names) - cardinality(index.scope_columns) + s.number]),
+                               '' ORDER BY s.number), '')
+      INTO in_scope
+      FROM simsql._scope_columns(index) AS s;
+    IF strategy = 'scan' THEN
+        -- Keys of the first permutation are the fingerprints themselves.
+        RETURN simsql._check_statement(
+            index, format('(SELECT k.key FROM simsql.keys_%s_0 AS k WHERE %strue)', index.id, in_scope), names);
+    END IF;
     SELECT string_agg(
-               format('SELECT bit_count((k.key # %1$s)::bit(64))::integer AS distance, %2$s AS fingerprint '
-                      'FROM %3$s WHERE %5$s%4$sbit_count((k.key # %1$s)::bit(64)) <= $2',
-                      center, simsql._unpermute('k.key', p.lead_mask),
-                      CASE strategy WHEN 'probes' THEN
-                          -- OFFSET 0 keeps the bounds bare columns: under row-level security nothing else may be
-                          -- compared in an index condition, since operators such as & are not leakproof.
-                          format('(SELECT (%1$s # (f << %2$s)) & %3$L::bigint AS low, '
-                                 '(%1$s # (f << %2$s)) | %4$L::bigint AS high '
-                                 'FROM unnest(%5$s) AS f OFFSET 0) AS p CROSS JOIN simsql.%6$I AS k',
-                                 center, 64 - p.prefix, outside, inside,
-                                 names[tables + p.number + 1], keys)
-                      ELSE format('simsql.%I AS k', keys) END,
-                      CASE strategy WHEN 'probes' THEN 'k.key >= p.low AND k.key <= p.high AND '
-                                    WHEN 'exact' THEN format('k.key >= %1$s & %2$L::bigint AND '
-                                                             'k.key <= %1$s | %3$L::bigint AND ',
-                                                             center, outside, inside)
-                      END, keys_in_scope),
+               format(CASE strategy
+                      WHEN 'exact' THEN
+                          'SELECT %1$s AS fingerprint FROM simsql.%2$I AS k '
+                          'WHERE %3$sk.key >= %4$s & %5$L::bigint AND k.key <= %4$s | %6$L::bigint '
+                          'AND bit_count((k.key # %4$s)::bit(64)) <= %8$s'
+                      WHEN 'probes' THEN
+                          'SELECT %1$s AS fingerprint FROM %7$s AS p '
+                          'CROSS JOIN LATERAL (SELECT k.key FROM simsql.%2$I AS k WHERE %3$sk.key >= p.low AND k.key <= p.high '
+                          'AND bit_count((k.key # %4$s)::bit(64)) <= %8$s OFFSET 0) AS k'
+                      WHEN 'skip' THEN
+                          'SELECT %1$s AS fingerprint FROM (WITH RECURSIVE piece AS ('
+                          'SELECT p.high, ARRAY(SELECT k.key FROM simsql.%2$I AS k WHERE %3$sk.key >= p.low AND k.key <= p.high '
+                          'ORDER BY k.key LIMIT 100) AS keys FROM %7$s AS p '
+                          'UNION ALL '
+                          'SELECT p.high, ARRAY(SELECT k.key FROM simsql.%2$I AS k WHERE %3$sk.key > p.last AND k.key <= p.high '
+                          'ORDER BY k.key LIMIT 100) '
+                          'FROM (SELECT q.high, q.keys[100] AS last FROM piece AS q WHERE cardinality(q.keys) = 100 OFFSET 0) AS p) '
+                          'SELECT u.key FROM piece CROSS JOIN LATERAL unnest(piece.keys) AS u (key)) AS k '
+                          'WHERE bit_count((k.key # %4$s)::bit(64)) <= $2' END,
+                      simsql._unpermute('k.key', p.lead_mask), format('keys_%s_%s', index.id, p.number), in_scope, center,
+                      outside, inside,
+                      -- OFFSET 0, here and in probes: the bounds stay bare columns, which are compared in an index condition
+                      -- also where row-level security is active, since other operators such as & are not leakproof. And the
+                      -- planner can neither join all ranges with all keys of a scope, which it takes to be few before they are
+                      -- analyzed, nor move the condition elsewhere.
+                      format('(SELECT (%1$s # (f << %2$s)) & %3$L::bigint AS low, (%1$s # (f << %2$s)) | %4$L::bigint AS high '
+                             'FROM unnest(%5$s) AS f OFFSET 0)',
+                             center, 64 - p.prefix, outside, inside, names[tables + p.number + 1]),
+                      names[cardinality(names) - cardinality(index.scope_columns)]),
                E'\n UNION ALL ' ORDER BY p.number)
       INTO branches
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      CROSS JOIN LATERAL (
-           SELECT format('keys_%s_%s', index.id, p.number) AS keys,
-                  names[p.number + 1] AS center,
+           SELECT names[p.number + 1] AS center,
                   -1::bigint << (64 - p.prefix) AS outside,
-                  ~(-1::bigint << (64 - p.prefix)) AS inside) AS expression
-     WHERE strategy <> 'scan' OR p.number = 0;
-    RETURN format(
-        E'SELECT m.fingerprint, m.distance\n'
-        '  FROM (SELECT DISTINCT c.distance, c.fingerprint FROM (\n %s\n) AS c) AS m\n'
-        ' WHERE EXISTS (SELECT FROM ONLY %s AS t WHERE t.%I = m.fingerprint%s)\n'
-        ' ORDER BY m.distance, m.fingerprint',
-        branches, index.table_name, index.column_name, rows_in_scope);
+                  ~(-1::bigint << (64 - p.prefix)) AS inside) AS expression;
+    IF strategy <> 'skip' THEN
+        -- The last branch reads nothing. It makes a search without candidates fail for a role that cannot read the columns.
+        branches := format(E'SELECT c.fingerprint FROM (\n %s\n UNION ALL SELECT t.%I FROM ONLY %s AS t WHERE false%s\n) AS c LIMIT %s',
+                           branches, index.column_name, index.table_name, simsql._for_scope(index, ' AND t.%2$I IS NULL'),
+                           simsql._candidates());
+    END IF;
+    RETURN branches;
 END
 $$;
 
+-- After how many candidates a search begins again and skips equal keys, which takes twice as long for keys that are all
+-- different: more than most searches have, and few enough to be read in less than a millisecond.
+CREATE OR REPLACE FUNCTION simsql._candidates() RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN 2000;
+
+-- The matches of the fingerprint $1 within the distance $2 among the candidates of a table expression. Keys may be stored twice
+-- and may outlive their rows: keep one of each, and keep those that a live row has. The scope is in these variables.
+-- LIMIT makes the proof one look-up per candidate, whatever the planner expects.
+CREATE OR REPLACE FUNCTION simsql._check_statement(index simsql.registry, candidates text, scope text[]) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT format(
+        E'SELECT m.fingerprint, m.distance\n'
+        '  FROM (SELECT DISTINCT bit_count((c.fingerprint # $1)::bit(64))::integer AS distance, c.fingerprint\n'
+        '          FROM %s AS c (fingerprint)\n'
+        '         WHERE bit_count((c.fingerprint # $1)::bit(64)) <= $2) AS m\n'
+        ' CROSS JOIN LATERAL (SELECT FROM ONLY %s AS t WHERE t.%I = m.fingerprint%s LIMIT 1) AS live\n'
+        ' ORDER BY m.distance, m.fingerprint',
+        candidates, index.table_name, index.column_name,
+        (SELECT string_agg(format(' AND t.%I = %s', s.column_name, scope[s.number]), '' ORDER BY s.number)
+           FROM simsql._scope_columns(index) AS s))
+$$;
+
 -- simsql._radius for the distance $2, written out with the layout as constants.
-CREATE FUNCTION simsql._radius_of_parameter(blocks integer, lead integer, inner_blocks integer, number integer) RETURNS text
+CREATE OR REPLACE FUNCTION simsql._radius_of_parameter(blocks integer, lead integer, inner_blocks integer, number integer) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
     SELECT CASE WHEN inner_blocks > 0 THEN format('(%1$s + ($2 - %1$s) / %2$s)', outer_radius, inner_blocks)
@@ -75,10 +115,10 @@ AS $$
            AS f (outer_radius)
 $$;
 
--- The variables of a search, keys first and the scope last: a name, a type, and the expression that gives the value, for
+-- The variables of a search, keys first and the scope last, behind the reach: a name, a type, and the expression that gives the value, for
 -- the fingerprint $1, the distance $2 and the scope $3. A table that need not be read at this distance has no key, and no
 -- range of it is looked up.
-CREATE FUNCTION simsql._search_variables(index simsql.registry, strategy text)
+CREATE OR REPLACE FUNCTION simsql._search_variables(index simsql.registry, strategy text)
 RETURNS TABLE (number integer, name text, type text, value text)
 LANGUAGE sql STABLE
 AS $$
@@ -89,7 +129,7 @@ AS $$
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      CROSS JOIN LATERAL simsql._radius_of_parameter(index.blocks, index.lead, index.inner_blocks, p.number) AS radius (text)
      CROSS JOIN LATERAL simsql._permute('$1', p.lead_mask) AS permuted (text)
-     WHERE strategy <> 'scan' OR p.number = 0
+     WHERE strategy <> 'scan'
     UNION ALL
     -- Flips are written out where they are few, since a search at radius 1 takes about as long as computing them.
     SELECT p.number + simsql._table_count(index.blocks, index.lead, index.inner_blocks)::integer,
@@ -101,9 +141,14 @@ AS $$
                   p.prefix)
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      CROSS JOIN LATERAL simsql._radius_of_parameter(index.blocks, index.lead, index.inner_blocks, p.number) AS radius (text)
-     WHERE strategy = 'probes'
+     WHERE strategy IN ('probes', 'skip')
     UNION ALL
-    SELECT CASE strategy WHEN 'scan' THEN 0 WHEN 'exact' THEN t.tables - 1 ELSE 2 * t.tables - 1 END + s.number,
+    -- The distance up to which a key is a candidate.
+    SELECT CASE strategy WHEN 'exact' THEN t.tables ELSE 2 * t.tables END, 'reach', 'integer', 'greatest($2 + 4, 12)'
+      FROM CAST(simsql._table_count(index.blocks, index.lead, index.inner_blocks) AS integer) AS t (tables)
+     WHERE strategy <> 'scan'
+    UNION ALL
+    SELECT CASE strategy WHEN 'scan' THEN -1 WHEN 'exact' THEN t.tables ELSE 2 * t.tables END + s.number,
            s.name, s.type, format('($3 ->> %L)::%s', s.column_name, s.type)
       FROM simsql._scope_columns(index) AS s
      CROSS JOIN LATERAL CAST(simsql._table_count(index.blocks, index.lead, index.inner_blocks) AS integer) AS t (tables)
@@ -112,13 +157,14 @@ $$;
 -- Two functions per index, with the layout and the names baked in. They run with the caller's
 -- rights: the policy on the key tables and the table's own grants decide who may search. What a search
 -- compares with is computed once, in variables: written into the statement it would be compiled at each of the
--- places where it stands, at every call.
+-- places where it stands, at every call. Candidates are collected first, since most searches have none, and then
+-- no row has to be looked up.
 -- A generic plan cannot know how narrow a range is; with the settings below it is a nested loop of
 -- index scans whatever it estimates, and it is planned once per session. The scan runs inside the search
 -- function, under its settings but for those that it takes back; a hash join would read the whole table of
 -- the user for the few rows that are near. Within a scope it is an index-only scan like the others: a sequential one
 -- would read the keys of all scopes.
-CREATE FUNCTION simsql._search_functions(index simsql.registry)
+CREATE OR REPLACE FUNCTION simsql._search_functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -148,29 +194,35 @@ BEGIN
     settings := ARRAY['search_path=pg_catalog, pg_temp', 'plan_cache_mode=force_generic_plan', 'jit=off',
                       'enable_seqscan=off', 'enable_bitmapscan=off', 'enable_hashagg=off', 'enable_hashjoin=off',
                       'enable_mergejoin=off', 'enable_material=off', 'max_parallel_workers_per_gather=0'];
-    body := format(E'%9$s\n%1$s\n%2$s\n%11$sBEGIN\n%12$s'
-                   'IF NOT coalesce(%3$s, false) THEN\nRETURN QUERY SELECT * FROM simsql.%4$I($1, $2%10$s);\n'
-                   'ELSIF $2 <= %5$s THEN\nRETURN QUERY\n%6$s;\n'
-                   'ELSE\n%7$s\nRETURN QUERY\n%8$s;\nEND IF;\nEND',
-                   declared, flips,
-                   CASE WHEN scoped THEN 'probing' ELSE pays END,
-                   'scan_' || index.id,
-                   simsql._exact_up_to(index),
-                   simsql._search_statement(index, 'exact'),
-                   assigned,
-                   simsql._search_statement(index, 'probes'),
-                   beginning,
-                   CASE WHEN scoped THEN ', $3' END,
+    body := format(E'%1$s\n%2$s\n%3$s\n    candidates bigint[];\n%4$sBEGIN\n%5$s'
+                   'IF NOT coalesce(%6$s, false) THEN\nRETURN QUERY SELECT * FROM simsql.%7$I($1, $2%8$s);\nRETURN;\nEND IF;\n'
+                   'IF $2 <= %9$s THEN\ncandidates := ARRAY(%10$s);\nEND IF;\n'
+                   'IF $2 > %9$s OR cardinality(candidates) = %11$s THEN\n%12$s\n'
+                   'IF $2 > %9$s THEN\ncandidates := ARRAY(%13$s);\nEND IF;\n'
+                   'IF cardinality(candidates) = %11$s THEN\ncandidates := ARRAY(%14$s);\nEND IF;\nEND IF;\n'
+                   'IF cardinality(candidates) > 0 THEN\nRETURN QUERY\n%15$s;\nEND IF;\nEND',
+                   beginning, declared, flips,
                    CASE WHEN scoped THEN E'    probing boolean := true;\n' END,
                    -- A question to a table takes longer than one to variables.
                    CASE WHEN scoped THEN format(E'IF $2 > %s THEN\n    probing := %s;\nEND IF;\n',
-                                                simsql._probed_up_to(index), pays) END);
+                                                simsql._probed_up_to(index), pays) END,
+                   CASE WHEN scoped THEN 'probing' ELSE pays END,
+                   'scan_' || index.id,
+                   CASE WHEN scoped THEN ', $3' END,
+                   simsql._exact_up_to(index),
+                   simsql._search_statement(index, 'exact'),
+                   simsql._candidates(),
+                   assigned,
+                   simsql._search_statement(index, 'probes'),
+                   simsql._search_statement(index, 'skip'),
+                   simsql._check_statement(
+                       index, 'unnest(candidates)', ARRAY(SELECT c.name FROM simsql._scope_columns(index) AS c ORDER BY c.number)));
     RETURN NEXT;
 END
 $$;
 
 -- The greatest distance for which no prefix is flipped.
-CREATE FUNCTION simsql._exact_up_to(index simsql.registry) RETURNS integer
+CREATE OR REPLACE FUNCTION simsql._exact_up_to(index simsql.registry) RETURNS integer
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
     SELECT max(d) FROM generate_series(0, 64) AS d
@@ -178,7 +230,7 @@ AS $$
 $$;
 
 -- The greatest distance for which probing pays from at most a thousand rows on.
-CREATE FUNCTION simsql._probed_up_to(index simsql.registry) RETURNS integer
+CREATE OR REPLACE FUNCTION simsql._probed_up_to(index simsql.registry) RETURNS integer
 LANGUAGE sql STABLE
 AS $$
     SELECT min(d) - 1
@@ -191,7 +243,7 @@ $$;
 -- thousand rows on, the size is not asked for. A key takes 36 bytes of its table. What a scope takes, only counting
 -- tells: it stops where probing begins to pay, so it costs less than the scan that it saves, and nothing that is
 -- taken for larger or smaller than it is, by old statistics or uneven keys, is ever read in vain.
-CREATE FUNCTION simsql._probing_pays(index simsql.registry, in_scope text) RETURNS text
+CREATE OR REPLACE FUNCTION simsql._probing_pays(index simsql.registry, in_scope text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT format(CASE WHEN cardinality(index.scope_columns) = 0

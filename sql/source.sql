@@ -2,7 +2,7 @@
 
 -- Sets the fingerprint of the new row to NULL. The column is that of the trigger's companion, which knows it by number, as
 -- the catalogue and pg_dump carry it along: a rename of the column changes nothing here.
-CREATE FUNCTION simsql._clear_fingerprint() RETURNS trigger
+CREATE OR REPLACE FUNCTION simsql._clear_fingerprint() RETURNS trigger
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -22,7 +22,7 @@ END
 $$;
 
 -- The triggers of clear_on_change for a column, the one that fires and its companion, which never does.
-CREATE FUNCTION simsql._clearing_triggers(table_name regclass, column_name text) RETURNS SETOF text
+CREATE OR REPLACE FUNCTION simsql._clearing_triggers(table_name regclass, column_name text) RETURNS SETOF text
 LANGUAGE sql STABLE
 AS $$
     SELECT n.name
@@ -34,7 +34,7 @@ $$;
 
 -- The name makes the trigger one of the last to fire before the update: it sees what others make of the text.
 -- Texts are compared byte by byte, whatever their type and collation take for equal.
-CREATE FUNCTION simsql.clear_on_change(table_name regclass, column_name text, sources text[]) RETURNS void
+CREATE OR REPLACE FUNCTION simsql.clear_on_change(table_name regclass, column_name text, sources text[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -81,7 +81,7 @@ $$;
 COMMENT ON FUNCTION simsql.clear_on_change(regclass, text, text[]) IS
     'let an UPDATE that changes a source and leaves the fingerprint as it is set the fingerprint to NULL, by a trigger';
 
-CREATE FUNCTION simsql.drop_clear_on_change(table_name regclass, column_name text) RETURNS void
+CREATE OR REPLACE FUNCTION simsql.drop_clear_on_change(table_name regclass, column_name text) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE

@@ -2,7 +2,7 @@
 
 -- What of others' would go with the schema: views, columns, functions and the like that use something in it. Triggers
 -- are not among them: those on users' tables that call simsql are its own.
-CREATE FUNCTION simsql._dependents() RETURNS SETOF text
+CREATE OR REPLACE FUNCTION simsql._dependents() RETURNS SETOF text
 LANGUAGE sql STABLE
 AS $$
     SELECT DISTINCT pg_describe_object(d.classid, d.objid, d.objsubid)
@@ -16,7 +16,7 @@ AS $$
      WHERE d.classid <> 'pg_trigger'::regclass AND address.object_names[1] <> 'simsql'
 $$;
 
-CREATE FUNCTION simsql.uninstall(drop_indexes boolean DEFAULT false) RETURNS void
+CREATE OR REPLACE FUNCTION simsql.uninstall(drop_indexes boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql
 SET client_min_messages = warning  -- not a notice for everything that goes
 AS $$

@@ -7,20 +7,20 @@
 
 -- How many keys or fingerprints one transaction of vacuum or build takes: it lasts about a second. Smaller ones
 -- would come back to the same pages more often.
-CREATE FUNCTION simsql._batch_size() RETURNS integer
+CREATE OR REPLACE FUNCTION simsql._batch_size() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 200000;
 
 -- Raises inside a transaction, where a procedure cannot commit.
 --
--- Procedures that commit may not have a search_path of their own: they name schemas and operators in full, call
--- functions, and leave the work to those.
-CREATE PROCEDURE simsql._leave_transaction(caller text)
+-- Procedures that commit may not have a search_path of their own: they qualify types, functions and operators, and leave
+-- the work to functions.
+CREATE OR REPLACE PROCEDURE simsql._leave_transaction(caller text)
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    at_commit text;
-    at_rollback text;
+    at_commit pg_catalog.text;
+    at_rollback pg_catalog.text;
 BEGIN
     -- In a block with an exception clause neither is allowed. Only the messages, in any language, tell why:
     -- inside a transaction they are the same, and otherwise they speak of committing and of rolling back.
@@ -44,7 +44,7 @@ $$;
 
 -- Waits until nobody else does upkeep of the table's indexes: vacuum and build for a batch, repair as a whole. What
 -- the caller then reads must be read with a later snapshot than this call's.
-CREATE FUNCTION simsql._take_turn(table_name regclass, caller text) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._take_turn(table_name regclass, caller text) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -58,7 +58,7 @@ $$;
 
 -- Until the end of the transaction nobody drops or renames the table, a column or an index of it. drop_index needs
 -- the table first, and so must whoever uses its keys.
-CREATE FUNCTION simsql._hold(table_name regclass) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._hold(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -67,7 +67,7 @@ END
 $$;
 
 -- Raises unless this role may take all keys in hand, and sees all rows.
-CREATE FUNCTION simsql._check_upkeep(index simsql.registry, caller text) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._check_upkeep(index simsql.registry, caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
@@ -85,22 +85,10 @@ BEGIN
 END
 $$;
 
--- What a vacuum has done so far.
-CREATE TYPE simsql._vacuum_state AS (
-    index_id integer,
-    tables   integer[],         -- the numbers of the key tables that are still to be read, the first one now ...
-    key      bigint,            -- ... and its next key
-    scope    text[],            -- ... in this scope
-    seen     bigint,            -- keys of the first table
-    removed  bigint,            -- keys
-    share    double precision,  -- of the work, from 0 to 1
-    finished boolean
-);
-
 -- The superfluous keys of one batch of a key table, from key $1 of this scope on, or from the first one, $2 keys. LIMIT
 -- makes the proof one lookup per key, whatever the planner expects. Equal keys may go on in the next batch, which begins
 -- where this one ends.
-CREATE FUNCTION simsql._superfluous(index simsql.registry, number integer, scope text[]) RETURNS text
+CREATE OR REPLACE FUNCTION simsql._superfluous(index simsql.registry, number integer, scope text[]) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT format(
@@ -126,7 +114,7 @@ $$;
 -- deleted in the next may be another writer's by then. Writers add the same keys to all tables, so what is
 -- superfluous in the first is removed from the others too, as many copies as there, and one always stays where a
 -- row has the fingerprint. For another table than the first it is removed from that table alone.
-CREATE FUNCTION simsql._vacuum_statement(index simsql.registry, number integer, scope text[] DEFAULT NULL) RETURNS text
+CREATE OR REPLACE FUNCTION simsql._vacuum_statement(index simsql.registry, number integer, scope text[] DEFAULT NULL) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT format('WITH %s%s '
@@ -155,7 +143,7 @@ AS $$
 $$;
 
 -- The key tables that do not have as many keys as the first: they may have keys of their own.
-CREATE FUNCTION simsql._uneven_tables(index simsql.registry) RETURNS integer[]
+CREATE OR REPLACE FUNCTION simsql._uneven_tables(index simsql.registry) RETURNS integer[]
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -173,7 +161,7 @@ $$;
 
 -- The next batch of a vacuum, in a transaction of its own; `state` is null at first, then what the last one
 -- returned.
-CREATE FUNCTION simsql._vacuum_batch(table_name regclass, column_name text, state simsql._vacuum_state)
+CREATE OR REPLACE FUNCTION simsql._vacuum_batch(table_name regclass, column_name text, state simsql._vacuum_state)
 RETURNS simsql._vacuum_state
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -226,18 +214,18 @@ END
 $$;
 
 -- Which share of all keys or fingerprints is not greater, from 0 to almost 1: they fill the range evenly enough.
-CREATE FUNCTION simsql._share(key bigint) RETURNS double precision
+CREATE OR REPLACE FUNCTION simsql._share(key bigint) RETURNS double precision
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN key / 18446744073709551616.0::double precision + 0.5;
 
 -- How many keys the first table holds, by its size.
-CREATE FUNCTION simsql._keys_by_size(index simsql.registry) RETURNS double precision
+CREATE OR REPLACE FUNCTION simsql._keys_by_size(index simsql.registry) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
     SELECT pg_relation_size(format('simsql.keys_%s_0', index.id)) / (36.0 + 8 * cardinality(index.scope_columns))
 $$;
 
-CREATE PROCEDURE simsql.vacuum(table_name regclass, column_name text DEFAULT NULL)
+CREATE OR REPLACE PROCEDURE simsql.vacuum(table_name regclass, column_name text DEFAULT NULL)
 LANGUAGE plpgsql
 AS $$
 DECLARE

@@ -1,11 +1,11 @@
 -- verify: says what is wrong with indexes. repair: mends it.
 --
--- A finding is a fault if searches may miss rows, fail or be slow, or may do so after a crash. Superfluous keys are
--- none: they are for vacuum.
+-- A fault is what makes searches miss rows, fail or be slow, or may do so after a crash, and what gives rights to others.
+-- Superfluous keys are not faults, and verify does not list them: see superfluous_keys.
 
 -- An index with the names that its table and its columns have now; those are null where there is none. The
 -- columns are those that the index's trigger knows by number, or else those of the registered names.
-CREATE FUNCTION simsql._as_named(index simsql.registry) RETURNS simsql.registry
+CREATE OR REPLACE FUNCTION simsql._as_named(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -35,7 +35,7 @@ $$;
 
 -- What the catalogue tells: tables, columns, B-trees, triggers, functions and policies that are not as
 -- create_index made them. What repair cannot mend comes with another hint than to call it.
-CREATE FUNCTION simsql._verify_objects(index simsql.registry) RETURNS SETOF simsql.finding
+CREATE OR REPLACE FUNCTION simsql._verify_objects(index simsql.registry) RETURNS SETOF simsql.finding
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -73,12 +73,13 @@ BEGIN
         UNION ALL
         SELECT CASE WHEN t.oid IS NULL THEN 'trigger missing'
                     WHEN pg_get_triggerdef(t.oid) <> d.definition THEN 'trigger altered'
-                    ELSE 'trigger not enabled always' END,
+                    WHEN d.fires = 'A' THEN 'trigger not enabled always'
+                    ELSE 'trigger not enabled for replication' END,
                d.name, repair
-          FROM simsql._triggers(actual) AS d
+          FROM simsql._index_triggers(actual) AS d
           LEFT JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
          WHERE complete
-           AND (t.oid IS NULL OR pg_get_triggerdef(t.oid) <> d.definition OR d.always AND t.tgenabled <> 'A')
+           AND (t.oid IS NULL OR pg_get_triggerdef(t.oid) <> d.definition OR t.tgenabled <> d.fires)
         UNION ALL
         SELECT CASE WHEN p.oid IS NULL THEN 'function missing' ELSE 'function altered' END, 'simsql.' || d.name, repair
           FROM simsql._functions(index) AS d
@@ -87,6 +88,12 @@ BEGIN
            AND (p.oid IS NULL OR p.prosrc <> d.body OR p.proconfig IS DISTINCT FROM d.settings
                 OR p.prosecdef <> (d.head LIKE '%SECURITY DEFINER%')
                 OR p.provolatile <> CASE WHEN d.head LIKE '%STABLE%' THEN 's' ELSE 'v' END)
+        UNION ALL
+        -- As after a restore by pg_restore --no-acl.
+        SELECT 'function can be called by others', 'simsql.' || d.name, repair
+          FROM simsql._functions(index) AS d
+         WHERE d.head LIKE '%SECURITY DEFINER%'
+           AND EXISTS (SELECT simsql._other_callers(to_regprocedure(format('simsql.%I%s', d.name, d.arguments))))
         UNION ALL
         SELECT k.problem, k.object, repair
           FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
@@ -99,7 +106,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION simsql._verify_key_table(index simsql.registry, keys text) RETURNS TABLE (problem text, object text)
+CREATE OR REPLACE FUNCTION simsql._verify_key_table(index simsql.registry, keys text) RETURNS TABLE (problem text, object text)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -142,7 +149,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION simsql._verify_btree(table_id regclass, column_names text[]) RETURNS TABLE (problem text, object text)
+CREATE OR REPLACE FUNCTION simsql._verify_btree(table_id regclass, column_names text[]) RETURNS TABLE (problem text, object text)
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE WHEN b.index IS NULL THEN 'B-tree missing' ELSE 'B-tree invalid' END,
@@ -152,51 +159,68 @@ AS $$
      WHERE NOT EXISTS (SELECT FROM simsql._btrees($1, $2) AS any_of WHERE any_of.valid)
 $$;
 
--- Compares the keys with the rows, table by table, each in one pass over both in the order of keys: hashing more
--- than fits into work_mem takes three times as long.
-CREATE FUNCTION simsql._verify_keys(index simsql.registry) RETURNS SETOF simsql.finding
+-- Raises unless this role sees all rows.
+CREATE OR REPLACE FUNCTION simsql._check_sees_all(table_id regclass, caller text) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF row_security_active($1) THEN
+        RAISE EXCEPTION 'simsql.%: row-level security hides rows of % from %', caller, $1, current_user
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Call it as a role that sees all rows.';
+    END IF;
+END
+$$;
+
+-- Compares the keys of one table with the rows, in one pass over both in the order of keys: hashing more
+-- than fits into work_mem takes three times as long. Superfluous are keys without a row, and equal keys but for one.
+CREATE OR REPLACE FUNCTION simsql._compare_keys(
+    index simsql.registry, number integer, OUT missing bigint, OUT superfluous bigint)
 LANGUAGE plpgsql STABLE
 SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
 AS $$
+BEGIN
+    EXECUTE (
+        SELECT format(
+            'SELECT count(*) FILTER (WHERE k.key IS NULL), '
+            'coalesce(sum(k.copies - (live.key IS NOT NULL)::integer), 0) '
+            'FROM (SELECT %5$s, count(*) AS copies FROM simsql.keys_%1$s_%8$s GROUP BY %5$s) AS k FULL JOIN '
+            '(SELECT DISTINCT %6$s%2$s AS key FROM ONLY %3$s AS t WHERE t.%4$I IS NOT NULL%7$s) AS live '
+            'USING (%5$s)', index.id, simsql._permute(format('t.%I', index.column_name), p.lead_mask),
+            index.table_name, index.column_name, simsql._name_list(simsql._key_columns(index)),
+            simsql._for_scope(index, 't.%2$I AS %1$s, '), simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'), p.number)
+          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p WHERE p.number = $2)
+       INTO missing, superfluous;
+END
+$$;
+
+-- The key tables that lack keys of rows.
+CREATE OR REPLACE FUNCTION simsql._verify_keys(index simsql.registry) RETURNS SETOF simsql.finding
+LANGUAGE plpgsql STABLE
+AS $$
 DECLARE
     actual constant simsql.registry := simsql._as_named(index);
-    vacuum constant text := format('CALL simsql.vacuum(%L, %L);', actual.table_name, actual.column_name);
-    permutation record;
+    permutation integer;
     keys text;
-    counts record;
+    missing bigint;
 BEGIN
-    IF row_security_active(index.table_id) THEN
-        RAISE EXCEPTION 'simsql.verify: row-level security hides rows of % from %', index.table_id, current_user
-            USING ERRCODE = 'insufficient_privilege', HINT = 'Call it as a role that sees all rows.';
-    END IF;
-    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
-        keys := format('simsql.keys_%s_%s', index.id, permutation.number);
+    PERFORM simsql._check_sees_all(index.table_id, 'verify');
+    FOR permutation IN
+        SELECT p.number FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p ORDER BY p.number
+    LOOP
+        keys := format('simsql.keys_%s_%s', index.id, permutation);
         CONTINUE WHEN EXISTS (SELECT FROM simsql._verify_key_table(index, keys) AS k
                                WHERE k.problem IN ('key table missing', 'key table altered'));
-        EXECUTE format(
-            'SELECT count(*) FILTER (WHERE k.key IS NULL) AS missing, '
-            'sum(k.copies) FILTER (WHERE live.key IS NULL) AS orphans, '
-            'sum(k.copies - 1) FILTER (WHERE live.key IS NOT NULL) AS doubles '
-            'FROM (SELECT %5$s, count(*) AS copies FROM %1$s GROUP BY %5$s) AS k FULL JOIN '
-            '(SELECT DISTINCT %6$s%2$s AS key FROM ONLY %3$s AS t WHERE t.%4$I IS NOT NULL%7$s) AS live '
-            'USING (%5$s)', keys, simsql._permute(format('t.%I', actual.column_name), permutation.lead_mask),
-            actual.table_name, actual.column_name, simsql._name_list(simsql._key_columns(index)),
-            simsql._for_scope(actual, 't.%2$I AS %1$s, '), simsql._for_scope(actual, ' AND t.%2$I IS NOT NULL'))
-           INTO counts;
-        RETURN QUERY
-        SELECT index.table_name, index.column_name, c.problem, keys, c.count::bigint, c.fault, c.hint
-          FROM (VALUES
-               ('keys missing', counts.missing, true, format('SELECT * FROM simsql.repair(%L);', index.table_id)),
-               ('keys without a row', counts.orphans, false, vacuum),
-               ('keys stored again', counts.doubles, false, vacuum))
-               AS c (problem, count, fault, hint)
-         WHERE c.count > 0;
+        missing := (simsql._compare_keys(actual, permutation)).missing;
+        IF missing > 0 THEN
+            RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, missing, true,
+                         format('SELECT * FROM simsql.repair(%L);', index.table_id))::simsql.finding;
+        END IF;
     END LOOP;
 END
 $$;
 
 -- One snapshot: whoever calls it, it only reads.
-CREATE FUNCTION simsql.verify(table_name regclass DEFAULT NULL, column_name text DEFAULT NULL)
+CREATE OR REPLACE FUNCTION simsql.verify(table_name regclass DEFAULT NULL, column_name text DEFAULT NULL)
 RETURNS SETOF simsql.finding
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
@@ -231,9 +255,25 @@ $$;
 COMMENT ON FUNCTION simsql.verify(regclass, text) IS
     'what is wrong with the indexes of a table, or with all; no row if nothing is';
 
+CREATE OR REPLACE FUNCTION simsql.superfluous_keys(table_name regclass, column_name text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._index($1, $2);
+BEGIN
+    PERFORM simsql._check_sees_all($1, 'superfluous_keys');
+    RETURN (SELECT sum(c.superfluous)
+              FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+             CROSS JOIN LATERAL simsql._compare_keys(index, p.number) AS c);
+END
+$$;
+
+COMMENT ON FUNCTION simsql.superfluous_keys(regclass, text) IS
+    'how many keys simsql.vacuum would remove: those without a row, and those stored again. Reads the table and all keys';
+
 -- Lets the registered names of all indexes of a table follow the table and their columns. Columns may have
 -- swapped names, so the old ones are taken away first; no column has 64 characters.
-CREATE FUNCTION simsql._follow_names(table_name regclass) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._follow_names(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -250,7 +290,7 @@ $$;
 
 -- Drops what is left of an index and creates it anew under another id: a snapshot that is older than its new key
 -- tables would see them as empty, and finds the old id's gone.
-CREATE FUNCTION simsql._renew(index simsql.registry) RETURNS simsql.registry
+CREATE OR REPLACE FUNCTION simsql._renew(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -270,7 +310,7 @@ END
 $$;
 
 -- Mends what _verify_objects has found, but for names and lost key tables.
-CREATE FUNCTION simsql._mend_objects(index simsql.registry, findings simsql.finding[]) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._mend_objects(index simsql.registry, findings simsql.finding[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -305,7 +345,7 @@ END
 $$;
 
 -- Adds the keys that rows lack, and tells how many they were.
-CREATE FUNCTION simsql._mend_keys(index simsql.registry) RETURNS SETOF simsql.finding
+CREATE OR REPLACE FUNCTION simsql._mend_keys(index simsql.registry) RETURNS SETOF simsql.finding
 LANGUAGE plpgsql
 SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
 AS $$
@@ -332,7 +372,7 @@ END
 $$;
 
 -- Gives the objects of an index to the owner that its others have: whoever repairs need not be its owner.
-CREATE FUNCTION simsql._give(index simsql.registry, owner oid) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._give(index simsql.registry, owner oid) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -352,7 +392,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION simsql.repair(table_name regclass) RETURNS SETOF simsql.finding
+CREATE OR REPLACE FUNCTION simsql.repair(table_name regclass) RETURNS SETOF simsql.finding
 LANGUAGE plpgsql ROWS 10
 AS $$
 DECLARE

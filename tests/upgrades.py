@@ -1,76 +1,101 @@
-"""Databases with the schema of some revision, and what is in them."""
+"""Databases with a released version of the schema and indexes of every kind, and their upgrade."""
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
 from articles import create_articles, create_index, missing_keys, near
 from catalog import contents_of_simsql
 from oracle import clustered
 from oracle import near as expected_near
+from sqlalchemy import Engine
 
 from simsql.database import open_engine
 from simsql.database.history import History
 
+# What `simsql sql` printed, by version.
+RELEASED = {path.stem: path for path in (Path(__file__).parent / "released").glob("*.sql")}
 FINGERPRINTS = clustered(100, seed=40)
 
 
-def files_of(history: History) -> list[str]:
-    """The files of sql/ in the order in which they are installed, which ends with the one for safety."""
-    first = next((history.migrations / "versions").glob("0001_*.py"))
-    names: dict = {}
-    exec(compile(first.read_text(encoding="utf-8"), first, "exec"), {"__file__": str(first)}, names)
-    known = [f"{name}.sql" for name in names["FILES"]]
-    # Calibration makes temporary objects for itself. What later revisions have added comes before safety.
-    added = {path.name for path in history.sql.glob("*.sql")} - {*known, "calibrate.sql"}
-    return [*known[:-1], *sorted(added), known[-1]]
+@contextlib.contextmanager
+def released(server, version: str) -> Iterator[tuple[psycopg.Connection, Engine]]:
+    """A database with a released version and its indexes."""
+    with bare(server) as (connection, engine):
+        connection.execute(RELEASED[version].read_text(encoding="utf-8"))
+        create_indexes(connection)
+        yield connection, engine
 
 
-def create_indexes(connection) -> None:
-    """Two indexes of different layouts, with rows."""
+@contextlib.contextmanager
+def bare(server) -> Iterator[tuple[psycopg.Connection, Engine]]:
+    """A database without simsql."""
+    with server.new_database(template="template0") as url, server.connect(url.database) as connection:
+        engine = open_engine(url)
+        try:
+            yield connection, engine
+        finally:
+            engine.dispose()
+
+
+def create_indexes(connection: psycopg.Connection) -> None:
+    """Indexes of several layouts and names, scoped, unlogged, without rows, and one whose build has just begun."""
     create_articles(connection, FINGERPRINTS)
     connection.execute("CREATE SCHEMA app")
     connection.execute('CREATE TABLE app."An ""article" (print bigint)')
     create_index(connection, 'app."An ""article"', "print", (5, 2, 3))
+    connection.execute("CREATE DOMAIN app.tenant AS text")
+    connection.execute('CREATE TABLE scoped (tenant app.tenant, "it\'s 100%" integer, print bigint)')
+    connection.execute("INSERT INTO scoped SELECT 'a', 1, unnest(%s::bigint[])", [FINGERPRINTS])
+    connection.execute(
+        "SELECT simsql.create_index('scoped', 'print', recipe => 'words12-log-1',"
+        " scope => ARRAY['tenant', 'it''s 100%'])"
+    )
+    connection.execute("CREATE UNLOGGED TABLE unlogged (fingerprint bigint)")
+    connection.execute("INSERT INTO unlogged SELECT unnest(%s::bigint[])", [FINGERPRINTS])
+    create_index(connection, "unlogged", "fingerprint", (4, 1, 0))
+    connection.execute("CREATE TABLE unfinished (fingerprint bigint)")
+    connection.execute("INSERT INTO unfinished SELECT unnest(%s::bigint[])", [FINGERPRINTS])
+    connection.execute("CREATE INDEX ON unfinished (fingerprint)")
+    connection.execute("SELECT simsql._begin_build('unfinished', 'fingerprint', 3, 4, 1, 0, NULL)")
 
 
 def fresh_contents(server, history: History) -> list[tuple[str, ...]]:
-    """What the files of sql/ install by themselves, with two indexes."""
-    with server.new_database(template="template0") as url, server.connect(url.database) as connection:
-        for name in files_of(history):
-            connection.execute((history.sql / name).read_text(encoding="utf-8"))
+    """What an installation holds, with the indexes."""
+    with bare(server) as (connection, engine):
+        upgrade(engine, history)
         create_indexes(connection)
-        engine = open_engine(url)
-        contents = contents_of_simsql(engine)
-        engine.dispose()
-    return contents
+        return contents_of_simsql(engine)
 
 
-def upgraded_contents(server, history: History, start: str | None, fresh: list) -> list[tuple[str, ...]]:
-    """What an upgrade leaves of a database that had the start revision and two indexes."""
-    with server.new_database(template="template0") as url, server.connect(url.database) as connection:
-        engine = open_engine(url)
-        if start:
-            with engine.begin() as transaction:
-                history.upgrade(transaction, start)
-            create_indexes(connection)
-        with engine.begin() as transaction:
-            history.upgrade(transaction)
-            assert history.current(transaction) == history.newest
-        if not start:
-            create_indexes(connection)
-        contents = contents_of_simsql(engine)
-        engine.dispose()
-        if contents == fresh:
-            check_indexes(connection)
-    return contents
+def upgrade(engine: Engine, history: History) -> None:
+    with engine.begin() as transaction:
+        history.upgrade(transaction)
+        assert history.current(transaction) == history.newest
 
 
-def check_indexes(connection) -> None:
-    """The indexes answer, writers still add, and there is nothing to find fault with."""
-    for within in (0, 3, 7, 40):
-        assert near(connection, FINGERPRINTS[0], within) == expected_near(FINGERPRINTS, FINGERPRINTS[0], within)
-    connection.execute("INSERT INTO article (fingerprint) VALUES (123456789)")
-    connection.execute("UPDATE article SET fingerprint = 987654321 WHERE fingerprint = 123456789")
-    assert (987654321, 0) in near(connection, 987654321, 0)
-    assert missing_keys(connection) == []
-    assert connection.execute("SELECT count(*) FROM simsql.verify() WHERE fault").fetchone() == (0,)
+def check_indexes(connection: psycopg.Connection) -> None:
+    """The indexes answer, writers add keys, a build goes on, and nothing is wrong."""
+    connection.execute("CALL simsql.build('unfinished', 'fingerprint')")
+    for table in ("article", "unlogged", "unfinished"):
+        for within in (0, 3, 7, 40):
+            assert near(connection, FINGERPRINTS[0], within, table) == expected_near(
+                FINGERPRINTS, FINGERPRINTS[0], within
+            )
+        connection.execute(f"INSERT INTO {table} (fingerprint) VALUES (123456789)")
+        connection.execute(f"UPDATE {table} SET fingerprint = 987654321 WHERE fingerprint = 123456789")
+        assert (987654321, 0) in near(connection, 987654321, 0, table)
+    connection.execute("INSERT INTO scoped VALUES ('b', 2, 77)")
+    found = connection.execute(
+        "SELECT fingerprint, distance FROM simsql.near('scoped', %s, 7, scope => %s)",
+        [FINGERPRINTS[0], '{"tenant": "a", "it\'s 100%": 1}'],
+    )
+    assert found.fetchall() == expected_near(FINGERPRINTS, FINGERPRINTS[0], 7)
+    for table in ("article", "scoped", "unlogged", "unfinished", 'app."An ""article"'):
+        assert missing_keys(connection, table) == []
+    assert connection.execute("SELECT table_name, problem FROM simsql.verify()").fetchall() == []
+    assert connection.execute("SELECT DISTINCT state FROM simsql.indexes").fetchall() == [("ready",)]
 
 
 def difference(one: list, other: list) -> set:

@@ -2,19 +2,33 @@
 
 import operator
 from collections.abc import Iterable
-from typing import SupportsIndex
+from typing import SupportsIndex, TypeAlias, overload
 
 import numpy as np
+
+from simsql.hamming._checks import is_missing
 
 _HALF = 1 << 63
 _WHOLE = 1 << 64
 
+OneFingerprint: TypeAlias = SupportsIndex | None
+"""An int or a numpy integer in [0, 2**64); or None or a masked element, which are NULL in PostgreSQL."""
 
-def to_bigint(fingerprint: SupportsIndex) -> int:
+
+@overload
+def to_bigint(fingerprint: None) -> None: ...
+@overload
+def to_bigint(fingerprint: SupportsIndex) -> int: ...
+@overload
+def to_bigint(fingerprint: OneFingerprint) -> int | None: ...
+def to_bigint(fingerprint: OneFingerprint) -> int | None:
     """Return the bigint, in [-2**63, 2**63), with the bits of a fingerprint in [0, 2**64).
 
-    Raises ValueError for a number that is no unsigned 64-bit fingerprint, TypeError for what is no whole number.
+    None and a masked element stand for no fingerprint and give None, which is NULL in PostgreSQL. Raises
+    ValueError for a number that is no unsigned 64-bit fingerprint, TypeError for what is no whole number.
     """
+    if fingerprint is None or is_missing(fingerprint):
+        return None
     number = operator.index(fingerprint)
     if not 0 <= number < _WHOLE:
         hint = "; a negative number is a bigint from PostgreSQL: from_bigint converts it" if number < 0 else ""
@@ -22,11 +36,20 @@ def to_bigint(fingerprint: SupportsIndex) -> int:
     return number - _WHOLE if number >= _HALF else number
 
 
-def from_bigint(value: SupportsIndex) -> int:
+@overload
+def from_bigint(value: None) -> None: ...
+@overload
+def from_bigint(value: SupportsIndex) -> int: ...
+@overload
+def from_bigint(value: SupportsIndex | None) -> int | None: ...
+def from_bigint(value: SupportsIndex | None) -> int | None:
     """Return the fingerprint, in [0, 2**64), with the bits of a bigint in [-2**63, 2**63).
 
-    Raises ValueError for a number that no bigint can hold, TypeError for what is no whole number.
+    None, which is the NULL of a row, and a masked element give None. Raises ValueError for a number that no bigint
+    can hold, TypeError for what is no whole number.
     """
+    if value is None or is_missing(value):
+        return None
     number = operator.index(value)
     if not -_HALF <= number < _HALF:
         raise ValueError(f"{number} is not a bigint: they range from -2**63 to 2**63 - 1")

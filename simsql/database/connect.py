@@ -1,32 +1,60 @@
 """From a database URL to an engine, and from an error of PostgreSQL to one line."""
 
+import math
 import re
+from collections.abc import Iterator
 
 import psycopg
+from psycopg import pq
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from simsql.errors import UsageError
 
-_PLAIN = ("postgresql", "postgres")
+_SYSTEMS = ("postgresql", "postgres")
+# Drivers whose parameters are those of libpq, which says itself what it does not know.
+_OF_LIBPQ = {"", "psycopg", "psycopg2", "psycopg2cffi", "psycopg_async"}
+_OTHERS = {"asyncpg", "pg8000"}
+# Parameters of the others that libpq has under another name.
+_RENAMED = {
+    "database": "dbname",
+    "direct_tls": "sslnegotiation",
+    "ssl": "sslmode",
+    "tcp_keepalive": "keepalives",
+    "timeout": "connect_timeout",
+}
+# Parameters that tune a driver, and say nothing about the connection.
+_IGNORED = {
+    "async_fallback",
+    "command_timeout",
+    "max_cacheable_statement_size",
+    "max_cached_statement_lifetime",
+    "prepared_statement_cache_size",
+    "statement_cache_size",
+}
+_SSL = {"true": "require", "false": "disable"} | {
+    mode: mode for mode in ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+}
+_SWITCHES = {
+    "sslnegotiation": {"true": "direct", "false": "postgres"},
+    "keepalives": {"true": "1", "false": "0"},
+}
 
 
 def open_engine(database: str | URL) -> Engine:
-    """Return an engine for a SQLAlchemy URL; a plain `postgresql://` means psycopg.
+    """Return an engine for a SQLAlchemy URL of PostgreSQL.
 
-    Connects to nothing yet. Raises UsageError for a URL of another database system or driver.
+    It connects with psycopg, whatever driver the URL names, and translates the parameters of asyncpg and pg8000.
+    Connects to nothing yet. Raises UsageError for a URL of another database system or of an unknown driver, and
+    for a parameter of another driver that cannot be translated.
     """
     try:
         url = make_url(database)
     except (ArgumentError, ValueError):  # ValueError: a port that is no number
         # The URL may hold a password: it is not repeated.
         raise UsageError("the database is not a URL: write it as postgresql://user@host:5432/database") from None
-    if url.drivername in _PLAIN:
-        url = url.set(drivername="postgresql+psycopg")
-    if url.drivername != "postgresql+psycopg":
-        raise UsageError(
-            f"{url.drivername}:// is not supported: simsql works in PostgreSQL, through psycopg (postgresql://)"
-        )
+    _check_driver(url)
+    url = url.set(drivername="postgresql+psycopg", query=dict(_translate(url)))
     try:
         # create_index needs READ COMMITTED, whatever the database's default is.
         engine = create_engine(
@@ -38,8 +66,56 @@ def open_engine(database: str | URL) -> Engine:
     except NoSuchModuleError as error:
         raise UsageError(str(error)) from error
     except ArgumentError:
-        raise UsageError("the database's URL has a port that is no number") from None
+        raise UsageError("the database's URL has a port that is not a number") from None
     return engine
+
+
+def _check_driver(url: URL) -> None:
+    system, _, driver = url.drivername.partition("+")
+    if system not in _SYSTEMS:
+        raise UsageError(f"{url.drivername}:// is not supported: simsql works in PostgreSQL (postgresql://)")
+    if driver not in _OF_LIBPQ | _OTHERS:
+        try:
+            url.set(drivername=f"postgresql+{driver}").get_dialect()
+        except NoSuchModuleError:
+            raise UsageError(
+                f"{url.drivername}:// names an unknown driver: leave it out, as in postgresql://"
+            ) from None
+
+
+def _translate(url: URL) -> Iterator[tuple[str, str | tuple[str, ...]]]:
+    """Yield the parameters of a URL as libpq has them. Of several with one name the last counts, but for hosts."""
+    checked = url.drivername.partition("+")[2] not in _OF_LIBPQ
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    for name, values in url.query.items():
+        renamed = _RENAMED.get(name, name)
+        if name in _IGNORED or (name in _RENAMED and renamed in url.query):
+            continue
+        value = values if isinstance(values, str) else values[-1]
+        if name == "unix_sock":
+            # The path of a socket, as in /var/run/postgresql/.s.PGSQL.5432.
+            folder, _, port = value.rpartition("/.s.PGSQL.")
+            yield from (("host", folder), ("port", port))
+        elif checked and renamed not in known:
+            raise UsageError(
+                f"the database's URL has the parameter {name}, which libpq does not have: leave it out"
+                f"{', or write sslmode=require or verify-full' if name.startswith('ssl') else ''}"
+            )
+        elif name in _RENAMED:
+            yield renamed, _translate_value(name, renamed, value)
+        else:
+            yield name, values
+
+
+def _translate_value(name: str, renamed: str, value: str) -> str:
+    try:
+        if renamed == "sslmode":
+            return _SSL[value.lower()]
+        if renamed == "connect_timeout":
+            return str(math.ceil(float(value)))
+    except (LookupError, ValueError, OverflowError):
+        raise UsageError(f"the database's URL has {name}={value}: write it as {renamed}, as libpq does") from None
+    return _SWITCHES.get(renamed, {}).get(value.lower(), value)
 
 
 def one_line(error: DBAPIError | psycopg.Error) -> str:

@@ -5,13 +5,15 @@ one for the whole process, and it belongs to the application whose migration ins
 """
 
 import io
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
-from alembic.script import Script, ScriptDirectory
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection
 
 from simsql.errors import SimsqlError, UsageError
@@ -22,7 +24,11 @@ _QUOTE = "$simsql_script$"
 
 @dataclass(frozen=True)
 class History:
-    """The revisions in a folder, one after the other, and the folder of SQL files that they run."""
+    """The revisions in a folder, one after the other, and the folder of SQL files with the schema as it is now.
+
+    A new schema is what the files of `sql/` create. An upgrade runs the SQL file of each later revision, which
+    changes tables and types, and the files of `sql/` again, which replace functions; then existing indexes follow.
+    """
 
     migrations: Path
     sql: Path
@@ -52,24 +58,18 @@ class History:
             )
         return revision
 
-    def upgrade(self, connection: Connection, target: str | None = None) -> None:
-        """Run all revisions that the database lacks, up to a target, in the connection's transaction."""
-        current = self.current(connection)
-        self._run(MigrationContext.configure(connection, opts=VERSION_TABLE), current, target or self.newest)
+    def upgrade(self, connection: Connection) -> None:
+        """Install the schema, or bring it to the newest revision, in the connection's transaction."""
+        self._run(MigrationContext.configure(connection, opts=VERSION_TABLE), self.current(connection))
 
-    def script(self, start: str | None = None, target: str | None = None, *, transaction: bool = True) -> str:
-        """Return the SQL that leads from one revision to another: from an empty database, to the newest.
+    def script(self, start: str | None = None, *, transaction: bool = True) -> str:
+        """Return the SQL that leads from a revision to the newest; without one, from an empty database.
 
-        In a transaction of its own, or without one. Raises UsageError for a revision that there is not, and for a
-        way back.
+        In a transaction of its own, or without one. Raises UsageError for a revision that does not exist.
         """
-        target = target or self.newest
-        for revision in (start, target):
-            if revision is not None and revision not in self.revisions:
-                raise UsageError(f"there is no revision {revision}: they are {', '.join(self.revisions)}")
-        if start is not None and self.revisions.index(start) > self.revisions.index(target):
-            raise UsageError(f"revision {start} is newer than {target}: there is no way back but to uninstall")
-        if start == target:
+        if start is not None and start not in self.revisions:
+            raise UsageError(f"there is no revision {start}: they are {', '.join(self.revisions)}")
+        if start == self.newest:
             return ""
         output = io.StringIO()
         options = {**VERSION_TABLE, "as_sql": True, "output_buffer": output, "starting_rev": start}
@@ -79,32 +79,57 @@ class History:
         )
         if transaction:
             with context.begin_transaction():
-                self._run(context, start, target)
+                self._run(context, start)
         else:
-            self._run(context, start, target)
+            self._run(context, start)
         return output.getvalue()
+
+    def files(self, start: str | None = None) -> list[Path]:
+        """Return the SQL files that lead from a revision to the newest, in their order."""
+        order = (self.sql / "install.sql").read_text(encoding="utf-8")
+        installed = [self.sql / name for name in re.findall(r"^\\ir (\S+)$", order, re.MULTILINE)]
+        if start is None:
+            return installed
+        later = self.revisions[self.revisions.index(start) + 1 :]
+        search_path, _schema, *functions, safety = installed
+        return [
+            search_path,
+            self.sql / "before_upgrade.sql",
+            *(Path(self._scripts.get_revision(revision).path).with_suffix(".sql") for revision in later),
+            *functions,
+            self.sql / "after_upgrade.sql",
+            safety,
+        ]
 
     @cached_property
     def _scripts(self) -> ScriptDirectory:
         return ScriptDirectory(str(self.migrations))
 
-    def _run(self, context: MigrationContext, start: str | None, target: str) -> None:
+    def _run(self, context: MigrationContext, start: str | None) -> None:
+        if start == self.newest:
+            return
         operations = Operations(context)
-        for script in self._between(start, target):
-            if context.as_sql:
-                context.impl.static_output(f"-- simsql's schema, revision {script.revision}: {script.doc}")
-            script.module.upgrade(operations, self.sql)
-        context.stamp(self._scripts, target)
-
-    def _between(self, start: str | None, target: str) -> list[Script]:
-        """Return the revisions after one, up to and with another, oldest first."""
-        found = self._scripts.iterate_revisions(target, start or "base")
-        return [self._scripts.get_revision(script.revision) for script in reversed(list(found))]
+        if context.as_sql:
+            way = "the schema" if start is None else f"an upgrade from revision {start}"
+            context.impl.static_output(f"-- simsql: {way}, to revision {self.newest}")
+        for file in self.files(start):
+            run_script(operations, file.read_text(encoding="utf-8"))
+        context.stamp(self._scripts, self.newest)
 
 
 def own_history() -> History:
     """Return the history of the schema that this simsql installs."""
     return History(find_folder("migrations"), find_folder("sql"))
+
+
+def refuse_alembic() -> None:
+    """Stand in for the `upgrade` of every revision, which `alembic upgrade` would call.
+
+    Raises alembic.util.CommandError: an upgrade locks all indexes, and does more than the revisions.
+    """
+    raise CommandError(
+        "upgrade simsql's schema with `simsql upgrade` or `op.install_simsql()`, not with `alembic upgrade`"
+    )
 
 
 def find_folder(name: str) -> Path:

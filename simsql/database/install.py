@@ -109,13 +109,13 @@ def read_status(engine: Engine) -> Status:
         return Status(server, revision, history.newest, version, tuple(IndexStatus(*row) for row in rows))
 
 
-def schema_sql(start: str | None = None, target: str | None = None) -> str:
-    """Return the SQL script that leads from one revision of the schema to another; connects to no database.
+def schema_sql(start: str | None = None) -> str:
+    """Return the SQL script that leads from a revision of the schema to the newest; connects to no database.
 
-    By default from an empty database to the newest revision; nothing where both are the same. Raises UsageError
-    for a revision that there is not, and for a way back.
+    By default from an empty database; empty if the revision is the newest. Raises UsageError for a revision that
+    does not exist.
     """
-    return _own_history().script(start, target)
+    return _own_history().script(start)
 
 
 def _own_history() -> "History":

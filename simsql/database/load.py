@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection
 
-from simsql.database.bigint import to_bigints
+from simsql.database.bigint import OneFingerprint, to_bigint, to_bigints
 from simsql.database.copying import copy_columns, first_of_equals, raw_connection
 from simsql.database.recipes import agreed_recipe
 from simsql.errors import SimsqlError, UsageError
@@ -34,9 +34,39 @@ _BATCH_ROWS, _BATCH_SIZE = 10_000, 1 << 24
 _SORTED_KEYS = 1 << 22
 
 
-class _Table(NamedTuple):
+class LoadedTable(NamedTuple):
+    """The table that a load is about."""
+
     oid: int
     name: sql.Identifier
+    relation: str
+    """The bare name."""
+
+
+class Copier:
+    """Adds rows to a table with COPY, batch by batch."""
+
+    taken_back = 0
+    """How many rows were inserted and taken back. PostgreSQL counts them as inserted."""
+
+    def __init__(
+        self, raw: psycopg.Connection[tuple[Any, ...]], table: LoadedTable, columns: Sequence[str]
+    ) -> None:
+        self.raw = raw
+        self.table = table
+        self.columns = columns
+
+    def add(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Add rows; return those that were added."""
+        names = sql.SQL(", ").join(map(sql.Identifier, self.columns))
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self.table.name, names)
+        with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row(row)
+        return rows
+
+    def close(self) -> None:
+        """Remove what adding rows needed."""
 
 
 class Target(NamedTuple):
@@ -61,7 +91,7 @@ def load_rows(
     rows: Iterable[Row],
     *,
     text_column: str | None = None,
-    fingerprints: NDArray[np.uint64] | None = None,
+    fingerprints: NDArray[np.uint64] | Sequence[OneFingerprint] | None = None,
     column: str | None = None,
     recipe: Recipe | None = None,
     workers: int | None = None,
@@ -72,8 +102,8 @@ def load_rows(
 
     - from the texts in `text_column`, one of `columns`: made by the recipe of the index, or by `recipe` or the
       default one where there is no index, in so many processes as `workers` says (see `simhash_many`);
-    - from `fingerprints`, a uint64 array with a value for each row, masked where there is none, which were made by
-      `recipe`;
+    - from `fingerprints`, a uint64 array or a sequence with a value for each row, masked or None where there is
+      none, which were made by `recipe`;
     - or from the rows: then one of `columns` holds bigints or None.
 
     In the first two cases they go to `column`; it may be left out where the table has one index. A `recipe` that
@@ -107,11 +137,8 @@ def load_rows(
         columns = [*columns, target.column]
     elif recipe is not None:
         raise ValueError("a recipe goes with text_column or fingerprints: it says how these are made")
-    found = _find_table(raw_connection(connection), table)
-    # A transaction within the caller's, or one of its own where there is none: what fails half-way leaves nothing,
-    # and no trigger switched off.
-    with raw_connection(connection).transaction():
-        return _load(connection, found, columns, rows)
+    raw = raw_connection(connection)
+    return load_through(Copier(raw, find_table(raw, table), columns), connection, rows)
 
 
 def find_target(connection: Connection, table: str, column: str | None = None) -> Target:
@@ -157,8 +184,12 @@ def _fingerprint_texts(
             yield [*waiting.popleft(), bigint]
 
 
-def _append(rows: Iterable[Row], fingerprints: NDArray[np.uint64]) -> Iterator[list[Any]]:
+def _append(
+    rows: Iterable[Row], fingerprints: NDArray[np.uint64] | Sequence[OneFingerprint]
+) -> Iterator[list[Any]]:
     """Yield the rows with the bigints of these fingerprints behind them."""
+    if not isinstance(fingerprints, np.ndarray):
+        fingerprints = _as_array(fingerprints)
     if fingerprints.dtype != np.uint64 or fingerprints.ndim != 1:
         raise TypeError(
             f"fingerprints must be a uint64 array of one dimension, not {fingerprints.dtype} of"
@@ -177,26 +208,35 @@ def _append(rows: Iterable[Row], fingerprints: NDArray[np.uint64]) -> Iterator[l
         raise ValueError(f"more rows than the {len(fingerprints)} fingerprints")
 
 
-def _load(connection: Connection, table: _Table, columns: Sequence[str], rows: Iterable[Row]) -> int:
-    """COPY rows, batch by batch, and add their keys where this session may."""
-    raw = raw_connection(connection)
-    names = sql.SQL(", ").join(map(sql.Identifier, columns))
-    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table.name, names)
+def _as_array(fingerprints: Sequence[OneFingerprint]) -> NDArray[np.uint64]:
+    bigints = [to_bigint(fingerprint) for fingerprint in fingerprints]
+    values = np.array([bigint or 0 for bigint in bigints], dtype=np.int64).view(np.uint64)
+    return np.ma.MaskedArray(values, mask=[bigint is None for bigint in bigints])
+
+
+def load_through(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
+    """Add rows through a copier, and their keys where this session may; return how many rows were added."""
+    # A transaction within the caller's, or one of its own where there is none: what fails half-way leaves nothing,
+    # and no trigger switched off.
+    with copier.raw.transaction():
+        return _load(copier, connection, rows)
+
+
+def _load(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
+    raw, table = copier.raw, copier.table
     indexes: list[_Keys] | None = None
     inserted = count = 0
     for batch, full in _gather(rows):
         if indexes is None:
             # Now or never: after a COPY through the triggers the lock that this takes would be a stronger one than
             # the transaction holds, and two loads that wait for one another's are in deadlock.
-            indexes = _begin_load(connection, table, columns) if full else []
-            inserted = _count_inserted(raw, table)
-        with raw.cursor() as cursor, cursor.copy(statement) as copy:
-            for row in batch:
-                copy.write_row(row)
+            indexes = _begin_load(connection, table, copier.columns) if full else []
+            inserted = count_inserted(raw, table)
+        added = copier.add(batch)
         for index in indexes or ():
-            index.add(batch)
-        count += len(batch)
-    if indexes and _count_inserted(raw, table) != inserted + count:
+            index.add(added)
+        count += len(added)
+    if indexes and count_inserted(raw, table) != inserted + count + copier.taken_back:
         raise SimsqlError(
             f"rows were inserted into {table.name.as_string(raw)} beside those of the load, with the triggers off:"
             " what yields the rows, and functions in defaults and checks, must not write to the table"
@@ -207,13 +247,13 @@ def _load(connection: Connection, table: _Table, columns: Sequence[str], rows: I
     return count
 
 
-def _count_inserted(raw: psycopg.Connection[tuple[Any, ...]], table: _Table) -> int:
+def count_inserted(raw: psycopg.Connection[tuple[Any, ...]], table: LoadedTable) -> int:
     """Return how many rows this transaction has inserted into a table, as PostgreSQL's statistics know."""
     ((count,),) = raw.execute("SELECT pg_catalog.pg_stat_get_xact_tuples_inserted(%s)", [table.oid]).fetchall()
     return int(count)
 
 
-def _begin_load(connection: Connection, table: _Table, columns: Sequence[str]) -> list["_Keys"]:
+def _begin_load(connection: Connection, table: LoadedTable, columns: Sequence[str]) -> list["_Keys"]:
     """Switch off the insert triggers of those indexes whose keys this session may write itself."""
     found = raw_connection(connection).execute(
         "SELECT id, column_name, blocks, lead, inner_blocks FROM simsql._begin_load(%s, %s)",
@@ -277,7 +317,7 @@ class _Keys:
             copy_columns(self._connection, name, {"key": keys})
 
 
-def _find_table(raw: psycopg.Connection[tuple[Any, ...]], table: str) -> _Table:
+def find_table(raw: psycopg.Connection[tuple[Any, ...]], table: str) -> LoadedTable:
     """Look a table up by its name as SQL writes it."""
     oid, schema, name = raw.execute(
         "SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_class AS c"
@@ -285,4 +325,4 @@ def _find_table(raw: psycopg.Connection[tuple[Any, ...]], table: str) -> _Table:
         " WHERE c.oid OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass)",
         [table],
     ).fetchall()[0]
-    return _Table(oid, sql.Identifier(schema, name))
+    return LoadedTable(oid, sql.Identifier(schema, name), name)

@@ -1,11 +1,16 @@
 """The recipe of an index, and that texts are made into fingerprints by no other."""
 
+import re
+
 from sqlalchemy import Connection, cast, func, select
 from sqlalchemy.dialects.postgresql import REGCLASS
 
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT, KNOWN, Recipe
 from simsql.fingerprint.recipe import check_recipe
+
+# How every id begins and ends, of any version; a name of the user's own, such as "phash64", hardly does.
+_ID = re.compile(r"(words|characters|jieba|pattern\.|letters\.|custom\.).*-[0-9]+", re.DOTALL)
 
 
 def recipe_of(
@@ -42,3 +47,27 @@ def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> 
         return Recipe.from_id(wanted)
     except ValueError as error:
         raise UsageError(f"the simhash index on {indexed}: {error}") from None
+
+
+def same_recipe(one: str | None, other: str | None) -> bool:
+    """Return whether two ids or names mean one recipe; None counts as the default recipe's."""
+    return _full_id(one) == _full_id(other)
+
+
+def is_text_recipe(recipe_id: str | None) -> bool:
+    """Return whether an id says how texts are made into fingerprints; a name of the user's own says nothing.
+
+    None counts as the default recipe's.
+    """
+    return _ID.fullmatch(_full_id(recipe_id)) is not None
+
+
+def differs_for_sure(recipe_id: str | None, recipe: Recipe) -> bool:
+    """Return whether this is the id of another recipe than the given one; None and a user's name may be its."""
+    return recipe_id is not None and is_text_recipe(recipe_id) and not same_recipe(recipe_id, recipe.id)
+
+
+def _full_id(recipe_id: str | None) -> str:
+    if recipe_id is None:
+        return DEFAULT.id
+    return KNOWN[recipe_id].id if recipe_id in KNOWN else recipe_id

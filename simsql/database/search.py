@@ -1,12 +1,12 @@
 """Search an index and list its pairs and clusters: thin calls of the SQL functions, with unsigned fingerprints."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, cast, func, select
+from sqlalchemy import ColumnElement, Connection, cast, func, select
 from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, REGCLASS
 
-from simsql.database.bigint import from_bigint, to_bigint
+from simsql.database.bigint import OneFingerprint, from_bigint, to_bigint
 from simsql.database.scope import Scope, scope_argument
 
 
@@ -51,7 +51,7 @@ class Member(NamedTuple):
 def near(
     connection: Connection,
     table: str,
-    fingerprint: int,
+    fingerprint: OneFingerprint,
     distance: int | None = None,
     column: str | None = None,
     *,
@@ -59,13 +59,14 @@ def near(
 ) -> list[Match]:
     """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first.
 
-    `table` is a name as SQL writes it. Without a distance the index's own is taken; without a column, the
-    only index of the table. An index with a scope is searched within one: `scope` names a value for each of
+    Nothing is near to None or to a masked element, which stand for a text without features. `table` is a name as
+    SQL writes it. Without a distance the index's own is taken; without a column, the only index of the table. An
+    index with a scope is searched within one: `scope` names a value for each of
     its scope columns. Raises ValueError for a number that is no fingerprint, TypeError for a value that no scope
     holds, and sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, more than one, a distance out of
     range, another scope than the index has.
     """
-    arguments = cast(table, REGCLASS), to_bigint(fingerprint), distance, column, scope_argument(scope)
+    arguments = cast(table, REGCLASS), _bigint(fingerprint), distance, column, scope_argument(scope)
     matches = func.simsql.near(*arguments).table_valued("fingerprint", "distance")
     rows = connection.execute(select(matches.c.fingerprint, matches.c.distance))
     return [Match(from_bigint(found), bits) for found, bits in rows]
@@ -74,7 +75,7 @@ def near(
 def claim(
     connection: Connection,
     table: str,
-    fingerprint: int | None,
+    fingerprint: OneFingerprint,
     distance: int | None = None,
     column: str | None = None,
     *,
@@ -83,11 +84,10 @@ def claim(
     """Before an insert: wait for other claims of what is near, then return the nearest of a live row, or None.
 
     Of two transactions that claim near fingerprints and then insert, the second one waits until the first has
-    ended. So exactly one of them finds nothing. The transaction has to be READ COMMITTED. Nothing is near to the
-    fingerprint None, that of a text without features. Other arguments and errors as `near`.
+    ended. So exactly one of them finds nothing. The transaction has to be READ COMMITTED. Arguments and errors as
+    `near`.
     """
-    wanted = None if fingerprint is None else to_bigint(fingerprint)
-    arguments = cast(table, REGCLASS), cast(wanted, BIGINT), distance, column, scope_argument(scope)
+    arguments = cast(table, REGCLASS), _bigint(fingerprint), distance, column, scope_argument(scope)
     found = func.simsql.claim(*arguments).table_valued("fingerprint", "distance")
     row = connection.execute(select(found.c.fingerprint, found.c.distance)).one_or_none()
     return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
@@ -96,14 +96,14 @@ def claim(
 def near_rows(
     connection: Connection,
     table: str,
-    fingerprint: int,
+    fingerprint: OneFingerprint,
     distance: int | None = None,
     column: str | None = None,
     *,
     scope: Scope | None = None,
 ) -> list[MatchingRow]:
     """Return the rows whose fingerprint is within the distance, nearest first. Arguments and errors as `near`."""
-    arguments = cast(table, REGCLASS), to_bigint(fingerprint), distance, column, scope_argument(scope)
+    arguments = cast(table, REGCLASS), _bigint(fingerprint), distance, column, scope_argument(scope)
     found = func.simsql._near_documents(*arguments).table_valued("fingerprint", "distance", "document")
     rows = connection.execute(select(found.c.fingerprint, found.c.distance, found.c.document))
     return [MatchingRow(from_bigint(fingerprint), bits, row) for fingerprint, bits, row in rows]
@@ -112,7 +112,7 @@ def near_rows(
 def near_many(
     connection: Connection,
     table: str,
-    fingerprints: Iterable[SupportsIndex],
+    fingerprints: Iterable[OneFingerprint],
     distance: int | None = None,
     column: str | None = None,
     *,
@@ -120,10 +120,12 @@ def near_many(
 ) -> Iterator[QueryMatch]:
     """Yield what `near` finds for each of these fingerprints, all of them in one statement, in no order.
 
-    A fingerprint that is given twice is searched for once. Arguments and errors as `near`; PostgreSQL gives up
-    after 100 million matches. For a million queries `stream_matches` is several times faster.
+    A fingerprint that is given twice is searched for once, and None and masked elements not at all. Arguments and
+    errors as `near`; PostgreSQL gives up after 100 million matches. For a million queries `stream_matches` is
+    several times faster.
     """
-    queries = cast([to_bigint(fingerprint) for fingerprint in fingerprints], ARRAY(BIGINT))
+    bigints = (to_bigint(fingerprint) for fingerprint in fingerprints)
+    queries = cast([bigint for bigint in bigints if bigint is not None], ARRAY(BIGINT))
     arguments = cast(table, REGCLASS), queries, distance, column, scope_argument(scope)
     found = func.simsql.near_many(*arguments).table_valued("query", "fingerprint", "distance")
     statement = select(found.c.query, found.c.fingerprint, found.c.distance)
@@ -167,3 +169,8 @@ def clusters(
     statement = select(found.c.cluster, found.c.fingerprint).execution_options(yield_per=10_000)
     for cluster, fingerprint in connection.execute(statement):
         yield Member(from_bigint(cluster), from_bigint(fingerprint))
+
+
+def _bigint(fingerprint: OneFingerprint) -> ColumnElement[int | None]:
+    """Return an argument of type bigint; PostgreSQL has to be told the type of NULL."""
+    return cast(to_bigint(fingerprint), BIGINT)

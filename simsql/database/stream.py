@@ -140,7 +140,7 @@ def stream_clusters(
 def stream_matches(
     connection: Connection,
     table: str,
-    queries: Iterable[int] | Fingerprints,
+    queries: Iterable[int | None] | Fingerprints,
     distance: int | None = None,
     column: str | None = None,
     *,
@@ -149,9 +149,9 @@ def stream_matches(
     """Find what `near` finds for each of these fingerprints, in no order.
 
     What `near_many` finds in SQL. `queries` is a uint64 array or any iterable of ints in [0, 2**64); one that is
-    given twice is searched for once. The rows are read once, and looked up in tables made of the queries, so
-    memory grows with the queries and the fingerprints that have a match, not with the rows. Arguments and
-    errors as `near`.
+    given twice is searched for once, and None and masked elements not at all. The rows are read once, and looked
+    up in tables made of the queries, so memory grows with the queries and the fingerprints that have a match, not
+    with the rows. Arguments and errors as `near`.
     """
     found_column, asked = _check_index(connection, table, distance, column, scope)
     wanted = queries if isinstance(queries, np.ndarray) else list(queries)

@@ -15,11 +15,43 @@ from simsql.errors import UsageError
 PASSWORD = "hunter2"
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
-def test_a_plain_url_means_psycopg(scheme):
+SCHEMES = ["postgresql", "postgres", *(f"postgresql+{driver}" for driver in ("psycopg", "psycopg2", "asyncpg"))]
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, "postgres+asyncpg", "postgresql+pg8000", "postgresql+psycopg_async"])
+def test_every_driver_means_psycopg(scheme):
     engine = open_engine(f"{scheme}://someone@somewhere:5433/archive?connect_timeout=3")
     assert engine.url == make_url("postgresql+psycopg://someone@somewhere:5433/archive?connect_timeout=3")
     assert engine.dialect.driver == "psycopg"
+
+
+@pytest.mark.parametrize(
+    ("query", "translated"),
+    [
+        ("ssl=require", {"sslmode": "require"}),
+        ("ssl=true", {"sslmode": "require"}),
+        ("ssl=verify-full&sslrootcert=/ca", {"sslmode": "verify-full", "sslrootcert": "/ca"}),
+        ("ssl=disable&sslmode=require", {"sslmode": "require"}),
+        ("timeout=2.5&command_timeout=60&prepared_statement_cache_size=0", {"connect_timeout": "3"}),
+        ("statement_cache_size=0&max_cached_statement_lifetime=0&async_fallback=true", {}),
+        ("database=x&target_session_attrs=any", {"dbname": "x", "target_session_attrs": "any"}),
+        ("host=a:1&host=b:2", {"host": ("a:1", "b:2")}),
+        ("unix_sock=/run/pg/.s.PGSQL.5433", {"host": "/run/pg", "port": "5433"}),
+        ("tcp_keepalive=false&direct_tls=true", {"keepalives": "0", "sslnegotiation": "direct"}),
+    ],
+)
+def test_parameters_of_other_drivers_are_translated(query, translated):
+    assert open_engine(f"postgresql+asyncpg://someone@/archive?{query}").url.query == translated
+
+
+def test_an_application_may_use_its_own_url(database_url):
+    """As with asyncpg: the whole URL is that of the application, and TLS is asked for if the server has it."""
+    url = make_url(database_url)
+    query = {name: url.query[name] for name in ("host", "port")} | {"ssl": "prefer", "timeout": "9"}
+    engine = open_engine(url.set(drivername="postgresql+asyncpg", query=query))
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT current_database()")).scalar_one() == url.database
+    engine.dispose()
 
 
 def test_a_url_may_be_an_object_and_is_not_changed():
@@ -33,15 +65,23 @@ def test_a_url_may_be_an_object_and_is_not_changed():
     [
         (f"sqlite:///{PASSWORD}.db", "sqlite:// is not supported"),
         (f"mysql://root:{PASSWORD}@localhost/x", "mysql:// is not supported"),
-        (f"postgresql+psycopg2://root:{PASSWORD}@localhost/x", "postgresql+psycopg2:// is not supported"),
-        (f"postgresql+asyncpg://root:{PASSWORD}@localhost/x", "postgresql+asyncpg:// is not supported"),
-        (f"postgresql+nonsense://root:{PASSWORD}@localhost/x", "postgresql+nonsense:// is not supported"),
+        (f"postgresql+nonsense://root:{PASSWORD}@localhost/x", "postgresql+nonsense:// names an unknown driver"),
+        (
+            f"postgresql+asyncpg://root:{PASSWORD}@localhost/x?ssl=no-verify",
+            "has ssl=no-verify: write it as sslmode",
+        ),
+        (
+            f"postgresql+asyncpg://root:{PASSWORD}@localhost/x?timeout=soon",
+            "timeout=soon: write it as connect_timeout",
+        ),
+        (f"postgresql+pg8000://root:{PASSWORD}@localhost/x?ssl_context=1", "the parameter ssl_context, which"),
+        (f"postgresql+asyncpg://root:{PASSWORD}@h/x?frobnicate=1", "frobnicate, which libpq does not have"),
         (f"root:{PASSWORD}@localhost/x", "not a URL"),
         (f"password={PASSWORD} dbname=x", "not a URL"),
         (PASSWORD, "not a URL"),
         ("", "not a URL"),
         (f"postgresql://root:{PASSWORD}@localhost:port/x", "not a URL"),
-        (f"postgresql:///x?port={PASSWORD}", "a port that is no number"),
+        (f"postgresql:///x?port={PASSWORD}", "a port that is not a number"),
     ],
 )
 def test_another_database_is_refused_in_one_line_without_the_password(database, said):

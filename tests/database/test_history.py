@@ -1,12 +1,181 @@
-"""Every way to the newest revision of simsql's own schema ends at the same contents, on every server."""
+"""Databases of every released version become what is installed today, in place and with their indexes."""
 
-from upgrades import difference, fresh_contents, upgraded_contents
+import threading
+import time
 
+import pytest
+from articles import create_articles, missing_keys, near
+from catalog import contents_of_simsql
+from program import run
+from psycopg import errors
+from sqlalchemy import text
+from upgrades import RELEASED, bare, check_indexes, difference, fresh_contents, released, upgrade
+from upkeep import problems
+
+from simsql.database import install_schema, read_status
 from simsql.database.history import own_history
+from simsql.database.install import schema_sql
+
+OLDEST = "0.1.0"
 
 
-def test_every_upgrade_leads_to_what_is_installed_afresh(server):
+@pytest.mark.parametrize("version", RELEASED)
+def test_an_upgrade_leads_to_what_is_installed_afresh(server, version):
     history = own_history()
     expected = fresh_contents(server, history)
-    for start in (None, *history.revisions):
-        assert difference(upgraded_contents(server, history, start, expected), expected) == set()
+    with released(server, version) as (connection, engine):
+        nodes = relation_files(connection)
+        upgrade(engine, history)
+        assert difference(contents_of_simsql(engine), expected) == set()
+        assert relation_files(connection) == nodes  # nothing was built anew
+        check_indexes(connection)
+
+
+def relation_files(connection):
+    return connection.execute(
+        "SELECT relname, relfilenode FROM pg_class"
+        " WHERE relname LIKE 'keys\\_%' OR relnamespace = 'public'::regnamespace ORDER BY 1"
+    ).fetchall()
+
+
+def test_the_printed_upgrade_does_the_same(server, tmp_path):
+    history = own_history()
+    expected = fresh_contents(server, history)
+    script = tmp_path / "upgrade.sql"
+    script.write_text(schema_sql("0001"), encoding="utf-8")
+    with released(server, OLDEST) as (connection, engine):
+        server.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", connection.info.dbname, "-f", str(script))
+        assert difference(contents_of_simsql(engine), expected) == set()
+        assert not install_schema(engine)
+        check_indexes(connection)
+
+
+def test_the_session_is_left_as_it_was(server):
+    with released(server, OLDEST) as (_, engine), engine.begin() as transaction:
+        transaction.execute(text("SET search_path = app, public"))
+        transaction.execute(text("SET lock_timeout = '7s'"))
+        own_history().upgrade(transaction)
+        for name, value in (("search_path", "app, public"), ("lock_timeout", "7s")):
+            assert transaction.execute(text(f"SHOW {name}")).scalar_one() == value
+
+
+def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
+    """An upgrade that switched triggers on again would hide that rows are missing."""
+    with bare(server) as (connection, engine):
+        connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
+        create_articles(connection, [1])
+        for name in ("disabled", "altered", "dropped", "renamed", "gone", "no_policy"):
+            connection.execute(f"CREATE TABLE {name} (fingerprint bigint)")
+            connection.execute(f"SELECT simsql.create_index('{name}', 'fingerprint')")
+        connection.execute("ALTER TABLE disabled DISABLE TRIGGER simsql_2_update")
+        connection.execute(
+            "CREATE OR REPLACE TRIGGER simsql_3_insert AFTER INSERT ON altered REFERENCING NEW TABLE AS new_rows"
+            " FOR EACH STATEMENT WHEN (pg_trigger_depth() > 5) EXECUTE FUNCTION simsql.add_on_insert_3()"
+        )
+        connection.execute("ALTER TABLE altered ENABLE ALWAYS TRIGGER simsql_3_insert")
+        connection.execute("DROP TRIGGER simsql_4_insert ON dropped")
+        connection.execute("ALTER TABLE renamed RENAME TO named_anew")
+        connection.execute("DROP TABLE gone")
+        connection.execute("DROP POLICY readers ON simsql.keys_7_0")
+        install_schema(engine)
+        assert near(connection, 1, 0) == [(1, 0)]
+        for name in ("disabled", "altered", "dropped"):
+            with pytest.raises(errors.ObjectNotInPrerequisiteState, match="have been disabled or dropped"):
+                near(connection, 1, 0, name)
+        found = {(row[0], row[1]) for row in connection.execute("SELECT object, problem FROM simsql.verify()")}
+        assert found == {
+            ("simsql_2_update", "trigger not enabled always"),
+            ("simsql_3_insert", "trigger not enabled always"),
+            ("simsql_4_insert", "trigger missing"),
+            ("public.named_anew", "table renamed"),
+            ("public.gone", "table dropped"),
+            ("simsql.keys_7_0", "policy altered"),
+        }
+        for name in ("disabled", "altered", "dropped", "named_anew", "no_policy"):
+            connection.execute(f"INSERT INTO {name} VALUES (1)")
+            connection.execute(f"SELECT * FROM simsql.repair('{name}')")
+            assert problems(connection, name) == set()
+            assert near(connection, 1, 0, name) == [(1, 0)]
+
+
+def test_an_index_of_another_role_keeps_its_owner(server, new_role):
+    role = new_role()
+    with bare(server) as (connection, engine):
+        connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
+        connection.execute(f"GRANT CREATE ON SCHEMA simsql, public TO {role}")
+        connection.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {role}")
+        with server.connect(connection.info.dbname, role) as owner:
+            create_articles(owner, [1])
+        install_schema(engine)
+        owners = connection.execute(
+            "SELECT DISTINCT proowner::regrole::text FROM pg_proc"
+            " WHERE proname ~ '_1$' AND pronamespace = 'simsql'::regnamespace"
+        )
+        assert owners.fetchall() == [(role,)]
+        assert problems(connection) == set()
+        with server.connect(connection.info.dbname, role) as owner:
+            owner.execute("INSERT INTO article (fingerprint) VALUES (2)")
+            assert near(owner, 2, 0) == [(2, 0)]
+
+
+def test_a_role_that_does_not_own_all_indexes_cannot_upgrade(server, new_role):
+    installer, owner = new_role(), new_role()
+    with bare(server) as (connection, engine):
+        connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO {installer}")
+        with server.connect(connection.info.dbname, installer) as session:
+            session.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
+            session.execute(f"GRANT CREATE ON SCHEMA simsql TO {owner}")
+            session.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {owner}")
+        connection.execute(f"GRANT CREATE ON SCHEMA public TO {owner}")
+        with server.connect(connection.info.dbname, owner) as session:
+            create_articles(session, [1])
+        with server.connect(connection.info.dbname, installer) as session:
+            with pytest.raises(errors.InsufficientPrivilege, match="may not upgrade the simhash index") as refused:
+                session.execute(schema_sql("0001"))
+            assert "member of the owners" in refused.value.diag.message_hint
+        assert read_status(engine).revision == "0001"
+
+
+def test_an_upgrade_beside_writers_and_searchers_loses_nothing(server):
+    """Their transactions hold locks most of the time; the upgrade takes its locks between them."""
+    with bare(server) as (connection, engine):
+        connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
+        create_articles(connection, [0])
+        done, failures, written = threading.Event(), [], []
+
+        def write(number):
+            try:
+                with server.connect(connection.info.dbname) as session:
+                    while not done.is_set():
+                        with session.transaction():
+                            value = number * 1_000_000 + len(written)
+                            session.execute("INSERT INTO article (fingerprint) VALUES (%s)", [value])
+                            assert near(session, value, 0) == [(value, 0)]
+                            time.sleep(0.01)
+                        written.append(value)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=write, args=[number]) for number in range(1, 4)]
+        for thread in threads:
+            thread.start()
+        while len(written) < 20 and not failures:
+            time.sleep(0.01)
+        install_schema(engine)
+        before = len(written)
+        while len(written) < before + 20 and not failures:
+            time.sleep(0.01)
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert missing_keys(connection) == []
+        assert problems(connection) == set()
+
+
+def test_what_the_command_line_says_of_an_old_schema(server):
+    with released(server, OLDEST) as (_, engine):
+        url = engine.url.render_as_string(hide_password=False)
+        assert "outdated: run simsql upgrade" in run("status", "--database", url).done().out
+        assert run("upgrade", "--database", url).done().out == "schema simsql 0.2.0: upgraded\n"
+        assert run("upgrade", "--database", url).done().out == "schema simsql 0.2.0: up to date\n"

@@ -6,7 +6,7 @@ import threading
 import pytest
 from articles import create_table, missing_keys
 from program import wait_until
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 from upkeep import set_batch_size, stored_fingerprints
 
@@ -46,10 +46,9 @@ def test_build_vacuum_verify(articles, engine):
     articles.execute("INSERT INTO article (fingerprint) SELECT fingerprint FROM article WHERE id <= 2")
     shares.clear()
     with engine.connect() as connection:
-        assert {(found.problem, found.keys, found.fault) for found in verify(connection, "article")} == {
-            ("keys without a row", 10, False),
-            ("keys stored again", 2, False),
-        }
+        assert verify(connection, "article") == []
+        superfluous = connection.execute(text("SELECT simsql.superfluous_keys('article')")).scalar_one()
+        assert superfluous == 12 * 10
     assert vacuum(engine, "article", report=shares.append) == 12 * 10
     assert (shares == sorted(shares), shares[-1]) == (True, 1)
     assert vacuum(engine, "article", "fingerprint") == 0

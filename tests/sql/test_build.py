@@ -272,6 +272,37 @@ def test_two_calls_at_once_take_turns(table, connect):
     searches_are_exact(table)
 
 
+def test_two_calls_that_begin_together_make_one_index(table, connect):
+    """Both wait at the same place: until a writer has ended that has written to the table before."""
+    table.execute("BEGIN")
+    table.execute("INSERT INTO article (fingerprint) VALUES (1)")
+    with (
+        blocked(connect, lambda other: other.execute(BUILD)) as first,
+        blocked(connect, lambda other: other.execute(BUILD)) as second,
+    ):
+        table.execute("COMMIT")
+    assert [first.exception(), second.exception()] == [None, None]
+    assert table.execute("SELECT id, state FROM simsql.indexes").fetchall() == [(1, "ready")]
+    assert count_keys(table) == [6] * 4
+    searches_are_exact(table)
+
+
+def test_a_call_that_has_waited_for_its_turn_is_done_if_the_index_is_ready_by_then(table, connect):
+    """Whether the other build has a batch left is chance."""
+    other_arguments = BUILD.replace(")", ", 5)")
+    turn = connect()
+    turn.execute("BEGIN; SELECT simsql._take_turn('article', 'build')")
+    with (
+        blocked(connect, lambda other: other.execute(BUILD)) as same,
+        blocked(connect, lambda other: other.execute(other_arguments)) as different,
+    ):
+        create_index(table)
+        turn.execute("COMMIT")
+    assert same.exception() is None
+    assert "has a simhash index already" in str(different.exception())
+    assert count_keys(table) == [5] * 4
+
+
 def test_other_arguments_do_not_go_on_with_it_and_the_hint_does(table):
     table.execute(BEGIN_BUILD)
     for arguments in ("distance => 4", "blocks => 2", "lead => 2, blocks => 4", "blocks => 4, inner_blocks => 4"):

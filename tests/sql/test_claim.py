@@ -9,7 +9,10 @@ from articles import create_articles, create_index, create_table, fingerprints_o
 from oracle import clustered, flip
 from oracle import near as expected_near
 from psycopg import errors
-from sessions import ONE_SNAPSHOT, blocked
+from sessions import ONE_SNAPSHOT, blocked, started
+
+from simsql.database.connect import open_engine
+from simsql.database.install import install_schema
 
 CENTRE = 0x0123456789ABCDEF
 
@@ -59,18 +62,18 @@ def locks(connection, fingerprint, of_index, within):
     return [lock for (lock,) in connection.execute(statement, [fingerprint, of_index, within])]
 
 
-def test_a_claim_locks_one_block_more_than_bits_may_differ(connection):
+def test_a_claim_locks_one_block_more_than_bits_may_differ(articles):
     for within in range(64):
-        found = locks(connection, CENTRE, within, within)
+        found = locks(articles, CENTRE, within, within)
         assert len(set(found)) == within + 1
         assert found == sorted(found)
     # Not even the opposite is far enough.
-    assert locks(connection, CENTRE, 64, 64) == locks(connection, ~CENTRE, 64, 64)
-    assert locks(connection, None, 3, 3) == []
-    assert not set(locks(connection, CENTRE, 3, 3)) & set(locks(connection, ~CENTRE, 3, 3))
+    assert locks(articles, CENTRE, 64, 64) == locks(articles, ~CENTRE, 64, 64)
+    assert locks(articles, None, 3, 3) == []
+    assert not set(locks(articles, CENTRE, 3, 3)) & set(locks(articles, ~CENTRE, 3, 3))
 
 
-def test_claims_have_a_lock_in_common_wherever_the_nearer_would_find_the_other(connection):
+def test_claims_have_a_lock_in_common_wherever_the_nearer_would_find_the_other(articles):
     chance = random.Random(7)
     pairs = []
     for of_index in (0, 1, 3, 4, 7, 10, 31, 63, 64):
@@ -81,7 +84,7 @@ def test_claims_have_a_lock_in_common_wherever_the_nearer_would_find_the_other(c
             if one < 64 and chance.random() < 0.5:  # as evenly as can be
                 differing = [number * 64 // (one or 1) for number in range(one)]
             pairs.append((centre, flip(centre, differing), of_index, one, other))
-    missed = connection.execute(
+    missed = articles.execute(
         "SELECT p.* FROM unnest(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::integer[])"
         " AS p (a, b, of_index, one, other)"
         " WHERE NOT EXISTS (SELECT simsql._claim_locks(1, 0, a, of_index, one)"
@@ -255,3 +258,171 @@ def test_what_cannot_be_claimed(articles):
     articles.execute("SELECT simsql.drop_index('article')")
     with pytest.raises(errors.UndefinedObject, match=r"public\.article has no simhash index"):
         claim(articles, None)
+
+
+# What others see of claims
+
+
+HELD = (
+    "SELECT DISTINCT classid::bigint << 32 | objid::bigint FROM pg_locks"
+    " WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+def held(connection):
+    """The numbers of the advisory locks that are held in the database, as any role can read them."""
+    return {lock for (lock,) in connection.execute(HELD)}
+
+
+def test_the_locks_of_claims_do_not_tell_an_outsider_what_is_claimed(articles, new_role, connect):
+    """All there is to try are 2**16 values of each of four blocks."""
+    claimed = [random.Random(seed).getrandbits(64) - 2**63 for seed in range(10)]
+    outsider = connect(new_role())
+    with articles.transaction():
+        for fingerprint in claimed:
+            assert claim(articles, fingerprint) == []
+        assert len(held(outsider)) == 40
+        guessed = outsider.execute(
+            "SELECT number, array_agg(value)"
+            " FROM generate_series(0, 3) AS number CROSS JOIN generate_series(0, 65535) AS value WHERE"
+            " hashtextextended(format('simsql.claim 1 0 4 %s %s', number, value::bit(16)), 0)"
+            f" IN ({HELD}) GROUP BY number"
+        ).fetchall()
+    blocks = dict(guessed)
+    recovered = [
+        fingerprint
+        for fingerprint in claimed
+        if all((fingerprint >> (48 - 16 * number)) & 0xFFFF in blocks.get(number, []) for number in range(4))
+    ]
+    assert recovered == [], f"{len(recovered)} of {len(claimed)} fingerprints were recovered from pg_locks"
+
+
+def test_only_roles_that_can_read_the_columns_of_an_index_learn_its_key(connection, new_role, connect):
+    connection.execute("CREATE TABLE article (tenant integer, fingerprint bigint, other bigint)")
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint', scope => '{tenant}')")
+    role = new_role()
+    outsider = connect(role)
+    connection.execute(f"GRANT SELECT (fingerprint, other) ON article TO {role}")
+    for secret in ("SELECT FROM simsql._claim_secret", "REFRESH MATERIALIZED VIEW simsql._claim_secret"):
+        with pytest.raises(errors.InsufficientPrivilege):
+            outsider.execute(secret)
+    keys = "SELECT index_id FROM simsql._claim_keys"
+    assert outsider.execute(keys).fetchall() == []
+    with pytest.raises(
+        errors.InsufficientPrivilege, match=f"role {role} cannot read the columns of the simhash index"
+    ):
+        locks(outsider, CENTRE, 3, 3)
+    claim_in_scope = "SELECT count(*) FROM simsql.claim('article', 1, scope => '{\"tenant\": 1}')"
+    with pytest.raises(errors.InsufficientPrivilege):
+        outsider.execute(claim_in_scope)
+    connection.execute(f"GRANT SELECT (tenant) ON article TO {role}")
+    assert outsider.execute(keys).fetchall() == [(1,)]
+    assert outsider.execute(claim_in_scope).fetchone() == (0,)
+    # Another index that is no longer as it was when it was created takes no other index along.
+    connection.execute("SELECT simsql.create_index('article', 'other')")
+    connection.execute("ALTER TABLE article DROP other CASCADE")
+    assert outsider.execute(keys).fetchall() == [(1,)]
+
+
+def test_default_privileges_do_not_grant_the_secret(server, new_role):
+    """As on a database where a role may read all tables that are created later."""
+    role = new_role()
+    with server.new_database(template="template0") as url:
+        with server.connect(url.database) as connection:
+            connection.execute(f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {role}, PUBLIC")
+            engine = open_engine(url)
+            install_schema(engine)
+            engine.dispose()
+        with server.connect(url.database, role) as reader:
+            assert reader.execute("SELECT FROM simsql.registry").fetchall() == []
+            with pytest.raises(errors.InsufficientPrivilege):
+                reader.execute("SELECT FROM simsql._claim_secret")
+
+
+def test_a_claim_in_a_function_of_another_role_has_that_role_s_privileges(articles, new_role, connect):
+    writer, caller = new_role(), new_role()
+    articles.execute(f"GRANT SELECT (fingerprint) ON article TO {writer}")
+    articles.execute(
+        "CREATE FUNCTION is_free(bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER"
+        " AS 'BEGIN RETURN NOT EXISTS (SELECT FROM simsql.claim(''article'', $1)); END'"
+    )
+    is_free = f"SELECT is_free({CENTRE})"
+    session = connect(caller)
+    articles.execute(f"ALTER FUNCTION is_free OWNER TO {writer}")
+    assert session.execute(is_free).fetchone() == (True,)
+    articles.execute(f"ALTER FUNCTION is_free OWNER TO {caller}")
+    with pytest.raises(errors.InsufficientPrivilege):
+        session.execute(is_free)
+
+
+def test_copies_of_a_database_take_other_locks(server, articles):
+    before = locks(articles, CENTRE, 3, 3)
+    name = articles.info.dbname
+    articles.close()
+    with server.new_database(template=name) as url, server.connect(url.database) as copy:
+        assert not set(locks(copy, CENTRE, 3, 3)) & set(before)
+    with server.connect(name) as original:
+        assert locks(original, CENTRE, 3, 3) == before
+
+
+@pytest.mark.parametrize("options", [[], ["--schema-only"]], ids=["data", "no_data"])
+def test_a_restored_database_has_a_secret_of_its_own(server, connection, tmp_path, options):
+    file = str(tmp_path / "dump")
+    server.run("pg_dump", *options, f"--file={file}", connection.info.dbname)
+    secret = "SELECT secret FROM simsql._claim_secret"
+    with server.new_database(template="template0") as url, server.connect(url.database) as restored:
+        server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", url.database)
+        create_articles(restored)
+        assert claim(restored, CENTRE) == []
+        assert restored.execute(secret).fetchone() != connection.execute(secret).fetchone()
+
+
+def test_a_secret_that_was_not_restored_is_made_by_the_first_claim(articles, new_role, connect):
+    role = new_role()
+    articles.execute(f"GRANT SELECT, INSERT ON article TO {role}")
+    articles.execute("REFRESH MATERIALIZED VIEW simsql._claim_secret WITH NO DATA")
+    first = connect(role)
+    first.execute("BEGIN")
+    assert post(first, CENTRE) == []
+    with blocked(connect, lambda other: post(other, agreeing_in(0, 3))) as second:
+        first.execute("COMMIT")
+    assert second.result() == [(CENTRE, 3)]
+
+
+def test_a_new_secret_waits_for_the_claims_under_the_old_one(articles, connect):
+    articles.execute("BEGIN")
+    assert post(articles, CENTRE) == []
+    refresh = "REFRESH MATERIALIZED VIEW simsql._claim_secret"
+    with (
+        blocked(connect, lambda owner: owner.execute(refresh)),
+        blocked(connect, lambda other: post(other, agreeing_in(0, 3))) as second,
+    ):
+        articles.execute("COMMIT")
+    assert second.result() == [(CENTRE, 3)]
+
+
+# While the index changes
+
+
+def test_an_index_that_is_created_again_while_a_claim_waits_lets_no_other_claim_pass(articles, connect):
+    with articles.transaction(force_rollback=True):
+        claim(articles, CENTRE)
+        numbers = held(articles)
+    # In the way of the first claim, without a lock on the table.
+    articles.execute("SELECT pg_advisory_lock(l) FROM unnest(%s::bigint[]) AS l", [list(numbers)])
+
+    def claim_and_insert(session):
+        session.execute("BEGIN")
+        return session, post(session, CENTRE)
+
+    def create_again(session):
+        with session.transaction():
+            session.execute("SELECT simsql.drop_index('article')")
+            create_index(session)
+
+    with blocked(connect, claim_and_insert) as first, started(connect, create_again):
+        articles.execute("SELECT pg_advisory_unlock_all()")
+        session, found = first.result()
+        with started(connect, lambda other: post(other, CENTRE)) as second:
+            session.execute("COMMIT")
+    assert (found, second.result()) == ([], [(CENTRE, 0)]), "two claims were free"

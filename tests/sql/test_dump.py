@@ -1,10 +1,13 @@
 """What pg_dump writes, pg_restore brings back: an index that searches, and triggers that keep it."""
 
+import re
+
 import pytest
 from articles import create_articles, create_index, missing_keys, near
 from oracle import clustered
 from oracle import near as expected_near
 from psycopg import errors
+from upkeep import problems
 
 FINGERPRINTS = clustered(200, seed=10)
 
@@ -62,6 +65,25 @@ def test_a_dump_restores_a_working_index(server, dumped, restored, tmp_path, kin
     check(restored)
 
 
+def test_a_restore_without_privileges_is_found_and_mended(server, dumped, restored, tmp_path, new_role):
+    file = str(tmp_path / "dump")
+    server.run("pg_dump", "--format=custom", f"--file={file}", dumped.info.dbname)
+    server.run("pg_restore", "--exit-on-error", "--no-acl", f"--dbname={restored.info.dbname}", file)
+    found = {(problem, name) for problem, name in problems(restored) if "keys" not in name}
+    events = ("insert", "replica", "update")
+    assert found == {("function can be called by others", f"simsql.add_on_{event}_1") for event in events}
+    for table in ("article", '"my app"."An ""article"'):
+        restored.execute("SELECT * FROM simsql.repair(%s::regclass)", [table])
+    assert problems(restored, None) == set()
+    restored.execute("GRANT USAGE ON SCHEMA simsql TO PUBLIC")
+    restored.execute("GRANT SELECT ON simsql.registry, simsql.indexes, simsql.schema_version TO PUBLIC")
+    role = new_role()
+    restored.execute(f"GRANT SELECT ON article TO {role}")
+    with server.connect(restored.info.dbname, role) as guest:
+        assert near(guest, 0, 7) == expected_near(FINGERPRINTS, 0, 7)
+    check(restored)
+
+
 def test_a_dump_restored_by_sections_is_a_working_index(server, dumped, restored, tmp_path):
     file = str(tmp_path / "dump")
     server.run("pg_dump", "--format=custom", f"--file={file}", dumped.info.dbname)
@@ -110,9 +132,13 @@ def test_a_single_table_is_restored_over_its_own_truncated_self(server, dumped, 
 
 
 def test_an_ordinary_owner_can_dump_their_database(server, dumped, new_role, connect, tmp_path):
-    """Row-level security on the key tables must not hide keys from the one who dumps."""
+    """Row-level security must not hide keys from the one who dumps, nor the secret of claims be in the way."""
     role = new_role()
+    dumped.execute(f'GRANT SELECT ON article TO {role}; GRANT USAGE ON SCHEMA "my app" TO {role}')
+    dumped.execute(f'GRANT SELECT ON "my app"."An ""article" TO {role}')
+    dumped.execute(f"GRANT SELECT ON ALL SEQUENCES IN SCHEMA public, simsql TO {role}")
     for (table,) in dumped.execute("SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^keys_'").fetchall():
         dumped.execute(f"ALTER TABLE {table} OWNER TO {role}")
-    out = server.run("pg_dump", "--table=simsql.keys_1_0", "--data-only", dumped.info.dbname, user=role)
-    assert len(out.partition("FROM stdin;\n")[2].partition("\n\\.")[0].splitlines()) == len(set(FINGERPRINTS))
+    out = server.run("pg_dump", dumped.info.dbname, user=role)
+    keys = re.search(r"COPY simsql\.keys_1_0 [^\n]*FROM stdin;\n(.*?)\n\\\.", out, re.DOTALL)[1]
+    assert len(keys.splitlines()) == len(set(FINGERPRINTS))

@@ -228,8 +228,12 @@ def test_triggers_that_add_keys_fire_always_and_with_the_rights_of_the_owner(art
         " JOIN pg_proc AS p ON p.oid = t.tgfoid WHERE t.tgrelid = 'article'::regclass AND t.tgqual IS NULL"
         " ORDER BY t.tgname"
     )
-    expected = ("A", True, ["search_path=pg_catalog, pg_temp"])
-    assert triggers.fetchall() == [("simsql_1_insert", *expected), ("simsql_1_update", *expected)]
+    settings = (True, ["search_path=pg_catalog, pg_temp"])
+    assert triggers.fetchall() == [
+        ("simsql_1_insert", "A", *settings),
+        ("simsql_1_replica", "R", *settings),
+        ("simsql_1_update", "A", *settings),
+    ]
 
 
 def test_no_function_depends_on_the_table_and_no_column_stops_pg_upgrade(articles):

@@ -35,14 +35,18 @@ def test_near_is_exact_at_every_distance(connection, design):
 @designs
 def test_every_strategy_is_exact_where_it_applies(connection, design):
     create_articles(connection, FINGERPRINTS[:120], design)
-    for strategy in ("exact", "probes", "scan"):
+    for strategy in ("exact", "probes", "skip", "scan"):
         strategy_is_exact(connection, design, strategy)
 
 
 def strategy_is_exact(connection, design, strategy):
-    (statement,) = connection.execute(
-        "SELECT simsql._search_statement(r, %s) FROM simsql.registry AS r", [strategy]
+    statement, check = connection.execute(
+        "SELECT simsql._search_statement(r, %s), simsql._check_statement(r, 'unnest(candidates)', '{}')"
+        " FROM simsql.registry AS r",
+        [strategy],
     ).fetchone()
+    if strategy != "scan":
+        statement = check.replace("unnest(candidates)", f"({statement})")
     variables = connection.execute(
         "SELECT format('%%s %%s := %%s;', v.name, v.type, v.value)"
         " FROM simsql.registry AS r, simsql._search_variables(r, %s) AS v",
@@ -58,7 +62,7 @@ def strategy_is_exact(connection, design, strategy):
         if design[0] == 64 and within % 9:
             continue  # 64 tables take their time
         if (strategy == "exact" and layout.radius(within) > 0) or (
-            strategy == "probes" and layout.probes(within) > 8_000
+            strategy in ("probes", "skip") and layout.probes(within) > 8_000
         ):
             continue
         tried += 1

@@ -41,7 +41,11 @@ def test_joined_by_prefix_each_pair_is_found_by_one_statement(connection, within
     fingerprints = [to_bigint(number) for number in range(40)] + clustered(300, seed=7)
     found = []
     # As for so many fingerprints: each permutation of a design is a statement.
-    statements = connection.execute("SELECT simsql._pairs_statements(100000000, %s)", [within]).fetchall()
+    statements = connection.execute(
+        "SELECT s FROM simsql._join_design(100000000, 100000000, %s) AS d,"
+        " simsql._pairs_by_prefix(%s, d.blocks, d.lead) AS s",
+        [within, within],
+    ).fetchall()
     assert statements
     for (statement,) in statements:
         assert "a.prefix" in statement
@@ -55,10 +59,55 @@ def set_of(fingerprints):
     return "{" + ",".join(map(str, set(fingerprints))) + "}"
 
 
+def statements_for(connection, fingerprints, within):
+    found = connection.execute("SELECT simsql._statements_for_pairs(%s, %s)", [sorted(set(fingerprints)), within])
+    return [statement for (statement,) in found]
+
+
+def count_compared(connection, fingerprints, statements):
+    """How many pairs the hash joins of these statements compare, of any distance."""
+    compared = 0
+    for statement in statements:
+        inside = statement.replace("bit_count((a.fp # b.fp)::bit(64)) <= $2", "true").partition(" AND bit_count")[
+            0
+        ]
+        connection.execute(f"PREPARE compared (bigint[]) AS SELECT count(*) FROM ({inside}) AS c")
+        compared += connection.execute(f"EXECUTE compared ('{set_of(fingerprints)}')").fetchone()[0]
+        connection.execute("DEALLOCATE compared")
+    return compared
+
+
 @pytest.mark.parametrize(("count", "within"), [(200, 3), (4_000, 1), (4_000, 64)])
 def test_pairs_are_compared_one_by_one_or_joined_whatever_is_cheaper(connection, count, within):
-    statements = connection.execute("SELECT simsql._pairs_statements(%s, %s)", [count, within]).fetchall()
-    assert ("a.prefix" in statements[0][0]) == (count == 4_000 and within == 1)
+    statements = statements_for(connection, clustered(count, seed=9), within)
+    assert ("a.prefix" in statements[0]) == (count == 4_000 and within == 1)
+
+
+@pytest.mark.parametrize("block", [3, 1])
+def test_where_a_prefix_is_crowded_another_design_is_taken(connection, block):
+    """All rows share 16 bits: joined by these, every row would be compared with every other one."""
+    chance = random.Random(block)
+    outside = ~(0xFFFF << 16 * block)
+    fingerprints = [to_bigint((chance.getrandbits(64) & outside) % 2**64) for _ in range(1_800)]
+    fingerprints += [fingerprint ^ 5 for fingerprint in fingerprints[:50]]
+    statements = statements_for(connection, fingerprints, 3)
+    assert count_compared(connection, fingerprints, statements) < len(fingerprints) ** 2 / 100
+    create_articles(connection, fingerprints)
+    by_brute_force = connection.execute(
+        "SELECT a.fingerprint, b.fingerprint, bit_count((a.fingerprint # b.fingerprint)::bit(64))"
+        " FROM article AS a JOIN article AS b ON a.fingerprint < b.fingerprint"
+        " AND bit_count((a.fingerprint # b.fingerprint)::bit(64)) <= 3 ORDER BY 1, 2"
+    ).fetchall()
+    assert len(by_brute_force) >= 50
+    assert pairs(connection, 3) == by_brute_force
+
+
+def test_fingerprints_that_crowd_every_prefix_are_compared_one_by_one(connection):
+    fingerprints = [to_bigint(number * 0x0001000100010001) for number in range(0, 2**12, 2)]
+    (statement,) = statements_for(connection, fingerprints, 7)
+    assert "a.prefix" not in statement
+    create_articles(connection, fingerprints[:200])
+    assert pairs(connection, 7) == expected_pairs(fingerprints[:200], 7)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -23,6 +23,7 @@ USES = {
     "simsql.pairs": "SELECT * FROM simsql.pairs('article')",
     "simsql.clusters": "SELECT * FROM simsql.clusters('article')",
     "simsql.verify": "SELECT * FROM simsql.verify('article')",
+    "simsql.superfluous_keys": "SELECT simsql.superfluous_keys('article')",
     "simsql.claim": "SELECT * FROM simsql.claim('article', 1)",
     "simsql.fp": "SELECT simsql.fp(1)",
     "simsql.hamming_distance": "SELECT simsql.hamming_distance(1, 2)",
@@ -151,7 +152,7 @@ def test_commands_need_what_the_page_says_and_nothing_less(workplace, server, da
     rights = rights_of(COMMANDS[statement])
     workplace.prepare(rights)
     workplace.connection.execute("UPDATE article SET body = 'some words', fingerprint = NULL")
-    assert run(*words, "--database", url).done().lines == ["2 rows have got a fingerprint"]
+    assert run(*words, "--database", url).done().lines == ["Fingerprinted 2 rows"]
     for right in rights:
         workplace.prepare([other for other in rights if other != right])
         workplace.connection.execute("UPDATE article SET body = 'some words', fingerprint = NULL")

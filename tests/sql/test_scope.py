@@ -77,7 +77,7 @@ def test_searches_find_what_brute_force_finds_in_the_scope(connection, table, de
             sql.SQL("SELECT {}, print FROM article").format(sql.SQL(", ").join(map(sql.Identifier, names)))
         ).fetchall()
         assert missing_keys(connection) == []
-        assert {problem for problem, _ in problems(connection)} <= {"keys without a row", "keys stored again"}
+        assert problems(connection) == set()
         scopes = {scope for *scope_, _ in rows if None not in (scope := tuple(scope_))}
         for values in [*sorted(scopes, key=str)[:3], tuple(COLUMNS[name][1][0] for name in names)]:
             fingerprints = [found for *scope, found in rows if tuple(scope) == values]
@@ -268,6 +268,48 @@ def test_a_large_scope_is_probed_by_index_conditions(connection):
     strategy, plan = explain(connection, {"tenant": 1}, 7, 0x0123456789ABCDEF)
     assert strategy.startswith("strategy: probes")
     assert len(re.findall(r"Index Cond: \(\(scope_1 = \$\d+\) AND \(key >= .*\) AND \(key <= ", plan)) == 4
+
+
+@pytest.fixture
+def new_index(connection):
+    """A scoped index on random fingerprints, which nobody has analyzed yet."""
+    chance = random.Random(35)
+    create_scoped(connection, rows=[(number % 4, chance.getrandbits(64) - 2**63) for number in range(24_000)])
+    return connection
+
+
+def test_a_new_index_is_probed_by_index_conditions(new_index, new_role, connect):
+    role = new_role()
+    new_index.execute(f"GRANT SELECT ON article TO {role}")
+    (known,) = new_index.execute("SELECT print FROM article WHERE tenant = 1 LIMIT 1").fetchone()
+    probe = r"keys_1_(\d)_.* loops=(\d+)\)\n +Index Cond: \(\(scope_1 = \$\d+\) AND \(key >= .* AND \(key <= "
+    for session in (new_index, connect(role)):
+        for within, probes in ((7, 17), (8, 137)):
+            strategy, plan = explain(session, {"tenant": 1}, within, known)
+            assert strategy.startswith("strategy: probes")
+            assert "Join Filter" not in plan
+            assert re.findall(probe, plan) == [(str(table), "17" if table else str(probes)) for table in range(4)]
+            assert re.search(r"article t .*\n +Index Cond: \(\(tenant = \$\d+\) AND \(print = ", plan)
+
+
+def test_near_many_probes_a_new_index_by_index_conditions(new_index):
+    strategy, statements = new_index.execute(
+        "SELECT s.* FROM simsql.registry AS r, simsql._near_many_statements(r, 5, 6000, 7, %s) AS s",
+        ['{"tenant": 1}'],
+    ).fetchone()
+    assert strategy == "probes"
+    with new_index.transaction(force_rollback=True):
+        for setting in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "hashagg"):
+            new_index.execute(f"SET LOCAL enable_{setting} = off")
+        for number, statement in enumerate(statements):
+            new_index.execute(f"PREPARE m{number} (bigint[], integer) AS {statement}")
+            rows = new_index.execute(f"EXPLAIN EXECUTE m{number} ('{{1,2,3,4,5}}', 7)").fetchall()
+            plan = "\n".join(line for (line,) in rows)
+            assert "Join Filter" not in plan
+            assert re.search(
+                r"keys_1_\d r .*\n +Index Cond: \(\(scope_1 = 1\) AND \(key >= .* AND \(key <= ", plan
+            )
+            assert re.search(r"article t .*\n +Index Cond: \(\(tenant = 1\) AND \(print = ", plan)
 
 
 @newest

@@ -91,8 +91,8 @@ UPDATE = "UPDATE article SET fingerprint = 77 WHERE id < 4"
 INVALID = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{}'::regclass"
 BOTH = ("insert", "update")
 NOT_ALWAYS = triggers("trigger not enabled always", *BOTH)
-MISSING, ORPHANS = keys("keys missing"), keys("keys without a row")
-SUPERFLUOUS = {"keys without a row", "keys stored again"}
+ALL_OFF = NOT_ALWAYS | triggers("trigger not enabled for replication", "replica")
+MISSING = keys("keys missing")
 
 # What has happened, and what is found.
 DAMAGES = {
@@ -103,7 +103,7 @@ DAMAGES = {
     "keys truncated": ("TRUNCATE simsql.keys_1_1", {("keys missing", KEYS[1])}),
     "triggers disabled": (
         f"ALTER TABLE article DISABLE TRIGGER simsql_1_insert, DISABLE TRIGGER simsql_1_update; {WRITE}; {UPDATE}",
-        NOT_ALWAYS | MISSING | ORPHANS,
+        NOT_ALWAYS | MISSING,
     ),
     "triggers enabled, but not always": (
         "ALTER TABLE article ENABLE TRIGGER simsql_1_insert, ENABLE TRIGGER simsql_1_update",
@@ -111,7 +111,7 @@ DAMAGES = {
     ),
     "all triggers disabled and enabled": (
         f"ALTER TABLE article DISABLE TRIGGER ALL; {WRITE}; ALTER TABLE article ENABLE TRIGGER ALL",
-        NOT_ALWAYS | MISSING,
+        ALL_OFF | MISSING,
     ),
     "triggers disabled and enabled as they were": (
         f"ALTER TABLE article DISABLE TRIGGER simsql_1_insert; {WRITE};"
@@ -140,10 +140,7 @@ DAMAGES = {
     ),
     "trigger function dropped": (
         f"DROP FUNCTION simsql.add_on_update_1 CASCADE; {UPDATE}",
-        functions("function missing", "add_on_update")
-        | triggers("trigger missing", "update", "column")
-        | MISSING
-        | ORPHANS,
+        functions("function missing", "add_on_update") | triggers("trigger missing", "update", "column") | MISSING,
     ),
     "search function altered": (
         "CREATE OR REPLACE FUNCTION simsql.search_1(bigint, integer) RETURNS SETOF simsql.match"
@@ -203,7 +200,7 @@ DAMAGES = {
         {("key table missing", KEYS[1]), ("B-tree missing", "public.article (fingerprint)")}
         | {("B-tree missing", "simsql.keys_1_2 (key)")}
         | functions("function missing", "search")
-        | NOT_ALWAYS
+        | ALL_OFF
         | (MISSING - {("keys missing", KEYS[1])}),
     ),
 }
@@ -216,33 +213,44 @@ def test_what_is_wrong_is_named_and_mended(sound, damage):
     found = sound.execute("SELECT problem, object, fault, hint, keys FROM simsql.verify('article')").fetchall()
     assert {(problem, where) for problem, where, *_ in found} == expected
     for problem, _, fault, hint, count in found:
-        assert fault == (problem not in SUPERFLUOUS)
-        assert not fault or hint == "SELECT * FROM simsql.repair('public.article');"
+        assert fault
+        assert hint == "SELECT * FROM simsql.repair('public.article');"
         assert (count is None) == (not problem.startswith("keys "))
     mended = repaired(sound)
-    faults = {(problem, where) for problem, where in expected if problem not in SUPERFLUOUS}
-    if not any(problem.startswith("key table") and problem != "key table unlogged" for problem, _ in faults):
-        assert mended == faults
+    if not any(problem.startswith("key table") and problem != "key table unlogged" for problem, _ in expected):
+        assert mended == expected
     else:  # then all keys are made anew
-        assert mended == faults - MISSING
-    assert {problem for problem, _ in problems(sound)} <= SUPERFLUOUS
+        assert mended == expected - MISSING
+    assert problems(sound) == set()
     searches_are_exact(sound)
     sound.execute(f"{WRITE}; {UPDATE}")
     searches_are_exact(sound)
 
 
+def superfluous(connection):
+    return connection.execute("SELECT simsql.superfluous_keys('article')").fetchone()[0]
+
+
 def test_superfluous_keys_are_counted_and_are_no_fault(articles):
+    """After updates and backfills there are some. A monitor wants to know whether something is wrong."""
     articles.execute("INSERT INTO simsql.keys_1_1 VALUES (555), (556), (556)")
     articles.execute("INSERT INTO simsql.keys_1_2 SELECT key FROM simsql.keys_1_2 WHERE key > 0 LIMIT 2")
-    found = articles.execute("SELECT problem, object, keys, fault, hint FROM simsql.verify('article')").fetchall()
-    vacuum = "CALL simsql.vacuum('public.article', 'fingerprint');"
-    assert found == [
-        ("keys without a row", KEYS[1], 3, False, vacuum),
-        ("keys stored again", KEYS[2], 2, False, vacuum),
-    ]
-    assert repaired(articles) == set()
-    articles.execute(vacuum)
     assert problems(articles) == set()
+    assert superfluous(articles) == 5
+    assert repaired(articles) == set()
+    articles.execute("CALL simsql.vacuum('article')")
+    assert superfluous(articles) == 0
+
+
+def test_superfluous_keys_are_not_counted_by_whoever_does_not_see_all_rows(articles, new_role, connect):
+    role = new_role()
+    articles.execute(f"GRANT SELECT ON article TO {role}")
+    guest = connect(role)
+    assert superfluous(guest) == 0
+    articles.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
+    for statement in ("SELECT simsql.superfluous_keys('article')", "SELECT * FROM simsql.verify('article')"):
+        with pytest.raises(errors.InsufficientPrivilege, match="row-level security hides rows"):
+            guest.execute(statement)
 
 
 few_values = st.sampled_from([*EXTREMES, None, 5, 1 << 48, -(1 << 16)])
@@ -261,13 +269,10 @@ def test_keys_are_counted_rightly(connection, rows, stored):
         f"INSERT INTO simsql.keys_{index}_0 SELECT unnest(%s::bigint[])", [stored]
     )  # keys as they are
     live = set(rows) - {None}
-    expected = {
-        "keys missing": len(live - set(stored)),
-        "keys without a row": sum(key not in live for key in stored),
-        "keys stored again": sum(key in live for key in stored) - len(live & set(stored)),
-    }
-    found = dict(connection.execute("SELECT problem, keys FROM simsql.verify('article')").fetchall())
-    assert found == {problem: count for problem, count in expected.items() if count}
+    missing = len(live - set(stored))
+    found = connection.execute("SELECT problem, keys FROM simsql.verify('article')").fetchall()
+    assert found == ([("keys missing", missing)] if missing else [])
+    assert superfluous(connection) == len(stored) - len(live & set(stored))
     connection.execute("SELECT simsql.repair('article')")
     assert missing_keys(connection) == []
 
@@ -421,7 +426,8 @@ def test_verify_reads_one_snapshot_and_writes_nothing(articles, connect):
         assert problems(reader) == set()
     articles.execute(f"{WRITE}; DELETE FROM article WHERE id = 1")
     for level, reader in readers.items():
-        assert problems(reader) == (ORPHANS if level == "READ COMMITTED" else set())
+        assert problems(reader) == set()
+        assert superfluous(reader) == (4 if level == "READ COMMITTED" else 0)
 
 
 @pytest.mark.parametrize("level", ALL_LEVELS)

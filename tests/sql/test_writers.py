@@ -208,13 +208,13 @@ def test_an_index_that_lacks_a_trigger_is_not_searched(articles, event):
 
 
 def test_enabled_again_triggers_no_longer_fire_on_a_replica(articles):
-    # ENABLE TRIGGER ALL knows no ALWAYS: afterwards the trigger of a replica has to be enabled by name.
+    # ENABLE TRIGGER ALL does not restore ENABLE REPLICA: the trigger of a replica has to be enabled by name.
     articles.execute("ALTER TABLE article DISABLE TRIGGER ALL")
     articles.execute("ALTER TABLE article ENABLE TRIGGER ALL")
     articles.execute("SET session_replication_role = replica")
     articles.execute("INSERT INTO article (fingerprint) VALUES (7)")
     assert {fingerprint for _, fingerprint in missing_keys(articles)} == {7}
-    articles.execute("ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_insert")
+    articles.execute("ALTER TABLE article ENABLE REPLICA TRIGGER simsql_1_replica")
     articles.execute("INSERT INTO article (fingerprint) VALUES (8)")
     assert {fingerprint for _, fingerprint in missing_keys(articles)} == {7}
 

@@ -1,0 +1,26 @@
+ALTER TABLE simsql.registry ADD COLUMN nonce text NOT NULL DEFAULT gen_random_uuid();
+
+DROP FUNCTION simsql._triggers(simsql.registry), simsql._pairs_statements(bigint, integer);
+
+-- Every index gets a trigger for logical replication. It calls nothing yet: after_upgrade.sql makes its function.
+-- Rows that were applied to a table before are missing in its index. So searches refuse it until it is repaired.
+DO $$
+DECLARE
+    index simsql.registry;
+    indexed_table text;
+BEGIN
+    FOR index IN SELECT r.* FROM simsql.registry AS r JOIN pg_class AS c ON c.oid = r.table_id ORDER BY r.id LOOP
+        indexed_table := index.table_id;
+        EXECUTE format('CREATE FUNCTION simsql.add_on_replica_%s() RETURNS trigger LANGUAGE plpgsql AS ''BEGIN RETURN NULL; END''',
+                       index.id);
+        EXECUTE format('CREATE TRIGGER simsql_%1$s_replica AFTER INSERT OR UPDATE ON %2$s FOR EACH ROW '
+                       'EXECUTE FUNCTION simsql.add_on_replica_%1$s()', index.id, indexed_table);
+        IF EXISTS (SELECT FROM pg_subscription_rel AS s WHERE s.srrelid = index.table_id) THEN
+            RAISE WARNING 'simsql: rows that logical replication has applied to % are not in its simhash index', indexed_table
+                USING HINT = format('Searches are refused until you call: SELECT * FROM simsql.repair(%L);', indexed_table);
+        ELSE
+            EXECUTE format('ALTER TABLE %s ENABLE REPLICA TRIGGER simsql_%s_replica', indexed_table, index.id);
+        END IF;
+    END LOOP;
+END
+$$;

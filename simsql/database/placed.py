@@ -1,0 +1,232 @@
+"""Loading rows that know where they were read: those whose id a table has already are left out, and named."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import Connection
+
+from simsql.database.connect import one_line
+from simsql.database.copying import raw_connection
+from simsql.database.load import Copier, LoadedTable, Row, count_inserted, find_table, load_through
+from simsql.errors import SimsqlError
+
+_STAGED = LoadedTable(0, sql.Identifier("pg_temp", "simsql_loaded"), "simsql_loaded")
+_NUMBER = sql.Identifier("simsql number")
+
+# Whether the unique indexes of a table tell which ids are repeated, and this session may look. Not if the load has
+# other columns with a unique index: what that refuses may have an id of its own.
+_IS_SKIPPABLE = """
+    SELECT pg_catalog.has_column_privilege(%(table)s, %(id)s, 'SELECT')
+       AND pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')
+       AND NOT c.relhasrules
+       AND coalesce(pg_catalog.bool_or(u.with_id) AND pg_catalog.bool_and(u.with_id OR NOT u.with_other), false)
+      FROM pg_catalog.pg_class AS c
+     CROSS JOIN LATERAL (
+        SELECT coalesce(pg_catalog.bool_or(a.attname OPERATOR(pg_catalog.=) %(id)s), false) AS with_id,
+               coalesce(pg_catalog.bool_or(a.attname OPERATOR(pg_catalog.=) ANY (%(others)s)), false) AS with_other
+          FROM pg_catalog.pg_index AS i
+          LEFT JOIN pg_catalog.pg_attribute AS a
+            ON a.attrelid OPERATOR(pg_catalog.=) i.indrelid
+           -- Of its key, of an expression in it, or of its condition.
+           AND (a.attnum OPERATOR(pg_catalog.=) ANY ((CAST(i.indkey AS smallint[]))[0:i.indnkeyatts - 1])
+                OR EXISTS (SELECT FROM pg_catalog.pg_depend AS d
+                            WHERE d.classid OPERATOR(pg_catalog.=) c.tableoid
+                              AND d.objid OPERATOR(pg_catalog.=) i.indexrelid
+                              AND d.refobjid OPERATOR(pg_catalog.=) i.indrelid
+                              AND d.refobjsubid OPERATOR(pg_catalog.=) a.attnum))
+         WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid AND i.indisunique AND i.indimmediate
+         GROUP BY i.indexrelid) AS u
+     WHERE c.oid OPERATOR(pg_catalog.=) %(table)s
+     GROUP BY c.oid
+"""
+
+
+class PlacedRow(list[Any]):
+    """A row that knows what it is called and where it was read."""
+
+    __slots__ = ("name", "place")
+
+    def __init__(self, values: Iterable[Any], name: str, place: str) -> None:
+        super().__init__(values)
+        self.name = name
+        self.place = place
+
+
+Skip = Callable[[PlacedRow, PlacedRow | None], None]
+"""Takes a row whose id the table has already, and the earlier row of the load that has it, if that is known."""
+
+
+def load_placed_rows(
+    connection: Connection,
+    table: str,
+    columns: Sequence[str],
+    rows: Iterable[PlacedRow],
+    *,
+    id_column: str | None,
+    skip: Skip,
+) -> int:
+    """COPY rows into a table as `load_rows` does, but leave out those whose id it has; return how many were added.
+
+    `id_column` is the one of `columns` that holds the ids. The unique indexes and constraints of the table decide
+    which ids are equal; without one, every row is added. Rows that are left out are given to `skip`.
+
+    Raises SimsqlError with the place of the row that PostgreSQL refuses for another reason, and psycopg.Error if
+    it does not tell which row that is.
+    """
+    raw = raw_connection(connection)
+    found = find_table(raw, table)
+    copier: Copier
+    if id_column is not None and _is_skippable(raw, found, id_column, columns):
+        copier = _SkippingCopier(raw, found, columns, id_column, skip)
+    else:
+        copier = _PlacingCopier(raw, found, columns)
+    count = load_through(copier, connection, rows)
+    copier.close()
+    return count
+
+
+def _is_skippable(
+    raw: psycopg.Connection[tuple[Any, ...]], table: LoadedTable, id_column: str, columns: Sequence[str]
+) -> bool:
+    others = [column for column in columns if column != id_column]
+    parameters = {"table": table.oid, "id": id_column, "others": others}
+    try:
+        with raw.transaction():
+            return raw.execute(_IS_SKIPPABLE, parameters).fetchall() == [(True,)]
+    except psycopg.errors.UndefinedColumn:
+        return False  # COPY says it better
+
+
+class _PlacingCopier(Copier):
+    """Names the place of a row that PostgreSQL refuses."""
+
+    def add(self, rows: Sequence[Row]) -> Sequence[Row]:
+        try:
+            return super().add(rows)
+        except psycopg.Error as error:
+            # COPY article, line 3, column id: ... The word for line is in the language of the server.
+            pattern = rf"^COPY {re.escape(self.table.relation)}, \D*(\d+)"
+            found = re.search(pattern, error.diag.context or "", re.MULTILINE)
+            if found and 0 < int(found[1]) <= len(rows):
+                raise _refused(rows[int(found[1]) - 1], error) from error
+            raise
+
+
+class _SkippingCopier(_PlacingCopier):
+    """Leaves out rows whose id the table has already.
+
+    COPY stops at the first conflict. The batch is taken back then, and inserted from a temporary table.
+    """
+
+    def __init__(
+        self,
+        raw: psycopg.Connection[tuple[Any, ...]],
+        table: LoadedTable,
+        columns: Sequence[str],
+        id_column: str,
+        skip: Skip,
+    ) -> None:
+        super().__init__(raw, table, columns)
+        self._skip = skip
+        self._staged: Copier | None = None
+        self._expects_conflicts = False
+        parts = {
+            "table": table.name,
+            "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
+            "id": sql.SQL("CAST({} AS pg_catalog.text)").format(sql.Identifier(id_column)),
+            "number": _NUMBER,
+            "staged": _STAGED.name,
+        }
+        self._create, self._insert, self._insert_one, self._ids, self._empty, self._drop = (
+            sql.SQL(statement).format(**parts)
+            for statement in (
+                "CREATE TEMPORARY TABLE {staged} ON COMMIT DROP AS"
+                " SELECT CAST(0 AS pg_catalog.int4) AS {number}, {columns} FROM {table} WITH NO DATA",
+                "INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {staged}"
+                " ORDER BY {number} ON CONFLICT DO NOTHING RETURNING {id}",
+                "INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {staged}"
+                " WHERE {number} OPERATOR(pg_catalog.=) %s ON CONFLICT DO NOTHING",
+                "SELECT {id} FROM {staged} ORDER BY {number}",
+                "TRUNCATE {staged}",
+                "DROP TABLE {staged}",
+            )
+        )
+
+    def add(self, rows: Sequence[Row]) -> Sequence[Row]:
+        added = None if self._expects_conflicts else self._try_copy(rows)
+        if added is None:
+            added = self._insert_new(rows)
+            # A load that is repeated has conflicts in all batches, and what is taken back leaves dead rows.
+            self._expects_conflicts = len(added) < len(rows)
+        return added
+
+    def close(self) -> None:
+        """Drop the temporary table."""
+        if self._staged is not None:
+            self.raw.execute(self._drop)
+
+    def _try_copy(self, rows: Sequence[Row]) -> Sequence[Row] | None:
+        before = count_inserted(self.raw, self.table)
+        try:
+            with self.raw.transaction():
+                return super().add(rows)
+        except (SimsqlError, psycopg.Error) as error:
+            if not isinstance(error.__cause__ or error, psycopg.errors.UniqueViolation):
+                raise
+        self.taken_back += count_inserted(self.raw, self.table) - before
+        return None
+
+    def _insert_new(self, rows: Sequence[Row]) -> Sequence[Row]:
+        if self._staged is None:
+            self.raw.execute(self._create)
+            self._staged = _PlacingCopier(self.raw, _STAGED, ["simsql number", *self.columns])
+        self._staged.add([_numbered(number, cast(PlacedRow, row)) for number, row in enumerate(rows)])
+        try:
+            with self.raw.transaction():
+                inserted = self.raw.execute(self._insert).fetchall()
+        except psycopg.Error:
+            self._find_refused(rows)
+            raise
+        if len(inserted) < len(rows):
+            rows = self._leave_out(cast(Sequence[PlacedRow], rows), [id_ for (id_,) in inserted])
+        self.raw.execute(self._empty)
+        return rows
+
+    def _find_refused(self, rows: Sequence[Row]) -> None:
+        """Raise SimsqlError for the row for which a batch fails: a statement does not tell."""
+        for number, row in enumerate(rows):
+            try:
+                self.raw.execute(self._insert_one, [number])
+            except psycopg.Error as error:
+                raise _refused(row, error) from error
+
+    def _leave_out(self, rows: Sequence[PlacedRow], inserted: Sequence[str | None]) -> list[PlacedRow]:
+        """Return the rows that were inserted, whose ids these are, and hand the others to `skip`."""
+        ids = [id_ for (id_,) in self.raw.execute(self._ids)]
+        added: list[PlacedRow] = []
+        having: dict[str | None, PlacedRow] = {}
+        for row, id_ in zip(rows, ids, strict=True):
+            if len(added) < len(inserted) and id_ == inserted[len(added)]:
+                added.append(row)
+                having[id_] = row
+            else:
+                self._skip(row, having.get(id_))
+        if len(added) < len(inserted):
+            raise SimsqlError(
+                f"ids are repeated, and a trigger of {self.table.relation} changes them: it cannot be said which"
+                " documents to leave out"
+            )
+        return added
+
+
+def _numbered(number: int, row: PlacedRow) -> PlacedRow:
+    return PlacedRow([number, *row], row.name, row.place)
+
+
+def _refused(row: Row, error: psycopg.Error) -> Exception:
+    row = cast(PlacedRow, row)
+    named = "" if row.place == row.name else f"id {row.name!r}: "
+    return SimsqlError(f"{row.place}: {named}PostgreSQL: {one_line(error)}")

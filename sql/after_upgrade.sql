@@ -1,0 +1,44 @@
+-- What an upgrade ends with: the functions, triggers and policies of existing indexes become those that create_index makes now.
+--
+-- What was wrong with an index stays wrong, for verify to tell and repair to mend: a trigger that is missing is not
+-- created, and one that was switched off or altered does not count as enabled, so that searches refuse the index.
+
+DO $$
+DECLARE
+    index simsql.registry;
+    actual simsql.registry;
+    trigger record;
+    keys text;
+    owner oid;
+BEGIN
+    FOR index IN SELECT r.* FROM simsql.registry AS r ORDER BY r.id LOOP
+        actual := simsql._as_named(index);
+        PERFORM simsql._create_functions(index);
+        FOR trigger IN
+            SELECT d.name, d.definition,
+                   CASE WHEN t.tgqual IS NULL AND p.pronamespace = 'simsql'::regnamespace
+                             AND p.proname = 'add_on_' || substring(d.name FROM '[a-z]+$') || '_' || index.id
+                        THEN t.tgenabled ELSE 'O' END AS fires
+              FROM simsql._index_triggers(actual) AS d
+              JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
+              JOIN pg_proc AS p ON p.oid = t.tgfoid
+             WHERE d.fires IS NOT NULL AND actual.table_name IS NOT NULL
+        LOOP
+            EXECUTE overlay(trigger.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'));
+            PERFORM simsql._set_firing(actual.table_name, trigger.name, trigger.fires);
+        END LOOP;
+        FOR keys, owner IN
+            SELECT c.oid::regclass::text, c.relowner
+              FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+              JOIN pg_class AS c ON c.oid = to_regclass(format('simsql.keys_%s_%s', index.id, p.number))
+        LOOP
+            IF EXISTS (SELECT FROM pg_policy AS p WHERE p.polrelid = keys::regclass AND p.polname = 'readers') THEN
+                EXECUTE format('ALTER POLICY readers ON %s USING %s', keys, simsql._policy(index));
+            END IF;
+        END LOOP;
+        IF owner IS NOT NULL THEN
+            PERFORM simsql._give(index, owner);
+        END IF;
+    END LOOP;
+END
+$$;

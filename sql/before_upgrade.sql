@@ -1,0 +1,70 @@
+-- What an upgrade begins with: it locks all indexes.
+--
+-- Trigger functions and triggers change together, so nobody may write an indexed table meanwhile. Tables of users stay
+-- readable, since no trigger is dropped. Searches wait, since the policies of the key tables change. A lock is waited for so
+-- briefly that a transaction that waits for this one is not taken for a deadlock, and others do not queue behind it for long;
+-- then all are released, and taken again a little later.
+
+DO $$
+DECLARE
+    deadline constant timestamptz := clock_timestamp() + interval '1 minute';
+    lock_timeout constant text := current_setting('lock_timeout');
+    wait constant integer := least(100, extract(epoch FROM current_setting('deadlock_timeout')::interval) * 500);
+    user_tables text;
+    key_tables text;
+    foreign_table text;
+    sessions text;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'simsql: the upgrade needs a transaction that is read committed, not %', current_setting('transaction_isolation')
+            USING ERRCODE = 'active_sql_transaction';
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('simsql.install', 0));
+    LOOP
+        BEGIN
+            PERFORM set_config('lock_timeout', wait || 'ms', true);
+            SELECT c.oid::regclass::text INTO foreign_table
+              FROM simsql.registry AS r
+              JOIN pg_class AS c ON c.oid IN (r.table_id, to_regclass(format('simsql.keys_%s_0', r.id)))
+             WHERE NOT pg_has_role(c.relowner, 'USAGE') LIMIT 1;
+            IF FOUND THEN
+                RAISE EXCEPTION 'simsql: role % may not upgrade the simhash index with the table %', current_user, foreign_table
+                    USING ERRCODE = 'insufficient_privilege',
+                          HINT = 'Upgrade as a superuser, or as a role that is a member of the owners of all indexed tables.';
+            END IF;
+            SELECT string_agg(DISTINCT 'ONLY ' || r.table_id, ', ') INTO user_tables
+              FROM simsql.registry AS r JOIN pg_class AS c ON c.oid = r.table_id;
+            IF user_tables IS NOT NULL THEN
+                EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', user_tables);
+            END IF;
+            LOCK TABLE simsql.registry IN ACCESS EXCLUSIVE MODE;
+            SELECT string_agg(c.oid::regclass::text, ', ') INTO key_tables
+              FROM pg_class AS c
+             WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^keys_\d+_\d+$';
+            IF key_tables IS NOT NULL THEN
+                EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', key_tables);
+            END IF;
+            -- An index that was created before the registry was locked.
+            EXIT WHEN NOT EXISTS (
+                SELECT FROM simsql.registry AS r JOIN pg_class AS c ON c.oid = r.table_id
+                 WHERE NOT EXISTS (SELECT FROM pg_locks AS l
+                                    WHERE l.relation = r.table_id AND l.pid = pg_backend_pid() AND l.granted
+                                      AND l.mode = 'ShareRowExclusiveLock'));
+        EXCEPTION WHEN lock_not_available THEN
+            IF clock_timestamp() > deadline THEN
+                SELECT string_agg(DISTINCT l.pid::text, ', ') INTO sessions
+                  FROM pg_locks AS l
+                  LEFT JOIN simsql.registry AS r ON r.table_id = l.relation
+                  LEFT JOIN pg_class AS c ON c.oid = l.relation AND c.relnamespace = 'simsql'::regnamespace
+                 WHERE l.granted AND l.pid <> pg_backend_pid() AND (r.id IS NOT NULL OR c.oid IS NOT NULL)
+                   AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
+                RAISE EXCEPTION 'simsql: indexed tables are in use, and could not be locked within a minute'
+                    USING ERRCODE = 'lock_not_available',
+                          HINT = format('Upgrade again when the transactions of these sessions have ended: %s.', sessions);
+            END IF;
+        END;
+        PERFORM pg_sleep(0.1);
+    END LOOP;
+    PERFORM set_config('lock_timeout', lock_timeout, true);
+END
+$$;

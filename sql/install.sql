@@ -1,0 +1,25 @@
+-- The files that simsql installs, in the order in which one needs another. `simsql sql` prints them as one script.
+-- An upgrade runs all but the first two again: they say CREATE OR REPLACE.
+
+\ir search_path.sql
+\ir schema.sql
+\ir version.sql
+\ir fingerprints.sql
+\ir layout.sql
+\ir scope.sql
+\ir checks.sql
+\ir search.sql
+\ir near.sql
+\ir triggers.sql
+\ir indexes.sql
+\ir upkeep.sql
+\ir build.sql
+\ir verify.sql
+\ir joins.sql
+\ir claim.sql
+\ir clusters.sql
+\ir load.sql
+\ir backfill.sql
+\ir source.sql
+\ir uninstall.sql
+\ir safety.sql

@@ -1,0 +1,9 @@
+-- Until the end of the last file, names are looked up in pg_catalog alone: whoever runs the files may have another schema
+-- before it, with a type called text.
+
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('simsql.search_path', pg_catalog.current_setting('search_path'), true),
+            pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+END
+$$;

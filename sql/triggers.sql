@@ -1,0 +1,240 @@
+-- The triggers of an index and the functions that they call.
+--
+-- Writers always add keys, and never look whether a key is there. The trigger functions have the layout baked in and
+-- read no table of simsql: a writer with an older snapshot would not see the registry's row, and add nothing.
+--
+-- Statement triggers add the keys of new rows, set by set. They are ENABLE ALWAYS, so that whoever switches them off and on
+-- again leaves a trace. When logical replication applies rows, no statement ends: a row trigger that is ENABLE REPLICA adds
+-- keys there, and the statement triggers leave it to that one.
+--
+-- The functions run with the rights of the index's owner, so that a writer needs no right but to write the table. So
+-- nothing that the owner of the table controls may be evaluated in them:
+--   * What a column is, pg_typeof says of a transition row. The catalogue would say it as of the transaction's snapshot,
+--     which may be older than the column. Only when all types are right is the INSERT planned at all: planning
+--     a cast may already call a function.
+--   * Transition tables are called like relations of pg_catalog. A trigger without them, on whatever table, reads the
+--     catalogue, and not a temporary table or view that its owner has given the name.
+--   * Until then, columns are named without a table: PostgreSQL reads n.name as name(n) where n has no such column.
+--   * Relations of the catalogue are qualified: a transition table may have the name of any of them. So are variables that
+--     stand beside its columns.
+
+-- The type below a domain, or else the type itself.
+CREATE OR REPLACE FUNCTION simsql._base_type(type regtype) RETURNS regtype
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    below oid;
+BEGIN
+    LOOP
+        SELECT t.typbasetype INTO below FROM pg_type AS t WHERE t.oid = type AND t.typtype = 'd';
+        EXIT WHEN NOT FOUND;
+        type := below;
+    END LOOP;
+    RETURN type;
+END
+$$;
+
+-- What all trigger functions of an index begin with: they refuse a trigger of another index, which pg_dump has
+-- carried to a table here, and columns that have been renamed. The nonce is no secret; it differs where ids are equal.
+CREATE OR REPLACE FUNCTION simsql._trigger_checks(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT format($body$    IF TG_ARGV[0] IS DISTINCT FROM %1$L THEN
+        RAISE EXCEPTION 'simsql: trigger %% of %% does not belong to a simhash index of this database', TG_NAME, TG_RELID::regclass
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('The table was restored without its index. Create the index again, which drops such triggers: '
+                                'SELECT simsql.create_index(%%L, %%L); or drop them: DROP TRIGGER %%I ON %%s;',
+                                TG_RELID::regclass, %2$L, TG_NAME, TG_RELID::regclass);
+    END IF;
+    IF (SELECT ARRAY(SELECT (pg_identify_object_as_address(1259, TG_RELID, a)).object_names[3] FROM unnest(t.tgattr) AS a)
+          FROM pg_catalog.pg_trigger AS t
+         WHERE t.tgrelid = TG_RELID AND t.tgname = 'simsql_%3$s_column') IS DISTINCT FROM %4$L::text[]
+    THEN
+        PERFORM simsql._check_columns(TG_RELID::regclass, %3$s, %4$L::text[], writes => true);
+    END IF;
+$body$, index.nonce, index.column_name, index.id, index.column_name || index.scope_columns)
+$$;
+
+-- The condition that the columns have the types that the index was made for. Where the pattern says %s, a name is put.
+CREATE OR REPLACE FUNCTION simsql._types_are_right(index simsql.registry, pattern text) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT string_agg(format(CASE c.number WHEN 0 THEN 'pg_typeof(%1$s) = %2$L::regtype'
+                             ELSE '(pg_typeof(%1$s) = %2$L::regtype OR simsql._base_type(pg_typeof(%1$s)) = %2$L::regtype)' END,
+                             format(pattern, quote_ident(c.name)), c.type), E'\n           AND ' ORDER BY c.number)
+      FROM (SELECT 0, index.column_name, 'bigint'
+             UNION ALL
+            SELECT s.number, s.column_name, s.type FROM simsql._scope_columns(index) AS s) AS c (number, name, type)
+$$;
+
+-- The statement that refuses any others.
+CREATE OR REPLACE FUNCTION simsql._type_refusal(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT format($body$RAISE EXCEPTION 'simsql: column %% of %% changed its type after its simhash index was created', %1$L, TG_RELID::regclass
+            USING ERRCODE = 'datatype_mismatch',
+                  HINT = format('Drop the index: SELECT simsql.drop_index(%%L, %%L);', TG_RELID::regclass, %2$L);$body$,
+                  (SELECT string_agg(quote_ident(c.name), ' or ' ORDER BY c.number)
+                     FROM unnest(index.column_name || index.scope_columns) WITH ORDINALITY AS c (name, number)),
+                  index.column_name)
+$$;
+
+-- The statements that add the keys of new fingerprints to all tables of an index. %1$s in the pattern is where a table takes its
+-- scope and its key from, %2$s the key.
+CREATE OR REPLACE FUNCTION simsql._key_inserts(index simsql.registry, pattern text, fingerprint text) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT string_agg(format('    INSERT INTO simsql.keys_%s_%s (%s) ', index.id, p.number, simsql._name_list(simsql._key_columns(index)))
+                      || format(pattern, simsql._permute(fingerprint, p.lead_mask)) || ';', E'\n' ORDER BY p.number)
+      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+$$;
+
+-- Sorted keys go into a B-tree in two thirds of the time where there are many, and one key needs no sort.
+-- An update of other columns adds no key. Old rows of inheritance children have none here.
+CREATE OR REPLACE FUNCTION simsql._trigger_functions(index simsql.registry)
+RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    source text;
+BEGIN
+    arguments := '()';
+    head := 'RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER';
+    settings := ARRAY['search_path=pg_catalog, pg_temp'];
+    FOR name, source IN VALUES
+        ('insert', 'SELECT DISTINCT %2$sn.%1$I AS fp FROM pg_am AS n WHERE n.%1$I IS NOT NULL%3$s'),
+        ('update', 'SELECT %2$sn.%1$I AS fp FROM pg_am AS n WHERE n.%1$I IS NOT NULL%3$s '
+                   'EXCEPT SELECT %4$so.%1$I FROM pg_amop AS o WHERE simsql.alone')
+    LOOP
+        name := format('add_on_%s_%s', name, index.id);
+        body := format(E'#variable_conflict use_column\n'
+                       '<<simsql>>\n'
+                       'DECLARE\n'
+                       '%5$s'
+                       '    types_are_right boolean;\n'
+                       'BEGIN\n'
+                       '%1$s'
+                       '    IF current_setting(''session_replication_role'') = ''replica'' THEN\n'
+                       '        RETURN NULL;\n'
+                       '    END IF;\n'
+                       '    types_are_right := (SELECT %2$s FROM pg_am LIMIT 1);\n'
+                       '    IF types_are_right IS NULL THEN\n'
+                       '        RETURN NULL;  -- there is no row\n'
+                       '    ELSIF NOT types_are_right THEN\n'
+                       '        %3$s\n'
+                       '    END IF;\n'
+                       '%4$s\n'
+                       '    RETURN NULL;\n'
+                       'END',
+                       simsql._trigger_checks(index), simsql._types_are_right(index, '%s'), simsql._type_refusal(index),
+                       simsql._key_inserts(
+                           index,
+                           format('SELECT %s%%s FROM (%s) AS f ORDER BY %s', simsql._for_scope(index, 'f.%1$s, '),
+                                  replace(format(source, index.column_name, simsql._for_scope(index, 'n.%2$I AS %1$s, '),
+                                                 simsql._for_scope(index, ' AND n.%2$I IS NOT NULL'),
+                                                 simsql._for_scope(index, 'o.%2$I, ')), '%', '%%'),
+                                  (SELECT string_agg(place::text, ', ' ORDER BY place)
+                                     FROM generate_series(1, cardinality(index.scope_columns) + 1) AS place)),
+                           'f.fp'),
+                       CASE WHEN source LIKE '%simsql.alone' THEN
+                            E'    alone constant boolean := NOT c.relhassubclass FROM pg_catalog.pg_class AS c WHERE c.oid = TG_RELID;\n' END);
+        RETURN NEXT;
+    END LOOP;
+    name := 'add_on_replica_' || index.id;
+    body := format(E'BEGIN\n'
+                   '%1$s'
+                   '    IF NOT (%2$s) THEN\n'
+                   '        %3$s\n'
+                   '    END IF;\n'
+                   '    IF NEW.%4$I IS NULL%5$s THEN\n'
+                   '        RETURN NULL;\n'
+                   '    END IF;\n'
+                   '    IF TG_OP = ''UPDATE'' THEN\n'
+                   '        IF OLD.%4$I = NEW.%4$I%6$s THEN\n'
+                   '            RETURN NULL;\n'
+                   '        END IF;\n'
+                   '    END IF;\n'
+                   '%7$s\n'
+                   '    RETURN NULL;\n'
+                   'END',
+                   simsql._trigger_checks(index), simsql._types_are_right(index, 'NEW.%s'), simsql._type_refusal(index),
+                   index.column_name, simsql._for_scope(index, ' OR NEW.%2$I IS NULL'),
+                   simsql._for_scope(index, ' AND OLD.%2$I = NEW.%2$I'),
+                   simsql._key_inserts(index, format('VALUES (%s%%s)', replace(simsql._for_scope(index, 'NEW.%2$I, '), '%', '%%')),
+                                       format('NEW.%I', index.column_name)));
+    RETURN NEXT;
+END
+$$;
+
+-- The triggers of an index, as pg_get_triggerdef tells them, and when they fire, as pg_trigger.tgenabled tells it: null for those
+-- that never do.
+--
+-- Two of them never run; the catalogue says through them what a name cannot. The first knows the columns,
+-- that of the fingerprints and then those of the scope, as the catalogue does, whatever they are called (see _check_columns),
+-- and makes PostgreSQL refuse ALTER COLUMN TYPE, which rewrites values without firing triggers. With the second, PostgreSQL
+-- refuses to make the table a partition or an inheritance child, whose rows come through a parent.
+CREATE OR REPLACE FUNCTION simsql._index_triggers(index simsql.registry)
+RETURNS TABLE (name text, definition text, fires "char")
+LANGUAGE sql STABLE
+AS $$
+    SELECT format('simsql_%s_%s', index.id, t.suffix),
+           format('CREATE TRIGGER simsql_%1$s_%2$s ' || t.event || ' EXECUTE FUNCTION simsql.add_on_%3$s_%1$s(%6$s)',
+                  index.id, t.suffix, t.function, index.table_name,
+                  simsql._name_list(index.column_name || index.scope_columns),
+                  CASE WHEN t.fires IS NOT NULL THEN quote_literal(index.nonce) END),
+           t.fires::"char"
+      FROM (VALUES
+           ('insert', 'insert', 'A', 'AFTER INSERT ON %4$s REFERENCING NEW TABLE AS pg_am FOR EACH STATEMENT'),
+           ('update', 'update', 'A',
+            'AFTER UPDATE ON %4$s REFERENCING OLD TABLE AS pg_amop NEW TABLE AS pg_am FOR EACH STATEMENT'),
+           ('replica', 'replica', 'R', 'AFTER INSERT OR UPDATE ON %4$s FOR EACH ROW'),
+           ('column', 'update', NULL, 'AFTER UPDATE OF %5$s ON %4$s FOR EACH STATEMENT WHEN (false)'),
+           ('no_parent', 'insert', NULL,
+            'AFTER INSERT ON %4$s REFERENCING NEW TABLE AS new_rows FOR EACH ROW WHEN (false)'))
+           AS t (suffix, function, fires, event)
+$$;
+
+-- A statement that says when a trigger fires, in the words of ALTER TABLE.
+CREATE OR REPLACE FUNCTION simsql._set_firing(table_name text, trigger_name text, fires "char") RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    EXECUTE format('ALTER TABLE %s %s TRIGGER %I', $1,
+                   CASE fires WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA' WHEN 'D' THEN 'DISABLE' ELSE 'ENABLE' END,
+                   $2);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._create_triggers(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    trigger record;
+BEGIN
+    FOR trigger IN SELECT * FROM simsql._index_triggers(index) LOOP
+        EXECUTE overlay(trigger.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'));
+        IF trigger.fires IS NOT NULL THEN
+            PERFORM simsql._set_firing(index.table_name, trigger.name, trigger.fires);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Drops the triggers of indexes that are not this table's, by which a restored copy of another table refuses every write.
+CREATE OR REPLACE FUNCTION simsql._drop_foreign_triggers(table_id regclass) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    trigger name;
+BEGIN
+    FOR trigger IN
+        SELECT t.tgname FROM pg_trigger AS t
+          JOIN pg_proc AS p ON p.oid = t.tgfoid AND p.pronamespace = 'simsql'::regnamespace AND p.proname LIKE 'add\_on\_%'
+         WHERE t.tgrelid = $1 AND t.tgname ~ '^simsql_\d+_(insert|update|replica|column|no_parent)$'
+           AND NOT EXISTS (SELECT FROM simsql.registry AS r
+                            WHERE r.table_id = $1 AND r.id = substring(t.tgname FROM '^simsql_(\d+)_')::integer)
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', trigger, $1);
+    END LOOP;
+END
+$$;

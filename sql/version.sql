@@ -1,0 +1,7 @@
+-- The version, by which a client knows what it can call.
+
+CREATE OR REPLACE FUNCTION simsql.version() RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN '0.2.0'::text;
+
+COMMENT ON FUNCTION simsql.version() IS 'version of the simsql schema in this database';

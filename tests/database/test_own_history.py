@@ -1,0 +1,113 @@
+"""The history of simsql's own schema: its files and revisions, what a newer one is, and Alembic's own commands."""
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from catalog import contents_of_simsql
+from program import run
+
+from simsql.database import read_status
+from simsql.database.history import History, own_history
+from simsql.database.install import schema_sql
+from simsql.errors import SimsqlError, UsageError
+
+LATER = '''"""A revision that no release has."""
+
+revision = "0009"
+down_revision = "{newest}"
+'''
+
+
+@pytest.fixture
+def server(newest):
+    """The server for the tests of this module, which need not run on each."""
+    return newest
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory) -> History:
+    """The history after another release, which has added a column and a function."""
+    own, folder = own_history(), tmp_path_factory.mktemp("longer")
+    migrations = shutil.copytree(
+        own.migrations, folder / "migrations", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    sql = shutil.copytree(own.sql, folder / "sql")
+    (migrations / "versions" / "0009_later.py").write_text(LATER.format(newest=own.newest), encoding="utf-8")
+    (migrations / "versions" / "0009_later.sql").write_text(
+        "ALTER TABLE simsql.registry ADD COLUMN remark text NOT NULL DEFAULT 'none';\n", encoding="utf-8"
+    )
+    with (sql / "version.sql").open("a", encoding="utf-8") as script:
+        script.write(
+            "CREATE OR REPLACE FUNCTION simsql.remark() RETURNS text LANGUAGE sql AS $$ SELECT 'new' $$;\n"
+        )
+    return History(migrations, sql)
+
+
+def test_every_file_is_installed(longer):
+    apart = {"install.sql", "calibrate.sql", "before_upgrade.sql", "after_upgrade.sql"}
+    history = own_history()
+    assert {path.name for path in history.files()} == {path.name for path in history.sql.glob("*.sql")} - apart
+    names = [path.name for path in longer.files("0001")]
+    assert names.count("schema.sql") == 0
+    assert names[:4] == ["search_path.sql", "before_upgrade.sql", "0002_version_0_2_0.sql", "0009_later.sql"]
+    assert names[-2:] == ["after_upgrade.sql", "safety.sql"]
+    assert [path.name for path in longer.files(history.newest)].count("0002_version_0_2_0.sql") == 0
+
+
+def test_a_later_revision_is_reached_from_this_one(empty_database, longer):
+    with empty_database.begin() as connection:
+        own_history().upgrade(connection)
+        connection.exec_driver_sql("CREATE TABLE article (fingerprint bigint)")
+        connection.exec_driver_sql("SELECT simsql.create_index('article', 'fingerprint')")
+    with empty_database.begin() as connection:
+        longer.upgrade(connection)
+        assert longer.current(connection) == "0009"
+        row = connection.exec_driver_sql("SELECT remark, simsql.remark() FROM simsql.registry").one()
+        assert row == ("none", "new")
+        assert connection.exec_driver_sql("SELECT count(*) FROM simsql.verify()").scalar_one() == 0
+
+
+def test_a_schema_that_is_up_to_date_is_not_touched(empty_database):
+    with empty_database.begin() as connection:
+        own_history().upgrade(connection)
+        before = connection.exec_driver_sql("SELECT oid, xmin::text FROM pg_proc ORDER BY 1").all()
+        own_history().upgrade(connection)
+        assert connection.exec_driver_sql("SELECT oid, xmin::text FROM pg_proc ORDER BY 1").all() == before
+
+
+def test_there_is_no_script_for_what_there_is_not(longer):
+    newest = own_history().newest
+    assert longer.script("0009") == schema_sql(newest) == ""
+    with pytest.raises(UsageError, match=r"there is no revision 0010: they are 0001, 0002, 0009$"):
+        longer.script("0010")
+    assert run("sql", "--from", newest).done().out == ""
+    run("sql", "--from", "nine").failed(2, "there is no revision nine: they are 0001")
+
+
+def test_a_schema_of_a_newer_simsql_is_left_alone(empty_database, longer):
+    with empty_database.begin() as connection:
+        longer.upgrade(connection)
+    before = contents_of_simsql(empty_database)
+    url = empty_database.url.render_as_string(hide_password=False)
+    with pytest.raises(SimsqlError, match="is of revision 0009, and this simsql knows 0001 to 0002"):
+        read_status(empty_database)
+    for name in ("install", "upgrade", "uninstall", "status"):
+        run(name, "--database", url).failed(1, "of revision 0009", "upgrade the package")
+    assert contents_of_simsql(empty_database) == before
+
+
+def test_alembics_own_commands_show_the_history_and_leave_upgrades_to_simsql(monkeypatch, database):
+    ini = Path(own_history().migrations) / "alembic.ini"
+    monkeypatch.setenv("SIMSQL_DATABASE", database.url.render_as_string(hide_password=False))
+    printed = io.StringIO()
+    command.current(Config(ini, stdout=printed))
+    assert printed.getvalue() == f"{own_history().newest} (head)\n"
+    with database.begin() as connection:
+        connection.exec_driver_sql("UPDATE simsql.schema_version SET version_num = '0001'")
+    with pytest.raises(CommandError, match="upgrade simsql's schema with `simsql upgrade`"):
+        command.upgrade(Config(ini), "head")

@@ -1,0 +1,153 @@
+"""A key that is stored many times, until a vacuum removes its copies, is neither read nor sorted as often."""
+
+import itertools
+import json
+import random
+
+import pytest
+from articles import DESIGNS, create_articles, create_index, create_table, near
+from oracle import flip
+from oracle import near as expected_near
+from scoped import create_scoped, expected, newest, search
+
+HOT = 0x0123456789ABCDEF
+COPIES = 20_000
+# The bits of HOT that queries flip; at distance 3 the last two do not find it, but read ranges that it is in.
+FLIPPED = [[], [5], [5, 20, 50], [5, 8, 20, 50], [1, 2, 3, 4, 5, 6]]
+QUERIES = [flip(HOT, bits) for bits in FLIPPED]
+
+
+def add_copies(connection, fingerprint, copies):
+    """What so many inserts of one row each leave in the key tables of the only index, and not in the table."""
+    tables = connection.execute(
+        "SELECT format('simsql.keys_%%s_%%s', r.id, p.number), simsql._permute(%s, p.lead_mask)"
+        " FROM simsql.registry AS r, simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p",
+        [f"('{fingerprint}'::bigint)"],
+    ).fetchall()
+    for keys, key in tables:
+        connection.execute(
+            f"INSERT INTO {keys} SELECT k.* FROM {keys} AS k, generate_series(1, %s) WHERE k.key = {key}", [copies]
+        )
+
+
+@pytest.fixture
+def hot(connection):
+    """Rows far from HOT and near it, an index, and very many keys of HOT."""
+    chance = random.Random(51)
+    fingerprints = [HOT, flip(HOT, [60]), flip(HOT, [0, 30]), *(chance.getrandbits(63) for _ in range(5_000))]
+    create_articles(connection, fingerprints)
+    add_copies(connection, HOT, COPIES)
+    connection.execute("VACUUM ANALYZE")
+    return connection
+
+
+def keys_read(connection, search):
+    """How many entries of B-trees on keys a search reads."""
+    read = "SELECT sum(pg_stat_get_xact_tuples_returned(oid)) FROM pg_class WHERE relname ~ '^keys_1_.*key_idx$'"
+    with connection.transaction():
+        (before,) = connection.execute(read).fetchone()
+        connection.execute(search)
+        return connection.execute(read).fetchone()[0] - before
+
+
+def test_a_search_reads_few_of_the_copies_of_a_key(hot):
+    for within, query in itertools.product((3, 7), QUERIES):
+        assert keys_read(hot, f"SELECT * FROM simsql.near('article', {query}, {within})") < 5_000
+
+
+def test_many_searches_read_few_of_the_copies_of_a_key(hot):
+    chance = random.Random(52)
+    queries = [flip(HOT, chance.sample(range(64), 2)) for _ in range(20)]
+    read = keys_read(hot, f"SELECT * FROM simsql.near_many('article', ARRAY{queries}::bigint[], 3)")
+    assert read < 40_000
+
+
+def test_explain_near_tells_that_equal_keys_are_skipped(hot):
+    def told(query):
+        return [
+            line
+            for (line,) in hot.execute("SELECT simsql.explain_near('article', %s, 3)", [query])
+            if "skip" in line
+        ]
+
+    assert told(QUERIES[0]) == ["more than 1999 candidates: equal keys are skipped"]
+    assert told(~HOT) == []
+
+
+# What is found
+
+
+def set_candidates(connection, number):
+    """After how many candidates a search begins again, for indexes that are created from now on."""
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION simsql._candidates() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE"
+        f" RETURN {number}"
+    )
+
+
+def neighbours(seed):
+    """HOT, the numbers right before and behind it, and some hundred fingerprints that share a block with it."""
+    chance = random.Random(seed)
+    return [
+        *(HOT ^ number for number in range(32)),
+        *(flip(HOT, chance.sample(range(48), chance.randrange(1, 24))) for _ in range(400)),
+    ]
+
+
+@pytest.mark.parametrize("design", DESIGNS[:-1], ids=str)
+def test_nothing_is_lost_where_keys_are_skipped(connection, design):
+    set_candidates(connection, 3)
+    fingerprints = neighbours(53)
+    create_table(connection, fingerprints)
+    create_index(connection, design=design)
+    # Pieces of a range end behind a hundred keys: before, in and behind the copies of one.
+    for fingerprint, copies in zip(fingerprints, (250, 99, 98, 100, 101, 1, 0, 199), strict=False):
+        add_copies(connection, fingerprint, copies)
+    connection.execute("DELETE FROM article WHERE id % 5 = 2")
+    live = [found for (found,) in connection.execute("SELECT fingerprint FROM article")]
+    for query in (*fingerprints[:9], flip(HOT, [0, 63]), ~HOT):
+        for within in (0, 3, 7, 10):
+            assert near(connection, query, within) == expected_near(live, query, within)
+
+
+@pytest.mark.parametrize("scope", [None, {"tenant": 1}])
+def test_nothing_is_lost_where_many_searches_skip_keys(connection, scope):
+    set_candidates(connection, -1000)  # so that not even fifty for each query are allowed
+    fingerprints = neighbours(54)
+    create_scoped(
+        connection, scope=scope or (), rows=[(number % 2, found) for number, found in enumerate(fingerprints)]
+    )
+    for fingerprint, copies in zip(fingerprints, (250, 250, 99, 98, 100, 101), strict=False):
+        add_copies(connection, fingerprint, copies)
+    connection.execute("DELETE FROM article WHERE id % 5 = 2")
+    live = connection.execute("SELECT print FROM article WHERE %s OR tenant = 1", [scope is None]).fetchall()
+    queries = [*fingerprints[:9], ~HOT]
+    for within in (0, 3, 7):
+        statements = connection.execute(
+            "SELECT unnest(s.statements)"
+            " FROM simsql.registry AS r, simsql._near_many_statements(r, 21, 10000000, %s, %s) AS s",
+            [within, scope and json.dumps(scope)],
+        ).fetchall()
+        found = []
+        for (statement,) in statements:
+            connection.execute(f"PREPARE matches (bigint[], integer) AS {statement}")
+            array = ",".join(map(str, queries))
+            found += connection.execute(f"EXECUTE matches ('{{{array}}}', {within})").fetchall()
+            connection.execute("DEALLOCATE matches")
+        assert sorted(found) == expected("near_many", [row[0] for row in live], within, queries)
+
+
+@newest
+def test_keys_are_skipped_within_a_scope(connection):
+    set_candidates(connection, 3)
+    fingerprints = neighbours(55)
+    create_scoped(connection, rows=[(number % 2, found) for number, found in enumerate(fingerprints * 2)])
+    for number, copies in enumerate((250, 99, 98, 100, 101)):
+        add_copies(connection, fingerprints[number], copies)
+    for tenant in (0, 1):
+        live = [row[0] for row in connection.execute("SELECT print FROM article WHERE tenant = %s", [tenant])]
+        for function in ("near", "near_many"):
+            for within in (0, 3, 7):
+                queries = [*fingerprints[:6], ~HOT]
+                found = search(connection, function, {"tenant": tenant}, within, queries)
+                assert found == expected(function, live, within, queries)

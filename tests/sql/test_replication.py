@@ -1,0 +1,204 @@
+"""Rows that logical replication applies have keys, and so have those that a restore writes as a replica."""
+
+import contextlib
+import itertools
+
+import pytest
+from articles import count_keys, create_articles, create_index, create_table, missing_keys, near
+from oracle import clustered
+from program import wait_until
+from upkeep import problems
+
+FINGERPRINTS = clustered(120, seed=50)
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def subscriber(server):
+    """A connection to another database on the same server."""
+    with server.new_database() as url, server.connect(url.database) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def subscription(publisher, subscriber, *, options="", table="article", condition=""):
+    """Let the changes of a table reach the same table of another database on this server."""
+    name = f"feed_{next(_numbers)}"
+    publisher.execute(f"CREATE PUBLICATION {name} FOR TABLE {table} {condition}")
+    # On one server, CREATE SUBSCRIPTION would wait for itself to make the slot.
+    publisher.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+    address = f"host={publisher.info.host} port={publisher.info.port} user=postgres dbname={publisher.info.dbname}"
+    subscriber.execute(
+        f"CREATE SUBSCRIPTION {name} CONNECTION '{address}' PUBLICATION {name} WITH (create_slot = false{options})"
+    )
+    copied = (
+        "SELECT FROM pg_subscription_rel AS r JOIN pg_subscription AS s ON s.oid = r.srsubid WHERE subname = %s"
+    )
+    wait_until(
+        lambda: not subscriber.execute(f"{copied} AND srsubstate <> 'r'", [name]).fetchall(), "the initial copy"
+    )
+    try:
+        yield name
+    finally:
+        subscriber.execute(f"ALTER SUBSCRIPTION {name} DISABLE")
+        subscriber.execute(f"ALTER SUBSCRIPTION {name} SET (slot_name = NONE)")
+        subscriber.execute(f"DROP SUBSCRIPTION {name}")
+        wait_until(
+            lambda: (
+                not publisher.execute(
+                    "SELECT FROM pg_replication_slots WHERE slot_name = %s AND active", [name]
+                ).fetchall()
+            ),
+            "the slot to be free",
+        )
+        publisher.execute(f"SELECT pg_drop_replication_slot('{name}')")
+
+
+def rows_of(connection):
+    return sorted(connection.execute("SELECT id, fingerprint FROM article").fetchall())
+
+
+def wait_for(subscriber, rows):
+    wait_until(lambda: rows_of(subscriber) == rows, "the rows to be replicated")
+
+
+def check(connection):
+    """Every row is found, and nothing is wrong."""
+    assert missing_keys(connection) == []
+    for _, fingerprint in rows_of(connection)[::7]:
+        assert (fingerprint, 0) in near(connection, fingerprint, 0)
+    assert connection.execute("SELECT state FROM simsql.indexes").fetchall() == [("ready",)]
+    assert problems(connection) == set()
+
+
+def test_applied_rows_are_found(connection, subscriber):
+    """From the initial copy on, through inserts, updates, deletes and TRUNCATE."""
+    create_table(connection, FINGERPRINTS[:40])
+    create_articles(subscriber)
+    with subscription(connection, subscriber):
+        assert rows_of(subscriber) == rows_of(connection)  # the initial copy
+        check(subscriber)
+        connection.execute("INSERT INTO article (fingerprint) SELECT unnest(%s::bigint[])", [FINGERPRINTS[40:]])
+        connection.execute("UPDATE article SET fingerprint = fingerprint # 65536 WHERE id % 3 = 0")
+        connection.execute("UPDATE article SET body = 'other' WHERE id % 5 = 0")
+        connection.execute("DELETE FROM article WHERE id % 7 = 0")
+        connection.execute("INSERT INTO article (fingerprint) VALUES (NULL), (77)")
+        connection.execute("UPDATE article SET fingerprint = 78 WHERE fingerprint IS NULL")
+        wait_for(subscriber, rows_of(connection))
+        check(subscriber)
+        assert near(subscriber, 77, 2) == [(77, 0), (78, 2)]
+        connection.execute("TRUNCATE article")
+        connection.execute("INSERT INTO article (fingerprint) VALUES (5)")
+        wait_for(subscriber, rows_of(connection))
+        check(subscriber)
+
+
+def test_an_update_of_other_columns_adds_no_key_on_apply(connection, subscriber):
+    create_table(connection, [1, 2])
+    create_articles(subscriber)
+    with subscription(connection, subscriber):
+        wait_for(subscriber, rows_of(connection))
+        assert count_keys(subscriber) == [2, 2, 2, 2]
+        connection.execute("UPDATE article SET body = 'other'")
+        connection.execute("INSERT INTO article (fingerprint) VALUES (3)")
+        wait_for(subscriber, rows_of(connection))
+        assert count_keys(subscriber) == [3, 3, 3, 3]
+
+
+def test_a_scoped_index_and_a_row_filter(connection, subscriber):
+    for side in (connection, subscriber):
+        side.execute("CREATE TABLE article (id int PRIMARY KEY, tenant text, fingerprint bigint)")
+    subscriber.execute("SELECT simsql.create_index('article', 'fingerprint', scope => '{tenant}')")
+    filtered = subscriber.info.server_version >= 150000
+    condition = "WHERE (id < 100)" if filtered else ""
+    with subscription(connection, subscriber, condition=condition):
+        connection.execute(
+            "INSERT INTO article SELECT n, chr(97 + n % 3), n * 1000 FROM generate_series(1, 120) AS n"
+        )
+        connection.execute("UPDATE article SET tenant = 'moved' WHERE id % 4 = 0")
+        # A row that comes to meet the filter is inserted on the other side.
+        connection.execute("UPDATE article SET id = 0, tenant = 'a' WHERE id = 119")
+        wanted = [row for row in rows_of(connection) if row[0] < 100 or not filtered]
+        wait_for(subscriber, wanted)
+        assert missing_keys(subscriber) == []
+        found = subscriber.execute(
+            "SELECT count(*) FROM simsql.near('article', 4000, 64, scope => %s)", ['{"tenant": "moved"}']
+        )
+        assert found.fetchone() == (len([row for row in wanted if row[0] % 4 == 0 and row[0] > 0]),)
+        assert problems(subscriber) == set()
+
+
+def test_both_directions(connection, subscriber):
+    """Each side writes its own rows, and applies those of the other."""
+    if connection.info.server_version < 160000:
+        with pytest.raises(Exception, match="unrecognized subscription parameter"):
+            subscriber.execute(
+                "CREATE SUBSCRIPTION s CONNECTION '' PUBLICATION p WITH (connect = false, origin = none)"
+            )
+        return
+    for side in (connection, subscriber):
+        side.execute("CREATE TABLE article (id int PRIMARY KEY, fingerprint bigint)")
+        create_index(side)
+    options = ", copy_data = false, origin = none"
+    with (
+        subscription(connection, subscriber, options=options),
+        subscription(subscriber, connection, options=options),
+    ):
+        for number, fingerprint in enumerate(FINGERPRINTS):
+            side = (connection, subscriber)[number % 2]
+            side.execute("INSERT INTO article VALUES (%s, %s)", [number, fingerprint])
+        connection.execute("UPDATE article SET fingerprint = fingerprint # 1 WHERE id % 10 = 0")
+        wait_until(lambda: rows_of(connection) == rows_of(subscriber), "both sides to be equal")
+        assert len(rows_of(connection)) == len(FINGERPRINTS)
+        check(connection)
+        check(subscriber)
+
+
+@pytest.mark.parametrize("how", ["insert", "copy"])
+def test_a_restore_as_a_replica_adds_keys(connection, how):
+    create_articles(connection)
+    connection.execute("SET session_replication_role = replica")
+    if how == "insert":
+        connection.execute("INSERT INTO article (fingerprint) SELECT unnest(%s::bigint[])", [FINGERPRINTS])
+    else:
+        with connection.cursor().copy("COPY article (fingerprint) FROM STDIN") as copy:
+            for fingerprint in FINGERPRINTS:
+                copy.write_row([fingerprint])
+    connection.execute("RESET session_replication_role")
+    assert count_keys(connection) == [len(FINGERPRINTS)] * 4
+    check(connection)
+
+
+def test_without_its_trigger_for_replication_an_index_is_refused(connection):
+    create_articles(connection, [1])
+    connection.execute("ALTER TABLE article DISABLE TRIGGER simsql_1_replica")
+    assert connection.execute("SELECT state FROM simsql.indexes").fetchall() == [("triggers disabled",)]
+    with pytest.raises(Exception, match="have been disabled or dropped"):
+        near(connection, 1, 0)
+    assert problems(connection) == {("trigger not enabled for replication", "simsql_1_replica")}
+    connection.execute("SELECT * FROM simsql.repair('article')")
+    assert near(connection, 1, 0) == [(1, 0)]
+
+
+def test_rows_that_were_applied_before_an_upgrade_are_not_missed_in_silence(server, connection):
+    """0.1.0 had no trigger for them: the upgraded index is refused until it is repaired."""
+    from upgrades import RELEASED, bare
+
+    from simsql.database import install_schema
+
+    create_table(connection, FINGERPRINTS[:40])
+    with bare(server) as (subscriber, engine):
+        subscriber.execute(RELEASED["0.1.0"].read_text(encoding="utf-8"))
+        create_articles(subscriber)
+        with subscription(connection, subscriber):
+            wait_for(subscriber, rows_of(connection))
+            connection.execute("INSERT INTO article (fingerprint) VALUES (77)")
+            wait_for(subscriber, rows_of(connection))
+            install_schema(engine)
+            with pytest.raises(Exception, match="have been disabled or dropped"):
+                near(subscriber, 77, 0)
+            subscriber.execute("SELECT * FROM simsql.repair('article')")
+            check(subscriber)
+            connection.execute("INSERT INTO article (fingerprint) VALUES (78)")
+            wait_for(subscriber, rows_of(connection))
+            check(subscriber)
