@@ -15,7 +15,16 @@ READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 SAMPLE = 1 << 16
 """How many bytes at the start of a file decide what it holds."""
 
+MAX_DOCUMENT = 100 << 20
+"""How many bytes of one document are read unless the user says otherwise."""
+
 _CHUNK = 1 << 18
+# Characters of a line that are read at once.
+_PART = 1 << 20
+# The bytes of a character in any encoding, with shifts to another alphabet and back.
+_WIDEST = 8
+# The bytes of what ends a line, in any encoding.
+_LONGEST_END = 8
 
 # The C0 controls that occur in real texts are left out: \b \t \n \v \f \r and escape (colours of a terminal).
 _CONTROLS = bytes({*range(32), 0x7F} - set(b"\b\t\n\v\f\r\x1b"))
@@ -110,18 +119,44 @@ class Stream(io.BufferedIOBase):
         return data
 
 
-def decode_text(stream: Stream, encoding: str) -> str:
-    """Return the text of a whole file; raise UnfitError if it is none."""
+def decode_text(stream: Stream, encoding: str, limit: int) -> str:
+    """Return the text of a whole file; raise UnfitError if it is none, or longer than so many bytes."""
     sample = stream.sample()
     if not sample:
         raise UnfitError("empty", "the file is empty")
     encoding = _actual_encoding(sample, encoding)
     _check_text(sample, encoding)
-    data = stream.read()
+    data = read_document(stream, limit)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         raise undecodable(encoding, f"byte {_offset(data, error)}") from None
+
+
+def read_document(source: Any, limit: int) -> bytearray:
+    """Return all that is left of a source; raise UnfitError once that is more than so many bytes."""
+    data = bytearray()
+    while part := source.read(_CHUNK):
+        data += part
+        if len(data) > limit:
+            raise too_long(limit)
+    return data
+
+
+def too_long(limit: int) -> UnfitError:
+    """Return what to raise where one document has more than so many bytes."""
+    size, units = limit, ["bytes", "kB", "MB", "GB", "TB"]
+    while size % 1024 == 0 and len(units) > 1:
+        size //= 1024
+        del units[0]
+    return UnfitError("too long", f"longer than {size:,} {units[0]} (--max-document)")
+
+
+def count_bytes(text: str, encoding: str) -> int:
+    """Return how many bytes a text has in its encoding, without a byte order mark."""
+    if text.isascii() and encoding == "utf-8":
+        return len(text)
+    return len(text.encode(encoding, "replace")) - len("".encode(encoding))
 
 
 def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrapper:
@@ -140,6 +175,35 @@ def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrappe
         # Allocated and never written, it may be one line of any length.
         raise _binary()
     return io.TextIOWrapper(stream, encoding, _MARK_UNDECODABLE, newline)  # type: ignore[arg-type]  # no name
+
+
+def read_line(lines: io.TextIOWrapper, limit: int) -> str | None:
+    """Return the next line without its end, or None behind the last one.
+
+    Raises UnfitError, and passes the line over, if it has more bytes than that without its end.
+    """
+    part = lines.readline(_PART)
+    if len(part) < _PART and len(part) * _WIDEST <= limit:
+        return part.removesuffix("\n").removesuffix("\r") if part else None
+    # A list of strings would take as much memory as the line that is made of them, four bytes for each character.
+    line = bytearray()
+    left = limit
+    while part:
+        left -= count_bytes(part, lines.encoding)
+        if left >= -_LONGEST_END:
+            line += part.encode("utf-8", "surrogatepass")
+        else:
+            line.clear()
+        if part.endswith("\n"):
+            break
+        part = lines.readline(_PART)
+    for end in (b"\n", b"\r"):
+        if line.endswith(end):
+            line.pop()
+            left += count_bytes("\n", lines.encoding)
+    if left < 0:
+        raise too_long(limit)
+    return line.decode("utf-8", "surrogatepass")
 
 
 def undecodable(encoding: str, position: str) -> UnfitError:
@@ -194,6 +258,6 @@ def _binary() -> UnfitError:
     return UnfitError("binary", "not a text file: extract its text first if it is a document")
 
 
-def _offset(data: bytes, error: UnicodeDecodeError) -> int:
+def _offset(data: bytes | bytearray, error: UnicodeDecodeError) -> int:
     """Return where decoding failed; the error's own count leaves out a byte order mark that was dropped."""
     return len(data) - len(error.object) + error.start

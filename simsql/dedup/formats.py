@@ -9,11 +9,26 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from io import TextIOWrapper
+from itertools import count
 from typing import Any, NamedTuple
 
-from simsql.dedup.content import UNDECODABLE, Stream, UnfitError, decode_lines, decode_text, undecodable
+from simsql.dedup.content import (
+    UNDECODABLE,
+    Stream,
+    UnfitError,
+    count_bytes,
+    decode_lines,
+    decode_text,
+    read_line,
+    too_long,
+    undecodable,
+)
+
+# How much of a line that is too long is passed over at a time.
+_PASSED_OVER = 1 << 16
 
 
 class Document(NamedTuple):
@@ -29,9 +44,9 @@ class Document(NamedTuple):
 class Skip(NamedTuple):
     """Something that is not going to be compared, and why.
 
-    `reason` is one of: "binary", "not utf-8" (or whatever the encoding is), "empty", "unreadable", "corrupt",
-    "link", "special file", "not JSON", "not an object", "no field", "no text", "not a string", "not CSV",
-    "wrong number of fields".
+    `reason` is one of: "binary", "not utf-8" (or whatever the encoding is), "empty", "too long", "unreadable",
+    "corrupt", "link", "special file", "not JSON", "not an object", "no field", "no text", "not a string",
+    "not CSV", "wrong number of fields".
     """
 
     place: str
@@ -42,11 +57,14 @@ class Skip(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the files are laid out: the fields of records, and the encoding as `codecs.lookup` names it."""
+    """How the files are laid out, and how much of them is read."""
 
     text_field: str
     id_field: str
     encoding: str
+    """As `codecs.lookup` names it."""
+    max_document: int
+    """How many bytes a text, a line or a row may have."""
 
 
 def storable(name: str | os.PathLike[str]) -> str:
@@ -67,7 +85,7 @@ def read_text(stream: Stream, name: str, layout: Layout) -> Iterator[Document | 
     """Yield a file as one document, or say why it is none: text is recognised by content, not by name."""
     place = printable(name)
     try:
-        text = decode_text(stream, layout.encoding)
+        text = decode_text(stream, layout.encoding, layout.max_document)
         _check_filled(text)
     except UnfitError as unfit:
         yield Skip(place, unfit.reason, unfit.detail)
@@ -77,14 +95,11 @@ def read_text(stream: Stream, name: str, layout: Layout) -> Iterator[Document | 
 
 def read_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
     """Yield every line, without its end, as a document that is named after its place; blank lines too."""
-    path = printable(name)
-    for item in _numbered_lines(stream, name, layout):
-        if isinstance(item, Skip):
-            yield item
-        else:
-            number, line = item
-            text = line.removesuffix("\n").removesuffix("\r")
-            yield Document(f"{name}:{number}", text, f"{path}:{number}")
+    return _read_each_line(stream, name, layout, _document_of_line)
+
+
+def _document_of_line(line: str, name: str, place: str, layout: Layout) -> Document:  # noqa: ARG001
+    return Document(name, line, place)
 
 
 def read_json_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
@@ -93,26 +108,24 @@ def read_json_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Docum
     A record without an id, or with null or an empty string as id, is named after its place. An id that is no
     string becomes its JSON.
     """
-    path = printable(name)
-    for item in _numbered_lines(stream, name, layout):
-        if isinstance(item, Skip):
-            yield item
-            continue
-        number, line = item
-        if line.isspace():
-            continue
-        place = f"{path}:{number}"
-        try:
-            record = _parse_object(line)
-            text = _text_of(record, layout.text_field)
-        except UnfitError as unfit:
-            yield Skip(place, unfit.reason, unfit.detail)
-        else:
-            yield Document(_name_of(record.get(layout.id_field), f"{name}:{number}"), text, place)
+    return _read_each_line(stream, name, layout, _document_of_json)
 
 
-def _numbered_lines(stream: Stream, name: str, layout: Layout) -> Iterator[tuple[int, str] | Skip]:
-    """Yield every line with its number from 1 on; what cannot be decoded is skipped, the file or a line alone."""
+def _document_of_json(line: str, name: str, place: str, layout: Layout) -> Document | None:
+    if not line or line.isspace():
+        return None
+    record = _parse_object(line)
+    text = _text_of(record, layout.text_field)
+    return Document(_name_of(record.get(layout.id_field), name), text, place)
+
+
+def _read_each_line(
+    stream: Stream, name: str, layout: Layout, read: Callable[[str, str, str, Layout], Document | None]
+) -> Iterator[Document | Skip]:
+    """Yield what `read` makes of every line, of its name and of its place; what is unfit is skipped alone.
+
+    Lines are numbered from 1 on.
+    """
     path = printable(name)
     try:
         # Only \n ends a line: the other line ends of Unicode may stand inside a JSON string.
@@ -120,12 +133,21 @@ def _numbered_lines(stream: Stream, name: str, layout: Layout) -> Iterator[tuple
     except UnfitError as unfit:
         yield Skip(path, unfit.reason, unfit.detail)
         return
-    for number, line in enumerate(lines, 1):
-        if UNDECODABLE in line:
-            violation = undecodable(lines.encoding, f"column {line.index(UNDECODABLE) + 1}")
-            yield Skip(f"{path}:{number}", violation.reason, violation.detail)
+    for number in count(1):
+        try:
+            line = read_line(lines, layout.max_document)
+            if line is None:
+                return
+            if UNDECODABLE in line:
+                raise undecodable(lines.encoding, f"column {line.index(UNDECODABLE) + 1}")
+            found = read(line, f"{name}:{number}", f"{path}:{number}", layout)
+        except UnfitError as unfit:
+            yield Skip(f"{path}:{number}", unfit.reason, unfit.detail)
         else:
-            yield number, line
+            del line  # which may be long, and what is made of it goes on without it
+            if found:
+                yield found
+            del found
 
 
 def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",") -> Iterator[Document | Skip]:
@@ -140,10 +162,9 @@ def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",
     header: list[str] = []
     try:
         # All line ends are kept as they are: the csv module tells those inside quotes from the others.
-        lines = decode_lines(stream, layout.encoding, newline="")
-        rows = csv.reader(lines, delimiter=delimiter, strict=True)
+        rows = _Rows(decode_lines(stream, layout.encoding, newline=""), delimiter, layout.max_document)
         while not header:
-            header = _next_row(rows, lines.encoding)
+            header = rows.next()
         text_column = _text_column(header, layout.text_field)
     except StopIteration:
         yield Skip(place, "empty", "no header row: the first row of a CSV file names its columns")
@@ -153,9 +174,9 @@ def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",
         return
     id_column = header.index(layout.id_field) if layout.id_field in header else None
     while True:
-        number = rows.line_num + 1
+        number = rows.number + 1
         try:
-            row = _next_row(rows, lines.encoding)
+            row = rows.next()
             if not row:
                 continue
             _check_width(row, len(header))
@@ -167,6 +188,7 @@ def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",
         else:
             identity = None if id_column is None else row[id_column]
             yield Document(_name_of(identity, f"{name}:{number}"), row[text_column], f"{place}:{number}")
+            del row
 
 
 def _check_filled(text: str) -> None:
@@ -248,16 +270,97 @@ def _check_width(row: list[str], width: int) -> None:
         )
 
 
-def _next_row(rows: Any, encoding: str) -> list[str]:
-    """Return the next row, empty for a blank line; after an unfit one the next call goes on behind it."""
-    try:
-        row: list[str] = next(rows)
-    except csv.Error as error:
-        message = str(error)
-        if message == "unexpected end of data":
-            message = "a quote is opened and never closed"
-        raise UnfitError("not CSV", f"{message}: check the quoting") from None
-    for number, field in enumerate(row, 1):
-        if UNDECODABLE in field:
-            raise undecodable(encoding, f"field {number}")
-    return row
+class _Rows:
+    """The rows of a table; one that is too long is never held in memory."""
+
+    def __init__(self, lines: TextIOWrapper, delimiter: str, limit: int) -> None:
+        self.number = 0
+        """The number of the line that was read last, from 1 on."""
+        self._lines = lines
+        self._delimiter = delimiter
+        self._limit = self._left = limit
+        self._ahead = ""
+        self._rows = csv.reader(self._iterate(), delimiter=delimiter, strict=True)
+
+    def next(self) -> list[str]:
+        """Return the next row, empty for a blank line; after an unfit one the next call goes on behind it.
+
+        Raises StopIteration behind the last one.
+        """
+        self._left = self._limit
+        try:
+            row = next(self._rows)
+        except csv.Error as error:
+            message = str(error)
+            if message == "unexpected end of data":
+                message = "a quote is opened and never closed"
+            raise UnfitError("not CSV", f"{message}: check the quoting") from None
+        except UnfitError:
+            self._rows = csv.reader(self._iterate(), delimiter=self._delimiter, strict=True)
+            raise
+        for number, field in enumerate(row, 1):
+            if UNDECODABLE in field:
+                raise undecodable(self._lines.encoding, f"field {number}")
+        return row
+
+    def _iterate(self) -> Iterator[str]:
+        """Yield the lines, for the module csv; at the end of a row that is too long, raise UnfitError."""
+        encoding = self._lines.encoding
+        while line := self._read(max(self._left, 0) + 3):
+            before = self._left
+            self.number += 1
+            self._left -= count_bytes(line, encoding)
+            # The end of a line does not count where the row ends with it.
+            if self._left < 0 and self._left < len(line.rstrip("\r\n")) - len(line):
+                # A row that did not end with the line before goes on within quotes.
+                self._pass_over(line, _IN_QUOTES if before < self._limit else _BEFORE)
+                raise too_long(self._limit)
+            yield line
+
+    def _pass_over(self, line: str, state: int) -> None:
+        """Read on to the end of a row, given the beginning of a line and where the row is there."""
+        while line:
+            state = _pass_over_fields(line, self._delimiter, state)
+            whole = line.endswith(("\r", "\n"))
+            if whole and state != _IN_QUOTES:
+                return
+            line = self._read(_PASSED_OVER)
+            self.number += whole and line != ""
+
+    def _read(self, size: int) -> str:
+        """Return a line, or about so many characters of it: what ends a line is not cut in two."""
+        line, self._ahead = self._ahead, ""
+        if not line.endswith("\r"):
+            line += self._lines.readline(size)
+        if line.endswith("\r"):
+            self._ahead = self._lines.readline(1)
+            if self._ahead == "\n":
+                line, self._ahead = line + self._ahead, ""
+        return line
+
+
+# Where a row of a table can be: before a field, in one without quotes, in one within quotes, behind a quote that
+# ends it unless another one follows, and behind what the module csv refuses, for which it drops the line.
+_BEFORE, _WITHOUT_QUOTES, _IN_QUOTES, _BEHIND_QUOTE, _REFUSED = range(5)
+
+
+def _pass_over_fields(text: str, delimiter: str, state: int) -> int:
+    """Return where a row is at the end of a text, as the module csv reads it."""
+    place = 0
+    while place < len(text):
+        if state == _IN_QUOTES:
+            place = text.find('"', place) + 1
+            if not place:
+                return state
+            state = _BEHIND_QUOTE
+        elif text[place] == '"' and state in (_BEFORE, _BEHIND_QUOTE):
+            place += 1
+            state = _IN_QUOTES
+        elif state == _REFUSED or (state == _BEHIND_QUOTE and text[place] not in (delimiter, "\r", "\n")):
+            return _REFUSED
+        else:
+            place = text.find(delimiter + '"', place) + 1
+            if not place:
+                return _BEFORE if text.endswith(delimiter) else _WITHOUT_QUOTES
+            state = _BEFORE
+    return state

@@ -20,6 +20,7 @@ NO_WORDS = "no words"
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
 _LOOK_UP = 500  # documents that are looked up in the table at once
 _LOOK_UP_CHARACTERS = 1 << 22
+_DIGESTED = 1 << 20  # characters of a text that are digested at once
 
 FindKnown = Callable[[Sequence[tuple[UUID, UUID]]], set[tuple[UUID, UUID]]]
 
@@ -77,16 +78,18 @@ class Intake:
     def _texts(self) -> Iterator[str]:
         """Yield the texts to fingerprint; what is known of each waits in `_pending` in the same order."""
         documents = self._digest()
-        while batch := list(_take(documents)):
+        while batch := deque(_take(documents)):
             known = set()
             if self._find_known:
                 known = self._find_known([(row.name_digest, row.text_digest) for row, _ in batch])
-            for row, text in batch:
+            while batch:
+                row, text = batch.popleft()
                 if (row.name_digest, row.text_digest) in known:
                     self._known.append(row._replace(known=True))
                 else:
                     self._pending.append(row)
                     yield text
+                del text  # a long one is not kept while the next one is read
 
     def _digest(self) -> Iterator[tuple[StagedDocument, str]]:
         for item in self._source:
@@ -97,10 +100,16 @@ class Intake:
             row = StagedDocument(self.read, item.name, name_digest, item.place, text_digest, len(item.text), None)
             self.read += 1
             yield row, item.text
+            del item  # see _texts
+
+
+def repeated_id(place: str, name: str, where: str) -> Skip:
+    """Return the skip of a document whose id came before; `where` says where."""
+    return Skip(place, DUPLICATE, f"{name!r} {where}")
 
 
 def without_words(place: str) -> Skip:
-    """Say that a text has no fingerprint."""
+    """Return the skip of a text that has no fingerprint."""
     return Skip(place, NO_WORDS, "a text without letters, digits or emoji has no fingerprint")
 
 
@@ -108,8 +117,9 @@ def _take(documents: Iterator[tuple[StagedDocument, str]]) -> Iterator[tuple[Sta
     """Yield some documents: so many, or so many characters, whichever is reached first."""
     characters = 0
     for row, text in islice(documents, _LOOK_UP):
-        yield row, text
         characters += len(text)
+        yield row, text
+        del text  # see _texts
         if characters > _LOOK_UP_CHARACTERS:
             return
 
@@ -121,5 +131,7 @@ def _identity(document: Document) -> str:
 
 
 def _digest(text: str) -> UUID:
-    data = text.encode("utf-8", "surrogatepass")
-    return UUID(bytes=hashlib.blake2b(data, digest_size=16).digest())
+    digest = hashlib.blake2b(digest_size=16)
+    for start in range(0, len(text), _DIGESTED):
+        digest.update(text[start : start + _DIGESTED].encode("utf-8", "surrogatepass"))
+    return UUID(bytes=digest.digest())

@@ -11,9 +11,10 @@ from pathlib import Path
 from rich.console import Console
 from sqlalchemy import Connection
 
+from simsql.dedup.content import MAX_DOCUMENT
 from simsql.dedup.formats import printable, storable
 from simsql.dedup.grouping import RankedDocument, is_path, rank_members
-from simsql.dedup.intake import DUPLICATE, NO_WORDS, Intake, SkipCount
+from simsql.dedup.intake import DUPLICATE, NO_WORDS, Intake, SkipCount, repeated_id
 from simsql.dedup.output import check_writable, open_output
 from simsql.dedup.progress import Report, Stages
 from simsql.dedup.readers import Document, DocumentReader, Skip
@@ -35,6 +36,7 @@ class DedupOptions:
     text_field: str = "text"
     id_field: str = "id"
     encoding: str = "utf-8"
+    max_document: int = MAX_DOCUMENT
     destination: Destination = field(default_factory=Destination)
     output: Path | None = None
     drop_list: Path | None = None
@@ -87,6 +89,7 @@ def run_dedup(options: DedupOptions, console: Console) -> DedupSummary:
         text_field=options.text_field,
         id_field=options.id_field,
         encoding=options.encoding,
+        max_document=options.max_document,
         stdin=sys.stdin.buffer,
         # What this run or an earlier one wrote is no input, where a folder holds it.
         leave_out=filter(None, (options.output, options.drop_list, options.destination.keep)),
@@ -139,7 +142,7 @@ def _load(
         raise SimsqlError(nothing_found(options.paths, skips))
     with stages.stage("load"):
         for place, name, first in store.drop_duplicates(connection):
-            skips.add(Skip(place, DUPLICATE, f"{name!r} was read before, at {first}"))
+            skips.add(repeated_id(place, name, f"was read before, at {first}"))
         loaded = store.merge(connection)
     with stages.stage("index"):
         store.build_index(connection, options.distance)
@@ -204,6 +207,7 @@ def reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Ski
     for item in reader:
         report(reader.bytes_done)
         yield item
+        del item  # a long document is not kept while the next one is read
 
 
 def worker_count(reader: DocumentReader) -> int | None:

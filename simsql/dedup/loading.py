@@ -9,8 +9,10 @@ from rich.console import Console
 from sqlalchemy import Connection, text
 
 from simsql.database.bigint import to_bigints
-from simsql.database.load import find_target, load_rows
-from simsql.dedup.intake import SkipCount
+from simsql.database.load import find_target
+from simsql.database.placed import PlacedRow, load_placed_rows
+from simsql.dedup.content import MAX_DOCUMENT
+from simsql.dedup.intake import DUPLICATE, SkipCount, repeated_id
 from simsql.dedup.job import nothing_found, reporting, worker_count
 from simsql.dedup.progress import Stages
 from simsql.dedup.readers import Document, DocumentReader, Skip
@@ -35,6 +37,7 @@ class LoadOptions:
     text_field: str = "text"
     id_field: str = "id"
     encoding: str = "utf-8"
+    max_document: int = MAX_DOCUMENT
 
 
 @dataclass(frozen=True)
@@ -50,16 +53,19 @@ class LoadSummary:
 
 
 def run_load(connection: Connection, options: LoadOptions, console: Console) -> LoadSummary:
-    """Add a row for every document to a table, in the connection's transaction, and say what was done.
+    """Add a row for every document to a table, in the connection's transaction, and return what was done.
 
-    A bar goes to `console`. Raises UsageError for arguments that cannot be, SimsqlError if there is no document,
-    and psycopg.Error or sqlalchemy.exc.DBAPIError for what PostgreSQL refuses; then no row has been added.
+    Documents whose id the table has already are skipped, if the column for ids has a unique index. A bar goes to
+    `console`. Raises UsageError for impossible arguments, SimsqlError if there is no document and for a document
+    that PostgreSQL refuses, and psycopg.Error or sqlalchemy.exc.DBAPIError for anything else that it refuses; then
+    no row has been added.
     """
     reader = DocumentReader(
         options.paths,
         text_field=options.text_field,
         id_field=options.id_field,
         encoding=options.encoding,
+        max_document=options.max_document,
         stdin=sys.stdin.buffer,
     )
     # The source may be slow.
@@ -71,9 +77,9 @@ def run_load(connection: Connection, options: LoadOptions, console: Console) -> 
     stages = Stages(console)
     empty = 0
 
-    def rows(items: Iterable[Document | Skip]) -> Iterator[list[str | int | None]]:
+    def rows(items: Iterable[Document | Skip]) -> Iterator[PlacedRow]:
         nonlocal empty
-        waiting: deque[list[str]] = deque()
+        waiting: deque[PlacedRow] = deque()
 
         def texts() -> Iterator[str]:
             for item in items:
@@ -82,21 +88,36 @@ def run_load(connection: Connection, options: LoadOptions, console: Console) -> 
                 elif options.text_column is not None and not _is_storable(item.text):
                     skips.add(Skip(item.place, "not storable", "PostgreSQL stores no NUL and no half characters"))
                 else:
-                    waiting.append(
-                        ([] if options.id_column is None else [item.name])
-                        + ([] if options.text_column is None else [item.text])
-                    )
+                    stored = [] if options.id_column is None else [item.name]
+                    stored += [] if options.text_column is None else [item.text]
+                    waiting.append(PlacedRow(stored, item.name, item.place))
                     yield item.text
 
         for batch in simhash_batches(texts(), recipe, worker_count(reader)):
             for bigint in to_bigints(batch):
                 empty += bigint is None
-                yield [*waiting.popleft(), bigint]
+                row = waiting.popleft()
+                row.append(bigint)
+                yield row
+
+    def skip(row: PlacedRow, earlier: PlacedRow | None) -> None:
+        nonlocal empty
+        empty -= row[-1] is None
+        where = f"is in {options.table} already" if earlier is None else f"was read before, at {earlier.place}"
+        skips.add(repeated_id(row.place, row.name, where))
 
     with stages.stage("read, fingerprint, load", reader.bytes_total) as report:
         items = reporting(reader, report)
-        documents = load_rows(connection, options.table, [*columns, target.column], rows(items))
-    if not documents:
+        documents = load_placed_rows(
+            connection,
+            options.table,
+            [*columns, target.column],
+            rows(items),
+            id_column=options.id_column,
+            skip=skip,
+        )
+    # A load that is repeated has nothing to add.
+    if not documents and not skips.by_reason[DUPLICATE]:
         raise SimsqlError(nothing_found(options.paths, skips))
     return LoadSummary(documents, empty, skips, stages.seconds)
 

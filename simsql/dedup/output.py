@@ -57,8 +57,12 @@ def open_output(path: Path | None) -> Iterator[Output | TextIO]:
 
 def abandon(file: IO[str]) -> None:
     """Write nothing more to a file, not even what waits to be written when it is closed."""
+    try:
+        descriptor = file.fileno()
+    except OSError:  # a stream in memory
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, file.fileno())
+    os.dup2(nowhere, descriptor)
     os.close(nowhere)
 
 

@@ -11,8 +11,13 @@ Report = Callable[[int], None]
 """Tells how much of a stage is done, in the unit of its total."""
 
 
+def is_terminal(console: Console) -> bool:
+    """Return whether a console writes to a terminal: FORCE_COLOR makes rich take a file for one."""
+    return console.is_terminal and console.file.isatty()
+
+
 class Stages:
-    """Runs the stages of a job one after the other."""
+    """Run the stages of a job one after the other."""
 
     def __init__(self, console: Console) -> None:
         self.seconds: dict[str, float] = {}
@@ -23,7 +28,13 @@ class Stages:
         """Time a stage and show its bar; without a total the bar only shows that work goes on."""
         start = time.perf_counter()
         columns = TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-        with Progress(*columns, console=self._console, disable=not (shown and self._console.is_terminal)) as bar:
+        with Progress(
+            *columns,
+            console=self._console,
+            disable=not (shown and is_terminal(self._console)),
+            # Results go to stdout while the bar is shown: rich would print them above it, on the terminal.
+            redirect_stdout=False,
+        ) as bar:
             task = bar.add_task(name, total=total)
 
             def report(done: int) -> None:

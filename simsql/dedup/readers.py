@@ -25,7 +25,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from simsql.dedup.content import READ_ERRORS, Stream
+from simsql.dedup.content import MAX_DOCUMENT, READ_ERRORS, Stream
 from simsql.dedup.formats import (
     Document,
     Layout,
@@ -84,6 +84,8 @@ class DocumentReader:
         stdin: What `-` reads. It is not closed.
         lines: Whether every line of what would be one document, and of standard input, pipes and devices, is one.
         leave_out: Files and folders that are not read where a folder holds them, such as what a run writes.
+        max_document: How many bytes a document may have, after decompression: a text, or the line or row of a
+            record. A longer one is skipped, and never held in memory.
 
     Raises:
         UsageError: A path does not exist, or nothing is known of the encoding. Nothing has been read then.
@@ -100,8 +102,9 @@ class DocumentReader:
         lines: bool = False,
         stdin: BinaryIO | None = None,
         leave_out: Iterable[Path] = (),
+        max_document: int = MAX_DOCUMENT,
     ) -> None:
-        self._layout = Layout(text_field, id_field, _known_encoding(encoding))
+        self._layout = Layout(text_field, id_field, _known_encoding(encoding), max_document)
         self._arguments = [None if str(path) == "-" else Path(path) for path in paths]
         self._lines = lines
         self._stdin = stdin

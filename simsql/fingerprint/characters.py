@@ -29,7 +29,9 @@ arrays; only texts with other ones are normalised by `unicodedata`.
 
 import sys
 import unicodedata
+from collections.abc import Iterator
 from functools import cache
+from string import ascii_letters, digits
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +114,11 @@ _JAMO = (range(0x1161, 0x1176), range(0x11A8, 0x11C3))
 CONTEXT = 0x80
 CLASS = 0x7F
 CHARACTER_SHIFT = np.uint32(8)
+
+# Characters that are looked at together in search of a place to cut.
+_WINDOW = 1 << 10
+# Some characters that a sigma does not look past: letters and digits of ASCII, Han.
+_FIRM = np.concatenate([np.frombuffer((digits + ascii_letters).encode(), "u1"), np.arange(0x4E00, 0x9FFF)])
 
 # Punctuation with an ASCII form that composes with nothing.
 _FULL_WIDTH = [("\u3000", " "), *((chr(ord(narrow) + 0xFEE0), narrow) for narrow in "!(),:;?")]
@@ -207,3 +214,58 @@ def class_table() -> NDArray[np.uint8]:
 
 def _class_of_category(category: str) -> int:
     return _OF_CATEGORY.get(category, _OF_CATEGORY.get(category[0], SEPARATOR))
+
+
+# Cutting a text
+
+
+def spell(points: NDArray[np.uint32]) -> str:
+    """Return the text of these code points, which may be halves of characters."""
+    return points.astype("<u4", copy=False).tobytes().decode("utf-32-le", "surrogatepass")
+
+
+def cut_text(text: str, start: int, end: int, size: int, *, lower: bool = False) -> Iterator[str]:
+    """Cut what stands between two places of a text, in pieces of at most so many characters where that can be.
+
+    The normal forms of the pieces, one after the other, are the normal form of the whole, and no piece but the
+    first begins with a mark or with what is dropped: before such characters and those whose form depends on their
+    neighbours nothing is cut, however many they are. With `lower`, so are the pieces in lower case.
+    """
+    while end - start > size:
+        cut = _find_cut(text, start, start + size, end, lower=lower)
+        yield text[start:cut]
+        start = cut
+    yield text[start:end]
+
+
+def _find_cut(text: str, start: int, about: int, end: int, *, lower: bool) -> int:
+    """Return the last place up to `about` where a text can be cut, or the first one after it, or the end."""
+    high = about + 1
+    while high > start + 1:
+        low = max(start + 1, high - _WINDOW)
+        places = _cuts_in(text, low, high, lower=lower)
+        if len(places):
+            return int(places[-1])
+        high = low
+    for low in range(about + 1, end, _WINDOW):
+        places = _cuts_in(text, low, min(low + _WINDOW, end), lower=lower)
+        if len(places):
+            return int(places[0])
+    return end
+
+
+def _cuts_in(text: str, low: int, high: int, *, lower: bool) -> NDArray[np.intp]:
+    """Return the places from `low` to before `high` in front of which a text can be cut; `low` is at least 1."""
+    window = text[low - 1 : high]
+    points = np.frombuffer(window.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    entries = character_table()[points]
+    can = entries & np.uint32(CONTEXT) == 0
+    for classes in (entries & np.uint32(CLASS), class_table()[points]):
+        can &= (classes != DROPPED) & (classes != MARK)
+    if lower:
+        # A sigma at the end of a word has another lower case than one with a letter before and after it, and
+        # apostrophes, points and marks in between do not count.
+        space = np.fromiter(map(str.isspace, window), dtype=bool, count=len(window))
+        firm = space | np.isin(points, _FIRM)
+        can[1:] &= space[1:] | firm[1:] & firm[:-1]
+    return np.flatnonzero(can[1:]) + low

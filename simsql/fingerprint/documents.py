@@ -2,20 +2,26 @@
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import count
 from operator import index
 from typing import TypeAlias
 
 import numpy as np
 
-from simsql.fingerprint.extract import extract_features
+from simsql.fingerprint.extract import extract_features, iter_features
+from simsql.fingerprint.feature_counts import iter_counts
 from simsql.fingerprint.features import Features
-from simsql.fingerprint.outcome import Outcome, fingerprints_of
+from simsql.fingerprint.hashes import U64
+from simsql.fingerprint.outcome import Outcome, Tally, fingerprints_of
 from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT, Recipe, check_recipe
 
 # Its arrays, of some 30 bytes for each character, stay in the cache; smaller batches pay more calls of numpy.
 _BATCH_CHARACTERS = 1 << 18
 _BATCH_TEXTS = 1 << 14
+# Of texts of more characters the features are counted some at a time: all of them would take up to a hundred bytes
+# for each character.
+_LONG = 1 << 20
 # What a process is given at once, so that passing it on costs little beside the work.
 _TASK_CHARACTERS = 1 << 22
 
@@ -52,6 +58,9 @@ def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAU
         _check(text, position)
         texts.append(text)
         constants.append(_constant(weight, position, recipe))
+    if sum(map(len, texts)) > _LONG:
+        values, empty = _fingerprint_long(zip(texts, constants, strict=True), recipe)
+        return None if empty[0] else int(values[0])
     features = extract_features(texts or [""], recipe)
     together = Features(features.hashes, features.occurrences, features.documents.sum(keepdims=True))
     different = np.array([len(np.unique(features.hashes))])
@@ -119,7 +128,7 @@ def simhash_batches(
         )
     else:
         task = partial(_fingerprint_task, recipe=recipe)
-        results = map_in_processes(task, batches_of(texts, _TASK_CHARACTERS), workers)
+        results = map_in_processes(task, batches_of(texts, _TASK_CHARACTERS), workers, _count_tasks)
     for values, empty in results:
         yield np.ma.MaskedArray(values, mask=empty)
 
@@ -129,17 +138,27 @@ def _fingerprint_task(texts: list[str], recipe: Recipe) -> Outcome:
     return np.concatenate([values for values, _ in results]), np.concatenate([empty for _, empty in results])
 
 
+def _count_tasks(texts: list[str]) -> float:
+    """Return as how many tasks a batch counts: a long text takes as much memory as many of them."""
+    return max(1, sum(map(len, texts)) / _TASK_CHARACTERS)
+
+
 def batches_of(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
     """Yield lists of texts of so many characters or a little more; a long text is a batch of its own."""
     batch: list[str] = []
     size = 0
-    for position, text in enumerate(texts):
-        _check(text, position)
+    positions = count()
+    for text in texts:
+        _check(text, next(positions))
         if batch and (size + len(text) > characters or len(batch) == _BATCH_TEXTS):
             yield batch
             batch, size = [], 0
         batch.append(text)
         size += len(text)
+        del text  # a long one is not kept while the next one is read
+        if size >= characters:
+            yield batch
+            batch, size = [], 0
     if batch:
         yield batch
 
@@ -150,4 +169,23 @@ def _check(text: object, position: int) -> None:
 
 
 def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:
+    if len(texts) == 1 and len(texts[0]) > _LONG:
+        return _fingerprint_long([(texts[0], 1)], recipe)
     return fingerprints_of(extract_features(texts, recipe), recipe)
+
+
+def distinct_features(texts: list[str], recipe: Recipe) -> U64:
+    """Return the hashes of the distinct features of each text of a batch."""
+    if len(texts) == 1 and len(texts[0]) > _LONG:
+        found = [hashes for hashes, _ in iter_counts(iter_features(texts[0], recipe))]
+        return np.concatenate([np.zeros(0, dtype=np.uint64), *found])
+    return extract_features(texts, recipe).hashes
+
+
+def _fingerprint_long(parts: Iterable[tuple[str, int]], recipe: Recipe) -> Outcome:
+    """Return the fingerprint of one document of long texts with weights, in little more memory than these take."""
+    tally = Tally(recipe)
+    for text, constant in parts:
+        for hashes, occurrences in iter_counts(iter_features(text, recipe)):
+            tally.add(hashes, occurrences, constant)
+    return tally.outcome()

@@ -1,6 +1,6 @@
 """The features of texts by a recipe: in whole arrays where the recipe allows it, else spelled out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -8,10 +8,17 @@ from numpy.typing import NDArray
 
 from simsql.fingerprint.features import Features, distinct, shingle
 from simsql.fingerprint.hashes import U64, mix
-from simsql.fingerprint.recipe import DEFAULT, Recipe, Step, check_recipe
-from simsql.fingerprint.spelled import extract_spelled, hash_as_tokens, hash_found_tokens
+from simsql.fingerprint.recipe import DEFAULT, Recipe, Step, TokenKind, check_recipe
+from simsql.fingerprint.spelled import (
+    extract_spelled,
+    hash_as_tokens,
+    hash_found_tokens,
+    iter_found_hashes,
+    iter_spelled,
+)
 from simsql.fingerprint.spelled_words import normalise_by
-from simsql.fingerprint.tokens import hash_tokens
+from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
+from simsql.fingerprint.windows import Window, iter_windows
 
 
 def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
@@ -19,13 +26,49 @@ def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
     check_recipe(recipe)
     if recipe.hash != "splitmix":
         return extract_spelled(texts, recipe)
-    if isinstance(recipe.tokens, str) and recipe.tokens != "jieba" and recipe.normalise == DEFAULT.normalise:
-        tokens, documents = hash_tokens(texts, recipe.tokens)
-    else:
-        tokens, documents = hash_found_tokens(texts, recipe)
+    kind = _in_arrays(recipe)
+    tokens, documents = hash_tokens(texts, kind) if kind else hash_found_tokens(texts, recipe)
     marked = _find_stop_words(tokens, recipe) if recipe.stop_words else None
     features = distinct(*shingle(tokens, documents, recipe.shingles, cyclic=recipe.cyclic, marked=marked))
     return features._replace(hashes=mix(features.hashes))
+
+
+def iter_features(text: str, recipe: Recipe) -> Iterator[U64]:
+    """Yield the features of a text of any length, their hashes as often as they occur, some at a time."""
+    check_recipe(recipe)
+    if recipe.hash != "splitmix":
+        yield from iter_spelled(text, recipe)
+        return
+    kind = _in_arrays(recipe)
+    pieces = iter_token_hashes(text, kind) if kind else iter_found_hashes(text, recipe)
+    for window in iter_windows(pieces, recipe, lambda parts: np.concatenate([np.zeros(0, np.uint64), *parts])):
+        yield mix(_shingle_window(window, recipe))
+
+
+def _in_arrays(recipe: Recipe) -> TokenKind | None:
+    """Return the kind of the tokens if their hashes can be made of whole arrays."""
+    if isinstance(recipe.tokens, str) and recipe.tokens != "jieba" and recipe.normalise == DEFAULT.normalise:
+        return recipe.tokens
+    return None
+
+
+def _shingle_window(window: Window[U64], recipe: Recipe) -> U64:
+    """Return the shingles that begin with the tokens of a window."""
+    if window.is_all:
+        return _shingle(window.tokens, recipe, cyclic=recipe.cyclic)
+    found = _shingle_some(np.concatenate([window.tokens, window.following]), recipe)
+    # Those that begin with the tokens behind it come last.
+    return found[: len(found) - len(_shingle_some(window.following, recipe))]
+
+
+def _shingle_some(tokens: U64, recipe: Recipe) -> U64:
+    """Return the shingles of some tokens of a longer text: none where they are too few for one."""
+    return _shingle(tokens, recipe) if len(tokens) >= recipe.shingles[0] else tokens[:0]
+
+
+def _shingle(tokens: U64, recipe: Recipe, *, cyclic: bool = False) -> U64:
+    marked = _find_stop_words(tokens, recipe) if recipe.stop_words else None
+    return shingle(tokens, np.array([len(tokens)]), recipe.shingles, cyclic=cyclic, marked=marked)[0]
 
 
 def _find_stop_words(tokens: U64, recipe: Recipe) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from simsql.fingerprint.features import Features, weigh
 from simsql.fingerprint.hashes import I64, U64, mix
 from simsql.fingerprint.recipe import Recipe
-from simsql.fingerprint.vote import majorities
+from simsql.fingerprint.vote import decide, majorities, weigh_ones
 
 # Fingerprints, and which documents have none.
 Outcome = tuple[U64, NDArray[np.bool_]]
@@ -20,9 +20,7 @@ def fingerprints_of(
     `constants` multiply the weights, one for each feature. `different` says how many different features each
     document has, where some stand there several times.
     """
-    weights = weigh(features.occurrences, recipe.weight)
-    if recipe.idf is not None:
-        weights = weights * recipe.idf.weigh(features.hashes)
+    weights = _weigh(features.hashes, features.occurrences, recipe)
     if constants is not None:
         weights = weights * constants
     empty = features.documents == 0
@@ -32,11 +30,49 @@ def fingerprints_of(
         starts = (np.cumsum(features.documents) - features.documents)[~empty]
         values[~empty] = majorities(features.hashes, weights, features.documents[~empty], recipe.tie)
         if short.any():
-            values[short] = _hash_exactly(features, starts)[short[~empty]]
+            exact = mix(np.add.reduceat(_hash_counted(features.hashes, features.occurrences), starts))
+            values[short] = exact[short[~empty]]
     return values, (empty if recipe.short == "exact" else empty | short)
 
 
-def _hash_exactly(features: Features, starts: I64) -> U64:
-    """Return a hash of all features of each document and their occurrences, whatever the order."""
-    counted = mix(features.hashes ^ mix(features.occurrences.view(np.uint64)))
-    return mix(np.add.reduceat(counted, starts))
+class Tally:
+    """The fingerprint of one document, whose features come some at a time: that of `fingerprints_of`."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._ones = np.zeros((1, 64), dtype=np.int64)
+        self._total = 0
+        self._exact = np.zeros(1, dtype=np.uint64)
+        self._different = np.zeros(0, dtype=np.uint64)
+
+    def add(self, hashes: U64, occurrences: I64, constant: int = 1) -> None:
+        """Let features vote, each of them once; such as were there before vote again."""
+        if not len(hashes):
+            return
+        weights = _weigh(hashes, occurrences, self._recipe) * constant
+        self._ones += weigh_ones(hashes, weights, np.array([len(hashes)]))
+        self._total += int(weights.sum())
+        if self._recipe.short == "exact":
+            self._exact += np.add.reduce(_hash_counted(hashes, occurrences), keepdims=True)
+        # No more of them need to be told apart than the recipe asks for.
+        if len(self._different) < self._recipe.min_features:
+            self._different = np.union1d(self._different, hashes[: self._recipe.min_features])
+
+    def outcome(self) -> Outcome:
+        """Return the fingerprint of the document, and whether it has none, each in an array."""
+        empty = np.array([self._total == 0])
+        if empty[0]:
+            return np.zeros(1, dtype=np.uint64), empty
+        if len(self._different) < self._recipe.min_features:
+            return mix(self._exact), np.array([self._recipe.short != "exact"])
+        return decide(self._ones, np.array([self._total]), self._recipe.tie), empty
+
+
+def _weigh(hashes: U64, occurrences: I64, recipe: Recipe) -> I64:
+    weights = weigh(occurrences, recipe.weight)
+    return weights if recipe.idf is None else weights * recipe.idf.weigh(hashes)
+
+
+def _hash_counted(hashes: U64, occurrences: I64) -> U64:
+    """Return hashes of features and of how often they occur: their sum stands for all, in whatever order."""
+    return mix(hashes ^ mix(occurrences.view(np.uint64)))

@@ -25,20 +25,29 @@ _AHEAD = 2
 _WAITING = 8
 
 
-def map_in_processes(work: Callable[[Batch], Result], batches: Iterator[Batch], workers: int) -> Iterator[Result]:
+def map_in_processes(
+    work: Callable[[Batch], Result],
+    batches: Iterator[Batch],
+    workers: int,
+    load: Callable[[Batch], float] = lambda _: 1,
+) -> Iterator[Result]:
     """Yield what `work` makes of each batch, in their order. `work` and the batches are pickled.
 
-    This process is one of the workers: it has the batches at hand, and works while the others start.
+    This process is one of the workers: it has the batches at hand, and works while the others start. `load` says
+    as how many batches of the usual size one counts where the memory is bounded that they take.
     """
     found: deque[Future[Result]] = deque()
+    loads: dict[Future[Result], float] = {}
     context = multiprocessing.get_context("spawn")
     others = workers - 1
     with ProcessPoolExecutor(others, mp_context=context, initializer=_begin, initargs=(work,)) as pool:
         try:
             for batch in batches:
-                if sum(not future.done() for future in found) < _AHEAD * others:
+                loads = {future: size for future, size in loads.items() if not future.done()}
+                if sum(loads.values()) < _AHEAD * others:
                     with _interrupts_blocked():
                         found.append(pool.submit(_do, batch))
+                    loads[found[-1]] = load(batch)
                 else:
                     found.append(_done(work(batch)))
                 while found and (found[0].done() or len(found) > _WAITING * workers):

@@ -10,7 +10,7 @@ cut out of units of one character and its marks.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,9 +29,11 @@ from simsql.fingerprint.characters import (
     SINGLE,
     WORD,
     character_table,
+    cut_text,
     normalise,
+    spell,
 )
-from simsql.fingerprint.hashes import I64, U64, hash_short, hash_spans
+from simsql.fingerprint.hashes import I64, U64, RunningHash, hash_short, hash_spans
 from simsql.fingerprint.recipe import TokenKind
 
 # How many characters a token of each class has; a run of WORD counts as one.
@@ -40,8 +42,9 @@ _WIDTH = np.array([0, 0, 0, 1, 1, 1, 2, 4])
 _SURE_SEPARATOR = re.compile("[\\0-/:-@[-`{-\\x7f\u3001\u3002]")
 # Texts that are not ASCII, whose arrays are larger, are tokenised so many characters at a time, in the cache.
 _GROUP = 1 << 16
-# Texts of more characters than this are tokenised in pieces, cut at separators, to bound the memory.
-_PIECE = 1 << 20
+# Texts of more characters than this are tokenised in pieces, cut at separators where there are some, to bound the
+# memory.
+_PIECE = 1 << 17
 
 U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
@@ -87,8 +90,8 @@ def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 def _hash_all(
     texts: Sequence[str], kind: TokenKind, find: Callable[[Sequence[str], TokenKind], TokenHashes]
 ) -> TokenHashes:
-    if len(texts) == 1 and len(texts[0]) > _PIECE:
-        hashes = np.concatenate([find([piece], kind)[0] for piece in iter_pieces(texts[0])])
+    if len(texts) == 1 and is_long(texts[0]):
+        hashes = np.concatenate([np.zeros(0, dtype=np.uint64), *iter_token_hashes(texts[0], kind)])
         return hashes, np.array([len(hashes)])
     return find(texts, kind)
 
@@ -103,14 +106,51 @@ def _interleave(chosen: Bools, ones: TokenHashes, others: TokenHashes) -> TokenH
     return hashes, counts
 
 
-def iter_pieces(text: str) -> Iterator[str]:
-    """Cut a text at separators, so that no token is cut, in pieces of at least _PIECE characters."""
+def is_long(text: str) -> bool:
+    """Return whether a text is tokenised in pieces."""
+    return len(text) > _PIECE
+
+
+def iter_token_hashes(text: str, kind: TokenKind) -> Iterator[U64]:
+    """Yield the hashes of the tokens of a text of any length, in order, some at a time."""
     start = 0
     while start < len(text):
-        cut = _SURE_SEPARATOR.search(text, start + _PIECE)
-        end = cut.start() if cut else len(text)
-        yield text[start:end]
+        end = min(start + 2 * _PIECE, len(text))
+        if end < len(text):
+            cut = _SURE_SEPARATOR.search(text, start + _PIECE, end)
+            if cut is None:
+                cut = _SURE_SEPARATOR.search(text, end)
+                end = cut.start() if cut else len(text)
+                yield from _iter_unbroken(text, start, end, kind)
+                start = end
+                continue
+            end = cut.start()
+        piece = text[start:end]
+        yield (_hash_ascii if piece.isascii() else _hash_other)([piece], kind)[0]
         start = end
+
+
+def _iter_unbroken(text: str, start: int, end: int, kind: TokenKind) -> Iterator[U64]:
+    """Yield the hashes of the tokens between two places of a text: from one sure separator to the next."""
+    word: RunningHash | None = None
+    for segment in iter_segments(map(_characters_of, cut_in_pieces(text, start, end)), kind):
+        if segment.of_long_word:
+            word = word or RunningHash()
+            word.add(spell(segment.points).encode("utf-8", "surrogatepass"))
+            continue
+        if word:
+            yield word.finish()
+            word = None
+        if len(segment.points):
+            points, classes = segment.between_separators()
+            yield _hash_points(points, classes, np.array([len(points) - 1]), kind)[0]
+    if word:
+        yield word.finish()
+
+
+def _characters_of(piece: str) -> tuple[U32, U8]:
+    points, classes, _ = _look_up([piece])
+    return points[1:-1], classes[1:-1]
 
 
 def _text_ends(texts: Sequence[str]) -> I64:
@@ -279,8 +319,7 @@ def _to_utf8(points: U32) -> tuple[bytes, I64]:
         size += points >= limit
     before = np.zeros(len(points) + 1, dtype=np.int64)
     np.cumsum(size, out=before[1:])
-    text = points.astype("<u4", copy=False).tobytes().decode("utf-32-le", "surrogatepass")
-    return text.encode("utf-8", "surrogatepass") + bytes(8), before
+    return spell(points).encode("utf-8", "surrogatepass") + bytes(8), before
 
 
 def utf8_words(points: U32) -> tuple[U64, I64]:
@@ -347,3 +386,78 @@ def _group_units(units: NDArray[np.uint8]) -> tuple[I64, I64]:
     whole &= units != SEPARATOR
     first = np.flatnonzero(whole)
     return first, np.minimum(last, run_last)[first]
+
+
+# Texts in pieces
+
+
+def cut_in_pieces(text: str, start: int = 0, end: int | None = None, *, lower: bool = False) -> Iterator[str]:
+    """Cut what stands between two places of a text in pieces: see `cut_text`."""
+    return cut_text(text, start, len(text) if end is None else end, _PIECE, lower=lower)
+
+
+class Segment(NamedTuple):
+    """Characters of a text, in normal form and without those that are dropped, and their classes."""
+
+    points: U32
+    classes: U8
+    of_long_word: bool
+    """Whether they are a part of one token, which goes on in the next segment if that is one as well."""
+
+    def between_separators(self) -> tuple[U32, U8]:
+        """Return them with a separator before and after."""
+        points = np.full(len(self.points) + 2, ord(" "), dtype=np.uint32)
+        classes = np.full(len(points), SEPARATOR, dtype=np.uint8)
+        points[1:-1], classes[1:-1] = self.points, self.classes
+        return points, classes
+
+
+def iter_segments(pieces: Iterable[tuple[U32, U8]], kind: TokenKind) -> Iterator[Segment]:
+    """Put the pieces of a text together anew, so that the tokens of all segments are those of the text.
+
+    Only words of more than some million characters are cut: their segments follow one another, and then one that
+    is not of a long word, though perhaps empty. No piece but the first begins with a mark.
+    """
+    points, classes = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.uint8)
+    in_long_word = False
+    for more, classes_of_more in pieces:
+        start = 0
+        if in_long_word:
+            others = np.flatnonzero((classes_of_more != WORD) & (classes_of_more != MARK))
+            start = int(others[0]) if len(others) else len(more)
+            yield Segment(more[:start], classes_of_more[:start], of_long_word=True)
+            in_long_word = not len(others)
+        points = np.concatenate([points, more[start:]])
+        classes = np.concatenate([classes, classes_of_more[start:]])
+        if in_long_word or not len(points):
+            continue
+        end, begin = _last_cut(classes, kind)
+        yield Segment(points[:end], classes[:end], of_long_word=False)
+        points, classes = points[begin:], classes[begin:]
+        if len(points) > _PIECE and end == begin and (classes[0] in (WORD, MARK)):
+            yield Segment(points, classes, of_long_word=True)
+            points, classes = points[:0], classes[:0]
+            in_long_word = True
+    yield Segment(points, classes, of_long_word=False)
+
+
+def _last_cut(classes: U8, kind: TokenKind) -> tuple[int, int]:
+    """Return where the characters end whose tokens are complete, and where those begin that the others need.
+
+    The next character is no mark.
+    """
+    size = len(classes)
+    after_separator = np.concatenate([[np.uint8(SEPARATOR)], classes])
+    own = _class_with_marks(after_separator, after_separator == MARK)[1:]
+    last = own[-1]
+    if kind == "characters" or last in (SEPARATOR, EMOJI):
+        return size, size
+    others = np.flatnonzero(own != last)
+    start = int(others[-1]) + 1 if len(others) else 0
+    if last != WORD:
+        units = start + np.flatnonzero(classes[start:] != MARK)
+        width = int(_WIDTH[last])
+        # A token more than the rest needs, so that this is never taken for a run that is shorter than a token.
+        if len(units) > width:
+            return int(units[-1]), int(units[-width])
+    return start, start

@@ -53,18 +53,20 @@ def majorities(hashes: U64, weights: I64, counts: I64, tie: int = 0) -> U64:
     Weights are at least 1. `counts` says how many features each document has, at least one, and `tie` is the
     bit where they weigh as much on both sides.
     """
-    ones = _weigh_ones(hashes, weights, counts)
     totals = np.add.reduceat(weights, np.cumsum(counts) - counts)
-    ones *= 2
-    ones += tie
-    bits = (ones > totals[:, None]).reshape(-1, 8, 8).transpose(0, 2, 1)
+    return decide(weigh_ones(hashes, weights, counts), totals, tie)
+
+
+def decide(ones: I64, totals: I64, tie: int) -> U64:
+    """Return the vote of each document, of whose features those that have a bit and all of them weigh so much."""
+    bits = (2 * ones + tie > totals[:, None]).reshape(-1, 8, 8).transpose(0, 2, 1)
     return np.packbits(bits, axis=2, bitorder="little").reshape(-1, 8).view("<u8")[:, 0].astype(np.uint64)
 
 
-def _weigh_ones(hashes: U64, weights: I64, counts: I64) -> I64:
+def weigh_ones(hashes: U64, weights: I64, counts: I64) -> I64:
     """Return how much the features that have a bit set weigh together.
 
-    The shape is (documents, 64), the bits in the order of `_count_ones`.
+    The shape is (documents, 64), the bits in the order of `_sum_digits`.
     """
     ones = np.zeros((len(counts), 64), dtype=np.int64)
     ends = np.cumsum(counts)

@@ -30,6 +30,13 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
     return int(value)
 
 
+def is_missing(value: object) -> bool:
+    """Whether a value stands for no fingerprint: None, or the masked element of an array."""
+    return value is None or (
+        isinstance(value, np.ma.MaskedArray) and value.ndim == 0 and bool(np.ma.getmaskarray(value))
+    )
+
+
 def one_fingerprint(value: object, width: int = FINGERPRINT_BITS) -> int:
     """`value` as an int, if it is an integer in [0, 2**width)."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -60,14 +67,14 @@ def refuse_array(values: NDArray[np.uint64], width: int) -> NoReturn:
 
 
 def fingerprint_list(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
-    """Return any iterable of fingerprints as a one-dimensional uint64 array; masked elements are left out.
+    """Return any iterable of fingerprints as a one-dimensional uint64 array, without None and masked elements.
 
     Raises TypeError and ValueError that name the first wrong element.
     """
     if not isinstance(fingerprints, np.ndarray):
         values = list(fingerprints)
         if set(map(type, values)) - {int}:
-            values = [one_fingerprint(value) for value in values]
+            values = [one_fingerprint(value) for value in values if not is_missing(value)]
         try:
             return np.array(values, dtype=np.uint64)
         except OverflowError:

@@ -13,10 +13,11 @@ other.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from simsql.hamming._checks import (
     FINGERPRINT_BITS,
     fingerprint_array,
+    is_missing,
     one_fingerprint,
     refuse_array,
     whole_number,
@@ -159,30 +161,44 @@ class Permutation:
     @overload
     def key(self, fingerprint: int) -> int: ...
     @overload
+    def key(self, fingerprint: int | None) -> int | None: ...
+    @overload
     def key(self, fingerprint: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
-    def key(self, fingerprint: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
-        """Return the key of a fingerprint (int), or the keys of an array of them (uint64, same shape).
+    def key(self, fingerprint: int | NDArray[np.uint64] | None) -> int | NDArray[np.uint64] | None:
+        """Return the key of a fingerprint (int), or the keys of an array of them (uint64, same shape and mask).
 
-        Raises ValueError for values outside [0, 2**width), TypeError for anything but ints and unsigned
-        arrays.
+        None and a masked element have the key None. Raises ValueError for values outside [0, 2**width), TypeError
+        for anything but ints and unsigned arrays.
         """
-        if isinstance(fingerprint, np.ndarray):
-            return self._order.apply(_within(fingerprint, self.width))
-        return self._order.apply(one_fingerprint(fingerprint, self.width))
+        moved: int | NDArray[np.uint64] | None = _rearrange(self._order.apply, fingerprint, self.width)
+        return moved
 
     @overload
     def fingerprint(self, key: int) -> int: ...
     @overload
+    def fingerprint(self, key: int | None) -> int | None: ...
+    @overload
     def fingerprint(self, key: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
-    def fingerprint(self, key: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
+    def fingerprint(self, key: int | NDArray[np.uint64] | None) -> int | NDArray[np.uint64] | None:
         """Return the fingerprint of a key: the inverse of `key`, for ints and arrays, same errors."""
-        if isinstance(key, np.ndarray):
-            return self._order.undo(_within(key, self.width))
-        return self._order.undo(one_fingerprint(key, self.width))
+        moved: int | NDArray[np.uint64] | None = _rearrange(self._order.undo, key, self.width)
+        return moved
+
+
+def _rearrange(move: Callable[[Any], Any], value: int | NDArray[np.uint64] | None, width: int) -> Any:
+    """Return a value or an array with its bits moved; what is missing stays missing."""
+    if is_missing(value):
+        return None
+    if not isinstance(value, np.ndarray):
+        return move(one_fingerprint(value, width))
+    values = fingerprint_array(value)
+    if isinstance(values, np.ma.MaskedArray):
+        # What lies below a mask may be anything.
+        return np.ma.MaskedArray(move(_within(values.filled(0), width)), mask=values.mask)
+    return move(_within(values, width))
 
 
 def _within(values: NDArray[np.uint64], width: int) -> NDArray[np.uint64]:
-    values = np.asarray(fingerprint_array(values))
     if width < FINGERPRINT_BITS and values.size and int(values.max()) >> width:
         refuse_array(values, width)
     return values

@@ -65,14 +65,16 @@ class _Prefix(NamedTuple):
 
 
 def find_matches(
-    queries: Iterable[int] | NDArray[Any], stored: Iterable[Iterable[int] | NDArray[Any]], distance: int = 3
+    queries: Iterable[int | None] | NDArray[Any],
+    stored: Iterable[Iterable[int | None] | NDArray[Any]],
+    distance: int = 3,
 ) -> Iterator[Matches]:
     """Find, for each query, all stored fingerprints that differ from it in at most `distance` bits (0..64).
 
     `queries` is an array of unsigned integers or any iterable of ints in [0, 2**64). `stored` is an iterable of
-    such arrays or iterables: batches of any size, read one by one. Masked elements are left out. Yields arrays
-    of matches, in no order: each pair of a query and a fingerprint once, however often either is repeated. It
-    is exact at every distance.
+    such arrays or iterables: batches of any size, read one by one. None and masked elements are left out.
+    Yields arrays of matches, in no order: each pair of a query and a fingerprint once, however often either is
+    repeated. It is exact at every distance.
 
     Time is that of looking up each stored fingerprint in some tables (10 for a million queries at distance 3),
     at large distances that of comparing all with all. Memory grows with the queries, the largest batch and the
@@ -87,7 +89,9 @@ def find_matches(
     return _matches(distinct_fingerprints(queries), stored, distance)
 
 
-def _matches(queries: Words, stored: Iterable[Iterable[int] | NDArray[Any]], distance: int) -> Iterator[Matches]:
+def _matches(
+    queries: Words, stored: Iterable[Iterable[int | None] | NDArray[Any]], distance: int
+) -> Iterator[Matches]:
     if not queries.size:
         return
     search: _Search | None = None
@@ -110,7 +114,7 @@ def _matches(queries: Words, stored: Iterable[Iterable[int] | NDArray[Any]], dis
         reported = np.insert(reported, places, fresh)
 
 
-def _slices(batches: Iterable[Iterable[int] | NDArray[Any]], size: int) -> Iterator[Words]:
+def _slices(batches: Iterable[Iterable[int | None] | NDArray[Any]], size: int) -> Iterator[Words]:
     """Yield what is in the batches, `size` fingerprints at a time."""
     waiting: list[Words] = []
     missing = size

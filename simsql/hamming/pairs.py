@@ -13,6 +13,7 @@ from simsql.hamming._checks import (
     FINGERPRINT_BITS,
     distinct_fingerprints,
     fingerprint_array,
+    is_missing,
     one_fingerprint,
     whole_number,
 )
@@ -32,35 +33,46 @@ _BATCH = 1 << 20
 @overload
 def hamming_distance(a: int, b: int) -> int: ...
 @overload
-def hamming_distance(a: NDArray[Any], b: NDArray[Any] | int) -> NDArray[np.uint8]: ...
+def hamming_distance(a: int | None, b: int | None) -> int | None: ...
 @overload
-def hamming_distance(a: int, b: NDArray[Any]) -> NDArray[np.uint8]: ...
-def hamming_distance(a: int | NDArray[Any], b: int | NDArray[Any]) -> int | NDArray[np.uint8]:
+def hamming_distance(a: NDArray[Any], b: NDArray[Any] | int | None) -> NDArray[np.uint8]: ...
+@overload
+def hamming_distance(a: int | None, b: NDArray[Any]) -> NDArray[np.uint8]: ...
+def hamming_distance(a: int | NDArray[Any] | None, b: int | NDArray[Any] | None) -> int | NDArray[np.uint8] | None:
     """Return the number of bits, 0 to 64, in which two fingerprints differ.
 
-    Two ints give an int; an array on either side gives an array of uint8, broadcast as numpy does and masked
-    where an argument is masked. Raises ValueError for ints outside [0, 2**64), TypeError for anything but
-    ints and unsigned integer arrays: the signed bigint values of PostgreSQL have to be converted first.
+    Two ints give an int, and None if one of them is None or a masked element. An array on either side gives an
+    array of uint8, broadcast as numpy does and masked where an argument is masked or None. Raises ValueError for
+    ints outside [0, 2**64), TypeError for anything but ints and unsigned integer arrays: the signed bigint values
+    of PostgreSQL have to be converted first.
     """
-    if not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray):
-        return (one_fingerprint(a) ^ one_fingerprint(b)).bit_count()
-    left, right = (
-        fingerprint_array(side) if isinstance(side, np.ndarray) else np.uint64(one_fingerprint(side))
-        for side in (a, b)
-    )
+    left, right = _one_side(a), _one_side(b)
+    if left is None or right is None:
+        known = right if left is None else left
+        if not isinstance(known, np.ndarray):
+            return None
+        return np.ma.MaskedArray(np.zeros(known.shape, dtype=np.uint8), mask=True)
+    if isinstance(left, int) and isinstance(right, int):
+        return (left ^ right).bit_count()
     distances: NDArray[np.uint8] = np.bitwise_count(np.bitwise_xor(left, right))
     return distances
 
 
+def _one_side(side: int | NDArray[Any] | None) -> int | NDArray[np.uint64] | None:
+    if is_missing(side):
+        return None
+    return fingerprint_array(side) if isinstance(side, np.ndarray) else one_fingerprint(side)
+
+
 def find_all(
-    fingerprints: Iterable[int] | NDArray[Any], distance: int = 3, *, blocks: int | None = None
+    fingerprints: Iterable[int | None] | NDArray[Any], distance: int = 3, *, blocks: int | None = None
 ) -> NDArray[np.uint64]:
     """Return all pairs of distinct fingerprints that differ in at most `distance` bits (0..64).
 
-    `fingerprints` is an array of unsigned integers or any iterable of ints in [0, 2**64); masked elements are
-    left out and repeated values count once. The result is a uint64 array of shape (n, 2): the smaller
-    fingerprint first, rows in lexicographic order. It is exact at every distance. Time is that of passes over
-    all fingerprints (10 for millions of them at distance 3, 120 at 7), and from about distance 15 that of
+    `fingerprints` is an array of unsigned integers or any iterable of ints in [0, 2**64); None and masked
+    elements are left out, and repeated values count once. The result is a uint64 array of shape (n, 2): the
+    smaller fingerprint first, rows in lexicographic order. It is exact at every distance. Time is that of passes
+    over all fingerprints (10 for millions of them at distance 3, 120 at 7), and from about distance 15 that of
     comparing all with all. Memory grows with the fingerprints and the result. `blocks` is into how many blocks
     the bits are cut first, more than the distance and at most 64; by default the cheapest.
 
@@ -88,7 +100,9 @@ def find_all(
     return pairs
 
 
-def iter_pairs(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3) -> Iterator[NDArray[np.uint64]]:
+def iter_pairs(
+    fingerprints: Iterable[int | None] | NDArray[Any], distance: int = 3
+) -> Iterator[NDArray[np.uint64]]:
     """Yield the pairs that `find_all` returns in batches, as uint64 arrays of shape (n, 2), in no order.
 
     Each pair comes once, the smaller fingerprint first. Takes what `find_all` takes and raises what it raises, but
@@ -99,7 +113,7 @@ def iter_pairs(fingerprints: Iterable[int] | NDArray[Any], distance: int = 3) ->
 
 
 def find_clusters(
-    fingerprints: Iterable[int] | NDArray[Any], distance: int = 3, *, blocks: int | None = None
+    fingerprints: Iterable[int | None] | NDArray[Any], distance: int = 3, *, blocks: int | None = None
 ) -> list[NDArray[np.uint64]]:
     """Return the clusters of fingerprints that chains of pairs within `distance` bits (0..64) connect.
 

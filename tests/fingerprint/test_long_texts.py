@@ -1,0 +1,257 @@
+"""A long text is taken in pieces, and has the fingerprint that it has as a whole: wherever it is cut."""
+
+import contextlib
+import itertools
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simsql.fingerprint import (
+    DEFAULT,
+    IdfTable,
+    Recipe,
+    count_documents,
+    simhash,
+    simhash_many,
+    simhash_parts,
+)
+from simsql.fingerprint.characters import cut_text, normalise
+from simsql.fingerprint.extract import extract_features
+from simsql.fingerprint.hashes import RunningHash
+from simsql.fingerprint.recipe import Pattern, Tokenizer
+from simsql.fingerprint.spelled import find_tokens
+from simsql.fingerprint.spelled_words import normalise_by
+from simsql.fingerprint.tokens import hash_tokens
+
+# Separators, letter case, what composes and what does not, marks that are dropped and that are not, scripts
+# without spaces, emoji, halves of characters, and a sigma with what it looks past.
+ALPHABET = (
+    "aZ9 _-.\0\n'\u2019:\u00b7\u00a0\u3000"
+    "e\u0301\u0323\u00e9\u1e69\ufb01\u00df\u00bd\u0345\u01c5\uff21"
+    "\u03a3\u03c3\u03c2\U0001d6ba\u0391"
+    "\u0628\u064e\u0640\u05e9\u05b8\u05c1\u0939\u093f\u0915\u093c\u09c7\u09be"
+    "\u0e2a\u0e27\u0e31\u1000\u102d\u4e2d\u6587\u5b57\u304b\u3099\u304c\uff76\uff9e\u30fc\u3001\u3002"
+    "\u1100\u1161\u11a8\uac00\ud55c\U0001f600\u2764\ufe0f\U0001f3fd\u200d\u00ad\ud83d\udc00\ue000"
+)
+CHARACTERS = st.one_of(st.sampled_from(ALPHABET), st.characters(codec=None))
+# Runs of one kind: one long word, Han, Thai and kana without a separator, marks alone.
+RUNS = st.builds(
+    str.__mul__,
+    st.sampled_from(
+        [
+            "x",
+            "Ab",
+            "9",
+            "\u4e2d\u6587",
+            "\u0e2a\u0e27",
+            "\u0e2a\u0e31",
+            "\u304b\u3099",
+            "\u0301",
+            "\U0001f600",
+            "a\u0301",
+        ]
+    ),
+    st.integers(1, 30),
+)
+TEXTS = st.lists(st.one_of(st.text(CHARACTERS, max_size=12), RUNS), max_size=6).map("".join)
+
+
+@contextlib.contextmanager
+def pieces(characters, tokens=3, features=5, window=2):
+    """Let every text be long, and everything of which some is taken at a time be of these sizes."""
+    sizes = {
+        "documents._LONG": 0,
+        "tokens._PIECE": characters,
+        "characters._WINDOW": window,
+        "spelled._PART": characters,
+        "spelled._TOKENS": tokens,
+        "windows._AT_ONCE": tokens,
+        "feature_counts._AT_ONCE": features,
+        "feature_counts._SAMPLED": 2,
+    }
+    with contextlib.ExitStack() as stack:
+        for name, size in sizes.items():
+            stack.enter_context(mock.patch(f"simsql.fingerprint.{name}", size))
+        yield
+
+
+def split(text):
+    return (token for token in text.split(" "))
+
+
+TABLE = IdfTable(np.arange(0, 2**64, 2**58, dtype=np.uint64), np.arange(1, 65, dtype=np.int32), 7)
+TOKENS = [
+    "words",
+    "characters",
+    Pattern(r"\w+"),
+    Pattern(r"(?s:.+)", characters=True),
+    Pattern(r"(?i)(b)?[a-x]"),
+    Tokenizer("split", "1", split),
+]
+STEPS = [
+    tuple(filter(None, steps))
+    for steps in itertools.product(("", "nfkc"), ("", "casefold", "lower"), ("", "marks"))
+]
+RECIPES = st.builds(
+    Recipe,
+    tokens=st.sampled_from(TOKENS),
+    shingles=st.sets(st.integers(1, 5), min_size=1, max_size=3).map(sorted).map(tuple),
+    weight=st.sampled_from(["set", "log", "tf"]),
+    normalise=st.sampled_from([DEFAULT.normalise, *STEPS]),
+    hash=st.sampled_from(["splitmix"] * 3 + ["fnv1", "fnv1a", "fnv1utf16", "md5low", "xxh3"]),
+    cyclic=st.booleans(),
+    tie=st.integers(0, 1),
+    stop_words=st.sampled_from([frozenset(), frozenset({"a", "\u4e2d\u6587"}), frozenset({"\u00c9", "ab", "xx"})]),
+    idf=st.sampled_from([None, None, TABLE]),
+).flatmap(
+    lambda recipe: st.sampled_from(
+        [
+            recipe,
+            Recipe(**fields_of(recipe, min_features=4)),
+            Recipe(**fields_of(recipe, min_features=4, short="exact")),
+        ]
+    )
+)
+PIECES = st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 9), st.integers(1, 4))
+
+
+def fields_of(recipe, **others):
+    return {name: getattr(recipe, name) for name in recipe.__dataclass_fields__} | others
+
+
+@given(TEXTS, RECIPES, PIECES)
+def test_a_text_in_pieces_has_the_fingerprint_of_the_whole(text, recipe, sizes):
+    whole = simhash(text, recipe)
+    with pieces(*sizes):
+        assert simhash(text, recipe) == whole
+
+
+@given(TEXTS, st.sampled_from([Recipe(), Recipe("characters", (1, 4), "tf")]), PIECES)
+def test_the_usual_recipes_in_pieces(text, recipe, sizes):
+    whole = simhash(text, recipe)
+    with pieces(*sizes):
+        assert simhash(text, recipe) == whole
+
+
+@given(TEXTS, st.sampled_from(["words", "characters"]), st.integers(1, 12))
+def test_tokens_in_pieces_are_those_of_the_whole_in_the_same_order(text, kind, size):
+    hashes, counts = hash_tokens([text], kind)
+    spelled = find_tokens([text], Recipe(kind))
+    with pieces(size):
+        found, count = hash_tokens([text], kind)
+        assert find_tokens([text], Recipe(kind)) == spelled
+    assert found.tolist() == hashes.tolist()
+    assert count.tolist() == counts.tolist()
+
+
+@given(TEXTS, st.integers(1, 12), st.sampled_from(STEPS))
+def test_pieces_have_the_normal_form_of_the_whole(text, size, steps):
+    found = list(cut_text(text, 0, len(text), size, lower="lower" in steps))
+    assert "".join(found) == text
+    assert "".join(normalise_by(piece, steps) for piece in found) == normalise_by(text, steps)
+    assert "".join(map(normalise, found)) == normalise(text)
+
+
+@given(st.text(st.characters(codec=None), min_size=1, max_size=3), st.text(st.characters(codec=None), max_size=3))
+def test_where_any_character_may_be_cut(before, after):
+    """Half of the characters here are of no script that the other tests know."""
+    text = before + after
+    for lower in (False, True):
+        found = list(cut_text(text, 0, len(text), 1, lower=lower))
+        assert "".join(map(normalise, found)) == normalise(text)
+        if lower:
+            assert "".join(map(str.lower, found)) == text.lower()
+
+
+def test_a_long_text_without_tokens():
+    with pieces(1):
+        for text in ("\u0301\u0301\u0301", "???", "-\u0301"):
+            assert hash_tokens([text], "words")[1].tolist() == [0]
+            assert simhash(text) is None
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_a_word_longer_than_a_piece_is_one_token(size):
+    for word in ("x" * 100, "\u00e9\u0301x" * 40, "\u0431" * 99, "a" * 50 + "\u0301" * 50):
+        for text in (word, f"one {word}", f"{word}\u4e2d\u6587\u5b57{word} {word}", f"\u064e{word}\u2764{word}-"):
+            for recipe in (Recipe(), Recipe(hash="fnv1a")):
+                whole = simhash(text, recipe)
+                with pieces(size):
+                    assert simhash(text, recipe) == whole
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=6))
+def test_the_hash_of_a_span_that_comes_in_parts(data, cuts):
+    running = RunningHash()
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for start, end in itertools.pairwise(edges):
+        running.add(data[start:end])
+    text = b"\n".join([data.hex().encode()])  # a word, in ASCII
+    if data:
+        whole = RunningHash()
+        whole.add(text)
+        assert whole.finish().tolist() == hash_tokens([text.decode()], "words")[0].tolist()
+    alone = RunningHash()
+    alone.add(data)
+    assert running.finish().tolist() == alone.finish().tolist()
+
+
+@given(TEXTS, st.integers(1, 40))
+def test_jieba_in_pieces(text, size):
+    text += "\u6211\u6765\u5230\u5317\u4eac\u6e05\u534e\u5927\u5b66,abc\uff0c\r\n" * 3
+    for recipe in (Recipe("jieba"), Recipe("jieba", (2,), "tf", normalise=(), hash="fnv1a")):
+        whole = simhash(text, recipe)
+        with pieces(size):
+            assert simhash(text, recipe) == whole
+
+
+@given(
+    st.lists(st.tuples(TEXTS, st.integers(1, 1000)), max_size=4),
+    RECIPES,
+    PIECES,
+)
+def test_parts_in_pieces(parts, recipe, sizes):
+    whole = simhash_parts(parts, recipe)
+    with pieces(*sizes):
+        assert simhash_parts(parts, recipe) == whole
+
+
+@given(st.lists(TEXTS, max_size=5), PIECES)
+def test_among_other_texts(texts, sizes):
+    whole = simhash_many(texts).tolist()
+    with pieces(*sizes), mock.patch("simsql.fingerprint.documents._LONG", 20):
+        assert simhash_many(texts).tolist() == whole
+
+
+@given(st.lists(TEXTS, max_size=5), PIECES)
+def test_documents_are_counted_in_pieces(texts, sizes):
+    whole = count_documents(texts, at_least=1)
+    with pieces(*sizes):
+        assert count_documents(texts, at_least=1) == whole
+
+
+def test_a_tokenizer_is_given_the_whole_text():
+    """Nobody knows where its tokens may be cut."""
+    given_texts = []
+
+    def tokenise(text):
+        given_texts.append(text)
+        return text.split()
+
+    with pieces(3):
+        simhash("one two three", Recipe(Tokenizer("mine", "1", tokenise)))
+    assert given_texts == ["one two three"]
+
+
+def test_features_of_a_long_text_vote_as_often_as_they_occur():
+    text = "one two one three \u4e2d\u6587\u5b57 one " * 9
+    features = extract_features([text], DEFAULT)
+    assert features.occurrences.max() == 27
+    for weight in ("set", "log", "tf"):
+        recipe = Recipe(weight=weight)
+        whole = simhash(text, recipe)
+        with pieces(4, 2, 3):
+            assert simhash(text, recipe) == whole
