@@ -8,11 +8,12 @@ from alembic.autogenerate.api import AutogenContext
 from alembic.operations.ops import CreateTableOp, DropTableOp, UpgradeOps
 from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, text
 
-from simsql.alembic.operations import CreateSimhashIndexOp, InstallSimsqlOp
+from simsql.alembic.filters import SCHEMA
+from simsql.alembic.operations import ClearFingerprintsOp, CreateSimhashIndexOp, InstallSimsqlOp
 from simsql.alembic.rendering import import_fingerprint
-from simsql.sqlalchemy import SimhashIndex
+from simsql.database.recipes import is_text_recipe, same_recipe
+from simsql.sqlalchemy import Fingerprint, SimhashIndex
 
-SCHEMA = "simsql"
 # Below the name of a logger that the alembic.ini of every project shows.
 log = logging.getLogger("alembic.autogenerate.simsql")
 
@@ -25,10 +26,11 @@ class TableKey(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is to be done about the index on one column: drop it, create it, or both."""
+    """What is to be done about the index on one column: drop it, create it, or both, and clear it in between."""
 
     dropped: CreateSimhashIndexOp | None
     created: CreateSimhashIndexOp | None
+    cleared: ClearFingerprintsOp | None = None
 
     def log(self) -> None:
         """Tell of it, as Alembic tells of what it detects."""
@@ -36,6 +38,9 @@ class Change(NamedTuple):
         if index := self.created or self.dropped:
             name = ".".join(filter(None, (index.schema, index.table_name, index.column_name)))
             log.info("Detected %s simhash index on %r", kind, name)
+            if self.dropped and self.created and not same_recipe(self.dropped.recipe, self.created.recipe):
+                old, new = self.dropped.recipe or "none", self.created.recipe
+                log.info("Detected changed recipe of fingerprints: %s in the database, %s in the models", old, new)
 
 
 Indexes = dict[TableKey, dict[str, CreateSimhashIndexOp]]
@@ -62,7 +67,8 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     existing = _read_indexes(context, connection, schemas) if installed else {}
     changes = [*_changes_of_models(context, upgrade_ops, existing), *_dropped_with_tables(upgrade_ops, existing)]
     drops = [change.dropped.reverse() for change in changes if change.dropped]
-    creates = [change.created for change in changes if change.created]
+    # Old fingerprints under a new recipe would be found by nobody, or by the wrong ones.
+    creates = [op for change in changes if change.created for op in (change.cleared, change.created) if op]
     for change in changes:
         change.log()
     install = [InstallSimsqlOp()] if creates and not installed else []
@@ -108,10 +114,10 @@ def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existin
             old = stored.get(column)
             index = wanted.get(column)
             created = _creation(table, index, old) if index else None
-            if old and index and not _differs(index, old):
+            if old and index and not _differs(table, index, old):
                 continue
             if _compares(context, column, created, old, table, reflected):
-                yield Change(old, created)
+                yield Change(old, created, _clearing(table, index, old) if index and old else None)
 
 
 def _dropped_with_tables(upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator[Change]:
@@ -133,10 +139,11 @@ def _reflect(context: AutogenContext, key: TableKey) -> Table | None:
 def _creation(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp | None) -> CreateSimhashIndexOp:
     """Return the operation that creates a model's index.
 
-    A recipe that the model does not name is that of the index that was there, else today's default: its id stands
-    in the migration, so that no later default makes fingerprints that the column cannot be compared with.
+    The id of the recipe stands in the migration, also that of the default: a later one is seen to be another.
     """
-    recipe = old.recipe if old and not index.names_recipe else index.recipe_id
+    recipe = (
+        index.recipe_id if old is None or _recipe_differs(table, index, old) else old.recipe or index.recipe_id
+    )
     design = index.design
     return CreateSimhashIndexOp(
         table.name,
@@ -151,14 +158,51 @@ def _creation(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp | Non
     )
 
 
-def _differs(index: SimhashIndex, old: CreateSimhashIndexOp) -> bool:
-    """Return whether an index is not what the model says; on what it does not say, any is right."""
+def _differs(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp) -> bool:
+    """Return whether an index is not what the model says; where it names no design, any is right."""
     design = index.design
     return (
         (index.distance, tuple(index.scope)) != (old.distance, old.scope)
         or (design is not None and (design.blocks, design.lead, design.inner) != (old.blocks, old.lead, old.inner))
-        or (index.names_recipe and index.recipe_id != old.recipe)
+        or _recipe_differs(table, index, old)
     )
+
+
+def _recipe_differs(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp) -> bool:
+    """Return whether an index is of another recipe than the model says: a model has the default if it names none.
+
+    It has none where it neither names one nor makes fingerprints, and the index says that they are not of texts.
+    """
+    type_ = _column(table, index.column_name).type
+    says = index.names_recipe or (isinstance(type_, Fingerprint) and type_.known_recipe is not None)
+    return not same_recipe(old.recipe, index.recipe_id) and (says or is_text_recipe(old.recipe))
+
+
+def _clearing(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp) -> ClearFingerprintsOp | None:
+    """Return the operation that clears fingerprints of another recipe than the model says.
+
+    There is none where an index without a recipe gets a name for fingerprints that are not of texts: they may be
+    these. Nor does anybody clear what PostgreSQL computes.
+    """
+    column = _column(table, index.column_name)
+    named_now = old.recipe is None and not is_text_recipe(index.recipe_id)
+    if not _recipe_differs(table, index, old) or named_now or column.computed is not None:
+        return None
+    sources = getattr(column.type, "sources", None)
+    texts = {} if sources is None else dict(sources.weights)
+    return ClearFingerprintsOp(
+        table.name,
+        index.column_name,
+        schema=table.schema,
+        old_recipe=old.recipe,
+        new_recipe=index.recipe_id,
+        # A source is the name of an attribute, which only the mapper knows the column of.
+        texts={table.c[name].name if name in table.c else f"COLUMN_OF_{name}": texts[name] for name in texts},
+    )
+
+
+def _column(table: Table, name: str) -> Column[Any]:
+    return next(column for column in table.columns if column.name == name)
 
 
 def _compares(

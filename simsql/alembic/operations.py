@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alembic.operations import MigrateOperation, Operations
 from alembic.util import CommandError
+from sqlalchemy import BigInteger, Column, MetaData, Table, null, text, update
 
 from simsql.database.history import own_history
 from simsql.database.install import install_within
 from simsql.errors import SimsqlError
+
+# Below the name of a logger that the alembic.ini of every project shows.
+log = logging.getLogger("alembic.operations.simsql")
+
+# Several branches may install simsql, and each downgrade tries to remove it: the last one does. Triggers of
+# clear_on_change are no dependents for simsql.uninstall, which takes them along.
+_UNINSTALL = """\
+-- SELECT simsql.uninstall(); unless something uses simsql
+DO $simsql$
+BEGIN
+    IF pg_catalog.to_regnamespace('simsql') IS NULL THEN
+        RETURN;
+    ELSIF EXISTS (SELECT FROM pg_catalog.pg_trigger AS t
+                    JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+                    JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+                   WHERE n.nspname = 'simsql' AND p.proname = '_clear_fingerprint') THEN
+        RAISE NOTICE 'schema simsql stays: tables have triggers of simsql.clear_on_change';
+        RETURN;
+    END IF;
+    PERFORM simsql.uninstall();
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    RAISE NOTICE 'schema simsql stays: %', SQLERRM;
+END
+$simsql$"""
 
 
 class InstallSimsqlOp(MigrateOperation):
@@ -36,13 +62,14 @@ class InstallSimsqlOp(MigrateOperation):
 
 
 class UninstallSimsqlOp(MigrateOperation):
-    """Remove the schema simsql."""
+    """Remove the schema simsql, unless something uses it."""
 
     @classmethod
     def uninstall_simsql(cls, operations: Operations) -> None:
         """Remove the schema simsql with all that it holds, in the migration's transaction.
 
-        PostgreSQL refuses while there are simhash indexes, or other things that use simsql.
+        It stays, and nothing fails, while there are simhash indexes, such as those of another branch, or other
+        things that use it: views, columns, triggers of `simsql.clear_on_change`.
         """
         operations.invoke(cls())
 
@@ -132,6 +159,60 @@ class CreateSimhashIndexOp(MigrateOperation):
         return {name: value for name, value in given.items() if value is not None}
 
 
+class ClearFingerprintsOp(MigrateOperation):
+    """Set all fingerprints of a column to NULL.
+
+    Autogenerate writes it between the index of one recipe and that of another. For the comment there are the two
+    recipes, and the columns of the `texts` that a backfill takes, with their weights.
+    """
+
+    def __init__(
+        self,
+        table_name: str,
+        column_name: str,
+        *,
+        schema: str | None = None,
+        old_recipe: str | None = None,
+        new_recipe: str | None = None,
+        texts: Mapping[str, int] | None = None,
+        undoes: bool = False,
+    ) -> None:
+        self.table_name = table_name
+        self.column_name = column_name
+        self.schema = schema
+        self.old_recipe = old_recipe
+        self.new_recipe = new_recipe
+        self.texts = dict(texts or {})
+        self.undoes = undoes
+
+    @classmethod
+    def clear_fingerprints(
+        cls, operations: Operations, table_name: str, column_name: str, *, schema: str | None = None
+    ) -> None:
+        """Set all fingerprints of a column to NULL, in the migration's transaction, as when the recipe changes.
+
+        Fingerprints of two recipes cannot be compared; `simsql backfill` makes those of the other one.
+        """
+        operations.invoke(cls(table_name, column_name, schema=schema))
+
+    def reverse(self) -> ClearFingerprintsOp:
+        """Return the operation that clears those of the other recipe; the old ones are kept nowhere."""
+        return ClearFingerprintsOp(
+            self.table_name,
+            self.column_name,
+            schema=self.schema,
+            old_recipe=self.new_recipe,
+            new_recipe=self.old_recipe,
+            texts=self.texts,
+            undoes=not self.undoes,
+        )
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """Return what `alembic check` shows."""
+        recipes = {"old_recipe": self.old_recipe, "new_recipe": self.new_recipe}
+        return ("clear_fingerprints", self.schema, self.table_name, self.column_name, recipes)
+
+
 class BuildSimhashIndexOp(CreateSimhashIndexOp):
     """Build a simhash index while others write; the arguments are those of `op.build_simhash_index`."""
 
@@ -213,7 +294,10 @@ def install(operations: Operations, operation: InstallSimsqlOp) -> None:  # noqa
     """Run `op.install_simsql`."""
     history, context = own_history(), operations.migration_context
     if context.as_sql:
-        context.impl.static_output(history.script(transaction=False).rstrip())
+        # Several branches may install it, and a script knows of no database what it has already.
+        if not context.opts.setdefault("simsql_is_printed", False):
+            context.impl.static_output(history.script(transaction=False).rstrip())
+        context.opts["simsql_is_printed"] = True
         return
     try:
         install_within(operations.get_bind(), history)
@@ -223,7 +307,11 @@ def install(operations: Operations, operation: InstallSimsqlOp) -> None:  # noqa
 
 def uninstall(operations: Operations, operation: UninstallSimsqlOp) -> None:  # noqa: ARG001 - Alembic passes it
     """Run `op.uninstall_simsql`."""
-    _run(operations, "SELECT simsql.uninstall()")
+    _run(operations, _UNINSTALL)
+    if not operations.migration_context.as_sql:
+        stays = operations.get_bind().execute(text("SELECT pg_catalog.to_regnamespace('simsql') IS NOT NULL"))
+        if stays.scalar_one():
+            log.info("Schema simsql stays: something in the database still uses it")
 
 
 def create_index(operations: Operations, operation: CreateSimhashIndexOp) -> None:
@@ -239,8 +327,15 @@ def build_index(operations: Operations, operation: BuildSimhashIndexOp) -> None:
 
 def drop_index(operations: Operations, operation: DropSimhashIndexOp) -> None:
     """Run `op.drop_simhash_index`."""
-    table = _table(operations, operation)
-    _run(operations, f"SELECT simsql.drop_index({_literal(table)}, {_literal(operation.column_name)})")
+    name = _table(operations, operation)
+    _run(operations, f"SELECT simsql.drop_index({_literal(name)}, {_literal(operation.column_name)})")
+
+
+def clear_fingerprints(operations: Operations, operation: ClearFingerprintsOp) -> None:
+    """Run `op.clear_fingerprints`."""
+    fingerprint = Column(operation.column_name, BigInteger)
+    table = Table(operation.table_name, MetaData(), fingerprint, schema=operation.schema)
+    operations.execute(update(table).values({fingerprint: null()}).where(fingerprint.is_not(None)))
 
 
 def _run(operations: Operations, statement: str) -> None:

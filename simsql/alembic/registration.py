@@ -10,17 +10,19 @@ from alembic.operations import Operations
 from simsql.alembic.autogenerate import compare_indexes, leave_out_schema
 from simsql.alembic.operations import (
     BuildSimhashIndexOp,
+    ClearFingerprintsOp,
     CreateSimhashIndexOp,
     DropSimhashIndexOp,
     InstallSimsqlOp,
     UninstallSimsqlOp,
     build_index,
+    clear_fingerprints,
     create_index,
     drop_index,
     install,
     uninstall,
 )
-from simsql.alembic.rendering import render_drop, render_index, render_install, render_uninstall
+from simsql.alembic.rendering import render_clear, render_drop, render_index, render_install, render_uninstall
 
 _OPERATIONS: tuple[tuple[str, Any, Any, Any], ...] = (
     ("install_simsql", InstallSimsqlOp, install, render_install),
@@ -28,6 +30,7 @@ _OPERATIONS: tuple[tuple[str, Any, Any, Any], ...] = (
     ("create_simhash_index", CreateSimhashIndexOp, create_index, render_index),
     ("build_simhash_index", BuildSimhashIndexOp, build_index, render_index),
     ("drop_simhash_index", DropSimhashIndexOp, drop_index, render_drop),
+    ("clear_fingerprints", ClearFingerprintsOp, clear_fingerprints, render_clear),
 )
 
 

@@ -1,5 +1,7 @@
 """How operations are written into a migration, and what has to be imported for it."""
 
+import re
+import shlex
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -7,11 +9,14 @@ from alembic.autogenerate.api import AutogenContext
 
 from simsql.alembic.operations import (
     BuildSimhashIndexOp,
+    ClearFingerprintsOp,
     CreateSimhashIndexOp,
     DropSimhashIndexOp,
     InstallSimsqlOp,
     UninstallSimsqlOp,
 )
+from simsql.database.recipes import is_text_recipe
+from simsql.fingerprint import DEFAULT, Recipe
 from simsql.sqlalchemy import Fingerprint
 
 RenderItem = Callable[[str, Any, AutogenContext], str | Literal[False]]
@@ -38,10 +43,43 @@ def render_drop(context: AutogenContext, operation: DropSimhashIndexOp) -> str:
     return _call(context, "drop_simhash_index", operation, {})
 
 
+def render_clear(context: AutogenContext, operation: ClearFingerprintsOp) -> list[str]:
+    """Write `op.clear_fingerprints(...)` behind a comment that says why, and what to run then."""
+    recipes = operation.old_recipe, operation.new_recipe
+    old, new = (f"recipe {name}" if name else "no named recipe" for name in recipes)
+    comment = [
+        f"Fingerprints of {old} cannot be compared with those of {new}, so the column is cleared.",
+        _refill(operation),
+    ]
+    if not operation.undoes:
+        comment.append(f"To keep the old ones, name {old} in the model and generate this revision again.")
+    # A name may hold a line break, and what follows it would be code.
+    return [
+        *(f"# {' '.join(line.splitlines())}" for line in comment),
+        _call(context, "clear_fingerprints", operation, {}),
+    ]
+
+
+def _refill(operation: ClearFingerprintsOp) -> str:
+    """Return what makes the new fingerprints."""
+    if not is_text_recipe(operation.new_recipe):
+        return "Fill it in again afterwards."
+    try:
+        Recipe.from_id(operation.new_recipe or DEFAULT.id)
+        recipe = ""
+    except ValueError:
+        recipe = " --recipe FILE"
+    names = [name for name in (operation.schema, operation.table_name) if name is not None]
+    table = ".".join(name if re.fullmatch("[a-z_][a-z0-9_]*", name) else f'"{name}"' for name in names)
+    texts = [name if weight == 1 else f"{name}={weight}" for name, weight in operation.texts.items()] or ["COLUMN"]
+    arguments = [table, "--column", operation.column_name, *(part for name in texts for part in ("--text", name))]
+    return f"Fill it in again afterwards: simsql backfill {shlex.join(arguments)}{recipe}"
+
+
 def _call(
     context: AutogenContext,
     name: str,
-    operation: CreateSimhashIndexOp | DropSimhashIndexOp | None = None,
+    operation: CreateSimhashIndexOp | DropSimhashIndexOp | ClearFingerprintsOp | None = None,
     options: dict[str, object] | None = None,
 ) -> str:
     arguments = []

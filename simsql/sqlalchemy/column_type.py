@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from sqlalchemy import BigInteger, ColumnElement, Dialect, Integer, and_, any_, event, func, select
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.sql.base import SchemaEventTarget
@@ -11,6 +12,7 @@ from sqlalchemy.types import TypeDecorator
 from simsql.database.bigint import from_bigint, to_bigint
 from simsql.fingerprint import DEFAULT, Recipe
 from simsql.fingerprint.recipe import check_recipe
+from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.ddl import declared_indexes
 from simsql.sqlalchemy.expressions import (
     FingerprintArgument,
@@ -111,16 +113,29 @@ class Fingerprint(TypeDecorator[int]):
 
     def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
         """Return the bigint. Raises ValueError for a number that is no fingerprint."""
-        return None if value is None else to_bigint(value)
+        return to_bigint(value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
         """Return the unsigned number."""
-        return None if value is None else from_bigint(value)
+        return from_bigint(value)
 
     def literal_processor(self, dialect: Dialect) -> Callable[[int], str]:  # noqa: ARG002
         """Return the rendering of a fingerprint in the text of a statement."""
-        # PostgreSQL reads -9223372036854775808 as a minus in front of a number that no bigint can hold.
-        return lambda value: f"CAST('{to_bigint(value)}' AS BIGINT)"
+        return _as_literal
+
+    def compare_values(self, x: Any, y: Any) -> bool:
+        """Return whether two values of an attribute are the same fingerprint, whatever their types."""
+        # The unit of work takes for a change what is not True, which numpy.True_ is not.
+        one, other = (None if is_missing(value) else value for value in (x, y))
+        if isinstance(one, int | np.integer) and isinstance(other, int | np.integer):
+            return int(one) == int(other)
+        return super().compare_values(one, other)
+
+
+def _as_literal(value: int | None) -> str:
+    bigint = to_bigint(value)
+    # PostgreSQL reads -9223372036854775808 as a minus in front of a number that no bigint can hold.
+    return "NULL" if bigint is None else f"CAST('{bigint}' AS BIGINT)"
 
 
 def check_comparable(one: ColumnElement[Any], other: ColumnElement[Any]) -> None:

@@ -24,7 +24,9 @@ from sqlalchemy.sql.selectable import FromClause, TableValuedAlias
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Integer, NullType, TypeEngine
 
-# A fingerprint in [0, 2**64), an expression that gives one, or None: the fingerprint of a text without words.
+from simsql.hamming._checks import is_missing
+
+# A fingerprint in [0, 2**64), an expression that gives one, or None or a masked element: a text without words.
 FingerprintArgument: TypeAlias = SupportsIndex | SQLColumnExpression[Any] | None
 Scope: TypeAlias = Mapping[str, Any]
 
@@ -39,6 +41,10 @@ class TableName(ColumnElement[str]):
 
     def __init__(self, table: Table) -> None:
         self.named = (table,)
+
+    def get_children(self, **_: Any) -> tuple[Table, ...]:
+        """Return the table to those who only look, such as a Session that chooses the engine by it."""
+        return self.named
 
 
 @compiles(TableName)
@@ -81,7 +87,7 @@ def as_fingerprint(argument: FingerprintArgument, type_: TypeEngine[int]) -> Col
         return argument.expression
     if isinstance(argument, ColumnElement) and not isinstance(argument.type, NullType):
         return argument
-    return type_coerce(argument, type_)
+    return type_coerce(None if is_missing(argument) else argument, type_)
 
 
 def table_column(table: Table, name: str, what: str) -> Column[Any]:

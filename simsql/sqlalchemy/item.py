@@ -100,7 +100,7 @@ class SimhashIndex(SchemaItem):
 
     @property
     def names_recipe(self) -> bool:
-        """Whether the model names the recipe, here or at the column; else it is that of an index which exists."""
+        """Whether the model names the recipe, here or at the column; else it is the default one."""
         return self._names_recipe
 
     def __repr__(self) -> str:

@@ -9,16 +9,19 @@ column.
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
+import numpy as np
 from sqlalchemy import ClauseElement, Column, ColumnDefault, Connection, event, inspect, update
 from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag, class_mapper
+from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag, QueryableAttribute, Session, class_mapper
 from sqlalchemy.orm.attributes import History, get_history
 from sqlalchemy.orm.exc import UnmappedClassError
 
 from simsql.fingerprint import Recipe, simhash_many, simhash_parts
+from simsql.hamming._checks import is_missing
+from simsql.sqlalchemy.drift import refuse_other_recipe
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,9 @@ class Sources:
             return None
         if not all(name in row for name, _ in self.weights):
             return None  # what is missing may be an expression
+        # In one of several rows in VALUES a column stands for another.
+        column = getattr(context.current_column, "original", context.current_column)
+        refuse_other_recipe(context.root_connection, column, self.recipe, context.execution_options)
         return self.compute(row, "a fingerprint")
 
     def give_default(self, column: Column[Any], _: object) -> None:
@@ -92,23 +98,24 @@ def _on_attribute(class_: type, key: str, _: object) -> None:
             event.listen(mapper, "mapper_configured", follower.attach)
 
 
-class _Computed(NamedTuple):
-    """Texts of a new object, and the fingerprint that they have."""
-
-    texts: tuple[Any, ...]
-    fingerprint: int | None
-
-
-_NOTHING = _Computed((), None)
-
-
 @dataclass(frozen=True, eq=False)
 class _Follower:
-    """Keeps the attribute `key` of one mapper what its sources make it."""
+    """Keeps the attribute `key` of one mapper what its sources make it.
+
+    A fingerprint that the application has assigned wins, for one flush. Two things together tell it from all
+    others. The attribute has changed since it was flushed or loaded: SQLAlchemy knows, and still knows it when the
+    flush was rolled back, the object made transient or pickled. And the last one to set it was not the follower,
+    which leaves a mark in the info of the instance when it was.
+    """
 
     key: str
     column: Column[Any]
     sources: Sources
+
+    @property
+    def ahead(self) -> str:
+        """The key, in the info of a new instance, of its texts and the fingerprint that they have."""
+        return f"simsql.ahead.{self.key}"
 
     def attach(self, mapper: Mapper[Any], class_: type) -> None:
         for name, _ in self.sources.weights:
@@ -123,60 +130,94 @@ class _Follower:
                     f"{class_.__name__}.{self.key}: the source {name!r} is one attribute of {class_.__name__}, and"
                     f" another column of table {self.column.table.fullname}: give the attribute another name"
                 )
+            event.listen(getattr(class_, name), "set", self.on_text, raw=True)
         event.listen(mapper, "before_insert", self.before_insert)
         event.listen(mapper, "after_insert", self.after_insert)
         event.listen(mapper, "before_update", self.before_update)
         event.listen(mapper, "after_update", self.after_update)
+        attribute: QueryableAttribute[Any] = getattr(class_, self.key)
+        event.listen(attribute, "set", self.on_assignment, raw=True)
+        event.listen(attribute, "remove", self.on_assignment, raw=True)
+        _merge_assigned(attribute.property)
 
-    def before_insert(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:  # noqa: ARG002
+    def on_assignment(self, state: InstanceState[Any], *_: object) -> None:
+        state.info.pop(_mark(self.key), None)
+
+    def on_text(self, state: InstanceState[Any], text: object, old: object, _: object) -> None:
+        """Take from an object without a row the fingerprint of the text that it is losing.
+
+        What inserts it without these events, such as bulk_save_objects, would write that fingerprint.
+        """
+        if state.key is not None or self.key not in state.dict or is_assigned(state, self.key):
+            return
+        if not (isinstance(text, str) and isinstance(old, str) and text == old):
+            del state.dict[self.key]
+            state.committed_state.pop(self.key, None)
+
+    def before_insert(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
         state: InstanceState[Any] = inspect(target)
-        value = getattr(target, self.key)
-        # A flush that failed has left its fingerprint in the object, and that is no value by hand.
-        if value is not None and not (
-            isinstance(value, int) and value == state.info.get(self, _NOTHING).fingerprint
+        if not is_missing(getattr(target, self.key)) and (
+            is_assigned(state, self.key)
+            or self.key not in state.dict  # a default of a dataclass
+            or not self._sources_changed(state)  # it has been in a database, and is as it was there
         ):
             return
+        refuse_other_recipe(connection, self.column, self.sources.recipe)
         texts = self._texts(target)
-        if len(texts) == 1 and isinstance(texts[0], str) and self not in state.info:
+        if len(texts) == 1 and isinstance(texts[0], str) and self.ahead not in state.info:
             self._compute_ahead(mapper, state)
+        of_texts, fingerprint = state.info.get(self.ahead, ((), None))
         # A listener of the application may have changed a text since.
-        if state.info.get(self, _NOTHING).texts != texts:
-            state.info[self] = _Computed(texts, self._compute(target))
+        if of_texts != texts:
+            fingerprint = self._compute(target)
+            state.info[self.ahead] = texts, fingerprint
         # Also if it stays None: an insert of a key that was deleted in the same flush becomes an update.
-        setattr(target, self.key, state.info[self].fingerprint)
+        self._set(state, fingerprint)
 
     def after_insert(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:  # noqa: ARG002
-        inspect(target).info.pop(self, None)
+        inspect(target).info.pop(self.ahead, None)
 
     def before_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:  # noqa: ARG002
-        if self._sources_changed(target) and not _history(target, self.key).has_changes():
-            setattr(target, self.key, self._compute(target))
+        state: InstanceState[Any] = inspect(target)
+        if self._sources_changed(state) and not is_assigned(state, self.key):
+            refuse_other_recipe(connection, self.column, self.sources.recipe)
+            self._set(state, self._compute(target))
 
     def after_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
         """Write the fingerprint again if a trigger of simsql.clear_on_change may have taken it away.
 
         The trigger takes a fingerprint that an UPDATE leaves as it was for one that was forgotten.
         """
-        value = getattr(target, self.key) if self._sources_changed(target) else None
-        if not isinstance(value, int) or _history(target, self.key).deleted:
+        state: InstanceState[Any] = inspect(target)
+        value = getattr(target, self.key) if self._sources_changed(state) else None
+        if not isinstance(value, int | np.integer) or _history(state, self.key).deleted:
             return
         table = self.column.table
         keys = table.primary_key.columns or [key for key in mapper.primary_key if key.table is table]
         this_row = [key == getattr(target, mapper.get_property_by_column(key).key) for key in keys]
         connection.execute(update(table).where(*this_row, self.column.is_(None)).values({self.column: value}))
 
-    def _sources_changed(self, target: object) -> bool:
-        return any(_history(target, name).has_changes() for name, _ in self.sources.weights)
+    def _set(self, state: InstanceState[Any], fingerprint: int | None) -> None:
+        setattr(state.object, self.key, fingerprint)
+        state.info[_mark(self.key)] = True
+
+    def _sources_changed(self, state: InstanceState[Any]) -> bool:
+        return any(_history(state, name).has_changes() for name, _ in self.sources.weights)
 
     def _compute_ahead(self, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
         """Leave with each new object of a session what its text gives: one by one that takes ten times as long."""
         waiting = []
         for other in map(inspect, state.session.new if state.session else ()):
-            if other.mapper is mapper and self not in other.info and isinstance(self._texts(other.object)[0], str):
+            if (
+                other.mapper is mapper
+                and self.ahead not in other.info
+                and (is_missing(other.dict.get(self.key)) or not is_assigned(other, self.key))
+                and isinstance(self._texts(other.object)[0], str)
+            ):
                 waiting.append(other)
         found = simhash_many((self._texts(other.object)[0] for other in waiting), self.sources.recipe)
         for other, fingerprint in zip(waiting, found.tolist(), strict=True):
-            other.info[self] = _Computed(self._texts(other.object), fingerprint)
+            other.info[self.ahead] = self._texts(other.object), fingerprint
 
     def _texts(self, target: object) -> tuple[Any, ...]:
         return tuple(getattr(target, name) for name, _ in self.sources.weights)
@@ -186,5 +227,52 @@ class _Follower:
         return self.sources.compute(texts, f"{type(target).__name__}.{self.key}")
 
 
-def _history(target: object, key: str) -> History:
-    return get_history(target, key, PassiveFlag.PASSIVE_NO_INITIALIZE)
+def is_assigned(state: InstanceState[Any], key: str) -> bool:
+    """Return whether the application has assigned a fingerprint since the object was flushed or loaded."""
+    return _mark(key) not in state.info and _history(state, key).has_changes()
+
+
+def _mark(key: str) -> str:
+    """Return the key, in the info of an instance, of the mark that its fingerprint was computed."""
+    return f"simsql.computed.{key}"
+
+
+def _history(state: InstanceState[Any], key: str) -> History:
+    return get_history(state.object, key, PassiveFlag.PASSIVE_NO_INITIALIZE)
+
+
+class _MergesAssigned:
+    """A property of a mapper that Session.merge takes along only if the application has assigned its value.
+
+    The object that takes the texts computes its own. It could not tell the fingerprint of another text, or of the
+    row as it once was, from one that was assigned.
+    """
+
+    __slots__ = ()
+    key: str
+
+    def merge(
+        self,
+        session: Session,
+        source_state: InstanceState[Any],
+        source_dict: dict[str, Any],
+        dest_state: InstanceState[Any],
+        dest_dict: dict[str, Any],
+        load: bool,
+        *others: Any,
+    ) -> None:
+        """Merge the attribute; without `load`, which takes over all as it is, always."""
+        # In a new object None is an empty place.
+        empty = source_state.key is None and is_missing(source_dict.get(self.key))
+        if load and (empty or not is_assigned(source_state, self.key)):
+            source_dict = {name: value for name, value in source_dict.items() if name != self.key}
+        super().merge(session, source_state, source_dict, dest_state, dest_dict, load, *others)  # type: ignore[misc]
+
+
+def _merge_assigned(property_: Any) -> None:
+    """Let a property of a mapper merge so, and be otherwise what it is."""
+    kind = type(property_)
+    if not issubclass(kind, _MergesAssigned):
+        property_.__class__ = type(
+            kind.__name__, (_MergesAssigned, kind), {"__slots__": (), "inherit_cache": True}
+        )

@@ -8,6 +8,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql.selectable import TableValuedAlias
 
+from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.column_type import Fingerprint, check_comparable
 from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, as_fingerprint, in_scope, root_column, search
 
@@ -87,10 +88,11 @@ def near_many(
     """Return a SELECT of what is within the distance of each of these fingerprints, in no order.
 
     The rows are (query, entity, distance) for a mapped attribute, (query, fingerprint, distance) for a column.
-    A fingerprint that is given twice is searched for once, and None not at all. Other arguments and errors as
-    for `near`.
+    A fingerprint that is given twice is searched for once, and None and masked elements not at all. Other
+    arguments and errors as for `near`.
     """
-    queries = literal(list(fingerprints), ARRAY(_FINGERPRINT))
+    wanted = [fingerprint for fingerprint in fingerprints if not is_missing(fingerprint)]
+    queries = literal(wanted, ARRAY(_FINGERPRINT))
     matches = _search("near_many", column, [queries], distance, scope, "query", "fingerprint", "distance")
     if not isinstance(column, QueryableAttribute):
         return select(matches.c.query, matches.c.fingerprint, matches.c.distance)
@@ -110,7 +112,12 @@ def pairs(
     share its fingerprints. `a` is the smaller one as PostgreSQL orders them. Arguments and errors as for `near`.
     """
     found = _search("pairs", column, [], distance, scope, "a", "b", "distance")
-    return select(found.c.a, found.c.b, found.c.distance)
+    columns = found.c.a, found.c.b, found.c.distance
+    if not isinstance(column, QueryableAttribute):
+        return select(*columns)
+    # A statement about the entity, although no row holds one: a Session chooses its engine by that.
+    statement: Select[int, int, int] = select(_entity(column)).with_only_columns(*columns)
+    return statement
 
 
 @overload

@@ -274,6 +274,41 @@ def test_postgresql_says_what_else_is_wrong(session):
         session.rollback()
 
 
+class Routed(Session):
+    """A session that chooses the engine by the entity of a statement, as many an application has it."""
+
+    def get_bind(self, mapper=None, **options):
+        assert mapper is not None, f"which entity? {options}"
+        assert mapper.local_table in (documents, Report.__table__), mapper
+        return self.bind
+
+
+def statements_of(entity):
+    """Every statement and condition there is, of the entity or a column of a table."""
+    column = getattr(entity, "fingerprint", None) if entity is not documents else documents.c.fp
+    return [
+        pairs(column, 8),
+        near(column, QUERIES[4], 8),
+        near_many(column, QUERIES, 8),
+        clusters(column, 8),
+        select(column).where(column.near(QUERIES[4], 8)),
+        select(literal(1)).where(column.near(QUERIES[4], 8)),
+        select(func.count()).select_from(pairs(column, 8).subquery()),
+        select(column.hamming_distance(5)),
+    ]
+
+
+@pytest.mark.parametrize("entity", [*KINDS, aliased(Document), documents], ids=str)
+def test_a_session_with_several_engines_finds_the_one_of_the_table(session, database, entity):
+    by_class, by_table = Session(binds={Document: database}), Session(binds={documents: database})
+    with by_class, by_table, Routed(database) as routed:
+        for statement in statements_of(entity):
+            rows = sorted((_plain(row) for row in session.execute(statement)), key=repr)
+            others = [by_class, by_table] + ([routed] if entity is not documents else [])
+            for other in others:
+                assert sorted((_plain(row) for row in other.execute(statement)), key=repr) == rows
+
+
 @asynccontextmanager
 async def async_session(url, driver):
     # An option of libpq, which asyncpg does without.

@@ -1,0 +1,81 @@
+"""Refuse to compute fingerprints by one recipe for a column whose simhash index is of another.
+
+A model learns the recipe of the database only by asking. So the first fingerprint that is computed for a table
+asks, once for each engine, in the transaction of the flush. Nothing is refused where nobody can tell: no simsql in
+the database, no right to read its registry, no index, an index that names no recipe, or one with a name of the
+user's own.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Column, Connection, Dialect, Table, select, text
+from sqlalchemy import column as name_column
+from sqlalchemy import table as name_table
+from sqlalchemy.exc import DontWrapMixin
+
+from simsql.database.recipes import differs_for_sure
+from simsql.errors import UsageError
+from simsql.fingerprint import Recipe
+from simsql.sqlalchemy.expressions import TableName
+
+_TRANSLATION = "schema_translate_map"
+
+# A statement that fails would take the transaction with it. This one cannot: it names nothing of simsql.
+_READABLE = text(
+    "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class AS c"
+    " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
+    " JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid"
+    " WHERE n.nspname = 'simsql' AND c.relname = 'registry'"
+    " AND a.attname IN ('table_id', 'column_name', 'recipe')"
+    " AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_table_privilege(c.oid, 'SELECT')"
+)
+_registry = name_table("registry", *map(name_column, ("table_id", "column_name", "recipe")), schema="simsql")
+
+# Recipes by column, for each table as an engine names it. Engines that execution_options makes of one share its
+# dialect.
+_known: WeakKeyDictionary[Dialect, dict[tuple[str | None, str], dict[str, str]]] = WeakKeyDictionary()
+
+
+class _OtherRecipeError(DontWrapMixin, UsageError):
+    """The same error wherever it is raised: SQLAlchemy wraps others that a default of a column raises."""
+
+
+def refuse_other_recipe(
+    connection: Connection, column: Column[Any], recipe: Recipe, options: Mapping[str, Any] | None = None
+) -> None:
+    """Raise UsageError if the column's simhash index in the database is of another recipe than this, for sure.
+
+    `options` are the execution options of the statement; those of the connection if they are left out.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    table = column.table
+    translation = (connection.get_execution_options() if options is None else options).get(_TRANSLATION) or {}
+    known = _known.setdefault(connection.dialect, {})
+    key = translation.get(table.schema, table.schema), table.name
+    if key not in known:
+        known[key] = _read_recipes(connection, table, translation)
+    if not differs_for_sure(known[key].get(column.name), recipe):
+        return
+    # The name may mean another table by now, or the index be another one: what counts is what it says now.
+    known[key] = _read_recipes(connection, table, translation)
+    found = known[key].get(column.name)
+    if differs_for_sure(found, recipe):
+        raise _OtherRecipeError(
+            f"{table.name}.{column.name}: the simhash index has recipe {found}, but the model computes"
+            f" fingerprints with {recipe.id}, and these cannot be compared: pass the recipe of the index to"
+            " Fingerprint, or change the index in a migration, as alembic revision --autogenerate writes it"
+        )
+
+
+def _read_recipes(connection: Connection, table: Table, translation: Mapping[Any, Any]) -> dict[str, str]:
+    """Return the recipes that the indexes of a table name, by column."""
+    if connection.execute(_READABLE).scalar_one() < len(_registry.columns):
+        return {}
+    statement = select(_registry.c.column_name, _registry.c.recipe).where(
+        _registry.c.table_id == TableName(table), _registry.c.recipe.is_not(None)
+    )
+    found = connection.execute(statement, execution_options={_TRANSLATION: translation} if translation else None)
+    return {row.column_name: row.recipe for row in found}
