@@ -1,17 +1,22 @@
 """The command line: run in this process, which is fast, or as a process of its own, as users have it."""
 
 import contextlib
+import fcntl
 import io
 import json
 import os
+import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +44,8 @@ READING = (
 )
 
 Argument = str | bytes | Path | int
+
+STREAMS = ("stdin", "stdout", "stderr")
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class Result:
         assert self.code == code, self.err
         assert self.stdout == b""
         assert self.err.count("\n") == 1, self.err
-        assert self.err.startswith("simsql: ")
+        assert self.err.startswith("simsql: error: ")
         for part in parts:
             assert part in self.err
 
@@ -92,24 +99,92 @@ class Result:
 def run(*arguments: Argument, stdin: bytes = b"", home: Path | None = None, **variables: str) -> Result:
     """Run the command line in this process. What escapes from it, a traceback to users, is raised."""
     out, err = _stream(), _stream()
-    before = signal.getsignal(signal.SIGTERM)
-    with (
-        mock.patch.dict(os.environ, environment(home, **variables), clear=True),
-        mock.patch.object(sys, "argv", ["simsql", *map(_text, arguments)]),
-        mock.patch.object(sys, "stdin", _stream(stdin)),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
+    code = _call_main(arguments, (_stream(stdin), out, err), environment(home, **variables))
+    return Result(code, out.buffer.getvalue(), err.buffer.getvalue().decode("utf-8"))
+
+
+def run_into(stdout: Any, *arguments: Argument, **variables: str) -> Result:
+    """Run the command line in this process with this stdout; None is one that is closed."""
+    err = _stream()
+    code = _call_main(arguments, (_stream(), stdout, err), environment(None, **variables))
+    return Result(code, b"", err.buffer.getvalue().decode("utf-8"))
+
+
+@dataclass(frozen=True)
+class AtTerminal(Result):
+    """What a run at a terminal has left: in the files that streams were redirected to, and on the terminal."""
+
+    terminal: str
+
+
+def run_at_terminal(*arguments: Argument, redirected: Collection[str], **variables: str) -> AtTerminal:
+    """Run the command line in this process, its streams at a terminal except for those redirected to a file."""
+    variables = {"TERM": "xterm-256color", "COLUMNS": "200", **variables}
+    with tempfile.TemporaryDirectory() as folder, _terminal() as (device, shown):
+        with contextlib.ExitStack() as stack:
+            opened = []
+            for name in STREAMS:
+                place = Path(folder, name) if name in redirected else device
+                mode = "r" if name == "stdin" else "w"
+                opened.append(stack.enter_context(open(place, mode, encoding="utf-8", closefd=place != device)))
+            code = _call_main(arguments, opened, environment(None, **variables))
+        out, err = (Path(folder, name).read_bytes() if name in redirected else b"" for name in STREAMS[1:])
+        return AtTerminal(code, out, err.decode("utf-8"), shown())
+
+
+@contextlib.contextmanager
+def _terminal() -> Iterator[tuple[int, Callable[[], str]]]:
+    """A pseudo-terminal, and what has been shown on it; once that is asked for, nothing more can be."""
+    control, device = pty.openpty()
+    fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+    shown: list[bytes] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # as Linux ends it
+            while data := os.read(control, 1 << 16):
+                shown.append(data)
+
+    # As it is shown: what nobody reads fills the terminal up, and who writes waits.
+    reader = threading.Thread(target=read)
+    reader.start()
+
+    def end() -> str:
+        nonlocal device
+        if device >= 0:
+            os.close(device)
+            device = -1
+        reader.join()
+        text = b"".join(shown).decode("utf-8").replace("\r\n", "\n")
+        return re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", text)  # colours, and moves of the cursor
+
+    try:
+        yield device, end
+    finally:
+        end()
+        os.close(control)
+
+
+def _call_main(arguments: Collection[Argument], streams: Collection[Any], variables: dict[str, str]) -> int:
+    """Run the command line with these streams, and leave everything else in this process as it was."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(os.environ, variables, clear=True))
+        stack.enter_context(mock.patch.object(sys, "argv", ["simsql", *map(_text, arguments)]))
+        for name, stream in zip(STREAMS, streams, strict=True):
+            stack.enter_context(mock.patch.object(sys, name, stream))
         try:
             main()
             code: Any = 0
         except SystemExit as end:
             code = end.code
         finally:
-            signal.signal(signal.SIGTERM, before)
-    out.flush()
-    err.flush()
-    return Result(code or 0, out.buffer.getvalue(), err.buffer.getvalue().decode("utf-8"))
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            if sys.stdout not in streams:
+                sys.stdout.close()  # what took the place of a closed one
+        for stream in filter(None, streams):
+            stream.flush()
+    return code or 0
 
 
 def run_apart(*arguments: Argument, stdin: bytes = b"", home: Path | None = None, **options: Any) -> Result:
@@ -121,7 +196,7 @@ def run_apart(*arguments: Argument, stdin: bytes = b"", home: Path | None = None
 def spawn(*arguments: Argument, home: Path | None = None, **options: Any) -> Process:
     """Start the command line as a process in a session of its own, as a shell starts it on a terminal."""
     variables = options.pop("variables", {})
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    streams = dict.fromkeys(STREAMS, subprocess.PIPE)
     command = [os.fspath(PROGRAM), *(a if isinstance(a, bytes) else str(a) for a in arguments)]
     process = subprocess.Popen(
         command, env=environment(home, **variables), start_new_session=True, **{**streams, **options}

@@ -19,19 +19,28 @@ def begin(connection: psycopg.Connection, level: str) -> None:
 
 
 @contextlib.contextmanager
-def blocked(
+def started(
     connect: Callable[[], psycopg.Connection], work: Callable[[psycopg.Connection], Any]
 ) -> Iterator[Future[Any]]:
-    """Run work(connection) on a thread; the block begins when it waits for a lock. Yields its future."""
+    """Run work(connection) on a thread; the block begins when it waits for a lock or is done. Yields a future."""
     waiting, observer = connect(), connect()
     (process,) = waiting.execute("SELECT pg_backend_pid()").fetchone()
     with ThreadPoolExecutor(1) as thread:
         future = thread.submit(work, waiting)
 
-        def waits() -> int:
-            assert not future.done(), f"did not wait: {future.result()}"
+        def is_settled() -> bool:
             (blockers,) = observer.execute("SELECT cardinality(pg_blocking_pids(%s))", [process]).fetchone()
-            return blockers
+            return future.done() or blockers > 0
 
-        wait_until(waits, "a lock to be waited for")
+        wait_until(is_settled, "a lock to be waited for")
+        yield future
+
+
+@contextlib.contextmanager
+def blocked(
+    connect: Callable[[], psycopg.Connection], work: Callable[[psycopg.Connection], Any]
+) -> Iterator[Future[Any]]:
+    """Run work(connection) on a thread; the block begins when it waits for a lock. Yields its future."""
+    with started(connect, work) as future:
+        assert not future.done(), f"did not wait: {future.result()}"
         yield future

@@ -1,17 +1,20 @@
 """The commands beside the main job, and wrong usage of all of them."""
 
+import gzip
 import importlib
 import json
+import os
 import pkgutil
 import re
 import subprocess
 import sys
+from signal import SIGINT, SIGTERM
 
 import psycopg
 import pytest
 from articles import create_articles
 from oracle import to_bigint
-from program import PROGRAM, run, run_apart
+from program import PROGRAM, run, run_apart, write_lines
 from typer.main import get_group
 
 from simsql import __version__, cli, simhash
@@ -67,6 +70,44 @@ def test_near_a_text(database_url, indexed):
     )
 
 
+def test_near_what_a_file_holds(database_url, indexed, tmp_path):
+    """Read as `load` and `dedup` read it, whatever the encoding and the compression."""
+    (tmp_path / "plain.txt").write_text(TEXT)
+    (tmp_path / "marked.txt").write_text(TEXT, encoding="utf-16")
+    (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
+    write_lines(tmp_path / "one.jsonl", {"x": TEXT})
+    write_lines(tmp_path / "two.jsonl", {"x": TEXT, "y": TEXT})
+    (tmp_path / "latin").write_bytes("né né né".encode("latin-1"))
+    options = ["--distance", 0, "--database", database_url]
+    for name in ("plain.txt", "marked.txt", "packed.txt.gz", "one.jsonl"):
+        found = run("near", "article", "--file", tmp_path / name, *options).done()
+        assert [json.loads(line)["row"]["id"] for line in found.lines] == [1]
+    for data in (TEXT.encode(), TEXT.encode("utf-16")):
+        assert len(run("near", "article", "--file", "-", *options, stdin=data).done().lines) == 1
+    for name, code, said in (
+        ("two.jsonl", 2, "two.jsonl holds several documents: name a file with one text"),
+        ("missing", 2, "no such file or folder"),
+        ("latin", 1, "latin: not utf-8: byte 1 is not utf-8: name the encoding, for example --encoding latin-1"),
+    ):
+        run("near", "article", "--file", tmp_path / name, *options).failed(code, said)
+    run("near", "article", "--file", tmp_path / "latin", "--encoding", "latin-1", *options).done()
+    run("near", "article", "--file", "-", *options).failed(1, "stdin: empty: the file is empty")
+
+
+def test_a_text_that_is_the_name_of_a_file(database_url, indexed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text(TEXT)
+    options = ["--distance", 0, "--database", database_url]
+    found = run("near", "article", "--text", "a.txt", *options).done()
+    assert found.out == ""
+    assert found.err.splitlines() == [
+        "a.txt is a file, and --text searches for its name: use --file a.txt to search for its text",
+        "nothing is that near",
+    ]
+    for text in ("b.txt", "long " * 10_000):
+        assert run("near", "article", "--text", text, *options).done().err == "nothing is that near\n"
+
+
 def test_near_the_extremes(database_url, indexed):
     options = ["--distance", 0, "--database", database_url]
     assert len(run("near", "article", "--fingerprint", 2**64 - 1, *options).done().lines) == 1
@@ -88,8 +129,8 @@ def test_distances_that_cannot_be(command, distance):
 
 
 def test_what_near_searches_for():
-    run("near", "article").failed(2, "either --text or --fingerprint")
-    run("near", "article", "--text", "x", "--fingerprint", 1).failed(2, "either --text or --fingerprint")
+    for options in ([], ["--text", "x", "--fingerprint", 1], ["--text", "x", "--file", "-"]):
+        run("near", "article", *options).failed(2, "one of --text, --file and --fingerprint")
 
 
 def test_near_where_there_is_no_index(database_url, connection, indexed):
@@ -130,6 +171,14 @@ def test_near_with_two_indexes(database_url, connection, indexed):
     run("near", "article", *options).failed(1, "PostgreSQL: ")
     found = run("near", "article", "--column", "title_fp", *options).done()
     assert [json.loads(line)["row"]["id"] for line in found.lines] == [4]
+
+
+def test_the_url_of_an_application(database_url, indexed):
+    """The usual one of FastAPI, with the parameters of its driver."""
+    url = database_url.replace("+psycopg:", "+asyncpg:") + "&ssl=prefer&command_timeout=60"
+    found = run("near", "article", "--fingerprint", indexed, "--distance", 0, "--database", url).done()
+    assert len(found.lines) == 1
+    assert run("status", SIMSQL_DATABASE=database_url.replace("postgresql+psycopg:", "postgres:")).done().lines
 
 
 # install, status, sql
@@ -210,23 +259,45 @@ def test_a_command_imports_no_more_than_it_needs():
         assert imported & unwanted == set()
 
 
-@pytest.mark.parametrize(("how", "code", "said"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")])
-def test_interrupted_while_a_command_is_imported(how, code, said):
-    script = f"""
-import os, signal, sys
-from simsql.cli import main
+# Run by Python before the program: sends the process a signal when a module is imported, or when Python ends.
+SIGNALS = """
+import atexit, os, signal, sys
+where, number = os.environ["SIGNAL_AT"], int(os.environ["SIGNAL"])
 
-class Interrupt:
+def send():
+    os.kill(os.getpid(), number)
+
+class Finder:
     def find_spec(self, name, path, target=None):
-        if name == "psycopg":
-            os.kill(os.getpid(), signal.{how})
+        if name == where:
+            send()
 
-sys.meta_path.insert(0, Interrupt())
-main()
+sys.meta_path.insert(0, Finder())
+if where == "exit":
+    atexit.register(send)
 """
-    command = [sys.executable, "-c", script, "near", "article"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout, result.stderr) == (code, "", f"simsql: {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("where", "number", "code", "said"),
+    [
+        ("simsql.cli._app", SIGINT, 130, "interrupted"),
+        ("typer", SIGINT, 130, "interrupted"),
+        ("numpy", SIGINT, 130, "interrupted"),
+        ("psycopg", SIGTERM, 143, "terminated"),
+        ("exit", SIGINT, 130, ""),
+        ("exit", SIGTERM, 143, ""),
+    ],
+)
+def test_a_signal_while_python_imports_or_ends(tmp_path, where, number, code, said):
+    (tmp_path / "sitecustomize.py").write_text(SIGNALS)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    variables = {"PYTHONPATH": path, "SIGNAL_AT": where, "SIGNAL": str(int(number))}
+    arguments = ["--version"] if where == "exit" else ["near", "article", "--fingerprint", "1"]
+    found = run_apart(*arguments, variables=variables)
+    assert found.err == (f"simsql: {said}\n" if said else "")
+    assert found.code == code
+    assert found.out == (f"simsql {__version__}\n" if where == "exit" else "")
 
 
 def test_the_program_itself():

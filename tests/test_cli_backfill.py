@@ -35,20 +35,18 @@ def test_backfill(posts, database_url):
     options = ["--text", "body", "--batch", 100, "--database", database_url]
     found = run("backfill", "post", *options).done()
     assert found.lines == [
-        "400 rows have got a fingerprint",
-        "1 rows have a text without words, and no fingerprint",
+        "Fingerprinted 400 rows",
+        "Left 1 row without a fingerprint: no words in the text",
     ]
     assert found.err == ""
     expected = {f"p{number}": to_bigint(simhash(f"text {number}")) for number in range(1, 401)}
     assert fingerprints(posts) == expected | {"none": None, "null": None}
     assert missing_keys(posts, "post") == []
     posts.execute("INSERT INTO post VALUES ('other', 'by another', 'program')")
-    assert run("backfill", "post", *options).done().lines[0] == "1 rows have got a fingerprint"
+    assert run("backfill", "post", *options).done().lines[0] == "Fingerprinted 1 row"
     posts.execute("UPDATE post SET fp = 5 WHERE slug = 'p7'")
-    assert run("backfill", "public.post", *options).done().lines[0] == "0 rows have got a fingerprint"
-    assert (
-        run("backfill", "public.post", *options, "--all-rows").done().lines[0] == "1 rows have got a fingerprint"
-    )
+    assert run("backfill", "public.post", *options).done().lines[0] == "Fingerprinted 0 rows"
+    assert run("backfill", "public.post", *options, "--all-rows").done().lines[0] == "Fingerprinted 1 row"
     posts.execute("SELECT simsql.drop_index('post')")
     recipe = Recipe(tokens="characters", shingles=(3,))
     options = ["--text", "title=3", "--text", "body", "--column", "fp", "--all-rows", "--database", database_url]
@@ -60,8 +58,8 @@ def test_rows_that_others_write_are_counted(posts, database_url):
     with posts.transaction():
         posts.execute("UPDATE post SET body = 'new' WHERE slug IN ('p7', 'p8')")
         found = run("backfill", "post", "--text", "body", "--database", database_url).done()
-    assert found.lines[0] == "398 rows have got a fingerprint"
-    assert found.lines[2] == "2 rows were being written by others: run it again"
+    assert found.lines[0] == "Fingerprinted 398 rows"
+    assert found.lines[2] == "Skipped 2 rows that others were writing: run it again"
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
@@ -92,7 +90,7 @@ def test_what_was_broken_off_goes_on_where_it_stopped(posts, database_url, end):
     assert 10 <= done < 400
     assert done % 5 == 4  # one row of the first batch has no words
     posts.execute("DROP TRIGGER slow ON post")
-    assert run(*command).done().lines[0] == f"{400 - done} rows have got a fingerprint"
+    assert run(*command).done().lines[0] == f"Fingerprinted {400 - done} rows"
     assert fingerprints(posts)["p400"] == to_bigint(simhash("text 400"))
     assert missing_keys(posts, "post") == []
 

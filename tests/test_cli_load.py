@@ -90,15 +90,57 @@ def test_many_documents_are_loaded_by_several_processes(posts, database_url, tmp
     assert stored(posts)[-1] == (name, None, number)
 
 
+def test_repeated_ids_are_skipped_and_named(posts, database_url, tmp_path):
+    first = write_lines(tmp_path / "first.jsonl", {"a": "some words", "b": "other words"})
+    rows = [("c", "new"), ("b", "in the table"), ("d", "?!"), ("c", "again"), ("e", "new as well"), ("d", "?!")]
+    second = write_lines(tmp_path / "second.jsonl", [{"id": name, "text": text} for name, text in rows])
+    options = ["--id-column", "slug", "--text-column", "body", "--database", database_url]
+    run("load", "post", first, *options).done()
+    found = run("load", "post", second, *options).done()
+    assert found.err.splitlines()[:3] == [
+        f"skipped {second}:2: duplicate id: 'b' is in post already",
+        f"skipped {second}:4: duplicate id: 'c' was read before, at {second}:1",
+        f"skipped {second}:6: duplicate id: 'd' was read before, at {second}:3",
+    ]
+    assert found.table["documents"] == found.table["duplicate id"] == "3"
+    assert found.table["without words: no fingerprint"] == "1"
+    assert [row[:2] for row in stored(posts)] == [
+        ("a", "some words"),
+        ("b", "other words"),
+        ("c", "new"),
+        ("d", "?!"),
+        ("e", "new as well"),
+    ]
+    assert missing_keys(posts, "post") == []
+    again = run("load", "post", second, first, *options).done()
+    assert (again.table["documents"], again.table["duplicate id"]) == ("0", "8")
+
+
 def test_a_load_adds_all_or_nothing(posts, database_url, tmp_path):
-    good = write_lines(tmp_path / "good.jsonl", {"a": "some words", "b": "other words"})
-    twice = write_lines(tmp_path / "twice.jsonl", {"c": "more words"})
-    options = ["--id-column", "slug", "--database", database_url]
-    run("load", "post", good, *options).done()
+    lines = write_lines(tmp_path / "a.jsonl", {"c": "more words", "long": "x" * 100, "d": "other words"})
+    options = ["--database", database_url]
+    run("load", "post", lines, "--id-column", "slug", *options).done()
     before = stored(posts)
-    run("load", "post", twice, good, *options).failed(1, "PostgreSQL: duplicate key value")
-    run("load", "post", twice, "--id-column", "fp", "--database", database_url).failed(1, "PostgreSQL: ")
-    run("load", "post", twice, "--id-column", "nothing", "--database", database_url).failed(1, "nothing")
+    posts.execute("ALTER TABLE post ADD short varchar(50), ADD CONSTRAINT few CHECK (slug <> 'few')")
+    # Every one of them names the document, also beside repeated ids.
+    for texts, options_, said in (
+        ({"e": "e", "long": "x" * 100}, ["--text-column", "short"], ":2: id 'long': PostgreSQL: value too long"),
+        (
+            {"c": "c", "long": "x" * 100},
+            ["--text-column", "short"],
+            ":2: id 'long': PostgreSQL: value too long",
+        ),
+        ({"e": "e", "few": "f"}, [], ":2: id 'few': PostgreSQL: new row for relation"),
+        ({"c": "c", "g": "g", "few": "f"}, [], ":3: id 'few': PostgreSQL: new row for relation"),
+    ):
+        path = write_lines(tmp_path / "b.jsonl", texts)
+        run("load", "post", path, "--id-column", "slug", *options_, *options).failed(1, f"{path}{said}")
+    path = write_lines(tmp_path / "c.jsonl", {"7": "seven", "x": "no number"})
+    run("load", "post", path, "--id-column", "number", "--column", "fp", *options).failed(
+        1, f"{path}:2: id 'x': PostgreSQL: invalid input syntax for type bigint"
+    )
+    run("load", "post", lines, "--id-column", "fp", *options).failed(1, "PostgreSQL: ")
+    run("load", "post", lines, "--id-column", "nothing", *options).failed(1, "nothing")
     assert stored(posts) == before
 
 
@@ -163,7 +205,7 @@ def test_pairs(articles, database_url):
     found = run("pairs", "public.article", "--distance", 1, "--column", "fingerprint", *options).done()
     assert len(found.lines) == 3
     found = run("pairs", "article", "--distance", 0, *options).done()
-    assert (found.out, found.err) == ("", "simsql: there are no pairs\n")
+    assert (found.out, found.err) == ("", "there are no pairs\n")
 
 
 def test_clusters(articles, database_url):

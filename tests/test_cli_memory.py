@@ -5,7 +5,7 @@ import random
 
 import pytest
 from oracle import clusters, pairs
-from program import run
+from program import run, run_apart
 
 CHANCE = random.Random(12)
 FINGERPRINTS = [0, 2**64 - 1, 2**63, *(CHANCE.getrandbits(64) for _ in range(60))]
@@ -73,3 +73,14 @@ def test_wrong_usage_and_missing_files(tmp_path):
     missing = tmp_path / "missing"
     run("find-all", "--input", missing).failed(2, f"no such file: {missing}")
     run("find-all", "--output", missing / "x", stdin=b"1\n").failed(1, str(missing), "No such file")
+
+
+@pytest.mark.parametrize("command", ["find-all", "find-clusters"])
+def test_output_that_cannot_be_written_is_named(command, tmp_path):
+    found = run_apart(command, "--output", "/dev/full", stdin=b"1\n3\n")
+    found.failed(1, "/dev/full cannot be written: No space left on device")
+    (tmp_path / "file").write_text("old")
+    run(command, "--output", tmp_path / "file", stdin=b"1\nx\n").failed(1, "x is not a fingerprint")
+    assert (tmp_path / "file").read_text() == "old"
+    run(command, "--output", tmp_path / "file", stdin=b"1\n3\n").done()
+    assert (tmp_path / "file").read_text() == "[1, 3]\n"

@@ -71,7 +71,7 @@ def test_where_a_scan_is_faster_there_are_no_probes():
 def test_what_does_not_fit():
     found = run("plan", "--rows", 10**7, "--storage", "1000 MB").done()
     assert "storage," not in found.out
-    assert found.err == "simsql: no design fits into 1.0 GB; the smallest takes 1.1 GB\n"
+    assert found.err == "no design fits into 1.0 GB; the smallest takes 1.1 GB\n"
 
 
 @pytest.mark.parametrize(

@@ -249,9 +249,9 @@ def is_there(command: str) -> bool:
     match words:
         case ["pip", "install", *requirements]:
             for requirement in requirements:
-                name, extra = re.fullmatch(r"([\w-]+)(?:\[(\w+)\])?", requirement).groups()
-                assert name == project["name"]
-                assert extra is None or extra in project["optional-dependencies"]
+                name, _, extra = requirement.removesuffix("]").partition("[")
+                assert name == ".", f"{command}: {project['name']} is not published, install it from a checkout"
+                assert not extra or extra in project["optional-dependencies"]
         case ["make", *targets]:
             makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
             for target in targets:

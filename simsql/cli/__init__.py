@@ -4,16 +4,33 @@ Exit codes: 0 done, 1 the job failed, 2 wrong usage; 130 after Ctrl-C, 143 after
 SIGHUP.
 """
 
-import signal
+import sys
+from typing import TYPE_CHECKING, Any
 
-from simsql.cli._app import app as app
-from simsql.cli._app import prepare_streams, stop_on_signal
+from simsql.cli import _process
+
+if TYPE_CHECKING:
+    from simsql.cli._app import app as app
 
 
 def main() -> None:
-    """Run the command line."""
-    prepare_streams()
-    signal.signal(signal.SIGTERM, stop_on_signal)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
-        signal.signal(signal.SIGHUP, stop_on_signal)
-    app(prog_name="simsql")
+    """Run the command line and exit."""
+    sys.exit(_process.run(_run_app))
+
+
+def _run_app() -> int:
+    # Imported here, where Ctrl-C is caught: it takes a tenth of a second and more.
+    from simsql.cli._app import run_app  # noqa: PLC0415
+
+    return run_app()
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import the application when it is asked for."""
+        if name == "app":
+            from simsql.cli._app import app  # noqa: PLC0415
+
+            return app
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

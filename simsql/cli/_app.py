@@ -1,28 +1,28 @@
 """What all commands share: the application, errors and exit codes, common options."""
 
-import functools
+import errno
 import importlib
-import io
-import os
+import re
 import sys
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, NoReturn, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 from typer.core import TyperGroup
-from typer.main import get_group
+from typer.main import get_command, get_group
 
 from simsql import __version__
+from simsql.cli._hints import as_commands
+from simsql.cli._process import complain
 from simsql.dedup.formats import printable, storable
 from simsql.dedup.output import abandon
 from simsql.errors import SimsqlError, UsageError
 
 # Each command: the module that registers it, and the first line of its help.
 _COMMANDS = {
-    "backfill": ("backfill", "Give fingerprints to the rows that have a text and none yet."),
+    "backfill": ("backfill", "Compute the fingerprints of rows without one."),
     "dedup": ("dedup", "Find clusters of near-duplicates in files."),
     "fingerprint": ("fingerprint", "Print the fingerprint of every document."),
     "load": ("load", "Load documents into a table, with their fingerprints."),
@@ -32,7 +32,7 @@ _COMMANDS = {
     "install": ("schema", "Install or update the schema in a database."),
     "upgrade": ("schema", "Update the schema in a database that has it."),
     "uninstall": ("schema", "Remove the schema from a database."),
-    "status": ("schema", "Say what of simsql a database holds."),
+    "status": ("schema", "Show the version and the indexes of a database."),
     "sql": ("schema", "Print the SQL that installs or updates the schema."),
     "near": ("search", "Search a table for a text or a fingerprint."),
     "pairs": ("search", "List the pairs of near fingerprints in a table."),
@@ -51,11 +51,8 @@ class _Commands(TyperGroup):
         if cmd_name not in self.commands:
             # A slip of the pen is compared with all names.
             called = [_COMMANDS[cmd_name]] if cmd_name in _COMMANDS else _COMMANDS.values()
-            try:
-                for module, _ in called:
-                    importlib.import_module(f"simsql.cli.{module}")
-            except KeyboardInterrupt as interrupt:
-                _fail_interrupted(interrupt)
+            for module, _ in called:
+                importlib.import_module(f"simsql.cli.{module}")
             self.commands.update(get_group(app).commands)
         return super().get_command(ctx, cmd_name)
 
@@ -75,57 +72,74 @@ app = typer.Typer(
 )
 
 _P = ParamSpec("_P")
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: as Ctrl-C, for which psycopg cancels the statement that runs. Holds the exit code."""
+# What all errors in arguments are. Its home depends on the version of the library.
+_WrongUsage: Any = typer.BadParameter.__base__
 
 
 def command(name: str, group: typer.Typer = app) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
-    """Register a command whose errors are one line on stderr and an exit code."""
-
-    def register(function: Callable[_P, None]) -> Callable[_P, None]:
-        @functools.wraps(function)
-        def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
-            try:
-                function(*args, **kwargs)
-                sys.stdout.flush()
-            except UsageError as error:
-                fail(str(error), 2)
-            except SimsqlError as error:
-                fail(str(error), 1)
-            except UnicodeEncodeError:
-                # Without the argument: a URL may hold a password.
-                fail("an option holds bytes that are no UTF-8: PostgreSQL takes names and URLs in UTF-8", 2)
-            except ModuleNotFoundError as error:
-                fail(str(error), 1)  # of an extra: it says what to install
-            except BrokenProcessPool:
-                fail("a process that makes fingerprints was killed: is the machine short of memory?", 1)
-            except BrokenPipeError:
-                abandon(sys.stdout)  # who reads it has had enough
-                raise typer.Exit(1) from None
-            except OSError as error:
-                if error.filename is None:
-                    abandon(sys.stdout)
-                    fail(f"standard output cannot be written: {error.strerror or error}", 1)
-                fail(f"{printable(storable(Path(error.filename)))}: {error.strerror}", 1)
-            except KeyboardInterrupt as interrupt:
-                _fail_interrupted(interrupt)
-
-        group.command(name)(run)
-        return run
-
-    return register
+    """Register a command under a name."""
+    return group.command(name)
 
 
-def fail(message: str, code: int) -> NoReturn:
-    print(f"simsql: {message}", file=sys.stderr)
-    raise typer.Exit(code)
+def run_app() -> int:
+    """Run the command that the arguments of the process name, and return the exit code."""
+    try:
+        code = _invoke()
+        sys.stdout.flush()
+    except Exception as error:
+        return _report(error)
+    return code
 
 
-def _fail_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
-    abandon(sys.stdout)  # who reads it may not read on, and would be waited for
-    fail(*("terminated", interrupt.args[0]) if isinstance(interrupt, _Terminated) else ("interrupted", 130))
+def _invoke() -> int:
+    # Not through the library's own main(), which has other exit codes for Ctrl-C and for broken pipes.
+    try:
+        with get_command(app).make_context("simsql", sys.argv[1:]) as context:
+            context.command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def _report(error: Exception) -> int:
+    """Say in one line on stderr what went wrong, and return the exit code."""
+    code = 1
+    match error:
+        case _WrongUsage():
+            return _show_usage(error)
+        case UsageError():
+            code, message = 2, str(error)
+        case SimsqlError() | ModuleNotFoundError():  # the latter for an extra: it says what to install
+            message = str(error)
+        case UnicodeEncodeError():
+            # Without the argument: a URL may hold a password.
+            code, message = 2, "an option holds bytes that are not UTF-8: PostgreSQL takes names and URLs in UTF-8"
+        case BrokenProcessPool():
+            message = "a process that makes fingerprints was killed: is the machine short of memory?"
+        case OSError(filename=None):
+            message = _describe_output(error)
+            abandon(sys.stdout)
+        case OSError():
+            message = f"{printable(storable(Path(error.filename)))}: {error.strerror}"
+        case _:
+            raise error
+    if not isinstance(error, BrokenPipeError):  # its reader has read enough
+        complain(f"error: {as_commands(message)}")
+    return code
+
+
+def _describe_output(error: OSError) -> str:
+    if error.errno == errno.EBADF:
+        return "standard output is closed: redirect it to a file, or to /dev/null"
+    return f"standard output cannot be written: {error.strerror or error}"
+
+
+def _show_usage(error: Any) -> int:
+    try:
+        error.show()
+    except OSError:
+        abandon(sys.stderr)
+    return int(error.exit_code)
 
 
 Paths = Annotated[
@@ -142,12 +156,19 @@ IdField = Annotated[
     typer.Option(metavar="NAME", help="Field or column that names the document: unique in all files and runs."),
 ]
 Encoding = Annotated[str, typer.Option(metavar="NAME", help="Encoding of texts.")]
+MaxDocument = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE",
+        help="Skip documents that are longer than this after decompression: 500MB, 2GB (1GB is 1024MB).",
+    ),
+]
 Database = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="PostgreSQL database: postgresql://user@host/name; by default $SIMSQL_DATABASE, else an embedded"
-        " server.",
+        help="PostgreSQL database: postgresql://user@host/name, or the URL of any driver of SQLAlchemy; by default"
+        " $SIMSQL_DATABASE, else an embedded server.",
     ),
 ]
 Keep = Annotated[
@@ -192,15 +213,16 @@ def parse_fingerprint(number: str) -> int:
     return int(number)
 
 
-def stop_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
-    # As an exception, so that what was begun is cleared away.
-    raise _Terminated(128 + signal_number)
+def parse_size(size: str) -> int:
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?) ?([kmgtp]?)b?", size, re.IGNORECASE)
+    if match is None:
+        raise UsageError(f"{size!r} is not a size: write it as 500MB or 2GB")
+    return int(float(match[1]) * 1024 ** "_KMGTP".index(match[2].upper() or "_"))
 
 
-def prepare_streams() -> None:
-    """Make output UTF-8 whatever the terminal is, and give closed streams something to read and write."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the process ends
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
+def parse_max_document(size: str) -> int:
+    limit = parse_size(size)
+    # A line is read with its end, and a position in a text has to fit into 63 bits.
+    if not 1 <= limit < 1 << 62:
+        raise UsageError(f"--max-document must be at least 1 byte and less than 4096PB, not {size}")
+    return limit

@@ -33,22 +33,22 @@ def backfill_command(
     ] = None,
     recipe: RecipeName = None,
     all_rows: Annotated[
-        bool, typer.Option("--all-rows", help="Compute all fingerprints anew, as after a change of the recipe.")
+        bool, typer.Option("--all-rows", help="Recompute all fingerprints, as after a change of the recipe.")
     ] = False,
     batch: Annotated[
         int, typer.Option(metavar="ROWS", min=1, help="How many rows are read and written at a time.")
     ] = 1_000,
     workers: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="How many processes make fingerprints, those of a single column."),
+        typer.Option(metavar="N", min=1, help="How many processes compute the fingerprints of a single column."),
     ] = 1,
     database: Database = None,
     keep: Keep = None,
 ) -> None:
-    """Give fingerprints to the rows that have a text and none yet.
+    """Compute the fingerprints of rows without one.
 
-    Goes through the table by its primary key and commits batch by batch, while others read and write. Where it is
-    interrupted, run it again, and it goes on. Run it again as well when other programs have added rows without
+    Goes through the table by its primary key and commits batch by batch, while others read and write. If it is
+    interrupted, run it again and it resumes. Run it again as well when other programs have added rows without
     fingerprints.
     """
     made_by = parse_recipe(recipe)
@@ -65,11 +65,15 @@ def backfill_command(
             workers=workers,
             report=lambda share: report(round(_PARTS * share)),
         )
-    print(f"{filled.written} rows have got a fingerprint")
+    print(f"Fingerprinted {_rows(filled.written)}")
     if filled.without_features:
-        print(f"{filled.without_features} rows have a text without words, and no fingerprint")
+        print(f"Left {_rows(filled.without_features)} without a fingerprint: no words in the text")
     if filled.busy:
-        print(f"{filled.busy} rows were being written by others: run it again")
+        print(f"Skipped {_rows(filled.busy)} that others were writing: run it again")
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
 
 
 def _weighted(source: str) -> tuple[str, int]:

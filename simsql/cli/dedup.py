@@ -11,10 +11,12 @@ from simsql.cli._app import (
     Encoding,
     IdField,
     Keep,
+    MaxDocument,
     NewRecipeName,
     Paths,
     TextField,
     command,
+    parse_max_document,
 )
 from simsql.cli._database import database_or_default, postgresql_errors
 from simsql.cli._recipes import parse_recipe
@@ -34,6 +36,7 @@ def dedup_command(
     text_field: TextField = "text",
     id_field: IdField = "id",
     encoding: Encoding = "utf-8",
+    max_document: MaxDocument = "100MB",
     database: Database = None,
     keep: Keep = None,
     table: Annotated[
@@ -69,6 +72,7 @@ def dedup_command(
         text_field=text_field,
         id_field=id_field,
         encoding=encoding,
+        max_document=parse_max_document(max_document),
         destination=Destination(database_or_default(database, keep), keep, table),
         output=output,
         drop_list=drop_list,

@@ -9,7 +9,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Encoding, IdField, NewRecipeName, Paths, TextField, command
+from simsql.cli._app import (
+    Encoding,
+    IdField,
+    MaxDocument,
+    NewRecipeName,
+    Paths,
+    TextField,
+    command,
+    parse_max_document,
+)
 from simsql.cli._recipes import parse_recipe
 from simsql.database.bigint import to_bigint
 from simsql.dedup.formats import printable
@@ -67,6 +76,7 @@ def fingerprint_command(
     text_field: TextField = "text",
     id_field: IdField = "id",
     encoding: Encoding = "utf-8",
+    max_document: MaxDocument = "100MB",
 ) -> None:
     """Print the fingerprint of every document.
 
@@ -75,7 +85,13 @@ def fingerprint_command(
     """
     made_by = parse_recipe(recipe) or DEFAULT
     reader = DocumentReader(
-        paths, text_field=text_field, id_field=id_field, encoding=encoding, lines=lines, stdin=sys.stdin.buffer
+        paths,
+        text_field=text_field,
+        id_field=id_field,
+        encoding=encoding,
+        lines=lines,
+        stdin=sys.stdin.buffer,
+        max_document=parse_max_document(max_document),
     )
     console = Console(stderr=True)
     skips = SkipCount()
@@ -88,6 +104,7 @@ def fingerprint_command(
                 yield item.text
             else:
                 skips.add(item)
+            del item  # a long document is not kept while the next one is read
 
     printed = 0
     if workers is None and reader.bytes_total is not None:

@@ -1,6 +1,5 @@
 """`simsql index ...`: create, build, list, check, mend and drop simhash indexes."""
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import Annotated
 
@@ -11,7 +10,10 @@ from rich.text import Text
 
 from simsql.cli._app import Database, Keep, NewRecipeName, app, command
 from simsql.cli._database import open_database
+from simsql.cli._hints import as_commands
+from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
+from simsql.cli._tables import print_table
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import IndexStatus, read_status
 from simsql.database.upkeep import Finding, Report, build, create_btree, repair, vacuum, verify
@@ -143,17 +145,16 @@ def verify_command(
 ) -> None:
     """Check indexes against their tables.
 
-    Prints one line for each finding, with tabs between its parts: fault or note, the table, the column, the
-    problem, the object, the number of keys, and the SQL that helps. Notes are superfluous keys, which are for
-    simsql index vacuum. The exit code is 1 if there is a fault.
+    Prints one line for each fault, with tabs between its parts: the table, the column, the problem, the object,
+    the number of keys, and what to run. The exit code is 1 if there is a fault. Superfluous keys are not faults:
+    simsql index vacuum removes them.
     """
     with open_database(database, keep) as engine, engine.connect() as connection:
         findings = verify(connection, table, column)
     _print_findings(findings)
-    if not findings:
-        print("simsql: nothing is wrong", file=sys.stderr)
-    if any(finding.fault for finding in findings):
+    if findings:
         raise typer.Exit(1)
+    note("nothing is wrong")
 
 
 @command("repair", group)
@@ -166,7 +167,7 @@ def repair_command(table: TableName, database: Database = None, keep: Keep = Non
         findings = repair(connection, table)
     _print_findings(findings)
     if not findings:
-        print("simsql: nothing was wrong", file=sys.stderr)
+        note("nothing was wrong")
 
 
 @command("vacuum", group)
@@ -200,8 +201,7 @@ def print_indexes(indexes: Iterable[IndexStatus]) -> None:
         names = Text(index.table_name), Text(index.column_name), Text(", ".join(index.scope) or "-")
         numbers = map(str, (index.distance, index.blocks, index.lead, index.inner_blocks))
         table.add_row(*names, *numbers, Text(index.recipe or "-"), index.state)
-    # Into a pipe or a file every index goes on one line, however long.
-    Console(highlight=False, width=None if sys.stdout.isatty() else 1_000).print(table)
+    print_table(table)
 
 
 _PARTS = 1000  # of a progress bar
@@ -217,9 +217,9 @@ def _print_ready(table: str, column: str) -> None:
 
 def _print_findings(findings: Iterable[Finding]) -> None:
     for finding in findings:
-        kind = "fault" if finding.fault else "note"
         keys = "" if finding.keys is None else str(finding.keys)
-        parts = (kind, finding.table, finding.column, finding.problem, finding.object, keys, finding.hint or "")
+        hint = as_commands(finding.hint or "")
+        parts = (finding.table, finding.column, finding.problem, finding.object, keys, hint)
         print(*map(printable, parts), sep="\t")
 
 

@@ -10,10 +10,12 @@ from simsql.cli._app import (
     Encoding,
     IdField,
     Keep,
+    MaxDocument,
     Paths,
     RecipeName,
     TextField,
     command,
+    parse_max_document,
 )
 from simsql.cli._database import open_database
 from simsql.cli._recipes import parse_recipe
@@ -41,14 +43,15 @@ def load_command(
     text_field: TextField = "text",
     id_field: IdField = "id",
     encoding: Encoding = "utf-8",
+    max_document: MaxDocument = "100MB",
     database: Database = None,
     keep: Keep = None,
 ) -> None:
     """Load documents into a table, with their fingerprints.
 
-    Adds a row for every document, all of them or, if it fails, none. Fingerprints are made by the recipe of the
-    table's index, which stays complete. What cannot be read is skipped, counted and named in the summary on
-    stderr.
+    Adds a row for every document, or none at all if it fails. Fingerprints are made by the recipe of the table's
+    index, which stays complete. Documents that cannot be read, and those whose id is there already if the column
+    for ids has a unique index, are skipped, counted and named in the summary on stderr.
     """
     console = Console(stderr=True)
     options = LoadOptions(
@@ -61,6 +64,7 @@ def load_command(
         text_field=text_field,
         id_field=id_field,
         encoding=encoding,
+        max_document=parse_max_document(max_document),
     )
     with open_database(database, keep) as engine, engine.begin() as connection:
         summary = run_load(connection, options, console)

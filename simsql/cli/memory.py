@@ -16,6 +16,8 @@ from rich.console import Console
 
 from simsql.cli._app import command
 from simsql.dedup.formats import printable
+from simsql.dedup.output import open_output
+from simsql.dedup.progress import is_terminal
 from simsql.errors import SimsqlError, UsageError
 from simsql.hamming import find_all, find_clusters
 
@@ -90,7 +92,7 @@ def _check(blocks: int | None, distance: int) -> None:
 @contextmanager
 def _progress(what: str) -> Iterator[None]:
     console = Console(stderr=True)
-    if console.is_terminal:
+    if is_terminal(console):
         with console.status(what):
             yield
     else:
@@ -126,8 +128,6 @@ def _read(source: Path) -> NDArray[np.uint64]:
 
 
 def _write(output: Path, parts: Iterable[str]) -> None:
-    if output == _STREAM:
-        sys.stdout.writelines(parts)
-    else:
-        with output.open("w", encoding="ascii") as stream:
-            stream.writelines(parts)
+    with open_output(None if output == _STREAM else output) as stream:
+        for part in parts:
+            stream.write(part)

@@ -1,7 +1,5 @@
 """`simsql plan`: which design for how many rows."""
 
-import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -13,8 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 
-from simsql.cli._app import Database, Keep, command
+from simsql.cli._app import Database, Keep, command, parse_size
 from simsql.cli._database import database_or_default, open_database, postgresql_errors
+from simsql.cli._process import note
+from simsql.cli._tables import print_table
 from simsql.database.calibrate import STEPS, measure_costs
 from simsql.database.connect import open_engine
 from simsql.database.embedded import start_embedded
@@ -61,7 +61,7 @@ def plan_command(
         raise UsageError(f"a distance is a number of bits from 0 to 64, not {distance}")
     if not calibrate and (database or keep):
         raise UsageError("a plan needs a database only to measure costs in it: add --calibrate")
-    room = None if storage is None else _parse_size(storage)
+    room = None if storage is None else parse_size(storage)
     costs = Costs()
     if calibrate:
         costs = _calibrate(database, keep)
@@ -70,7 +70,7 @@ def plan_command(
     _print_plan(made)
     if room is not None and made.within_storage is None:
         least = _format_size(min(choice.bytes for choice in made.choices))
-        print(f"simsql: no design fits into {_format_size(room)}; the smallest takes {least}", file=sys.stderr)
+        note(f"no design fits into {_format_size(room)}; the smallest takes {least}")
 
 
 def _calibrate(database: str | None, keep: Path | None) -> Costs:
@@ -99,7 +99,7 @@ def _print_costs(costs: Costs) -> None:
     names = ("a search", "a probe", "a candidate", "a row of a scan", "a row added to a table")
     for name, cost in zip(names, fields(Costs), strict=True):
         table.add_row(name, *(f"{getattr(of, cost.name):.3g}" for of in (costs, Costs())))
-    _print(table)
+    print_table(table)
     print()
 
 
@@ -137,7 +137,7 @@ def _print_plan(made: Plan) -> None:
             _format_time(choice.write_us),
             ", ".join(purpose for purpose, chosen in best.items() if chosen == choice),
         )
-    _print(table)
+    print_table(table)
 
 
 def _format_reads(choice: Choice) -> tuple[str, str]:
@@ -151,18 +151,6 @@ def _new_table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="left" if heading in (headings[0], "best for") else "right")
     return table
-
-
-def _print(table: Table) -> None:
-    # Into a pipe or a file every design goes on one line, however long.
-    Console(highlight=False, width=None if sys.stdout.isatty() else 1_000).print(table)
-
-
-def _parse_size(size: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgtp]?)b?", size, re.IGNORECASE)
-    if match is None:
-        raise UsageError(f"{size!r} is not a size: write it as 500MB or 2GB")
-    return int(float(match[1]) * 1024 ** "_KMGTP".index(match[2].upper() or "_"))
 
 
 def _format_size(size: float) -> str:

@@ -49,7 +49,7 @@ def uninstall_command(
 
 @command("status")
 def status_command(database: Database = None, keep: Keep = None) -> None:
-    """Say what of simsql a database holds."""
+    """Show the version and the indexes of a database."""
     with open_database(database, keep) as engine:
         status = read_status(engine)
     print(f"PostgreSQL     {status.server}")
@@ -67,17 +67,11 @@ def status_command(database: Database = None, keep: Keep = None) -> None:
 def sql_command(
     start: Annotated[
         str | None,
-        typer.Option(
-            "--from", metavar="REVISION", help="What the database has; by default it has no schema simsql."
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--to", metavar="REVISION", help="What it shall have; by default the newest."),
+        typer.Option("--from", metavar="REVISION", help="Print the upgrade of a database that has this revision."),
     ] = None,
 ) -> None:
     """Print the SQL that installs or updates the schema.
 
-    simsql status says which revision a database has. Connects to nothing.
+    simsql status shows the revision of a database. Connects to nothing.
     """
-    print(schema_sql(start, target), end="")
+    print(schema_sql(start), end="")

@@ -3,22 +3,36 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Keep, RecipeName, command, parse_fingerprint
+from simsql.cli._app import (
+    Database,
+    Encoding,
+    Keep,
+    MaxDocument,
+    RecipeName,
+    command,
+    parse_fingerprint,
+    parse_max_document,
+)
 from simsql.cli._database import open_database
+from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
 from simsql.database.recipes import recipe_of
 from simsql.database.scope import Scope
 from simsql.database.search import near_rows
 from simsql.database.stream import Batch, MemberBatch, PairBatch, Stream, stream_clusters, stream_pairs
+from simsql.dedup.content import UnfitError, read_document
 from simsql.dedup.formats import printable
 from simsql.dedup.progress import Stages
+from simsql.dedup.single import read_single_text
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash
 
@@ -50,12 +64,18 @@ def near_command(
     text: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Search for texts like this one; - reads it from stdin.")
     ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Search for texts like the one in this file; - reads it from stdin."),
+    ] = None,
     fingerprint: Annotated[
         str | None, typer.Option(metavar="NUMBER", help="Search for this fingerprint, unsigned decimal.")
     ] = None,
     distance: Distance = None,
     column: IndexedColumn = None,
     recipe: RecipeName = None,
+    encoding: Encoding = "utf-8",
+    max_document: MaxDocument = "100MB",
     scope: ScopeValues = None,
     database: Database = None,
     keep: Keep = None,
@@ -64,16 +84,16 @@ def near_command(
 
     Prints the rows that are near as one JSON line each, nearest first.
     """
-    if (text is None) == (fingerprint is None):
-        raise UsageError("say what to search for: either --text or --fingerprint")
+    if [text, file, fingerprint].count(None) != 2:
+        raise UsageError("say what to search for: one of --text, --file and --fingerprint")
     _check_distance(distance)
     wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
-    within, given = _parse_scope(scope), parse_recipe(recipe)
+    within, given, limit = _parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
+    content = "" if wanted is not None else _read_text(text, file, encoding, limit)
     with open_database(database, keep) as engine, engine.connect() as connection:
         if wanted is None or given:
             made_by = recipe_of(connection, table, column, given)
         if wanted is None:
-            content = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else str(text)
             wanted = simhash(content, made_by)
         if wanted is None:
             raise SimsqlError(
@@ -83,7 +103,14 @@ def near_command(
     for found in rows:
         print(json.dumps(found._asdict(), ensure_ascii=False))
     if not rows:
-        print("simsql: nothing is that near", file=sys.stderr)
+        note("nothing is that near")
+
+
+def _read_stdin(limit: int) -> str:
+    try:
+        return read_document(sys.stdin.buffer, limit).decode("utf-8", "replace")
+    except UnfitError as unfit:
+        raise SimsqlError(f"the text on standard input is {unfit.reason}: {unfit.detail}") from None
 
 
 @command("pairs")
@@ -129,6 +156,19 @@ def clusters_command(
         _list(stream_clusters(connection, table, distance, column, scope=within), "clusters", _cluster_lines, into)
 
 
+def _read_text(text: str | None, file: str | None, encoding: str, limit: int) -> str:
+    """Return the text to search for, of at most so many bytes."""
+    if file is not None:
+        return read_single_text(file, encoding=encoding, max_document=limit, stdin=sys.stdin.buffer)
+    if text == "-":
+        return _read_stdin(limit)
+    with suppress(OSError):  # longer than the name of a file can be
+        if Path(str(text)).is_file():
+            name = printable(str(text))
+            note(f"{name} is a file, and --text searches for its name: use --file {name} to search for its text")
+    return str(text)
+
+
 def _check_distance(distance: int | None) -> None:
     if distance is not None and not 0 <= distance <= 64:
         raise UsageError(f"a distance is a number of bits from 0 to 64, not {distance}")
@@ -164,7 +204,7 @@ def _list(stream: Stream[Batch], what: str, lines: Callable[[Batch], Iterator[st
     if into is not None:
         print(f"{into}: {found} rows")
     elif not found:
-        print(f"simsql: there are no {what}", file=sys.stderr)
+        note(f"there are no {what}")
 
 
 def _pair_lines(batch: PairBatch) -> Iterator[str]:

@@ -1,0 +1,100 @@
+"""What errors and findings advise: commands of this program, which can be run as they stand, and help."""
+
+import re
+import shlex
+
+import pytest
+from articles import create_articles, create_table
+from program import run
+
+SEARCH = ["near", '"Art icle"', "--fingerprint", "7"]
+
+
+@pytest.fixture
+def call(database_url):
+    """Run a command on the test's database."""
+    return lambda *arguments: run(*arguments, "--database", database_url)
+
+
+@pytest.fixture
+def table(connection):
+    """An indexed table whose name has to be quoted, in SQL and in the shell."""
+    create_articles(connection, [1, 3, 7])
+    connection.execute("SELECT simsql.drop_index('article'); ALTER TABLE article RENAME TO \"Art icle\"")
+    connection.execute("""SELECT simsql.create_index('"Art icle"', 'fingerprint')""")
+    return connection
+
+
+def advised(message):
+    """The commands that a message names: each ends with the message, or where a semicolon ends it."""
+    assert not re.search(r"simsql\.\w+\(|=>", message), message
+    return [shlex.split(found)[1:] for found in re.findall(r"\bsimsql [a-z][^;\n]*", message)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "command"),
+    [
+        ('ALTER TABLE "Art icle" RENAME TO "Art\'icle"', ["near", '"Art\'icle"', "--fingerprint", "7"]),
+        ('ALTER TABLE "Art icle" RENAME COLUMN fingerprint TO f', SEARCH),
+        ('ALTER TABLE "Art icle" DISABLE TRIGGER ALL', SEARCH),
+        ("SELECT simsql.drop_index('\"Art icle\"')", SEARCH),
+        ("SELECT simsql.drop_index('\"Art icle\"')", ["pairs", '"Art icle"']),
+        ("SELECT simsql.drop_index('\"Art icle\"')", ["index", "vacuum", '"Art icle"']),
+        ("SELECT 1", ["uninstall"]),
+    ],
+)
+def test_the_command_that_an_error_names_helps(table, call, damage, command):
+    table.execute(damage)
+    found = call(*command)
+    found.failed(1, "PostgreSQL: ")
+    (help_, *_) = advised(found.err)
+    call(*help_).done()
+    if command != ["uninstall"]:
+        call(*command).done()
+
+
+def test_the_commands_that_verify_names_help(table, call):
+    table.execute(
+        'DELETE FROM simsql.keys_2_0; DROP TRIGGER simsql_2_update ON "Art icle";'
+        " INSERT INTO simsql.keys_2_1 VALUES (5), (6)"
+    )
+    found = call("index", "verify")
+    assert found.code == 1
+    for line in found.lines:
+        (help_,) = advised(line.split("\t")[-1])
+        call(*help_).done()
+    assert call("index", "verify").done().out == ""
+
+
+def test_an_unfinished_build_is_gone_on_with_as_the_error_says(connection, call):
+    create_table(connection, [1, 3, 7])
+    connection.execute("ALTER TABLE article ADD tenant int DEFAULT 1")
+    call("index", "build", "article", "fingerprint", "--distance", 5, "--blocks", 5, "--scope", "tenant").done()
+    connection.execute("UPDATE simsql.registry SET ready = false")
+    for command in (["pairs", "article", "--scope", "tenant=1"], ["index", "create", "article", "fingerprint"]):
+        found = call(*command)
+        found.failed(1, "PostgreSQL: ")
+        go_on = advised(found.err)[0]
+        assert go_on[:4] == ["index", "build", "public.article", "fingerprint"]
+    call(*go_on).done()
+    call("pairs", "article", "--scope", "tenant=1").done()
+
+
+def test_options_are_named_as_the_program_has_them(connection, call, tmp_path):
+    create_table(connection, [1])
+    connection.execute("ALTER TABLE article ADD title bigint, ADD tenant int")
+    (tmp_path / "a.txt").write_text("some words")
+    for command in (["backfill", "article", "--text", "body"], ["load", "article", tmp_path]):
+        call(*command).failed(
+            2, "article has no simhash index: name the column for the fingerprints with --column"
+        )
+    connection.execute("SELECT simsql.create_index('article', 'title')")
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint', scope => '{tenant}')")
+    for command in (["backfill", "article", "--text", "body"], ["load", "article", tmp_path]):
+        call(*command).failed(2, "several simhash indexes (title, fingerprint): name the column", "with --column")
+    for command in (["pairs", "article"], ["index", "drop", "article"]):
+        call(*command).failed(1, "Name the column with --column: one of title, fingerprint.")
+    call("pairs", "article", "--column", "fingerprint").failed(
+        1, "Give a value of each column: --scope tenant=..."
+    )
+    call("index", "drop", "article", "--column", "body").failed(1, "simsql index list lists them.")
