@@ -11,7 +11,7 @@ OLDEST := .venv-oldest
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-oldest lint format soak quality bench clean
+.PHONY: help demo test test-oldest lint format soak crashes quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -59,6 +59,9 @@ format: $(READY) ## lay the code out
 
 soak: $(READY) ## five minutes of concurrent writers, deletes of superfluous keys, and searches
 	$(BIN)/python tests/soak.py --seconds 300
+
+crashes: $(READY) ## kill a server 30 times under six writers, and look for lost rows
+	$(BIN)/python tests/crashes.py --crashes 30
 
 quality: $(READY) ## measure recipes on texts in three scripts: make quality SIMSQL_SHARED=folder
 	$(BIN)/python -m benchmarks.quality

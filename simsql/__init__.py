@@ -3,20 +3,25 @@
 What stands here needs numpy alone; `simsql.database` talks to PostgreSQL.
 """
 
-from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT, Recipe, simhash, simhash_many
-from simsql.hamming import (
-    Costs,
-    Design,
-    fewest_tables,
-    find_all,
-    find_clusters,
-    hamming_distance,
-    longest_prefix,
-    plan,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from simsql.errors import SimsqlError, UsageError
+
+if TYPE_CHECKING:
+    from simsql.fingerprint import DEFAULT, Recipe, simhash, simhash_many
+    from simsql.hamming import (
+        Costs,
+        Design,
+        fewest_tables,
+        find_all,
+        find_clusters,
+        hamming_distance,
+        longest_prefix,
+        plan,
+    )
+
+__version__ = "0.2.0"
 
 __all__ = [
     "DEFAULT",
@@ -34,3 +39,21 @@ __all__ = [
     "simhash",
     "simhash_many",
 ]
+
+_PACKAGES = ("fingerprint", "hamming")
+
+if not TYPE_CHECKING:  # a type checker would take every name for one that exists
+
+    def __getattr__(name: str) -> Any:
+        """Import a name at its first use: the command line starts before numpy, and can be interrupted."""
+        if name in _PACKAGES:
+            return import_module(f"simsql.{name}")
+        if name in __all__:
+            for package in _PACKAGES:
+                module = import_module(f"simsql.{package}")
+                if name in module.__all__:
+                    return globals().setdefault(name, getattr(module, name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, *_PACKAGES})
