@@ -1,8 +1,8 @@
 """Files that are complete or not there at all."""
 
 import os
+import secrets
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,27 +84,33 @@ def _writing(path: Path) -> Iterator[Output]:
 @contextmanager
 def _replacing(path: Path) -> Iterator[Output]:
     target = path.resolve()
-    with _naming(path):
-        # The beginning of the name alone: the whole of it may be as long as a name can be.
-        file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed below, whatever happens
-            "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name[:40]}.", delete=False
-        )
-    unfinished = Path(file.name)
+    # The name is chosen before the file is there: an interrupt at any moment finds what it has to remove.
+    # Only the beginning of the target's name, which may be as long as a name can be.
+    unfinished = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}")
+    file = None
     try:
         with _naming(path):
-            # As open() would have made it: the mode of the file it replaces, else what the umask leaves.
-            unfinished.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
+            file = open(  # noqa: PTH123, SIM115 - Path.open takes no opener; closed below
+                unfinished, "x", encoding="utf-8", opener=_create_private if target.exists() else None
+            )
+            if target.exists():
+                unfinished.chmod(target.stat().st_mode & 0o777)
         yield Output(file, path)
         with _naming(path):
             file.close()
             unfinished.replace(target)
     except BaseException:
         unfinished.unlink(missing_ok=True)
-        if not file.closed:
+        if file and not file.closed:
             abandon(file)
         raise
     finally:
-        file.close()
+        if file:
+            file.close()
+
+
+def _create_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 @contextmanager
@@ -121,9 +127,3 @@ def _show(path: Path) -> str:
 
 def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
