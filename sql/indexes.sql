@@ -97,10 +97,18 @@ BEGIN
                   HINT = format('To a role that you trust as you trust its owner: GRANT CREATE ON SCHEMA simsql TO %1$I; '
                                 'GRANT INSERT, UPDATE, DELETE ON simsql.registry TO %1$I;', current_user);
     END IF;
+    PERFORM simsql._check_sees_all($1, caller);
+END
+$$;
+
+-- Raises unless this role sees all rows.
+CREATE OR REPLACE FUNCTION simsql._check_sees_all(table_id regclass, caller text) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
     IF row_security_active($1) THEN
         RAISE EXCEPTION 'simsql.%: row-level security hides rows of % from %', caller, $1, current_user
-            USING ERRCODE = 'insufficient_privilege',
-                  HINT = 'Call it as a role that sees all rows.';
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Call it as a role that sees all rows.';
     END IF;
 END
 $$;
@@ -356,6 +364,7 @@ BEGIN
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.oid = $1
     RETURNING r.* INTO index;
+    PERFORM simsql._drop_leftover_keys(index.id);
     RETURN index;
 END
 $$;
@@ -428,6 +437,22 @@ BEGIN
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING 'simsql: what is left of the simhash index on % stays: %', index.table_name, sqlerrm;
         END;
+    END LOOP;
+END
+$$;
+
+-- A dump of the schema alone holds the key tables of an index but not its row in the registry, and ids start from 1 again.
+CREATE OR REPLACE FUNCTION simsql._drop_leftover_keys(index_id integer) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    keys regclass;
+BEGIN
+    FOR keys IN
+        SELECT c.oid FROM pg_class AS c
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', $1) AND c.relkind = 'r'
+    LOOP
+        EXECUTE format('DROP TABLE %s', keys);
     END LOOP;
 END
 $$;

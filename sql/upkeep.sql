@@ -78,10 +78,7 @@ BEGIN
         RAISE EXCEPTION 'simsql.%: must be owner of the simhash index on %', caller, index.table_name
             USING ERRCODE = 'insufficient_privilege';
     END IF;
-    IF row_security_active(index.table_id) THEN
-        RAISE EXCEPTION 'simsql.%: row-level security hides rows of % from %', caller, index.table_name, current_user
-            USING ERRCODE = 'insufficient_privilege', HINT = 'Call it as a role that sees all rows.';
-    END IF;
+    PERFORM simsql._check_sees_all(index.table_id, caller);
 END
 $$;
 

@@ -159,18 +159,6 @@ AS $$
      WHERE NOT EXISTS (SELECT FROM simsql._btrees($1, $2) AS any_of WHERE any_of.valid)
 $$;
 
--- Raises unless this role sees all rows.
-CREATE OR REPLACE FUNCTION simsql._check_sees_all(table_id regclass, caller text) RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    IF row_security_active($1) THEN
-        RAISE EXCEPTION 'simsql.%: row-level security hides rows of % from %', caller, $1, current_user
-            USING ERRCODE = 'insufficient_privilege', HINT = 'Call it as a role that sees all rows.';
-    END IF;
-END
-$$;
-
 -- Compares the keys of one table with the rows, in one pass over both in the order of keys: hashing more
 -- than fits into work_mem takes three times as long. Superfluous are keys without a row, and equal keys but for one.
 CREATE OR REPLACE FUNCTION simsql._compare_keys(

@@ -117,6 +117,21 @@ def test_data_restored_with_its_triggers_has_every_key(server, dumped, restored,
     check(restored)
 
 
+@pytest.mark.parametrize(("table", "column"), [("article", "fingerprint"), ('"my app"."An ""article"', "print")])
+def test_an_index_is_created_on_a_schema_restored_without_its_data(
+    server, dumped, restored, tmp_path, table, column
+):
+    """The table has triggers, and the schema of simsql has keys, of indexes that are not in the registry."""
+    schema = str(tmp_path / "schema")
+    server.run("pg_dump", "--schema-only", "--format=custom", f"--file={schema}", dumped.info.dbname)
+    server.run("pg_restore", "--exit-on-error", f"--dbname={restored.info.dbname}", schema)
+    create_index(restored, table, column)
+    restored.execute(f"INSERT INTO {table} ({column}) SELECT unnest(%s::bigint[])", [FINGERPRINTS])
+    assert missing_keys(restored, table) == []
+    assert problems(restored, table) == set()
+    assert near(restored, 0, 7, table) == expected_near(FINGERPRINTS, 0, 7)
+
+
 def test_a_single_table_is_restored_over_its_own_truncated_self(server, dumped, tmp_path):
     file = str(tmp_path / "dump")
     dumped.execute("SELECT simsql.drop_index('article')")
