@@ -78,12 +78,19 @@ $$;
 -- which are null where there is no such table.
 CREATE OR REPLACE FUNCTION simsql._scope_columns(index simsql.registry)
 RETURNS TABLE (number integer, name text, column_name text, type text)
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
 AS $$
+#variable_conflict use_column
+BEGIN
+    IF cardinality(index.scope_columns) = 0 THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
     SELECT s.number::integer, 'scope_' || s.number, s.column_name, format_type(a.atttypid, -1)
       FROM unnest(index.scope_columns) WITH ORDINALITY AS s (column_name, number)
       LEFT JOIN pg_attribute AS a
-        ON a.attrelid = to_regclass(format('simsql.keys_%s_0', index.id)) AND a.attname = 'scope_' || s.number
+        ON a.attrelid = to_regclass(format('simsql.keys_%s_0', index.id)) AND a.attname = 'scope_' || s.number;
+END
 $$;
 
 -- A text made of this pattern once for each scope column, and so empty for an index without a scope. In the pattern

@@ -36,28 +36,37 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         reporter.write_line(f"servers: PostgreSQL {', '.join(map(str, PROGRAMS)) or 'none'}")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-servers", action="store_true", help="run every test on every server")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = {item for item in items if isinstance(item, pytest.Function) and not _is_worth_its_time(item)}
+    if config.getoption("all_servers"):
+        return
+    seen: set[tuple[object, ...]] = set()
+    left_out = {item for item in items if isinstance(item, pytest.Function) and not _is_worth_its_time(item, seen)}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
 
 
-def _is_worth_its_time(test: pytest.Function) -> bool:
-    """Everything runs on the newest server, and the SQL on the oldest.
+def _is_worth_its_time(test: pytest.Function, seen: set[tuple[object, ...]]) -> bool:
+    """Everything runs on the newest server.
 
-    The Python that calls it runs there with the first of each test's parameters. So does the SQL on the servers
-    between, without generated inputs.
+    Each test of SQL, and of the Python that calls it, runs once on the oldest, with the first of its parameters.
+    Tests of SQL without parameters or generated inputs run on the servers between, too.
     """
     call = getattr(test, "callspec", None)
     program = call and call.params.get("server")
     if program is None or program == PROGRAMS[0]:
         return True
     folder = test.path.relative_to(TESTS).parts[0]
-    first = not any(place for name, place in call.indices.items() if name != "server")
     if program == PROGRAMS[-1]:
-        return folder == "sql" or (folder in ("database", "sqlalchemy") and first)
-    return folder == "sql" and first and not getattr(test.obj, "is_hypothesis_test", False)
+        key = (program, test.path, test.cls, test.originalname)
+        first = key not in seen
+        seen.add(key)
+        return first and folder in ("sql", "database", "sqlalchemy")
+    return folder == "sql" and len(call.params) == 1 and not getattr(test.obj, "is_hypothesis_test", False)
 
 
 @pytest.fixture(scope="session")
