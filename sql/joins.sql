@@ -173,8 +173,11 @@ BEGIN
         END IF;
     END LOOP;
     IF chosen IS NULL THEN
-        RETURN NEXT 'SELECT a.fp, b.fp, bit_count((a.fp # b.fp)::bit(64))::integer FROM unnest($1) AS a (fp) '
-                    'JOIN unnest($1) AS b (fp) ON a.fp < b.fp AND bit_count((a.fp # b.fp)::bit(64)) <= $2';
+        -- A thousand at a time, with those from there on: half as many comparisons as a plain self-join makes.
+        RETURN NEXT 'SELECT p.* FROM generate_series(1, cardinality($1), 1000) AS c (start) CROSS JOIN LATERAL ('
+                    'SELECT a.fp, b.fp, bit_count((a.fp # b.fp)::bit(64))::integer '
+                    'FROM unnest($1[c.start : c.start + 999]) AS a (fp) JOIN unnest($1[c.start :]) AS b (fp) '
+                    'ON a.fp < b.fp AND bit_count((a.fp # b.fp)::bit(64)) <= $2 OFFSET 0) AS p';
     ELSE
         RETURN QUERY SELECT s FROM simsql._pairs_by_prefix(distance, chosen.blocks, chosen.lead) AS s;
     END IF;
