@@ -90,7 +90,7 @@ def _replacing(path: Path) -> Iterator[Output]:
     file = None
     try:
         with _naming(path):
-            file = open(  # noqa: PTH123, SIM115 - Path.open takes no opener; closed below
+            file = open(  # noqa: SIM115 - Path.open takes no opener; closed below
                 unfinished, "x", encoding="utf-8", opener=_create_private if target.exists() else None
             )
             if target.exists():
