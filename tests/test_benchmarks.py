@@ -21,8 +21,8 @@ from benchmarks.harness import Bench, Options
 from benchmarks.oracle import Oracle, WrongResultError
 from benchmarks.sections import near
 from benchmarks.tables import markdown, section_table
-from simsql.database.programs import bundled_programs
 from simsql.errors import SimsqlError
+from simsql.server.binaries import bundled_programs
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -18,8 +18,8 @@ import corpus
 import pytest
 from program import kill_started, run, running_home, write_lines
 
-from simsql.database.programs import bundled_programs
 from simsql.errors import SimsqlError
+from simsql.server.binaries import bundled_programs
 
 DATA = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2] / "shared")) / "data"
 

@@ -16,8 +16,8 @@ from typer.main import get_command, get_group
 from simsql import __version__
 from simsql.cli._hints import as_commands
 from simsql.cli._process import complain
-from simsql.dedup.formats import printable, storable
-from simsql.dedup.output import abandon
+from simsql.documents.formats import printable, storable
+from simsql.documents.output import abandon
 from simsql.errors import SimsqlError, UsageError
 
 # Each command: the module that registers it, and the first line of its help.

@@ -10,9 +10,9 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from simsql.database.connect import one_line, open_engine
-from simsql.database.embedded import holds_server, start_embedded
 from simsql.dedup.workspace import Destination
 from simsql.errors import SimsqlError
+from simsql.server.embedded import holds_server, start_embedded
 
 
 def database_or_default(database: str | None, keep: Path | None) -> str | None:

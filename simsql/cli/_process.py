@@ -93,6 +93,6 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - as
 
 
 def _abandon(file: TextIO) -> None:
-    from simsql.dedup.output import abandon  # noqa: PLC0415 - not before it is needed
+    from simsql.documents.output import abandon  # noqa: PLC0415 - not before it is needed
 
     abandon(file)

@@ -7,9 +7,9 @@ from rich.console import Console
 
 from simsql.cli._app import Database, Keep, RecipeName, command
 from simsql.cli._database import open_database
+from simsql.cli._progress import ProgressBars
 from simsql.cli._recipes import parse_recipe
 from simsql.database.backfill import fill_fingerprints
-from simsql.dedup.progress import Stages
 from simsql.errors import UsageError
 
 _PARTS = 1000  # of a progress bar
@@ -52,7 +52,7 @@ def backfill_command(
     fingerprints.
     """
     made_by = parse_recipe(recipe)
-    stages = Stages(Console(stderr=True))
+    stages = ProgressBars(Console(stderr=True))
     with open_database(database, keep) as engine, stages.stage("fingerprints", _PARTS) as report:
         filled = fill_fingerprints(
             engine,

@@ -19,9 +19,10 @@ from simsql.cli._app import (
     parse_max_document,
 )
 from simsql.cli._database import database_or_default, postgresql_errors
+from simsql.cli._progress import ProgressBars
 from simsql.cli._recipes import parse_recipe
+from simsql.cli._summary import print_summary
 from simsql.dedup.job import DedupOptions, run_dedup
-from simsql.dedup.summary import print_summary
 from simsql.dedup.workspace import Destination
 from simsql.fingerprint import DEFAULT
 
@@ -78,5 +79,5 @@ def dedup_command(
         drop_list=drop_list,
     )
     with postgresql_errors():
-        summary = run_dedup(options, console)
+        summary = run_dedup(options, ProgressBars(console))
     print_summary(summary, console)

@@ -19,14 +19,14 @@ from simsql.cli._app import (
     command,
     parse_max_document,
 )
+from simsql.cli._progress import ProgressBars
 from simsql.cli._recipes import parse_recipe
+from simsql.cli._summary import print_skips
 from simsql.database.bigint import to_bigint
-from simsql.dedup.formats import printable
-from simsql.dedup.intake import SkipCount
-from simsql.dedup.job import nothing_found, reporting, worker_count
-from simsql.dedup.progress import Report, Stages
-from simsql.dedup.readers import Document, DocumentReader
-from simsql.dedup.summary import print_skips
+from simsql.documents.formats import printable
+from simsql.documents.readers import Document, DocumentReader, reporting, worker_count
+from simsql.documents.skips import SkipCount, nothing_found
+from simsql.documents.stages import Report
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT, simhash_batches
 
@@ -110,7 +110,7 @@ def fingerprint_command(
     if workers is None and reader.bytes_total is not None:
         workers = worker_count(reader)
     # A bar between the lines of the output would be neither.
-    with Stages(console).stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
+    with ProgressBars(console).stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
         for batch in simhash_batches(texts(report), made_by, workers):
             written = ["" if number is None else _WRITE[format](number) for number in batch.tolist()]
             sys.stdout.write("".join(f"{fingerprint}\t{waiting.popleft()}\n" for fingerprint in written))

@@ -12,13 +12,13 @@ from simsql.cli._app import Database, Keep, NewRecipeName, app, command
 from simsql.cli._database import open_database
 from simsql.cli._hints import as_commands
 from simsql.cli._process import note
+from simsql.cli._progress import ProgressBars
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._tables import print_table
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import IndexStatus, read_status
 from simsql.database.upkeep import Finding, Report, build, create_btree, repair, vacuum, verify
-from simsql.dedup.formats import printable
-from simsql.dedup.progress import Stages
+from simsql.documents.formats import printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT
 from simsql.hamming import Design
@@ -105,7 +105,7 @@ def build_command(
     called again with the same arguments.
     """
     design, made_with = _design(blocks, lead, inner), parse_recipe(recipe) or DEFAULT
-    stages = Stages(Console(stderr=True))
+    stages = ProgressBars(Console(stderr=True))
     with open_database(database, keep) as engine:
         with stages.stage("B-tree"):
             create_btree(engine, table, column, distance=distance, design=design, scope=scope or ())
@@ -176,7 +176,7 @@ def vacuum_command(table: TableName, column: Column = None, database: Database =
 
     Others read and write meanwhile. Prints how many keys were removed.
     """
-    stages = Stages(Console(stderr=True))
+    stages = ProgressBars(Console(stderr=True))
     with open_database(database, keep) as engine, stages.stage("keys", _PARTS) as report:
         removed = vacuum(engine, table, column, report=_parts(report))
     print(f"{removed} keys removed")

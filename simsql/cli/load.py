@@ -18,9 +18,10 @@ from simsql.cli._app import (
     parse_max_document,
 )
 from simsql.cli._database import open_database
+from simsql.cli._progress import ProgressBars
 from simsql.cli._recipes import parse_recipe
+from simsql.cli._summary import print_load_summary
 from simsql.dedup.loading import LoadOptions, run_load
-from simsql.dedup.summary import print_load_summary
 
 
 @command("load")
@@ -67,5 +68,5 @@ def load_command(
         max_document=parse_max_document(max_document),
     )
     with open_database(database, keep) as engine, engine.begin() as connection:
-        summary = run_load(connection, options, console)
+        summary = run_load(connection, options, ProgressBars(console))
     print_load_summary(summary, console)

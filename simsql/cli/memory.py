@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from simsql.cli._app import command
-from simsql.dedup.formats import printable
-from simsql.dedup.output import open_output
-from simsql.dedup.progress import is_terminal
+from simsql.cli._progress import is_terminal
+from simsql.documents.formats import printable
+from simsql.documents.output import open_output
 from simsql.errors import SimsqlError, UsageError
 from simsql.hamming import find_all, find_clusters
 

@@ -14,15 +14,15 @@ from sqlalchemy import Engine
 from simsql.cli._app import Database, Keep, command, parse_size
 from simsql.cli._database import database_or_default, open_database, postgresql_errors
 from simsql.cli._process import note
+from simsql.cli._progress import ProgressBars
 from simsql.cli._tables import print_table
 from simsql.database.calibrate import STEPS, measure_costs
 from simsql.database.connect import open_engine
-from simsql.database.embedded import start_embedded
 from simsql.database.install import install_schema
-from simsql.database.scratch import scratch_database
-from simsql.dedup.progress import Stages
 from simsql.errors import UsageError
 from simsql.hamming import Choice, Costs, Plan, plan
+from simsql.server.embedded import start_embedded
+from simsql.server.scratch import scratch_database
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -74,7 +74,7 @@ def plan_command(
 
 
 def _calibrate(database: str | None, keep: Path | None) -> Costs:
-    stages = Stages(Console(stderr=True))
+    stages = ProgressBars(Console(stderr=True))
     with _server_to_measure(database, keep) as engine, stages.stage("measuring the server", STEPS) as report:
         return measure_costs(engine, report=report)
 

@@ -24,15 +24,15 @@ from simsql.cli._app import (
 )
 from simsql.cli._database import open_database
 from simsql.cli._process import note
+from simsql.cli._progress import ProgressBars
 from simsql.cli._recipes import parse_recipe
+from simsql.database.numpy_search import Batch, MemberBatch, PairBatch, Stream, stream_clusters, stream_pairs
 from simsql.database.recipes import recipe_of
 from simsql.database.scope import Scope
 from simsql.database.search import near_rows
-from simsql.database.stream import Batch, MemberBatch, PairBatch, Stream, stream_clusters, stream_pairs
-from simsql.dedup.content import UnfitError, read_document
-from simsql.dedup.formats import printable
-from simsql.dedup.progress import Stages
-from simsql.dedup.single import read_single_text
+from simsql.documents.content import UnfitError, read_document
+from simsql.documents.formats import printable
+from simsql.documents.single import read_single_text
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash
 
@@ -193,7 +193,7 @@ def _list(stream: Stream[Batch], what: str, lines: Callable[[Batch], Iterator[st
     # A bar between the lines of the output would be neither.
     shown = into is not None or not sys.stdout.isatty()
     found = 0
-    with Stages(Console(stderr=True)).stage(f"find {what}", shown=shown):
+    with ProgressBars(Console(stderr=True)).stage(f"find {what}", shown=shown):
         if into is not None:
             found = stream.copy_into(into)
         else:

@@ -1,6 +1,6 @@
 """Everything that talks to PostgreSQL, through SQLAlchemy Core and psycopg. Knows no ORM models.
 
-The embedded server needs the extra `embedded` and stands apart, in `simsql.database.embedded`.
+The embedded server needs the extra `embedded` and stands apart, in `simsql.server.embedded`.
 """
 
 from simsql.database.backfill import fill_fingerprints
@@ -9,9 +9,9 @@ from simsql.database.connect import open_engine
 from simsql.database.index import create_index, drop_index
 from simsql.database.install import install_schema, read_status, uninstall_schema, upgrade_schema
 from simsql.database.load import load_rows
+from simsql.database.numpy_search import stream_clusters, stream_matches, stream_pairs
 from simsql.database.recipes import recipe_of
 from simsql.database.search import claim, clusters, near, near_many, near_rows, pairs
-from simsql.database.stream import stream_clusters, stream_matches, stream_pairs
 from simsql.database.upkeep import build, repair, vacuum, verify
 
 __all__ = [

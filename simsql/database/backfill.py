@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 from sqlalchemy import Connection, Engine
 
 from simsql.database.bigint import to_bigint, to_bigints
-from simsql.database.copying import raw_connection
+from simsql.database.bulk_transfer import raw_connection
 from simsql.database.load import find_target
 from simsql.database.upkeep import Report
 from simsql.fingerprint import Recipe, simhash_batches, simhash_parts

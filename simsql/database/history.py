@@ -91,14 +91,14 @@ class History:
         if start is None:
             return installed
         later = self.revisions[self.revisions.index(start) + 1 :]
-        search_path, _schema, *functions, safety = installed
+        search_path, _schema, *functions, pin_search_path = installed
         return [
             search_path,
             self.sql / "before_upgrade.sql",
             *(Path(self._scripts.get_revision(revision).path).with_suffix(".sql") for revision in later),
             *functions,
             self.sql / "after_upgrade.sql",
-            safety,
+            pin_search_path,
         ]
 
     @cached_property

@@ -18,7 +18,7 @@ from psycopg import sql
 from sqlalchemy import Connection
 
 from simsql.database.bigint import OneFingerprint, to_bigint, to_bigints
-from simsql.database.copying import copy_columns, first_of_equals, raw_connection
+from simsql.database.bulk_transfer import copy_columns, first_of_equals, raw_connection
 from simsql.database.recipes import agreed_recipe
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT, Recipe, simhash_batches

@@ -8,8 +8,8 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import Connection
 
+from simsql.database.bulk_transfer import raw_connection
 from simsql.database.connect import one_line
-from simsql.database.copying import raw_connection
 from simsql.database.load import Copier, LoadedTable, Row, count_inserted, find_table, load_through
 from simsql.errors import SimsqlError
 

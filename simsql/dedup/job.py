@@ -1,29 +1,25 @@
 """The main job: files in, clusters of near-duplicates out."""
 
 import json
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rich.console import Console
 from sqlalchemy import Connection
 
-from simsql.dedup.content import MAX_DOCUMENT
-from simsql.dedup.formats import printable, storable
-from simsql.dedup.grouping import RankedDocument, is_path, rank_members
-from simsql.dedup.intake import DUPLICATE, NO_WORDS, Intake, SkipCount, repeated_id
-from simsql.dedup.output import check_writable, open_output
-from simsql.dedup.progress import Report, Stages
-from simsql.dedup.readers import Document, DocumentReader, Skip
+from simsql.dedup.ranking import RankedDocument, is_path, rank_members
+from simsql.dedup.staging import Intake
 from simsql.dedup.store import DocumentStore, Loaded, StoredDocument
 from simsql.dedup.workspace import Destination, open_store
+from simsql.documents.content import MAX_DOCUMENT
+from simsql.documents.output import check_writable, open_output
+from simsql.documents.readers import DocumentReader, reporting, worker_count
+from simsql.documents.skips import DUPLICATE, NO_WORDS, SkipCount, name_paths, nothing_found, repeated_id
+from simsql.documents.stages import Stages
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT, Recipe
-
-_WORTH_PROCESSES = 1_000_000  # bytes of input from which on starting processes pays
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,10 @@ class ClusterCount:
     """Droppable documents that the drop list leaves out: a line of it could mean another name."""
 
 
-def run_dedup(options: DedupOptions, console: Console) -> DedupSummary:
+def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     """Find the clusters of near-duplicates, write them as JSON lines, and say what was done.
 
-    Bars go to `console`, clusters to `options.output` or stdout. Output files appear only when complete; a run
+    Clusters go to `options.output` or stdout. Output files appear only when complete; a run
     that fails or is interrupted changes neither them nor a kept table. Raises UsageError for arguments that
     cannot be, SimsqlError if there is no document to work on or the embedded server fails, and
     sqlalchemy.exc.DBAPIError for what PostgreSQL refuses.
@@ -94,7 +90,6 @@ def run_dedup(options: DedupOptions, console: Console) -> DedupSummary:
         # What this run or an earlier one wrote is no input, where a folder holds it.
         leave_out=filter(None, (options.output, options.drop_list, options.destination.keep)),
     )
-    stages = Stages(console)
     with ExitStack() as stack:
         with stages.stage("connect" if options.destination.database else "start the server"):
             store = stack.enter_context(open_store(options.destination, options.recipe))
@@ -111,11 +106,6 @@ def run_dedup(options: DedupOptions, console: Console) -> DedupSummary:
             clusters = _write_clusters(store, connection, stages, options)
     documents = read - skips.by_reason[DUPLICATE] - skips.by_reason[NO_WORDS]
     return DedupSummary(documents, loaded, stored, skips, clusters, stages.seconds)
-
-
-def name_paths(paths: Sequence[str | Path]) -> str:
-    """Return the arguments of a run as one line, whatever bytes are in the names."""
-    return ", ".join(printable(storable(Path(path))) for path in paths)
 
 
 def _load(
@@ -200,28 +190,3 @@ def _as_json(number: int, members: Sequence[RankedDocument]) -> str:
         ],
     }
     return json.dumps(cluster, ensure_ascii=False) + "\n"
-
-
-def reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Skip]:
-    """Yield what the reader yields, and report the bytes read."""
-    for item in reader:
-        report(reader.bytes_done)
-        yield item
-        del item  # a long document is not kept while the next one is read
-
-
-def worker_count(reader: DocumentReader) -> int | None:
-    """Return how many processes should fingerprint what is read; None is this one alone."""
-    if reader.bytes_total is not None and reader.bytes_total < _WORTH_PROCESSES:
-        return None
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-
-
-def nothing_found(paths: Sequence[str], skips: SkipCount) -> str:
-    """Say that there is no document in these paths, and why."""
-    where = name_paths(paths)
-    if not skips.by_reason:
-        return f"no documents in {where}: nothing is there to read"
-    reasons = ", ".join(f"{count} {reason}" for reason, count in skips.by_reason.most_common())
-    first = skips.examples[0]
-    return f"no documents in {where}: skipped {reasons}; the first was {first.place}: {first.detail}"

@@ -5,17 +5,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from sqlalchemy import Connection, text
 
 from simsql.database.bigint import to_bigints
 from simsql.database.load import find_target
 from simsql.database.placed import PlacedRow, load_placed_rows
-from simsql.dedup.content import MAX_DOCUMENT
-from simsql.dedup.intake import DUPLICATE, SkipCount, repeated_id
-from simsql.dedup.job import nothing_found, reporting, worker_count
-from simsql.dedup.progress import Stages
-from simsql.dedup.readers import Document, DocumentReader, Skip
+from simsql.documents.content import MAX_DOCUMENT
+from simsql.documents.readers import Document, DocumentReader, Skip, reporting, worker_count
+from simsql.documents.skips import DUPLICATE, SkipCount, nothing_found, repeated_id
+from simsql.documents.stages import Stages
 from simsql.errors import SimsqlError
 from simsql.fingerprint import Recipe, simhash_batches
 
@@ -52,13 +50,14 @@ class LoadSummary:
     seconds: dict[str, float]
 
 
-def run_load(connection: Connection, options: LoadOptions, console: Console) -> LoadSummary:
+def run_load(connection: Connection, options: LoadOptions, stages: Stages) -> LoadSummary:
     """Add a row for every document to a table, in the connection's transaction, and return what was done.
 
-    Documents whose id the table has already are skipped, if the column for ids has a unique index. A bar goes to
-    `console`. Raises UsageError for impossible arguments, SimsqlError if there is no document and for a document
-    that PostgreSQL refuses, and psycopg.Error or sqlalchemy.exc.DBAPIError for anything else that it refuses; then
-    no row has been added.
+    Documents whose id the table has already are skipped, if the column for ids has a unique index.
+
+    Raises UsageError for impossible arguments, SimsqlError if there is no document and for a document that
+    PostgreSQL refuses, and psycopg.Error or sqlalchemy.exc.DBAPIError for anything else that it refuses; then no
+    row has been added.
     """
     reader = DocumentReader(
         options.paths,
@@ -74,7 +73,6 @@ def run_load(connection: Connection, options: LoadOptions, console: Console) -> 
     recipe = target.recipe(options.recipe)
     columns = [name for name in (options.id_column, options.text_column) if name is not None]
     skips = SkipCount()
-    stages = Stages(console)
     empty = 0
 
     def rows(items: Iterable[Document | Skip]) -> Iterator[PlacedRow]:

@@ -9,11 +9,11 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from simsql.database.connect import open_engine
-from simsql.database.embedded import start_embedded
-from simsql.database.scratch import scratch_database
 from simsql.dedup.store import STAGED, DocumentStore
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe
+from simsql.server.embedded import start_embedded
+from simsql.server.scratch import scratch_database
 
 DEFAULT_TABLE = "simsql_documents"
 _LONGEST_NAME = 63  # bytes of a name in PostgreSQL

@@ -11,7 +11,7 @@ Nothing here connects to a database, and importing it changes nothing in SQLAlch
 """
 
 from simsql.sqlalchemy.column_type import Fingerprint
-from simsql.sqlalchemy.item import SimhashIndex
+from simsql.sqlalchemy.index import SimhashIndex
 from simsql.sqlalchemy.statements import clusters, near, near_many, pairs
 
 __all__ = ["Fingerprint", "SimhashIndex", "clusters", "near", "near_many", "pairs"]

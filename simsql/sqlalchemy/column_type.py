@@ -14,6 +14,7 @@ from simsql.fingerprint import DEFAULT, Recipe
 from simsql.fingerprint.recipe import check_recipe
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.ddl import declared_indexes
+from simsql.sqlalchemy.events import Sources, follow_sources
 from simsql.sqlalchemy.expressions import (
     FingerprintArgument,
     Scope,
@@ -23,7 +24,6 @@ from simsql.sqlalchemy.expressions import (
     root_columns,
     search,
 )
-from simsql.sqlalchemy.sources import Sources, follow_sources
 
 
 class _Comparator(TypeDecorator.Comparator[int]):

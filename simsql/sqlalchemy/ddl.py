@@ -15,7 +15,7 @@ from sqlalchemy.sql.compiler import DDLCompiler
 from simsql.sqlalchemy.expressions import TableName
 
 if TYPE_CHECKING:
-    from simsql.sqlalchemy.item import SimhashIndex
+    from simsql.sqlalchemy.index import SimhashIndex
 
 
 def declared_indexes(table: Table) -> Iterator["SimhashIndex"]:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 # In a process of its own: from its import on, alembic_utils takes part in all comparisons of a process.
 COMPARE = """
 import json
@@ -62,7 +62,7 @@ print(json.dumps(sorted(found)))
 def test_alembic_utils_leaves_simsql_alone(project):
     url = project.engine.url.render_as_string(hide_password=False)
     command = [sys.executable, "-W", "ignore", "-c", COMPARE, str(project.folder / "other"), url]
-    environment = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
+    environment = {"PYTHONPATH": f"{REPOSITORY / 'tests' / 'support'}:{REPOSITORY}"}
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout.splitlines()[-1])

@@ -55,7 +55,7 @@ def test_every_file_is_installed(longer):
     names = [path.name for path in longer.files("0001")]
     assert names.count("schema.sql") == 0
     assert names[:4] == ["search_path.sql", "before_upgrade.sql", "0002_version_0_2_0.sql", "0009_later.sql"]
-    assert names[-2:] == ["after_upgrade.sql", "safety.sql"]
+    assert names[-2:] == ["after_upgrade.sql", "pin_search_path.sql"]
     assert [path.name for path in longer.files(history.newest)].count("0002_version_0_2_0.sql") == 0
 
 

@@ -7,10 +7,10 @@ import pytest
 from program import kill_started, running_home, write_lines
 from sqlalchemy import Engine, NullPool, create_engine
 
-from simsql.database.embedded import start_embedded
-from simsql.database.programs import bundled_programs
-from simsql.database.scratch import scratch_database
 from simsql.errors import SimsqlError
+from simsql.server.binaries import bundled_programs
+from simsql.server.embedded import start_embedded
+from simsql.server.scratch import scratch_database
 
 # Three texts that are near each other, a fourth that is like none, and a fifth that is a copy of the fourth.
 FOX = "The quick brown fox jumps over the lazy dog and runs away from the old barn near the river"

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
-from simsql.dedup.content import SAMPLE
-from simsql.dedup.formats import storable
-from simsql.dedup.readers import Document
+from simsql.documents.content import SAMPLE
+from simsql.documents.formats import storable
+from simsql.documents.readers import Document
 
 
 class TestCompression:

@@ -23,10 +23,10 @@ from program import (
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from simsql.database import watcher
-from simsql.database.cluster import Cluster
-from simsql.database.embedded import start_embedded
-from simsql.database.programs import bundled_programs
+from simsql.server import watcher
+from simsql.server.binaries import bundled_programs
+from simsql.server.embedded import start_embedded
+from simsql.server.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 
@@ -60,7 +60,7 @@ def out(tmp_path: Path) -> Path:
 def ask(folder: Path, statement: str, database: str = "postgres") -> list:
     """The first column of what the running server of a folder answers; nothing while it does not answer."""
     try:
-        url = Cluster(bundled_programs()[18], folder / "postgres").url(database)
+        url = PostgresServer(bundled_programs()[18], folder / "postgres").url(database)
         engine = create_engine(url, poolclass=NullPool)
         with engine.connect() as connection:
             return connection.execute(text(statement)).scalars().all()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from program import run
 from reading import COMPRESSORS, from_stdin, read, write
 
-from simsql.dedup import content, formats
-from simsql.dedup.readers import Document, DocumentReader, Skip
+from simsql.documents import content, formats
+from simsql.documents.readers import Document, DocumentReader, Skip
 
 LONG = "longer than 20 bytes (--max-document)"
 

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
-from simsql.dedup.content import SAMPLE
-from simsql.dedup.formats import printable, storable
-from simsql.dedup.readers import Document, DocumentReader, Skip
+from simsql.documents.content import SAMPLE
+from simsql.documents.formats import printable, storable
+from simsql.documents.readers import Document, DocumentReader, Skip
 from simsql.errors import UsageError
 
 

@@ -9,9 +9,9 @@ from program import READING, finish, run, run_apart, spawn, temporary_folder, wa
 from sqlalchemy import create_engine, event, make_url, text
 from sqlalchemy.engine import Engine
 
-from simsql.database import watcher
-from simsql.database.embedded import start_embedded
 from simsql.fingerprint import Recipe
+from simsql.server import watcher
+from simsql.server.embedded import start_embedded
 
 
 @pytest.fixture

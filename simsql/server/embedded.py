@@ -34,10 +34,10 @@ if sys.platform == "win32":
 
 import fcntl
 
-from simsql.database import watcher
-from simsql.database.cluster import Cluster
-from simsql.database.programs import Account, bundled_programs, make_folder, server_account, user_name
 from simsql.errors import SimsqlError
+from simsql.server import watcher
+from simsql.server.binaries import Account, bundled_programs, make_folder, server_account, user_name
+from simsql.server.postgres_server import PostgresServer
 
 _DATA = "postgres"  # the data folder's name
 
@@ -139,7 +139,7 @@ class _Use:
     def begin(self, version: int | None) -> None:
         """Count one more user in this process, and start what does not run: watcher, server or both."""
         with _changing(self.folder):
-            self.cluster = Cluster(_choose_programs(self.folder, version), self.folder / _DATA, _SETTINGS)
+            self.cluster = PostgresServer(_choose_programs(self.folder, version), self.folder / _DATA, _SETTINGS)
             # First the watcher: from here on the server is stopped even if this process is killed.
             _ensure_watcher(self.folder, self.cluster.log_file)
             if not self.cluster.data_folder.exists():

@@ -5,7 +5,7 @@ import gzip
 import io
 import lzma
 
-from simsql.dedup.readers import DocumentReader, Skip
+from simsql.documents.readers import DocumentReader, Skip
 
 COMPRESSORS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 

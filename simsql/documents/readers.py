@@ -25,8 +25,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from simsql.dedup.content import MAX_DOCUMENT, READ_ERRORS, Stream
-from simsql.dedup.formats import (
+from simsql.documents.content import MAX_DOCUMENT, READ_ERRORS, Stream
+from simsql.documents.formats import (
     Document,
     Layout,
     Skip,
@@ -37,6 +37,7 @@ from simsql.dedup.formats import (
     read_text,
     storable,
 )
+from simsql.documents.stages import Report
 from simsql.errors import UsageError
 
 __all__ = ["Document", "DocumentReader", "Skip"]
@@ -58,6 +59,8 @@ _FORMATS: dict[str, _Format] = {
     ".csv": read_table,
     ".tsv": partial(read_table, delimiter="\t"),
 }
+
+_WORTH_PROCESSES = 1_000_000  # bytes of input from which on starting processes pays
 
 
 class _Input(NamedTuple):
@@ -277,3 +280,18 @@ def _unreadable(name: str, error: Exception) -> Skip:
     if isinstance(error, OSError) and error.errno is not None:
         return Skip(printable(name), "unreadable", error.strerror or str(error))
     return Skip(printable(name), "corrupt", f"the compressed data is damaged or cut short: {error}")
+
+
+def reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Skip]:
+    """Yield what the reader yields, and report the bytes read."""
+    for item in reader:
+        report(reader.bytes_done)
+        yield item
+        del item  # a long document is not kept while the next one is read
+
+
+def worker_count(reader: DocumentReader) -> int | None:
+    """Return how many processes should fingerprint what is read; None is this one alone."""
+    if reader.bytes_total is not None and reader.bytes_total < _WORTH_PROCESSES:
+        return None
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

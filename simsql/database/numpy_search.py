@@ -13,7 +13,7 @@ from psycopg import sql
 from sqlalchemy import Connection, cast, func, select
 from sqlalchemy.dialects.postgresql import REGCLASS
 
-from simsql.database.copying import copy_columns, fetch_fingerprints, first_of_equals, raw_connection
+from simsql.database.bulk_transfer import copy_columns, fetch_fingerprints, first_of_equals, raw_connection
 from simsql.database.scope import Scope, scope_argument
 from simsql.errors import UsageError
 from simsql.hamming import find_clusters, find_matches, iter_pairs

@@ -1,14 +1,13 @@
-"""The stages of a job: a progress bar for each on a terminal, and how long each took."""
+"""The stages of a job at a terminal: a progress bar for each, and how long each took."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-Report = Callable[[int], None]
-"""Tells how much of a stage is done, in the unit of its total."""
+from simsql.documents.stages import Report
 
 
 def is_terminal(console: Console) -> bool:
@@ -16,8 +15,8 @@ def is_terminal(console: Console) -> bool:
     return console.is_terminal and console.file.isatty()
 
 
-class Stages:
-    """Run the stages of a job one after the other."""
+class ProgressBars:
+    """The stages of a job (`simsql.documents.stages.Stages`), each with a bar on a console that is a terminal."""
 
     def __init__(self, console: Console) -> None:
         self.seconds: dict[str, float] = {}

@@ -11,8 +11,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from simsql.database import (
+    bulk_transfer,
     clusters,
-    copying,
     from_bigint,
     near_many,
     open_engine,
@@ -30,7 +30,7 @@ SEARCHES = [stream_pairs, stream_clusters]
 
 @pytest.fixture(autouse=True)
 def few_pages(monkeypatch):
-    monkeypatch.setattr(copying, "_PAGES", 1)
+    monkeypatch.setattr(bulk_transfer, "_PAGES", 1)
 
 
 def rows_of(stream):

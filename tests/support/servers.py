@@ -14,11 +14,11 @@ from pathlib import Path
 import psycopg
 from sqlalchemy import URL
 
-from simsql.database.cluster import Cluster
 from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
-from simsql.database.programs import bundled_programs
 from simsql.errors import SimsqlError
+from simsql.server.binaries import bundled_programs
+from simsql.server.postgres_server import PostgresServer
 
 OLDEST = 14
 TEMPLATE = "simsql_template"
@@ -66,7 +66,7 @@ class Server:
     """A running PostgreSQL with a template database in which simsql is installed."""
 
     program: Program
-    cluster: Cluster
+    cluster: PostgresServer
     _administration: psycopg.Connection
     _numbers: Iterator[int]
 
@@ -123,7 +123,7 @@ class Server:
         self._administration.execute(statement)
 
 
-def _connect(cluster: Cluster, database: str, user: str = "postgres") -> psycopg.Connection:
+def _connect(cluster: PostgresServer, database: str, user: str = "postgres") -> psycopg.Connection:
     return psycopg.connect(dbname=database, user=user, autocommit=True, **cluster.url().query)
 
 
@@ -149,7 +149,7 @@ def _describe(bin_folder: Path, source: str) -> Program:
 def run_server(program: Program) -> Iterator[Server]:
     """Start a new server, in memory where there is enough, and remove it afterwards."""
     with _new_folder(program) as folder:
-        cluster = Cluster(program.bin_folder, folder / "data", SETTINGS)
+        cluster = PostgresServer(program.bin_folder, folder / "data", SETTINGS)
         cluster.init()
         cluster.start()
         try:

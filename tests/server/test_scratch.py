@@ -8,21 +8,21 @@ import pytest
 from program import running_home, wait_until
 from sqlalchemy import NullPool, create_engine, text
 
-from simsql.database import programs
-from simsql.database.embedded import start_embedded
-from simsql.database.scratch import scratch_database
 from simsql.errors import SimsqlError
+from simsql.server import binaries
+from simsql.server.embedded import start_embedded
+from simsql.server.scratch import scratch_database
 
 try:
-    programs.bundled_programs()
+    binaries.bundled_programs()
 except SimsqlError as error:
     pytest.skip(str(error), allow_module_level=True)
 
 USER = """
 import sys
 from pathlib import Path
-from simsql.database.embedded import start_embedded
-from simsql.database.scratch import scratch_database
+from simsql.server.embedded import start_embedded
+from simsql.server.scratch import scratch_database
 with start_embedded(Path(sys.argv[1])) as server, scratch_database(server) as url:
     print(url.database, flush=True)
     sys.stdin.read()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TextIO
 
-from simsql.dedup.formats import printable, storable
+from simsql.documents.formats import printable, storable
 from simsql.errors import SimsqlError, UsageError
 
 

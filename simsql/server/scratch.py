@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import URL, Connection, NullPool, create_engine, text
 
-from simsql.database.embedded import EmbeddedServer
+from simsql.server.embedded import EmbeddedServer
 
 _PREFIX = "simsql_scratch_"
 

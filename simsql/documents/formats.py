@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from itertools import count
 from typing import Any, NamedTuple
 
-from simsql.dedup.content import (
+from simsql.documents.content import (
     UNDECODABLE,
     Stream,
     UnfitError,

@@ -23,8 +23,8 @@ from typing import Any
 from unittest import mock
 
 from simsql.cli import main
-from simsql.database import watcher
-from simsql.database.embedded import start_embedded
+from simsql.server import watcher
+from simsql.server.embedded import start_embedded
 
 PROGRAM = Path(sys.executable).with_name("simsql")
 # Most of what a server does as it starts and stops is waiting for the disk.

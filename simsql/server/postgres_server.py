@@ -13,14 +13,15 @@ from pathlib import Path
 
 from sqlalchemy import URL
 
-from simsql.database.programs import (
+from simsql.errors import SimsqlError
+from simsql.server.binaries import (
     Account,
     major_version,
     make_folder,
     programs_within_reach,
     server_account,
 )
-from simsql.database.watcher import (
+from simsql.server.watcher import (
     PORT,
     open_lock,
     read_postmaster,
@@ -29,7 +30,6 @@ from simsql.database.watcher import (
     stop_server,
     take_if_free,
 )
-from simsql.errors import SimsqlError
 
 SUPERUSER = "postgres"
 _PATIENCE = 300.0  # seconds until the server must answer; recovery after a crash reads up to max_wal_size
@@ -38,7 +38,7 @@ _LARGEST_LOG = 10_000_000  # bytes; checked when the server starts
 
 
 @dataclass(frozen=True)
-class Cluster:
+class PostgresServer:
     """A PostgreSQL server of the programs in `bin_folder` on the data in `data_folder`.
 
     It listens on a Unix socket that only its owner (and root) can reach, and needs no password there.

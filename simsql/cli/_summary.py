@@ -4,9 +4,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simsql.dedup.intake import SkipCount
 from simsql.dedup.job import DedupSummary
 from simsql.dedup.loading import LoadSummary
+from simsql.documents.skips import SkipCount
 
 _NOT_NAMED = {"binary", "link", "special file"}  # expected in any folder: counted alone
 

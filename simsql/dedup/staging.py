@@ -2,41 +2,23 @@
 
 import hashlib
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from uuid import UUID
 
 from simsql.database.bigint import to_bigints
-from simsql.dedup.formats import printable
-from simsql.dedup.readers import Document, Skip
 from simsql.dedup.store import StagedDocument
+from simsql.documents.formats import printable
+from simsql.documents.readers import Document, Skip
+from simsql.documents.skips import SkipCount, without_words
 from simsql.fingerprint import Recipe, simhash_batches
 
-DUPLICATE = "duplicate id"
-NO_WORDS = "no words"
-"""Reasons to skip what the reader has read."""
-
-_EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
 _LOOK_UP = 500  # documents that are looked up in the table at once
 _LOOK_UP_CHARACTERS = 1 << 22
 _DIGESTED = 1 << 20  # characters of a text that are digested at once
 
 FindKnown = Callable[[Sequence[tuple[UUID, UUID]]], set[tuple[UUID, UUID]]]
-
-
-class SkipCount:
-    """What was skipped: how many by reason, and the first ten of each."""
-
-    def __init__(self) -> None:
-        self.by_reason: Counter[str] = Counter()
-        self.examples: list[Skip] = []
-
-    def add(self, skip: Skip) -> None:
-        """Count one."""
-        self.by_reason[skip.reason] += 1
-        if self.by_reason[skip.reason] <= _EXAMPLES:
-            self.examples.append(skip)
 
 
 class Intake:
@@ -101,16 +83,6 @@ class Intake:
             self.read += 1
             yield row, item.text
             del item  # see _texts
-
-
-def repeated_id(place: str, name: str, where: str) -> Skip:
-    """Return the skip of a document whose id came before; `where` says where."""
-    return Skip(place, DUPLICATE, f"{name!r} {where}")
-
-
-def without_words(place: str) -> Skip:
-    """Return the skip of a text that has no fingerprint."""
-    return Skip(place, NO_WORDS, "a text without letters, digits or emoji has no fingerprint")
 
 
 def _take(documents: Iterator[tuple[StagedDocument, str]]) -> Iterator[tuple[StagedDocument, str]]:

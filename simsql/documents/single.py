@@ -3,9 +3,9 @@
 from itertools import islice
 from typing import BinaryIO
 
-from simsql.dedup.content import Stream, UnfitError, decode_text
-from simsql.dedup.formats import Document, Skip, printable
-from simsql.dedup.readers import DocumentReader
+from simsql.documents.content import Stream, UnfitError, decode_text
+from simsql.documents.formats import Document, Skip, printable
+from simsql.documents.readers import DocumentReader
 from simsql.errors import SimsqlError, UsageError
 
 
