@@ -1,6 +1,6 @@
 """A process of its own for what is measured with its memory.
 
-    python -m benchmarks.child find_all fingerprints.npy distance pairs.npy
+    python -m benchmarks.child find_pairs fingerprints.npy distance pairs.npy
     python -m benchmarks.child program path argument...
 
 prints {"seconds": ..., "peak": bytes} as JSON. A process that was started by a large one would be charged with
@@ -28,11 +28,11 @@ def run_child(*arguments: str | Path) -> dict[str, float]:
 def _find_all(source: str, distance: int, target: str) -> dict[str, float]:
     import numpy as np  # noqa: PLC0415 - a program is started by a process without it
 
-    from simsql.hamming import find_all  # noqa: PLC0415
+    from simsql.hamming import find_pairs  # noqa: PLC0415
 
     fingerprints = np.load(source)
     start = time.perf_counter()
-    pairs = find_all(fingerprints, distance)
+    pairs = find_pairs(fingerprints, distance)
     seconds = time.perf_counter() - start
     peak = peak_of()
     np.save(target, pairs)
@@ -71,7 +71,7 @@ def _in_bytes(peak: int) -> int:
 def main(arguments: Sequence[str]) -> None:
     """Do what the arguments say and print the figures."""
     match arguments:
-        case ["find_all", source, distance, target]:
+        case ["find_pairs", source, distance, target]:
             print(json.dumps(_find_all(source, int(distance), target)))
         case ["program", *command]:
             print(json.dumps(_run_program(command)))

@@ -18,7 +18,7 @@ from benchmarks.oracle import Oracle
 from simsql.database import create_index, drop_index
 from simsql.hamming import Design
 
-DEFAULT = Design()
+DEFAULT_RECIPE = Design()
 _COPY_ROWS = 1 << 18
 # A binary COPY tuple of two bigints: field count, then size and value of each.
 _TUPLE = np.dtype([("fields", ">i2"), ("size", ">i4"), ("id", ">i8"), ("size_2", ">i4"), ("fingerprint", ">u8")])
@@ -80,7 +80,7 @@ class Bench(Run):
     connection: psycopg.Connection  # autocommit
     main: Target
 
-    def use(self, target: Target, design: Design = DEFAULT) -> float:
+    def use(self, target: Target, design: Design = DEFAULT_RECIPE) -> float:
         """Index the target's table with this design, unless it is; return the seconds that took.
 
         Afterwards its keys are in memory as far as they fit, and vacuumed, so that index-only scans need no rows.

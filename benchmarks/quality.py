@@ -19,14 +19,14 @@ from itertools import combinations
 import numpy as np
 
 from benchmarks.labelled import READERS, Labelled, MissingDataError, Pairs, find_folder
-from simsql.fingerprint import DEFAULT, KNOWN, Recipe, count_documents, simhash_many
+from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, count_documents, simhash_many
 from simsql.fingerprint.documents import Fingerprints
-from simsql.hamming import find_all, find_clusters
+from simsql.hamming import find_clusters, find_pairs
 
 DISTANCES = (3, 5, 7, 10)
 CLUSTER_DISTANCE = 7
 _OWN = [
-    DEFAULT,
+    DEFAULT_RECIPE,
     Recipe(weight="set"),
     Recipe(weight="tf"),
     Recipe(shingles=(1,)),
@@ -39,7 +39,7 @@ _OWN = [
     Recipe(tokens="characters", shingles=(4,)),
     Recipe(tokens="characters", shingles=(5,)),
 ]
-RECIPES = {recipe.id: recipe for recipe in _OWN} | KNOWN
+RECIPES = {recipe.id: recipe for recipe in _OWN} | KNOWN_RECIPES
 # Of the antecedents that the paper on SpotSigs recommends.
 _STOP_WORDS = frozenset({"a", "an", "be", "do", "have", "is", "the", "to", "was"})
 
@@ -57,7 +57,7 @@ class Agreement:
 def find_agreement(fingerprints: Fingerprints, alike: Pairs, distances: Sequence[int]) -> list[Agreement]:
     """Compare the pairs within each distance with the Jaccard index of all that are alike."""
     values, copies = np.unique(fingerprints.compressed(), return_counts=True)
-    pairs = find_all(values, distance=max(distances))
+    pairs = find_pairs(values, distance=max(distances))
     apart = np.bitwise_count(pairs[:, 0] ^ pairs[:, 1])
     left, right = (copies[np.searchsorted(values, pairs[:, side])] for side in (0, 1))
 
@@ -124,7 +124,7 @@ def describe(labelled: Labelled) -> str:
 def recipes_for(labelled: Labelled) -> dict[str, Recipe]:
     """Return all recipes, and those that are made for the texts."""
     recipes = RECIPES.copy()
-    for recipe in (DEFAULT, Recipe(shingles=(1,))):
+    for recipe in (DEFAULT_RECIPE, Recipe(shingles=(1,))):
         recipes[f"{recipe.id}, idf of these texts"] = replace(recipe, idf=count_documents(labelled.texts, recipe))
     if labelled.language == "English":
         recipe = Recipe(shingles=(3,), weight="set", stop_words=_STOP_WORDS)

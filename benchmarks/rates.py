@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.child import peak_of, peak_of_children
 from benchmarks.languages import count_bytes
-from simsql.fingerprint import DEFAULT, Recipe, simhash_batches, simhash_many
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_batches, simhash_many
 
 ROUNDS = 5
 TEXT_LENGTH = 2_000
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str]) -> None:
     texts_of: dict[str, list[str]] = json.loads(Path(path).read_text(encoding="ascii"))
     match task, more:
         case "pinned", systems:
-            print(json.dumps(run_pinned(texts_of, systems or [DEFAULT.id])))
+            print(json.dumps(run_pinned(texts_of, systems or [DEFAULT_RECIPE.id])))
         case "workers", [size]:
             print(json.dumps(run_workers(texts_of["English"], int(size))))
         case "memory", [count, workers]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from simsql.errors import SimsqlError, UsageError
 
 if TYPE_CHECKING:
-    from simsql.fingerprint import DEFAULT, Recipe, simhash, simhash_many
+    from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_many
     from simsql.hamming import (
         Costs,
         Design,
         fewest_tables,
-        find_all,
         find_clusters,
+        find_pairs,
         hamming_distance,
         longest_prefix,
         plan,
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
-    "DEFAULT",
+    "DEFAULT_RECIPE",
     "Costs",
     "Design",
     "Recipe",
     "SimsqlError",
     "UsageError",
     "fewest_tables",
-    "find_all",
     "find_clusters",
+    "find_pairs",
     "hamming_distance",
     "longest_prefix",
     "plan",

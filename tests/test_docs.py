@@ -45,7 +45,7 @@ import simsql.cli
 from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
 from simsql.errors import SimsqlError
-from simsql.fingerprint import DEFAULT
+from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design
 from simsql.server.binaries import bundled_programs
 from simsql.server.embedded import EmbeddedServer, start_embedded
@@ -404,7 +404,7 @@ def test_every_reason_for_skipping_is_described() -> None:
 
 
 def test_the_messages_of_the_embedded_server_are_those_of_the_code() -> None:
-    code = "".join(file.read_text(encoding="utf-8") for file in REPOSITORY.glob("simsql/database/*.py"))
+    code = "".join(file.read_text(encoding="utf-8") for file in REPOSITORY.glob("simsql/server/*.py"))
     # Strings that the compiler joins, without what is put into them.
     code = re.sub(r"\{[^{}]*\}", "...", re.sub(r"\"\s*f?\"", "", code))
     for message, *_ in rows_of_table(REPOSITORY / "docs/embedded.md", "message"):
@@ -413,7 +413,7 @@ def test_the_messages_of_the_embedded_server_are_those_of_the_code() -> None:
 
 def test_the_recipe_and_the_version_are_those_of_the_code() -> None:
     for name in ("README.md", "docs/fingerprints.md"):
-        assert DEFAULT.id in (REPOSITORY / name).read_text(encoding="utf-8")
+        assert DEFAULT_RECIPE.id in (REPOSITORY / name).read_text(encoding="utf-8")
     assert f"## [{simsql.__version__}]" in (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, func, insert, literal, select, text, update
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from simsql import find_all, find_clusters, hamming_distance, simhash, simhash_many
+from simsql import find_clusters, find_pairs, hamming_distance, simhash, simhash_many
 from simsql import sqlalchemy as models
 from simsql.database import (
     claim,
@@ -88,7 +88,7 @@ def test_nothing_has_no_distance_and_no_bits(nothing):
 @each_kind
 def test_pairs_leave_out_what_is_missing(many):
     expected = [sorted([FIRST, SECOND])]
-    assert find_all(many, 64).tolist() == expected
+    assert find_pairs(many, 64).tolist() == expected
     assert [pair.tolist() for pair in iter_pairs(many, 64)] == [expected]
     assert [cluster.tolist() for cluster in find_clusters(many, 64)] == expected
     (found,) = find_matches(many, [many], 0)

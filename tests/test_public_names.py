@@ -34,7 +34,7 @@ WITHOUT_DATABASE = {
     hamming.block_sizes: (4, (16, 16, 16, 16)),
     hamming.default_design: ((1_000_000, 3), hamming.Design()),
     hamming.fewest_tables: ((16, 3), None),
-    hamming.find_all: ([1, 3], [[1, 3]]),
+    hamming.find_pairs: ([1, 3], [[1, 3]]),
     hamming.find_clusters: ([1, 3], [[1, 3]]),
     hamming.find_matches: (([1], [[3]]), None),
     hamming.flip_masks: ((1, 1), [0, 1]),
@@ -86,8 +86,8 @@ def test_a_public_function_can_be_called(function, case):
 
 
 def test_the_public_functions_of_files_can_be_called(tmp_path):
-    fingerprint.write_recipe(simsql.DEFAULT, tmp_path / "recipe.json")
-    assert fingerprint.read_recipe(tmp_path / "recipe.json") == simsql.DEFAULT
+    fingerprint.write_recipe(simsql.DEFAULT_RECIPE, tmp_path / "recipe.json")
+    assert fingerprint.read_recipe(tmp_path / "recipe.json") == simsql.DEFAULT_RECIPE
 
 
 def test_the_public_functions_of_the_database_can_be_called(server):
@@ -121,7 +121,7 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             assert list(zip(batch.cluster.tolist(), batch.fingerprint.tolist(), strict=True)) == members
             (batch,) = call(database.stream_matches, connection, "article", [ones], 0)
             assert batch.fingerprint.tolist() == [ones]
-            assert call(database.recipe_of, connection, "article") == simsql.DEFAULT
+            assert call(database.recipe_of, connection, "article") == simsql.DEFAULT_RECIPE
             assert call(database.verify, connection, "article") == []
             assert call(database.repair, connection, "article") == []
             call(database.drop_index, connection, "article")

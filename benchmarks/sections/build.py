@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.data import Fingerprints, make_fingerprints
 from benchmarks.figures import SIMSQL
-from benchmarks.harness import DEFAULT, Bench, Target
+from benchmarks.harness import DEFAULT_RECIPE, Bench, Target
 from benchmarks.oracle import Oracle, WrongResultError
 from benchmarks.searches import near
 from simsql.database import build, create_index, load_rows, vacuum, verify
@@ -45,9 +45,9 @@ def _build(bench: Bench, target: Target) -> None:
     bench.execute("DROP INDEX {}", "again")
     bench.drop(target)
     start = time.perf_counter()
-    build(bench.engine, target.table, "fingerprint", design=DEFAULT)
+    build(bench.engine, target.table, "fingerprint", design=DEFAULT_RECIPE)
     seconds = time.perf_counter() - start
-    target.design = DEFAULT
+    target.design = DEFAULT_RECIPE
     bench.settle(target)
     checked = _check_sample(bench, target, target.oracle, "build")
     bench.add(
@@ -87,9 +87,9 @@ def _keep_up(bench: Bench, target: Target, added: Fingerprints) -> None:
     start = time.perf_counter()
     removed = vacuum(bench.engine, target.table)
     seconds = time.perf_counter() - start
-    if removed != added.size * DEFAULT.tables:
+    if removed != added.size * DEFAULT_RECIPE.tables:
         raise WrongResultError(
-            f"vacuum has removed {removed} keys of {added.size} rows in {DEFAULT.tables} tables"
+            f"vacuum has removed {removed} keys of {added.size} rows in {DEFAULT_RECIPE.tables} tables"
         )
     note = f"{removed:,} of {removed * (_ADDED_SHARE + 1):,} keys"
     bench.add(SECTION, "vacuum of the keys of deleted rows", SIMSQL, seconds, "s", checked=removed, note=note)
@@ -109,7 +109,7 @@ def _measure_load(bench: Bench, system: str, load: Callable[[Bench, Target], Non
     start = time.perf_counter()
     load(bench, target)
     seconds = time.perf_counter() - start
-    target.design = DEFAULT
+    target.design = DEFAULT_RECIPE
     bench.settle(target)
     checked = _check_sample(bench, target, target.oracle, system)
     bench.add(SECTION, "loading all rows into an empty table", system, seconds, "s", checked=checked)
@@ -119,7 +119,7 @@ def _measure_load(bench: Bench, system: str, load: Callable[[Bench, Target], Non
 
 def _load_indexed(bench: Bench, target: Target) -> None:
     with bench.engine.begin() as connection:
-        create_index(connection, target.table, "fingerprint", design=DEFAULT)
+        create_index(connection, target.table, "fingerprint", design=DEFAULT_RECIPE)
         load_rows(connection, target.table, ["id"], _ids(target), fingerprints=target.oracle.values)
 
 
@@ -133,12 +133,12 @@ def _load_then_index(bench: Bench, target: Target) -> None:
             fingerprints=target.oracle.values,
             column="fingerprint",
         )
-        create_index(connection, target.table, "fingerprint", design=DEFAULT)
+        create_index(connection, target.table, "fingerprint", design=DEFAULT_RECIPE)
 
 
 def _load_through_triggers(bench: Bench, target: Target) -> None:
     with bench.engine.begin() as connection:
-        create_index(connection, target.table, "fingerprint", design=DEFAULT)
+        create_index(connection, target.table, "fingerprint", design=DEFAULT_RECIPE)
     bigints = iter(target.oracle.values.view(np.int64).tolist())
     first = 1
     with bench.connection.transaction(), bench.connection.cursor() as cursor:
@@ -155,8 +155,8 @@ def _ids(target: Target) -> Iterator[tuple[int]]:
 
 def _add_size(bench: Bench, target: Target, what: str, keys: int) -> None:
     size = bench.size(*bench.key_tables(target.table))
-    note = f"{size / 1e6:,.0f} MB in {DEFAULT.tables} tables"
-    bench.add(SECTION, what, SIMSQL, size / keys / DEFAULT.tables, "bytes", rows=keys, note=note)
+    note = f"{size / 1e6:,.0f} MB in {DEFAULT_RECIPE.tables} tables"
+    bench.add(SECTION, what, SIMSQL, size / keys / DEFAULT_RECIPE.tables, "bytes", rows=keys, note=note)
 
 
 def _check_sample(

@@ -9,7 +9,7 @@ import numpy as np
 import simsql
 from benchmarks.data import Fingerprints, Queries
 from benchmarks.figures import SIMSQL
-from benchmarks.harness import DEFAULT, Bench, Target
+from benchmarks.harness import DEFAULT_RECIPE, Bench, Target
 from benchmarks.oracle import Oracle
 from benchmarks.peers.faiss import open_faiss
 from benchmarks.searches import measure_near, measure_peer
@@ -57,7 +57,7 @@ def _fingerprint(bench: Bench, corpus: Corpus) -> Fingerprints:
 
 def _add_skew(bench: Bench, values: Fingerprints) -> None:
     """Add how many more keys a search for a stored fingerprint meets than if prefixes were uniform."""
-    for number, permutation in enumerate(DEFAULT.permutations):
+    for number, permutation in enumerate(DEFAULT_RECIPE.permutations):
         shift = np.uint64(64 - permutation.prefix_bits)
         sizes = np.bincount((permutation.key(values) >> shift).astype(np.int64)).astype(float)
         expected = values.size / 2.0**permutation.prefix_bits

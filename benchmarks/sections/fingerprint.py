@@ -15,7 +15,7 @@ from benchmarks.languages import READERS, Sample
 from benchmarks.oracle import WrongResultError
 from benchmarks.peers import import_peer
 from benchmarks.rates import TEXT_LENGTH
-from simsql.fingerprint import DEFAULT, Recipe
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 SECTION = "fingerprint"
 # With a million rows: 32 MB of a language on one core, 500 MB on two, and 2 GB for the memory.
@@ -24,7 +24,7 @@ _BYTES_A_ROW_FOR_TWO, _LARGEST_FOR_TWO = 500, 500_000_000
 _LARGEST_COUNT = 2_000_000_000 // TEXT_LENGTH
 
 _RECIPES = {
-    SIMSQL: DEFAULT,
+    SIMSQL: DEFAULT_RECIPE,
     TRIGRAMS[0]: Recipe(shingles=(3,), weight="tf"),
     TRIGRAMS[1]: Recipe(shingles=(3,), weight="set"),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.bars import CALIBRATED
 from benchmarks.data import make_fingerprints
 from benchmarks.figures import SIMSQL
-from benchmarks.harness import DEFAULT, Bench, Target
+from benchmarks.harness import DEFAULT_RECIPE, Bench, Target
 from benchmarks.peers import import_peer
 from benchmarks.searches import measure_near
 from simsql.database.calibrate import measure_costs
@@ -70,7 +70,7 @@ def _measure(bench: Bench, target: Target, models: Mapping[str, Costs]) -> Itera
         measured = bench.report.find(SECTION, what, SIMSQL)
         assert measured is not None
         predicted = {
-            model: DEFAULT.search_us(distance, target.rows, costs) / 1000 for model, costs in models.items()
+            model: DEFAULT_RECIPE.search_us(distance, target.rows, costs) / 1000 for model, costs in models.items()
         }
         for model, milliseconds in predicted.items():
             bench.add(SECTION, what, model, milliseconds, "ms", rows=target.rows)

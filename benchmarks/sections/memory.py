@@ -1,4 +1,4 @@
-"""All pairs within 3 in memory: find_all and simsql find-all, beside simhash-cpp's program and faiss."""
+"""All pairs within 3 in memory: find_pairs and simsql find-all, beside simhash-cpp's program and faiss."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ def run(bench: Bench) -> None:
         size = "all rows" if count == rows != _MILLION else f"{count:,}"
         values = bench.main.oracle.values[:count]
         oracle = bench.main.oracle if count == rows else Oracle(values)
-        _measure(bench, f"find_all of {size}, distance {_DISTANCE}", values, oracle)
+        _measure(bench, f"find_pairs of {size}, distance {_DISTANCE}", values, oracle)
 
 
 def _measure(bench: Bench, what: str, values: Fingerprints, oracle: Oracle) -> None:
@@ -42,7 +42,9 @@ def _measure(bench: Bench, what: str, values: Fingerprints, oracle: Oracle) -> N
         folder = Path(name)
         np.save(folder / "fingerprints.npy", values)
         (folder / "fingerprints.txt").write_text("\n".join(map(str, values.tolist())) + "\n", encoding="ascii")
-        used = _repeat(values.size, "find_all", folder / "fingerprints.npy", str(_DISTANCE), folder / "pairs.npy")
+        used = _repeat(
+            values.size, "find_pairs", folder / "fingerprints.npy", str(_DISTANCE), folder / "pairs.npy"
+        )
         pairs: Fingerprints = np.load(folder / "pairs.npy")
         checked = oracle.check_pairs(SIMSQL, _DISTANCE, pairs, bench.options.sample)
         note = f"{len(pairs):,} pairs"
@@ -107,7 +109,7 @@ def _measure_faiss(bench: Bench, what: str, values: Fingerprints, expected: Fing
 
 
 def _check_equal(system: str, found: Fingerprints, expected: Fingerprints) -> None:
-    """Raise WrongResultError unless a peer has found the pairs that find_all has."""
+    """Raise WrongResultError unless a peer has found the pairs that find_pairs has."""
     pairs = {(min(a, b), max(a, b)) for a, b in found.tolist()}
     others = set(map(tuple, expected.tolist()))
     if pairs != others:

@@ -20,7 +20,7 @@ _DISTANCE = 3
 _DESIGNS = {
     f"{SIMSQL}, 4 tables": Design(4, 1),
     f"{SIMSQL}, 10 tables": Design(5, 2),
-    f"{SIMSQL}, 16 tables, nested": Design(4, 1, inner=4),
+    f"{SIMSQL}, 16 tables, nested": Design(4, 1, inner_blocks=4),
     f"{SIMSQL}, 20 tables": Design(6, 3),
 }
 _STORAGE = "storage for a row, beside the table and its B-trees"

@@ -79,7 +79,7 @@ def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[
     """Return the indexes of the tables that Alembic compares, under the names that these tables have now."""
     statement = text(
         "SELECT n.nspname AS schema, c.relname AS table_name, i.column_name, i.distance, i.blocks, i.lead,"
-        " i.inner_blocks AS inner, i.recipe, i.scope"
+        " i.inner_blocks, i.recipe, i.scope"
         " FROM simsql.indexes AS i JOIN simsql.registry AS r USING (id) JOIN pg_class AS c ON c.oid = r.table_id"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY i.id"
     )
@@ -152,7 +152,7 @@ def _creation(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp | Non
         distance=index.distance,
         blocks=design.blocks if design else None,
         lead=design.lead if design else None,
-        inner=design.inner if design else None,
+        inner_blocks=design.inner_blocks if design else None,
         recipe=recipe,
         scope=index.scope,
     )
@@ -163,7 +163,10 @@ def _differs(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp) -> bo
     design = index.design
     return (
         (index.distance, tuple(index.scope)) != (old.distance, old.scope)
-        or (design is not None and (design.blocks, design.lead, design.inner) != (old.blocks, old.lead, old.inner))
+        or (
+            design is not None
+            and (design.blocks, design.lead, design.inner_blocks) != (old.blocks, old.lead, old.inner_blocks)
+        )
         or _recipe_differs(table, index, old)
     )
 

@@ -94,7 +94,7 @@ class CreateSimhashIndexOp(MigrateOperation):
         distance: int = 3,
         blocks: int | None = None,
         lead: int | None = None,
-        inner: int | None = None,
+        inner_blocks: int | None = None,
         recipe: str | None = None,
         scope: Sequence[str] = (),
     ) -> None:
@@ -104,7 +104,7 @@ class CreateSimhashIndexOp(MigrateOperation):
         self.distance = distance
         self.blocks = blocks
         self.lead = lead
-        self.inner = inner
+        self.inner_blocks = inner_blocks
         self.recipe = recipe
         self.scope = tuple(scope)
 
@@ -119,14 +119,14 @@ class CreateSimhashIndexOp(MigrateOperation):
         distance: int = 3,
         blocks: int | None = None,
         lead: int | None = None,
-        inner: int | None = None,
+        inner_blocks: int | None = None,
         recipe: str | None = None,
         scope: Sequence[str] = (),
     ) -> None:
         """Create a simhash index on a bigint column, in the migration's transaction; writers of the table wait.
 
-        `distance` (0 to 64) is what searches take that name none. `blocks`, `lead` and `inner` are the design, as
-        in simsql.Design; without blocks it is chosen by the number of rows. `recipe` is the id of the recipe that
+        `distance` (0 to 64) is what searches take that name none. `blocks`, `lead` and `inner_blocks` are the design,
+        as in simsql.Design; without blocks it is chosen by the number of rows. `recipe` is the id of the recipe that
         the fingerprints were made with. `scope` names the columns that a search is confined to.
         """
         operations.invoke(
@@ -137,7 +137,7 @@ class CreateSimhashIndexOp(MigrateOperation):
                 distance=distance,
                 blocks=blocks,
                 lead=lead,
-                inner=inner,
+                inner_blocks=inner_blocks,
                 recipe=recipe,
                 scope=scope,
             )
@@ -153,7 +153,11 @@ class CreateSimhashIndexOp(MigrateOperation):
 
     def options(self) -> dict[str, object]:
         """Return the arguments behind the column that are not left out, in their order."""
-        design = {} if self.blocks is None else {"blocks": self.blocks, "lead": self.lead, "inner": self.inner}
+        design = (
+            {}
+            if self.blocks is None
+            else {"blocks": self.blocks, "lead": self.lead, "inner_blocks": self.inner_blocks}
+        )
         others = {"recipe": self.recipe, "scope": list(self.scope) or None}
         given = {"distance": self.distance, **design, **others}
         return {name: value for name, value in given.items() if value is not None}
@@ -227,7 +231,7 @@ class BuildSimhashIndexOp(CreateSimhashIndexOp):
         distance: int = 3,
         blocks: int | None = None,
         lead: int | None = None,
-        inner: int | None = None,
+        inner_blocks: int | None = None,
         recipe: str | None = None,
         scope: Sequence[str] = (),
     ) -> None:
@@ -246,7 +250,7 @@ class BuildSimhashIndexOp(CreateSimhashIndexOp):
                 distance=distance,
                 blocks=blocks,
                 lead=lead,
-                inner=inner,
+                inner_blocks=inner_blocks,
                 recipe=recipe,
                 scope=scope,
             )
@@ -348,8 +352,7 @@ def _run(operations: Operations, statement: str) -> None:
 
 
 def _arguments(operations: Operations, operation: CreateSimhashIndexOp) -> str:
-    names = {"inner": "inner_blocks"}
-    options = [f"{names.get(name, name)} => {_literal(value)}" for name, value in operation.options().items()]
+    options = [f"{name} => {_literal(value)}" for name, value in operation.options().items()]
     return ", ".join([_literal(_table(operations, operation)), _literal(operation.column_name), *options])
 
 

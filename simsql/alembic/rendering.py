@@ -16,7 +16,7 @@ from simsql.alembic.operations import (
     UninstallSimsqlOp,
 )
 from simsql.database.recipes import is_text_recipe
-from simsql.fingerprint import DEFAULT, Recipe
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.sqlalchemy import Fingerprint
 
 RenderItem = Callable[[str, Any, AutogenContext], str | Literal[False]]
@@ -65,7 +65,7 @@ def _refill(operation: ClearFingerprintsOp) -> str:
     if not is_text_recipe(operation.new_recipe):
         return "Fill it in again afterwards."
     try:
-        Recipe.from_id(operation.new_recipe or DEFAULT.id)
+        Recipe.from_id(operation.new_recipe or DEFAULT_RECIPE.id)
         recipe = ""
     except ValueError:
         recipe = " --recipe FILE"

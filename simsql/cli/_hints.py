@@ -22,7 +22,7 @@ _OPTIONS = {
     "blocks": "--blocks",
     "column_name": "--column",
     "distance": "--distance",
-    "inner_blocks": "--inner",
+    "inner_blocks": "--inner-blocks",
     "lead": "--lead",
     "recipe": "--recipe",
     "scope": "--scope",

@@ -24,7 +24,7 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._summary import print_summary
 from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.workspace import Destination
-from simsql.fingerprint import DEFAULT
+from simsql.fingerprint import DEFAULT_RECIPE
 
 
 @command("dedup")
@@ -69,7 +69,7 @@ def dedup_command(
     options = DedupOptions(
         paths,
         distance=distance,
-        recipe=parse_recipe(recipe) or DEFAULT,
+        recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
         text_field=text_field,
         id_field=id_field,
         encoding=encoding,

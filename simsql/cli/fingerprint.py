@@ -28,7 +28,7 @@ from simsql.documents.readers import Document, DocumentReader, reporting, worker
 from simsql.documents.skips import SkipCount, nothing_found
 from simsql.documents.stages import Report
 from simsql.errors import SimsqlError
-from simsql.fingerprint import DEFAULT, simhash_batches
+from simsql.fingerprint import DEFAULT_RECIPE, simhash_batches
 
 
 class Format(StrEnum):
@@ -83,7 +83,7 @@ def fingerprint_command(
     One line each: the fingerprint, a tab, the id. The field of a document that has no fingerprint is empty. What
     cannot be read is skipped and named on stderr.
     """
-    made_by = parse_recipe(recipe) or DEFAULT
+    made_by = parse_recipe(recipe) or DEFAULT_RECIPE
     reader = DocumentReader(
         paths,
         text_field=text_field,

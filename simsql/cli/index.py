@@ -20,7 +20,7 @@ from simsql.database.install import IndexStatus, read_status
 from simsql.database.upkeep import Finding, Report, build, create_btree, repair, vacuum, verify
 from simsql.documents.formats import printable
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT
+from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design
 
 group = typer.Typer(
@@ -68,7 +68,7 @@ def create_command(
     distance: Distance = 3,
     blocks: Blocks = None,
     lead: Lead = 1,
-    inner: Inner = 0,
+    inner_blocks: Inner = 0,
     recipe: NewRecipeName = None,
     scope: ScopeColumns = None,
     database: Database = None,
@@ -78,7 +78,7 @@ def create_command(
 
     Writers of the table wait until it is done.
     """
-    design, made_with = _design(blocks, lead, inner), parse_recipe(recipe) or DEFAULT
+    design, made_with = _design(blocks, lead, inner_blocks), parse_recipe(recipe) or DEFAULT_RECIPE
     with open_database(database, keep) as engine, engine.begin() as connection:
         create_index(
             connection, table, column, distance=distance, design=design, recipe=made_with, scope=scope or ()
@@ -93,7 +93,7 @@ def build_command(
     distance: Distance = 3,
     blocks: Blocks = None,
     lead: Lead = 1,
-    inner: Inner = 0,
+    inner_blocks: Inner = 0,
     recipe: NewRecipeName = None,
     scope: ScopeColumns = None,
     database: Database = None,
@@ -104,7 +104,7 @@ def build_command(
     It can be searched when the build has ended. A build that was interrupted goes on where it stopped, if it is
     called again with the same arguments.
     """
-    design, made_with = _design(blocks, lead, inner), parse_recipe(recipe) or DEFAULT
+    design, made_with = _design(blocks, lead, inner_blocks), parse_recipe(recipe) or DEFAULT_RECIPE
     stages = ProgressBars(Console(stderr=True))
     with open_database(database, keep) as engine:
         with stages.stage("B-tree"):
@@ -223,12 +223,12 @@ def _print_findings(findings: Iterable[Finding]) -> None:
         print(*map(printable, parts), sep="\t")
 
 
-def _design(blocks: int | None, lead: int, inner: int) -> Design | None:
+def _design(blocks: int | None, lead: int, inner_blocks: int) -> Design | None:
     if blocks is None:
-        if (lead, inner) != (1, 0):
-            raise UsageError("name the --blocks of the design, too, or neither --lead nor --inner")
+        if (lead, inner_blocks) != (1, 0):
+            raise UsageError("name the --blocks of the design, too, or neither --lead nor --inner-blocks")
         return None
     try:
-        return Design(blocks, lead, inner)
+        return Design(blocks, lead, inner_blocks)
     except ValueError as error:
         raise UsageError(str(error)) from error

@@ -19,7 +19,7 @@ from simsql.cli._progress import is_terminal
 from simsql.documents.formats import printable
 from simsql.documents.output import open_output
 from simsql.errors import SimsqlError, UsageError
-from simsql.hamming import find_all, find_clusters
+from simsql.hamming import find_clusters, find_pairs
 
 Input = Annotated[
     Path,
@@ -55,7 +55,7 @@ def find_all_command(
     fingerprints = _read(source)
     with _progress("comparing"):
         try:
-            pairs = find_all(fingerprints, distance, blocks=blocks)
+            pairs = find_pairs(fingerprints, distance, blocks=blocks)
         except ValueError as error:  # too many pairs or passes
             raise SimsqlError(str(error)) from error
     parts = np.array_split(pairs, len(pairs) // _WRITTEN + 1)

@@ -129,7 +129,7 @@ def _print_plan(made: Plan) -> None:
             str(choice.tables),
             str(design.blocks),
             str(design.lead),
-            str(design.inner or "-"),
+            str(design.inner_blocks or "-"),
             str(shortest) if shortest == longest else f"{shortest}-{longest}",
             *_format_reads(choice),
             _format_size(choice.bytes),

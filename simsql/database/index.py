@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
 
-from simsql.fingerprint import DEFAULT, Recipe
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
 
 
@@ -15,7 +15,7 @@ def create_index(
     *,
     distance: int = 3,
     design: Design | None = None,
-    recipe: Recipe | str = DEFAULT,
+    recipe: Recipe | str = DEFAULT_RECIPE,
     scope: Sequence[str] = (),
 ) -> int:
     """Index the fingerprints of a bigint column, in the connection's transaction; return the index's id.
@@ -32,7 +32,7 @@ def create_index(
     """
     statement = text(
         "SELECT simsql.create_index(CAST(:table AS regclass), :column, distance => :distance,"
-        " blocks => :blocks, lead => :lead, inner_blocks => :inner, recipe => :recipe,"
+        " blocks => :blocks, lead => :lead, inner_blocks => :inner_blocks, recipe => :recipe,"
         " scope => CAST(:scope AS text[]))"
     )
     parameters = {
@@ -41,7 +41,7 @@ def create_index(
         "distance": distance,
         "blocks": design.blocks if design else None,
         "lead": design.lead if design else None,
-        "inner": design.inner if design else None,
+        "inner_blocks": design.inner_blocks if design else None,
         "recipe": recipe.id if isinstance(recipe, Recipe) else recipe,
         "scope": list(scope),
     }

@@ -21,7 +21,7 @@ from simsql.database.bigint import OneFingerprint, to_bigint, to_bigints
 from simsql.database.bulk_transfer import copy_columns, first_of_equals, raw_connection
 from simsql.database.recipes import agreed_recipe
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT, Recipe, simhash_batches
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_batches
 from simsql.hamming import Design
 
 Row = Sequence[Any]
@@ -80,7 +80,7 @@ class Target(NamedTuple):
     def recipe(self, given: Recipe | None = None) -> Recipe:
         """Return how they are made: see `agreed_recipe`; without an index as given, or by the default recipe."""
         if not self.indexed:
-            return given or DEFAULT
+            return given or DEFAULT_RECIPE
         return agreed_recipe(self.recipe_id, given, f"{self.table}({self.column})")
 
 
@@ -260,8 +260,8 @@ def _begin_load(connection: Connection, table: LoadedTable, columns: Sequence[st
         [table.oid, list(columns)],
     )
     return [
-        _Keys(connection, index_id, Design(blocks, lead, inner), columns.index(column))
-        for index_id, column, blocks, lead, inner in found
+        _Keys(connection, index_id, Design(blocks, lead, inner_blocks), columns.index(column))
+        for index_id, column, blocks, lead, inner_blocks in found
     ]
 
 

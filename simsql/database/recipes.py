@@ -6,7 +6,7 @@ from sqlalchemy import Connection, cast, func, select
 from sqlalchemy.dialects.postgresql import REGCLASS
 
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT, KNOWN, Recipe
+from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe
 from simsql.fingerprint.recipe import check_recipe
 
 # How every id begins and ends, of any version; a name of the user's own, such as "phash64", hardly does.
@@ -33,10 +33,10 @@ def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> 
 
     `indexed` names the table and the column in the message of the UsageError.
     """
-    wanted = DEFAULT.id if recipe_id is None else recipe_id
+    wanted = DEFAULT_RECIPE.id if recipe_id is None else recipe_id
     if given is not None:
         check_recipe(given)
-        if given.id != wanted and KNOWN.get(wanted) != given:
+        if given.id != wanted and KNOWN_RECIPES.get(wanted) != given:
             raise UsageError(
                 f"the simhash index on {indexed} is of the recipe {wanted}, not {given.id}, and their fingerprints"
                 " cannot be compared: give the recipe of the index, or drop it, make all fingerprints anew, and"
@@ -69,5 +69,5 @@ def differs_for_sure(recipe_id: str | None, recipe: Recipe) -> bool:
 
 def _full_id(recipe_id: str | None) -> str:
     if recipe_id is None:
-        return DEFAULT.id
-    return KNOWN[recipe_id].id if recipe_id in KNOWN else recipe_id
+        return DEFAULT_RECIPE.id
+    return KNOWN_RECIPES[recipe_id].id if recipe_id in KNOWN_RECIPES else recipe_id

@@ -12,7 +12,7 @@ from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
-from simsql.fingerprint import DEFAULT, Recipe
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
 
 Report = Callable[[float], None]
@@ -87,7 +87,7 @@ def build(
     *,
     distance: int = 3,
     design: Design | None = None,
-    recipe: Recipe | str = DEFAULT,
+    recipe: Recipe | str = DEFAULT_RECIPE,
     scope: Sequence[str] = (),
     report: Report | None = None,
 ) -> int:
@@ -99,7 +99,7 @@ def build(
     create_btree(engine, table, column, distance=distance, design=design, scope=scope)
     begin = text(
         "SELECT simsql._begin_build(CAST(:table AS regclass), :column, CAST(:distance AS integer),"
-        " CAST(:blocks AS integer), CAST(:lead AS integer), CAST(:inner AS integer), :recipe,"
+        " CAST(:blocks AS integer), CAST(:lead AS integer), CAST(:inner_blocks AS integer), :recipe,"
         " CAST(:scope AS text[]))"
     )
     batch = text("SELECT ready, share FROM simsql._build_batch(CAST(:table AS regclass), :column)")
@@ -134,7 +134,7 @@ def create_btree(
     columns = [*scope, column]
     check = text(
         "SELECT simsql._check_new(CAST(:table AS regclass), :column, CAST(:distance AS integer),"
-        " CAST(:blocks AS integer), CAST(:lead AS integer), CAST(:inner AS integer),"
+        " CAST(:blocks AS integer), CAST(:lead AS integer), CAST(:inner_blocks AS integer),"
         " CAST(:scope AS text[]), 'build')"
     )
     quoted = text("SELECT CAST(CAST(:table AS regclass) AS text), simsql._name_list(CAST(:columns AS text[]))")
@@ -188,6 +188,6 @@ def _layout(distance: int, design: Design | None, scope: Sequence[str]) -> dict[
         "distance": distance,
         "blocks": design.blocks if design else None,
         "lead": design.lead if design else None,
-        "inner": design.inner if design else None,
+        "inner_blocks": design.inner_blocks if design else None,
         "scope": list(scope),
     }

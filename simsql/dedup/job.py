@@ -19,7 +19,7 @@ from simsql.documents.readers import DocumentReader, reporting, worker_count
 from simsql.documents.skips import DUPLICATE, NO_WORDS, SkipCount, name_paths, nothing_found, repeated_id
 from simsql.documents.stages import Stages
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT, Recipe
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class DedupOptions:
 
     paths: Sequence[str]
     distance: int = 7
-    recipe: Recipe = DEFAULT
+    recipe: Recipe = DEFAULT_RECIPE
     text_field: str = "text"
     id_field: str = "id"
     encoding: str = "utf-8"

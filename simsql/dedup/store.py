@@ -33,7 +33,7 @@ from simsql.database.index import create_index, drop_index
 from simsql.database.install import install_schema
 from simsql.database.load import load_rows
 from simsql.errors import SimsqlError
-from simsql.fingerprint import DEFAULT, Recipe
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 
 class StagedDocument(NamedTuple):
@@ -262,7 +262,7 @@ class DocumentStore:
 
     def _recipe_id(self, connection: Connection) -> str:
         index = func.simsql._index(cast(self.sql_name, REGCLASS), "fingerprint").table_valued("recipe")
-        return connection.execute(select(index.c.recipe)).scalar_one() or DEFAULT.id
+        return connection.execute(select(index.c.recipe)).scalar_one() or DEFAULT_RECIPE.id
 
     def _is_indexed(self, connection: Connection) -> bool:
         registry = Table("registry", MetaData(), Column("table_id", REGCLASS), schema="simsql")

@@ -8,9 +8,9 @@ simhash_features(features)      one fingerprint of features that you have: strin
 simhash_rows(matrix, names)     those of the rows of a sparse matrix of scipy, such as TF-IDF
 simhash_html(page)              one fingerprint of a web page, its main content
 html_parts(page)                the text of it: title, headings, rest
-Recipe(...), DEFAULT            how a text becomes features, weights and hashes
+Recipe(...), DEFAULT_RECIPE     how a text becomes features, weights and hashes
 Pattern, Tokenizer              tokens by a regular expression, or by a function of your own
-KNOWN                           the recipes of other programs, by name
+KNOWN_RECIPES                   the recipes of other programs, by name
 read_recipe, write_recipe       recipes in files
 count_documents(texts)          an IdfTable: how rare the features of a corpus are
 majority(hashes, weights)       the vote alone, for hashes of your own
@@ -21,13 +21,13 @@ from simsql.fingerprint.feature_lists import simhash_features, simhash_rows
 from simsql.fingerprint.frequencies import count_documents
 from simsql.fingerprint.html_text import html_parts, simhash_html
 from simsql.fingerprint.idf import IdfTable
-from simsql.fingerprint.recipe import DEFAULT, KNOWN, Pattern, Recipe, Tokenizer
+from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
 from simsql.fingerprint.vote import majority
 
 __all__ = [
-    "DEFAULT",
-    "KNOWN",
+    "DEFAULT_RECIPE",
+    "KNOWN_RECIPES",
     "IdfTable",
     "Pattern",
     "Recipe",

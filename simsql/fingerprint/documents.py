@@ -14,7 +14,7 @@ from simsql.fingerprint.features import Features
 from simsql.fingerprint.hashes import U64
 from simsql.fingerprint.outcome import Outcome, Tally, fingerprints_of
 from simsql.fingerprint.processes import map_in_processes
-from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT, Recipe, check_recipe
+from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
 
 # Its arrays, of some 30 bytes for each character, stay in the cache; smaller batches pay more calls of numpy.
 _BATCH_CHARACTERS = 1 << 18
@@ -28,7 +28,7 @@ _TASK_CHARACTERS = 1 << 22
 Fingerprints: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]"
 
 
-def simhash(text: str, recipe: Recipe = DEFAULT) -> int | None:
+def simhash(text: str, recipe: Recipe = DEFAULT_RECIPE) -> int | None:
     """Return the fingerprint of a text, in [0, 2**64), or None if the text has no features.
 
     A text without a letter, digit or emoji has no features. For many texts, `simhash_many` is many times
@@ -39,7 +39,7 @@ def simhash(text: str, recipe: Recipe = DEFAULT) -> int | None:
     return None if empty[0] else int(values[0])
 
 
-def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAULT) -> int | None:
+def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAULT_RECIPE) -> int | None:
     """Return the fingerprint of a document of several texts with weights, or None if none of them has features.
 
     Each text has the features and weights that it would have alone, so no feature spans two of them. The
@@ -94,7 +94,9 @@ def _constant(weight: int | str, position: int, recipe: Recipe) -> int:
     return constant
 
 
-def simhash_many(texts: Iterable[str], recipe: Recipe = DEFAULT, workers: int | None = None) -> Fingerprints:
+def simhash_many(
+    texts: Iterable[str], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
+) -> Fingerprints:
     """Return the fingerprints of texts, in their order; texts without features are masked.
 
     `texts` may be any iterable, a generator too; it is read as the work goes on. `workers` is the number of
@@ -112,7 +114,7 @@ def simhash_many(texts: Iterable[str], recipe: Recipe = DEFAULT, workers: int | 
 
 
 def simhash_batches(
-    texts: Iterable[str], recipe: Recipe = DEFAULT, workers: int | None = None
+    texts: Iterable[str], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
 ) -> Iterator[Fingerprints]:
     """Yield what `simhash_many` returns piece by piece, so that neither texts nor fingerprints pile up.
 

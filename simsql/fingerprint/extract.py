@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from simsql.fingerprint.features import Features, distinct, shingle
 from simsql.fingerprint.hashes import U64, mix
-from simsql.fingerprint.recipe import DEFAULT, Recipe, Step, TokenKind, check_recipe
+from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, Step, TokenKind, check_recipe
 from simsql.fingerprint.spelled import (
     extract_spelled,
     hash_as_tokens,
@@ -47,7 +47,11 @@ def iter_features(text: str, recipe: Recipe) -> Iterator[U64]:
 
 def _in_arrays(recipe: Recipe) -> TokenKind | None:
     """Return the kind of the tokens if their hashes can be made of whole arrays."""
-    if isinstance(recipe.tokens, str) and recipe.tokens != "jieba" and recipe.normalise == DEFAULT.normalise:
+    if (
+        isinstance(recipe.tokens, str)
+        and recipe.tokens != "jieba"
+        and recipe.normalise == DEFAULT_RECIPE.normalise
+    ):
         return recipe.tokens
     return None
 

@@ -12,7 +12,7 @@ from simsql.fingerprint.features import Features
 from simsql.fingerprint.hashes import I64, U64, mix
 from simsql.fingerprint.named_hashes import hash_strings
 from simsql.fingerprint.outcome import fingerprints_of
-from simsql.fingerprint.recipe import DEFAULT, Recipe, check_recipe
+from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, check_recipe
 from simsql.fingerprint.spelled import hash_as_tokens
 
 # All weights of a document are less together, so that an idf table may multiply them and every sum is exact.
@@ -28,7 +28,7 @@ class SparseMatrix(Protocol):
 
 
 def simhash_features(
-    features: Iterable[str | tuple[str, int]] | Mapping[str, int], recipe: Recipe = DEFAULT
+    features: Iterable[str | tuple[str, int]] | Mapping[str, int], recipe: Recipe = DEFAULT_RECIPE
 ) -> int | None:
     """Return the fingerprint of features, in [0, 2**64), or None if there are none.
 
@@ -88,7 +88,7 @@ def _check(feature: object, position: int) -> tuple[str, int]:
 
 
 def simhash_rows(
-    matrix: SparseMatrix, names: Sequence[str] | None = None, recipe: Recipe = DEFAULT, scale: int = 1000
+    matrix: SparseMatrix, names: Sequence[str] | None = None, recipe: Recipe = DEFAULT_RECIPE, scale: int = 1000
 ) -> Fingerprints:
     """Return the fingerprints of the rows of a sparse matrix, such as one of TF-IDF; empty rows are masked.
 

@@ -11,7 +11,7 @@ from simsql.fingerprint.feature_counts import count_features
 from simsql.fingerprint.hashes import U64
 from simsql.fingerprint.idf import IdfTable
 from simsql.fingerprint.processes import map_in_processes
-from simsql.fingerprint.recipe import DEFAULT, Recipe, check_recipe
+from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, check_recipe
 
 # Characters whose features are found at once, and that a worker is given at once: what it returns takes some ten
 # bytes for each of them.
@@ -20,7 +20,7 @@ _TASK_CHARACTERS = 1 << 21
 
 
 def count_documents(
-    texts: Iterable[str], recipe: Recipe = DEFAULT, workers: int | None = None, *, at_least: int = 2
+    texts: Iterable[str], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None, *, at_least: int = 2
 ) -> IdfTable:
     """Return the idf table of a corpus for `Recipe.idf`: how rare each feature of these texts is.
 

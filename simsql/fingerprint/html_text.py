@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simsql.fingerprint.documents import simhash_parts
-from simsql.fingerprint.recipe import DEFAULT, Recipe, check_recipe
+from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, check_recipe
 
 _NEVER_TEXT = ("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "textarea")
 # "head" is what trafilatura makes of them.
@@ -93,7 +93,7 @@ _SPACE = re.compile(r"\s+")
 _ENOUGH = 250
 
 
-def simhash_html(html: str | bytes, recipe: Recipe = DEFAULT) -> int | None:
+def simhash_html(html: str | bytes, recipe: Recipe = DEFAULT_RECIPE) -> int | None:
     """Return the fingerprint of a web page, in [0, 2**64), or None if its text has no features.
 
     That of `html_parts`, by `simhash_parts`: a part weighs what `recipe.class_weights` says of its class, 1 where

@@ -210,12 +210,12 @@ class Recipe:
 
     @staticmethod
     def from_id(id: str) -> "Recipe":  # noqa: A002 - the name of the property it inverts
-        """Return the recipe of this id, or of this name in KNOWN.
+        """Return the recipe of this id, or of this name in KNOWN_RECIPES.
 
         Raises ValueError for a name that is no id in this version, and for an id that stands for more than it
         says: a list of words, a table, an expression or a function of the caller's.
         """
-        for name, recipe in KNOWN.items():
+        for name, recipe in KNOWN_RECIPES.items():
             if id in (name, recipe.id):
                 return recipe
         match = _ID.fullmatch(id)
@@ -226,8 +226,10 @@ class Recipe:
                     f"the recipe {id!r} has parts that its id does not spell out: give the recipe itself,"
                     " or the file that write_recipe has made"
                 )
-            known = ", ".join(KNOWN)
-            raise ValueError(f"{id!r} is not the id of a recipe: expected one such as {DEFAULT.id!r}, or {known}")
+            known = ", ".join(KNOWN_RECIPES)
+            raise ValueError(
+                f"{id!r} is not the id of a recipe: expected one such as {DEFAULT_RECIPE.id!r}, or {known}"
+            )
         found = match.groupdict()
         classes = (found["classes"] or "").split(".")[1:]
         fields: dict[str, Any] = {
@@ -315,10 +317,10 @@ def _digest(parts: Sequence[str]) -> str:
     return summary.hexdigest()[:8]
 
 
-DEFAULT = Recipe()
+DEFAULT_RECIPE = Recipe()
 
 # What other programs make of a text, bit for bit: docs/compatibility.md says of which versions and calls.
-KNOWN: dict[str, Recipe] = {
+KNOWN_RECIPES: dict[str, Recipe] = {
     "pypi-simhash": Recipe(
         Pattern(r"[\w\u4e00-\u9fcc]+", characters=True), (4,), "tf", normalise=("lower",), hash="md5low"
     ),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from simsql.fingerprint.idf import IdfTable
-from simsql.fingerprint.recipe import DEFAULT, Pattern, Recipe, Tokenizer, check_recipe
+from simsql.fingerprint.recipe import DEFAULT_RECIPE, Pattern, Recipe, Tokenizer, check_recipe
 
 _FIELDS = tuple(field.name for field in fields(Recipe))
 
@@ -41,7 +41,7 @@ def write_recipe(recipe: Recipe, path: str | PathLike[str]) -> None:
     written: dict[str, Any] = {"id": recipe.id}
     for name in _FIELDS:
         value = getattr(recipe, name)
-        if value != getattr(DEFAULT, name):
+        if value != getattr(DEFAULT_RECIPE, name):
             written[name] = _encode(name, value, path)
     # Half a character is no UTF-8, and this writes it as JSON escapes it.
     path.write_bytes(json.dumps(written, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace") + b"\n")
@@ -107,7 +107,7 @@ def _decode_field(name: str, value: Any, path: Path) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f'class_weights is an object such as {{"title": 3}}, not {value!r}')
         return tuple(sorted(value.items()))
-    default = getattr(DEFAULT, name)
+    default = getattr(DEFAULT_RECIPE, name)
     if isinstance(default, tuple | frozenset):
         if not isinstance(value, list) or any(isinstance(item, list | dict) for item in value):
             raise ValueError(f"{name} is a list of names or numbers, not {value!r}")

@@ -7,7 +7,7 @@ Needs numpy alone and knows no database. Fingerprints are unsigned 64-bit intege
 from simsql.hamming.blocks import Permutation, block_sizes, flip_masks, permutations
 from simsql.hamming.design import DEFAULT_COSTS, Costs, Design
 from simsql.hamming.match import Matches, find_matches
-from simsql.hamming.pairs import find_all, find_clusters, hamming_distance, iter_pairs
+from simsql.hamming.pairs import find_clusters, find_pairs, hamming_distance, iter_pairs
 from simsql.hamming.planner import Choice, Nesting, Plan, default_design, fewest_tables, longest_prefix, plan
 
 __all__ = [
@@ -22,9 +22,9 @@ __all__ = [
     "block_sizes",
     "default_design",
     "fewest_tables",
-    "find_all",
     "find_clusters",
     "find_matches",
+    "find_pairs",
     "flip_masks",
     "hamming_distance",
     "iter_pairs",

@@ -204,27 +204,31 @@ def _within(values: NDArray[np.uint64], width: int) -> NDArray[np.uint64]:
     return values
 
 
-def permutations(blocks: int, lead: int, inner: int = 0, width: int = FINGERPRINT_BITS) -> tuple[Permutation, ...]:
+def permutations(
+    blocks: int, lead: int, inner_blocks: int = 0, width: int = FINGERPRINT_BITS
+) -> tuple[Permutation, ...]:
     """Every choice of `lead` out of `blocks` blocks, in lexicographic order: comb(blocks, lead) permutations.
 
-    With `inner` the bits that do not lead are cut again into so many blocks, and each of these in turn joins
-    the lead: comb(blocks, lead) * inner permutations, by lead blocks and then by inner block. These are the
+    With `inner_blocks` the bits that do not lead are cut again into so many blocks, and each of these in turn
+    joins the lead: comb(blocks, lead) * inner_blocks permutations, by lead blocks and then by inner block. These are the
     nested designs of the paper (section 3.1.1).
 
-    Raises ValueError unless 1 <= lead <= blocks <= width <= 64, and `inner` is 0 or from 2 to the number of
+    Raises ValueError unless 1 <= lead <= blocks <= width <= 64, and `inner_blocks` is 0 or from 2 to the number of
     bits that do not lead, where these are fewest.
     """
     sizes = block_sizes(blocks, width)
     lead = whole_number("lead", lead, 1, blocks)
-    inner = whole_number("inner", inner, 0, width)
+    inner_blocks = whole_number("inner_blocks", inner_blocks, 0, width)
     others = width - sum(sizes[:lead])
-    if inner and not 2 <= inner <= others:
-        raise ValueError(f"inner must be 0 or from 2 to {others}, the bits that do not lead, not {inner}")
+    if inner_blocks and not 2 <= inner_blocks <= others:
+        raise ValueError(
+            f"inner_blocks must be 0 or from 2 to {others}, the bits that do not lead, not {inner_blocks}"
+        )
     everything = (1 << width) - 1
     masks = block_masks(everything, blocks)
     leads = [sum(masks[block] for block in choice) for choice in itertools.combinations(range(blocks), lead)]
-    if inner:
-        leads = [mask | joins for mask in leads for joins in block_masks(everything & ~mask, inner)]
+    if inner_blocks:
+        leads = [mask | joins for mask in leads for joins in block_masks(everything & ~mask, inner_blocks)]
     return tuple(Permutation(number, mask, width) for number, mask in enumerate(leads))
 
 

@@ -48,18 +48,18 @@ DEFAULT_COSTS = Costs()
 class Design:
     """`blocks` contiguous blocks, `lead` of them leading each key: comb(blocks, lead) permutation tables.
 
-    If `inner` is not 0, the bits that do not lead are cut again into so many blocks, one of which joins the
-    lead: `inner` times as many tables, with longer prefixes (the paper's nested designs). `width` is the size
+    If `inner_blocks` is not 0, the bits that do not lead are cut again into so many blocks, one of which joins
+    the lead: `inner_blocks` times as many tables, with longer prefixes (the paper's nested designs). `width` is the size
     of a fingerprint in bits, 64 but in tests and experiments.
 
-    Raises ValueError unless 2 <= blocks <= width <= 64, 1 <= lead < blocks, `inner` is 0 or from 2 to the
+    Raises ValueError unless 2 <= blocks <= width <= 64, 1 <= lead < blocks, `inner_blocks` is 0 or from 2 to the
     number of bits that do not lead, and there are 128 tables or fewer; TypeError for anything that is no
     integer.
     """
 
     blocks: int = 4
     lead: int = 1
-    inner: int = 0
+    inner_blocks: int = 0
     width: int = FINGERPRINT_BITS
 
     def __post_init__(self) -> None:
@@ -67,14 +67,14 @@ class Design:
         blocks = whole_number("blocks", self.blocks, 2, width)
         lead = whole_number("lead", self.lead, 1, blocks - 1)
         others = width - sum(block_sizes(blocks, width)[:lead])
-        inner = whole_number("inner", self.inner, 0, others)
-        if inner == 1:
-            raise ValueError(f"inner must be 0 or from 2 to {others}, the bits that do not lead, not 1")
+        inner_blocks = whole_number("inner_blocks", self.inner_blocks, 0, others)
+        if inner_blocks == 1:
+            raise ValueError(f"inner_blocks must be 0 or from 2 to {others}, the bits that do not lead, not 1")
         # numpy integers are let in, and stored as what the fields say they are.
-        for name, value in (("blocks", blocks), ("lead", lead), ("inner", inner), ("width", width)):
+        for name, value in (("blocks", blocks), ("lead", lead), ("inner_blocks", inner_blocks), ("width", width)):
             object.__setattr__(self, name, value)
         if self.tables > TABLES_AT_MOST:
-            nested = f" and {inner} inner ones" if inner else ""
+            nested = f" and {inner_blocks} inner ones" if inner_blocks else ""
             raise ValueError(
                 f"a design of {blocks} blocks with {lead} leading{nested} needs {self.tables} tables, "
                 f"allowed are 1 to {TABLES_AT_MOST}"
@@ -83,12 +83,12 @@ class Design:
     @property
     def tables(self) -> int:
         """Number of permutation tables."""
-        return comb(self.blocks, self.lead) * max(1, self.inner)
+        return comb(self.blocks, self.lead) * max(1, self.inner_blocks)
 
     @cached_property
     def permutations(self) -> tuple[Permutation, ...]:
         """The permutation of each table, by lead blocks in lexicographic order, then by inner block."""
-        return permutations(self.blocks, self.lead, self.inner, self.width)
+        return permutations(self.blocks, self.lead, self.inner_blocks, self.width)
 
     @cached_property
     def prefix_bits(self) -> tuple[int, ...]:
@@ -107,15 +107,15 @@ class Design:
         Otherwise every table flips the same number of bits, unless its prefix has fewer. An adversary spreads
         the differing bits evenly over the blocks; then the `lead` emptiest, which lead some of the tables,
         hold r = lead * (distance // m) + max(0, lead - (m - distance % m)) of them. Of the other bits at least
-        one inner block holds no more than (distance - r) // inner.
+        one inner block holds no more than (distance - r) // inner_blocks.
         """
         distance = whole_number("distance", distance, 0, self.width)
-        if self.lead == 1 and not self.inner:
+        if self.lead == 1 and not self.inner_blocks:
             return tuple((distance - table) // self.blocks for table in range(self.blocks))
         each, left_over = divmod(distance, self.blocks)
         radius = self.lead * each + max(0, self.lead - (self.blocks - left_over))
-        if self.inner:
-            radius += (distance - radius) // self.inner
+        if self.inner_blocks:
+            radius += (distance - radius) // self.inner_blocks
         return tuple(min(radius, bits) for bits in self.prefix_bits)
 
     def radius(self, distance: int) -> int:

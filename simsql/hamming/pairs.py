@@ -22,7 +22,7 @@ from simsql.hamming._trees import roots_of, unite
 
 # Pairs are sorted as one number made of two positions of this many bits.
 _POSITION_BITS = 32
-# find_all gives up above this: 100 million pairs take 2.4 GB.
+# find_pairs gives up above this: 100 million pairs take 2.4 GB.
 _PAIRS_AT_MOST = 100_000_000
 # A pass for each choice of lead blocks; 64 blocks at distance 3 have 41,664.
 _PASSES_AT_MOST = 50_000
@@ -64,7 +64,7 @@ def _one_side(side: int | NDArray[Any] | None) -> int | NDArray[np.uint64] | Non
     return fingerprint_array(side) if isinstance(side, np.ndarray) else one_fingerprint(side)
 
 
-def find_all(
+def find_pairs(
     fingerprints: Iterable[int | None] | NDArray[Any], distance: int = 3, *, blocks: int | None = None
 ) -> NDArray[np.uint64]:
     """Return all pairs of distinct fingerprints that differ in at most `distance` bits (0..64).
@@ -103,10 +103,10 @@ def find_all(
 def iter_pairs(
     fingerprints: Iterable[int | None] | NDArray[Any], distance: int = 3
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield the pairs that `find_all` returns in batches, as uint64 arrays of shape (n, 2), in no order.
+    """Yield the pairs that `find_pairs` returns in batches, as uint64 arrays of shape (n, 2), in no order.
 
-    Each pair comes once, the smaller fingerprint first. Takes what `find_all` takes and raises what it raises, but
-    there may be any number of pairs: memory grows with the fingerprints alone.
+    Each pair comes once, the smaller fingerprint first. Takes what `find_pairs` takes and raises what it raises,
+    but there may be any number of pairs: memory grows with the fingerprints alone.
     """
     pairs = close_pairs(distinct_fingerprints(fingerprints), _checked_distance(distance))
     return (np.sort(batch, axis=1) for batch in _batches(pairs, _BATCH))
@@ -117,7 +117,7 @@ def find_clusters(
 ) -> list[NDArray[np.uint64]]:
     """Return the clusters of fingerprints that chains of pairs within `distance` bits (0..64) connect.
 
-    Takes what `find_all` takes and raises what it raises. Each cluster is a sorted uint64 array of two and
+    Takes what `find_pairs` takes and raises what it raises. Each cluster is a sorted uint64 array of two and
     more distinct fingerprints; clusters come in the order of their first members. Pairs are not kept, so
     memory grows with the number of fingerprints alone.
     """

@@ -130,12 +130,12 @@ def default_design(rows: int, distance: int, costs: Costs = DEFAULT_COSTS) -> De
 def _designs(tables: int, *, nested: bool) -> tuple[Design, ...]:
     """Every design of 64 bits of up to so many tables."""
     return tuple(
-        Design(blocks, lead, inner)
+        Design(blocks, lead, inner_blocks)
         for blocks in range(2, FINGERPRINT_BITS + 1)
         for lead in range(1, blocks)
         if comb(blocks, lead) <= tables
-        for inner in (0, *range(2, nested * tables // comb(blocks, lead) + 1))
-        if inner <= FINGERPRINT_BITS - sum(block_sizes(blocks)[:lead])
+        for inner_blocks in (0, *range(2, nested * tables // comb(blocks, lead) + 1))
+        if inner_blocks <= FINGERPRINT_BITS - sum(block_sizes(blocks)[:lead])
     )
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
 from simsql.database.bigint import from_bigint, to_bigint
-from simsql.fingerprint import DEFAULT, Recipe
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.fingerprint.recipe import check_recipe
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.ddl import declared_indexes
@@ -90,7 +90,7 @@ class Fingerprint(TypeDecorator[int]):
 
     def __init__(self, source: str | Mapping[str, int] | None = None, recipe: Recipe | None = None) -> None:
         super().__init__()
-        self.recipe = DEFAULT if recipe is None else recipe
+        self.recipe = DEFAULT_RECIPE if recipe is None else recipe
         check_recipe(self.recipe)
         self.names_recipe = recipe is not None
         self.sources = None if source is None else Sources.of(source, self.recipe)

@@ -51,7 +51,7 @@ def _render_create(element: CreateSimhashIndex, compiler: DDLCompiler, **_: Any)
         "distance": literal(index.distance),
         "blocks": literal(design.blocks) if design else None,
         "lead": literal(design.lead) if design else None,
-        "inner_blocks": literal(design.inner) if design else None,
+        "inner_blocks": literal(design.inner_blocks) if design else None,
         "recipe": literal(index.recipe_id),
         "scope": cast(array([literal(name) for name in index.scope]), ARRAY(Text)) if index.scope else None,
     }

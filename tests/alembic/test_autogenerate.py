@@ -6,10 +6,10 @@ from alembic_project import Project, article, models
 from catalog import objects_of_database
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
 
-from simsql import DEFAULT, Design, Recipe
+from simsql import DEFAULT_RECIPE, Design, Recipe
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
 
-FIRST = [("public.article", "fingerprint", 3, (4, 1, 0), DEFAULT.id, [])]
+FIRST = [("public.article", "fingerprint", 3, (4, 1, 0), DEFAULT_RECIPE.id, [])]
 WORDS = Recipe(shingles=(2,), weight="set")
 
 
@@ -85,7 +85,7 @@ def test_an_index_and_its_column_are_lost(indexed):
     revision = indexed.migrate()
     assert revision.names == (["drop_simhash_index", "drop_index"], ["create_index", "create_simhash_index"])
     assert revision.downgrade[1] == (
-        "op.create_simhash_index('article', 'fingerprint', distance=3, blocks=4, lead=1, inner=0,"
+        "op.create_simhash_index('article', 'fingerprint', distance=3, blocks=4, lead=1, inner_blocks=0,"
         " recipe='words12-log-1')"
     )
     indexed.downgrade("0001")
@@ -101,9 +101,9 @@ def test_an_index_and_its_column_are_lost(indexed):
 def test_a_changed_index_is_dropped_and_created(indexed):
     both = ["drop_simhash_index", "create_simhash_index"]
     for changed, expected in (
-        ({"distance": 7}, (7, (4, 1, 0), DEFAULT.id)),
-        ({"design": Design(5, 2)}, (3, (5, 2, 0), DEFAULT.id)),
-        ({"design": Design(5, 2, 3)}, (3, (5, 2, 3), DEFAULT.id)),
+        ({"distance": 7}, (7, (4, 1, 0), DEFAULT_RECIPE.id)),
+        ({"design": Design(5, 2)}, (3, (5, 2, 0), DEFAULT_RECIPE.id)),
+        ({"design": Design(5, 2, 3)}, (3, (5, 2, 3), DEFAULT_RECIPE.id)),
     ):
         indexed.metadata = models(SimhashIndex("fingerprint", **changed))
         assert indexed.migrate().names == (both, both)

@@ -110,7 +110,7 @@ def test_each_operation_is_the_other_ones_reverse():
     assert isinstance(InstallSimsqlOp().reverse(), UninstallSimsqlOp)
     assert isinstance(UninstallSimsqlOp().reverse(), InstallSimsqlOp)
     for kind in (CreateSimhashIndexOp, BuildSimhashIndexOp):
-        create = kind("t", "c", schema="s", distance=5, blocks=6, lead=2, inner=3, recipe="r", scope=["a"])
+        create = kind("t", "c", schema="s", distance=5, blocks=6, lead=2, inner_blocks=3, recipe="r", scope=["a"])
         drop = create.reverse()
         assert (drop.table_name, drop.column_name, drop.schema) == ("t", "c", "s")
         assert drop.reverse() is create
@@ -150,7 +150,9 @@ def test_upgrade_and_downgrade_as_plain_sql(bare_project, server, tmp_path):
         engine.dispose()
 
 
-BUILD = "op.build_simhash_index('article', 'fingerprint', distance=5, blocks=5, lead=2, inner=3, recipe='r')"
+BUILD = (
+    "op.build_simhash_index('article', 'fingerprint', distance=5, blocks=5, lead=2, inner_blocks=3, recipe='r')"
+)
 
 
 def test_an_online_build(project, server, tmp_path):

@@ -6,10 +6,10 @@ from alembic.util import CommandError
 from alembic_project import Project
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text
 
-from simsql import DEFAULT, Recipe, simhash
+from simsql import DEFAULT_RECIPE, Recipe, simhash
 from simsql.database import fill_fingerprints, near
 from simsql.database.bigint import to_bigint
-from simsql.fingerprint import KNOWN
+from simsql.fingerprint import KNOWN_RECIPES
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
 
 TRIGRAMS = Recipe(shingles=(3,))
@@ -61,7 +61,7 @@ def test_a_recipe_that_the_model_does_not_name_is_the_default(filled):
     filled.metadata = models(Fingerprint(source="body"))
     with pytest.raises(CommandError) as found:
         filled.check()
-    for said in ("clear_fingerprints", TRIGRAMS.id, DEFAULT.id):
+    for said in ("clear_fingerprints", TRIGRAMS.id, DEFAULT_RECIPE.id):
         assert said in str(found.value)
     kinds = [difference[0] for difference in filled.differences()]
     assert kinds == ["remove_simhash_index", "clear_fingerprints", "add_simhash_index"]
@@ -77,10 +77,10 @@ def test_a_recipe_that_the_model_does_not_name_is_the_default(filled):
 def test_old_fingerprints_do_not_get_the_name_of_another_recipe(filled):
     filled.metadata = models(Fingerprint(source="body"))
     revision = filled.migrate()
-    assert foreign_fingerprints(filled, DEFAULT) == 0
+    assert foreign_fingerprints(filled, DEFAULT_RECIPE) == 0
     names = ["drop_simhash_index", "clear_fingerprints", "create_simhash_index"]
     assert revision.names == (names, names)
-    assert [index[4] for index in filled.indexes()] == [DEFAULT.id]
+    assert [index[4] for index in filled.indexes()] == [DEFAULT_RECIPE.id]
     # What the comment says, word by word.
     assert filled.execute("SELECT count(fingerprint) FROM article") == [(0,)]
     assert (
@@ -91,7 +91,7 @@ def test_old_fingerprints_do_not_get_the_name_of_another_recipe(filled):
     assert fill_fingerprints(filled.engine, "article", {"body text": 1}, column="fingerprint").written == len(
         TEXTS
     )
-    assert own_texts_found(filled, DEFAULT) == len(TEXTS)
+    assert own_texts_found(filled, DEFAULT_RECIPE) == len(TEXTS)
     # And back.
     filled.downgrade("0001")
     assert foreign_fingerprints(filled, TRIGRAMS) == 0
@@ -126,13 +126,13 @@ def test_the_comment_names_what_a_backfill_needs(project):
     ("stored", "named", "expected"),
     [
         (None, None, []),
-        (None, DEFAULT, []),
-        (DEFAULT.id, None, []),
-        ("fnv1a-words", KNOWN["fnv1a-words"], []),
-        (KNOWN["fnv1a-words"].id, "fnv1a-words", []),
+        (None, DEFAULT_RECIPE, []),
+        (DEFAULT_RECIPE.id, None, []),
+        ("fnv1a-words", KNOWN_RECIPES["fnv1a-words"], []),
+        (KNOWN_RECIPES["fnv1a-words"].id, "fnv1a-words", []),
         # Fingerprints that are not of texts, and a model that does not know what they are of.
         ("phash64", None, []),
-        ("phash64", DEFAULT, ["drop", "clear", "create"]),
+        ("phash64", DEFAULT_RECIPE, ["drop", "clear", "create"]),
         ("phash64", "phash\nraise SystemExit", ["drop", "clear", "create"]),
         # The index says nothing, and they may be those of the name that the model gives.
         (None, "phash64", ["drop", "create"]),

@@ -10,7 +10,7 @@ from oracle import to_bigint
 from program import kill_started, run, spawn, write_lines
 
 from simsql import Recipe, simhash
-from simsql.fingerprint import KNOWN, IdfTable, write_recipe
+from simsql.fingerprint import KNOWN_RECIPES, IdfTable, write_recipe
 
 TEXT = "The quick brown fox jumps over the lazy dog"
 
@@ -106,7 +106,7 @@ def test_recipes_by_id_and_from_a_file(tmp_path):
 
 def test_recipes_by_name(tmp_path):
     lines = write_lines(tmp_path / "a.jsonl", {"x": TEXT})
-    for name, recipe in KNOWN.items():
+    for name, recipe in KNOWN_RECIPES.items():
         assert run("fingerprint", lines, "--recipe", name).done().lines == [f"{simhash(TEXT, recipe)}\tx"]
 
 

@@ -48,7 +48,7 @@ def test_an_index_is_made_and_dropped(table, index, command):
 @pytest.mark.parametrize("command", ["create", "build"])
 def test_distance_design_and_recipe(table, index, command):
     recipe = Recipe(shingles=(3,)).id
-    options = ["--distance", 7, "--blocks", 5, "--lead", 2, "--inner", 3, "--recipe", recipe]
+    options = ["--distance", 7, "--blocks", 5, "--lead", 2, "--inner-blocks", 3, "--recipe", recipe]
     index(command, "public.article", "fingerprint", *options).done()
     assert listed(index) == [["public.article", "fingerprint", "-", "7", "5", "2", "3", recipe, "ready"]]
 

@@ -54,10 +54,10 @@ def times(place):
 
 def test_nested_designs_and_long_searches():
     found = run("plan", "--rows", 10**9, "--distance", 7).done()
-    nested = [choice for choice in plan(10**9, 7).choices if choice.design.inner]
+    nested = [choice for choice in plan(10**9, 7).choices if choice.design.inner_blocks]
     assert nested
     assert [cells(line)[3] for line in found.lines[1:] if cells(line)[3] != "-"] == [
-        str(choice.design.inner) for choice in nested
+        str(choice.design.inner_blocks) for choice in nested
     ]
     assert all(re.search(r"\b\d+(\.\d)? (GB|TB) +\d+(\.\d)? ms +\d+ us", line) for line in found.lines[1:])
     assert re.search(r" \d+\.\d s ", run("plan", "--rows", 2**34, "--distance", 20).done().out)

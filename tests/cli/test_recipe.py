@@ -8,11 +8,11 @@ import pytest
 from oracle import to_bigint
 from program import run, write_lines
 
-from simsql import DEFAULT, simhash
+from simsql import DEFAULT_RECIPE, simhash
 from simsql.fingerprint import IdfTable, write_recipe
 
 # Words that are known weigh hardly anything beside the others, so this and the default recipe differ.
-RECIPE = replace(DEFAULT, weight="tf", idf=IdfTable(np.zeros(0, np.uint64), np.zeros(0, np.int32), 3))
+RECIPE = replace(DEFAULT_RECIPE, weight="tf", idf=IdfTable(np.zeros(0, np.uint64), np.zeros(0, np.int32), 3))
 FOX = "The quick brown fox jumps over the lazy dog and the lazy cat"
 
 
@@ -49,7 +49,7 @@ def test_load_backfill_and_near(posts, database_url, file, tmp_path):
     ):
         at = [*command, "--database", database_url]
         run(*at).failed(2, "the simhash index on post(fp): the recipe", "the file that write_recipe has made")
-        run(*at, "--recipe", DEFAULT.id).failed(2, f"is of the recipe {RECIPE.id}, not words12-log-1")
+        run(*at, "--recipe", DEFAULT_RECIPE.id).failed(2, f"is of the recipe {RECIPE.id}, not words12-log-1")
         found = run(*at, "--recipe", file).done()
     assert posts.execute("SELECT id, fp FROM post ORDER BY id").fetchall() == [
         ("x", to_bigint(number)),
@@ -58,7 +58,7 @@ def test_load_backfill_and_near(posts, database_url, file, tmp_path):
     assert [json.loads(line)["row"]["id"] for line in found.lines] == ["x", "y"]
     at = ["near", "post", "--fingerprint", number, "--database", database_url]
     assert len(run(*at).done().lines) == len(run(*at, "--recipe", file).done().lines) == 2
-    run(*at, "--recipe", DEFAULT.id).failed(2, "is of the recipe")
+    run(*at, "--recipe", DEFAULT_RECIPE.id).failed(2, "is of the recipe")
 
 
 def test_build(posts, database_url, file):

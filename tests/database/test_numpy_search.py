@@ -15,9 +15,9 @@ from simsql.database import (
     clusters,
     from_bigint,
     near_many,
+    numpy_search,
     open_engine,
     pairs,
-    stream,
     stream_clusters,
     stream_matches,
     stream_pairs,
@@ -154,7 +154,7 @@ def test_the_checks_of_an_index_come_first(connection, database):
 
 
 def test_into_a_table(connection, database, monkeypatch):
-    monkeypatch.setattr(stream, "_COPY_ROWS", 50)
+    monkeypatch.setattr(numpy_search, "_COPY_ROWS", 50)
     values = [*oracle.clustered(300, seed=31), 5, 5]
     create_articles(connection, values)
     connection.execute('CREATE SCHEMA "Found %s"')

@@ -7,12 +7,12 @@ import pytest
 from oracle import to_bigint
 from sqlalchemy import text
 
-from simsql import DEFAULT, Recipe, UsageError, simhash, simhash_many
+from simsql import DEFAULT_RECIPE, Recipe, UsageError, simhash, simhash_many
 from simsql.database import build, create_index, fill_fingerprints, load_rows, near, read_status, recipe_of
 from simsql.fingerprint import IdfTable
 
 TEXTS = ["The fox and the dog and the fox and the cat and the cow", "The ship on the sea of the sea", "?!"]
-WEIGHED = replace(DEFAULT, weight="tf", idf=IdfTable(np.zeros(0, np.uint64), np.zeros(0, np.int32), 3))
+WEIGHED = replace(DEFAULT_RECIPE, weight="tf", idf=IdfTable(np.zeros(0, np.uint64), np.zeros(0, np.int32), 3))
 
 
 @pytest.fixture
@@ -43,7 +43,11 @@ def made(recipe):
 
 def test_the_recipe_of_an_index(articles):
     with articles.connect() as connection:
-        assert recipe_of(connection, "article", "d") == recipe_of(connection, "article", "d", DEFAULT) == DEFAULT
+        assert (
+            recipe_of(connection, "article", "d")
+            == recipe_of(connection, "article", "d", DEFAULT_RECIPE)
+            == DEFAULT_RECIPE
+        )
         assert recipe_of(connection, "article", "f", WEIGHED) is WEIGHED
         with pytest.raises(
             UsageError, match=r"article\(f\): the recipe 'words12-tf-idf\.\w{8}-1' has parts that its id"
@@ -52,7 +56,7 @@ def test_the_recipe_of_an_index(articles):
         with pytest.raises(
             UsageError, match=r"article\(f\) is of the recipe words12-tf-idf\.\w{8}-1, not words12-log-1"
         ):
-            recipe_of(connection, "article", "f", DEFAULT)
+            recipe_of(connection, "article", "f", DEFAULT_RECIPE)
         with pytest.raises(UsageError, match=r"article\(d\) is of the recipe words12-log-1, not words12-tf-idf"):
             recipe_of(connection, "article", "d", WEIGHED)
 
@@ -60,16 +64,20 @@ def test_the_recipe_of_an_index(articles):
 def test_loads(articles):
     rows = [[body] for body in TEXTS]
     numbers = simhash_many(TEXTS, WEIGHED)
-    assert made(WEIGHED) != made(DEFAULT)
+    assert made(WEIGHED) != made(DEFAULT_RECIPE)
     with articles.begin() as connection:
-        for options in ({"column": "f"}, {"column": "f", "recipe": DEFAULT}, {"column": "d", "recipe": WEIGHED}):
+        for options in (
+            {"column": "f"},
+            {"column": "f", "recipe": DEFAULT_RECIPE},
+            {"column": "d", "recipe": WEIGHED},
+        ):
             with pytest.raises(UsageError, match=r"the simhash index on article\("):
                 load_rows(connection, "article", ["body"], rows, text_column="body", **options)
         with pytest.raises(UsageError, match="is of the recipe words12-log-1, not words12-tf"):
             load_rows(connection, "article", ["body"], rows, fingerprints=numbers, column="d", recipe=WEIGHED)
         with pytest.raises(ValueError, match="a recipe goes with text_column or fingerprints"):
-            load_rows(connection, "article", ["body"], rows, recipe=DEFAULT)
-        for column, recipe in (("f", WEIGHED), ("d", DEFAULT), ("n", WEIGHED)):
+            load_rows(connection, "article", ["body"], rows, recipe=DEFAULT_RECIPE)
+        for column, recipe in (("f", WEIGHED), ("d", DEFAULT_RECIPE), ("n", WEIGHED)):
             connection.execute(text("TRUNCATE article"))
             load_rows(connection, "article", ["body"], rows, text_column="body", column=column, recipe=recipe)
             found = connection.execute(text(f"SELECT {column} FROM article ORDER BY id")).scalars().all()
@@ -81,7 +89,11 @@ def test_loads(articles):
 def test_backfills(articles):
     with articles.begin() as connection:
         load_rows(connection, "article", ["body"], [[body] for body in TEXTS])
-    for options in ({"column": "f"}, {"column": "f", "recipe": DEFAULT}, {"column": "d", "recipe": WEIGHED}):
+    for options in (
+        {"column": "f"},
+        {"column": "f", "recipe": DEFAULT_RECIPE},
+        {"column": "d", "recipe": WEIGHED},
+    ):
         with pytest.raises(UsageError, match=r"the simhash index on article\("):
             fill_fingerprints(articles, "article", "body", **options)
     for column in ("f", "n"):

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from simsql import DEFAULT, Recipe
+from simsql import DEFAULT_RECIPE, Recipe
 from simsql.database import (
     clusters,
     create_index,
@@ -20,7 +20,7 @@ from simsql.database import (
     to_bigint,
 )
 from simsql.errors import UsageError
-from simsql.fingerprint import KNOWN
+from simsql.fingerprint import KNOWN_RECIPES
 
 FINGERPRINTS = [*oracle.clustered(150, seed=11), -1, None]
 QUERIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1, *map(from_bigint, FINGERPRINTS[5:8])]
@@ -94,7 +94,7 @@ def test_of_two_indexes_the_column_says_which(articles):
     assert list(pairs(articles, "article", 7, "title")) == []
     assert list(clusters(articles, "article", 7, "title")) == [(5, 5)]
     assert recipe_of(articles, "article", "title") == Recipe(shingles=(3,))
-    assert recipe_of(articles, "article", "fingerprint") == DEFAULT
+    assert recipe_of(articles, "article", "fingerprint") == DEFAULT_RECIPE
     for search in (near, near_rows):
         with pytest.raises(DBAPIError, match="has 2 simhash indexes"):
             search(articles, "article", 5, 0)
@@ -153,22 +153,22 @@ def test_odd_names_are_searched(articles):
         {column: -2},
     ]
     assert list(pairs(articles, quoted, 1)) == [(2**64 - 2, 2**64 - 1, 1)]
-    assert recipe_of(articles, quoted, column) == DEFAULT
+    assert recipe_of(articles, quoted, column) == DEFAULT_RECIPE
 
 
 def test_the_recipe_of_an_index_that_named_none_is_the_default(articles):
     articles.execute(text("SELECT simsql.drop_index('article')"))
     articles.execute(text("SELECT simsql.create_index('article', 'fingerprint')"))
-    assert recipe_of(articles, "article") == DEFAULT
+    assert recipe_of(articles, "article") == DEFAULT_RECIPE
     assert near(articles, "article", 2**64 - 1, 0) == [(2**64 - 1, 0)]
 
 
 def test_the_recipe_of_an_index_may_be_a_name(articles):
     articles.execute(text("SELECT simsql.drop_index('article')"))
     create_index(articles, "article", "fingerprint", recipe="pypi-simhash")
-    known = KNOWN["pypi-simhash"]
+    known = KNOWN_RECIPES["pypi-simhash"]
     assert recipe_of(articles, "article") == recipe_of(articles, "article", recipe=known) == known
     with pytest.raises(UsageError, match="is of the recipe pypi-simhash, not words12-log-1"):
-        recipe_of(articles, "article", recipe=DEFAULT)
+        recipe_of(articles, "article", recipe=DEFAULT_RECIPE)
     with pytest.raises(TypeError, match="a recipe must be a Recipe, not str"):
         recipe_of(articles, "article", recipe="pypi-simhash")

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint import DEFAULT, Recipe, majority, simhash, simhash_many, simhash_parts
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, majority, simhash, simhash_many, simhash_parts
 from simsql.fingerprint.features import shingle, sort_runs
 from simsql.fingerprint.hashes import mix
 from simsql.fingerprint.tokens import hash_tokens
 
 MULTIPLIER = 0xD1342543DE82EF95
 RECIPES = [
-    DEFAULT,
+    DEFAULT_RECIPE,
     Recipe(shingles=(3,), weight="set"),
     Recipe(shingles=(2, 4), weight="tf"),
     Recipe("characters", (2, 5)),

@@ -7,7 +7,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint import DEFAULT, KNOWN, Recipe, simhash, simhash_features, simhash_rows
+from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, simhash, simhash_features, simhash_rows
 from simsql.fingerprint.feature_lists import _ROWS_AT_ONCE
 from simsql.fingerprint.idf import IdfTable
 
@@ -66,7 +66,7 @@ def test_many_equal_features_and_large_weights_are_exact():
     assert simhash_features([("a", 2**31)] * 100_000 + [("b", 2**31)] * 99_999 + [("b", 2**31 - 1)]) == one
     assert simhash_features([("a", 2**31)] * 100_000 + [("b", 2**31)] * 100_000) == common
     for name in ("pypi-simhash", "java-fnv1"):
-        recipe = KNOWN[name]
+        recipe = KNOWN_RECIPES[name]
         assert simhash_features(["a"] * 10_001 + ["b"] * 10_000, recipe) == simhash_features(["a"], recipe)
 
 
@@ -76,7 +76,7 @@ def test_the_order_does_not_count(features):
 
 
 def test_an_idf_table_multiplies():
-    a, b = (by_hand.feature_hash((feature,), DEFAULT) for feature in "ab")
+    a, b = (by_hand.feature_hash((feature,), DEFAULT_RECIPE) for feature in "ab")
     order = np.argsort(np.array([a, b], dtype=np.uint64))
     table = IdfTable(np.sort(np.array([a, b], dtype=np.uint64)), np.array([1, 50], dtype=np.int32)[order], 7)
     recipe = Recipe(idf=table)

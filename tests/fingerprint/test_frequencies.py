@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql import DEFAULT, Recipe
+from simsql import DEFAULT_RECIPE, Recipe
 from simsql.fingerprint import IdfTable, count_documents, feature_counts, frequencies
 from simsql.fingerprint.extract import extract_features
 from simsql.fingerprint.feature_counts import count_features
@@ -41,7 +41,7 @@ def expected(texts, recipe, at_least):
 
 
 @pytest.mark.usefixtures("few_at_once")
-@given(st.lists(WORDS, max_size=40), st.integers(1, 4), st.sampled_from([DEFAULT, Recipe(shingles=(1,))]))
+@given(st.lists(WORDS, max_size=40), st.integers(1, 4), st.sampled_from([DEFAULT_RECIPE, Recipe(shingles=(1,))]))
 def test_it_counts_documents(texts, at_least, recipe):
     table = count_documents(iter(texts), recipe, at_least=at_least)
     assert table == expected(texts, recipe, at_least)
@@ -62,7 +62,7 @@ def test_processes_and_tables_of_the_recipe_change_nothing(monkeypatch):
     monkeypatch.setattr(frequencies, "_TASK_CHARACTERS", 100)
     texts = [f"the number {number} and the number {number // 3}" for number in range(60)]
     table = count_documents(texts, at_least=3)
-    assert table == expected(texts, DEFAULT, 3)
+    assert table == expected(texts, DEFAULT_RECIPE, 3)
     assert len(table) > 40
     assert count_documents(texts, Recipe(idf=table), workers=2, at_least=3) == table
 

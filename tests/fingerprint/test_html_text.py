@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simsql import DEFAULT, Recipe, simhash
+from simsql import DEFAULT_RECIPE, Recipe, simhash
 from simsql.fingerprint import html_parts, simhash_html, simhash_parts
 
 STORY = [
@@ -196,7 +196,7 @@ def test_whatever_is_written_is_read(page):
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(["one", "two", "three", "Füße", "蜜蜂"]), min_size=1))
 def test_text_without_markup_has_the_fingerprint_of_the_text(tokens):
-    assert simhash_html(f"<p>{' '.join(tokens)}</p>") == simhash(" ".join(tokens), DEFAULT)
+    assert simhash_html(f"<p>{' '.join(tokens)}</p>") == simhash(" ".join(tokens), DEFAULT_RECIPE)
 
 
 def test_wrong_arguments():

@@ -4,9 +4,17 @@ import by_hand
 import numpy as np
 import pytest
 
-from simsql.fingerprint import DEFAULT, KNOWN, Recipe, majority, simhash, simhash_features, simhash_many
+from simsql.fingerprint import (
+    DEFAULT_RECIPE,
+    KNOWN_RECIPES,
+    Recipe,
+    majority,
+    simhash,
+    simhash_features,
+    simhash_many,
+)
 
-RECIPES = {"default": DEFAULT, **KNOWN}
+RECIPES = {"default": DEFAULT_RECIPE, **KNOWN_RECIPES}
 TF = Recipe(shingles=(1,), weight="tf")
 
 
@@ -48,9 +56,9 @@ def test_a_token_of_a_hundred_megabytes():
     assert simhash("X" * 100_000_000) == 12723084890513519203
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", KNOWN_RECIPES)
 def test_a_long_token_in_other_recipes(name):
-    recipe = KNOWN[name]
+    recipe = KNOWN_RECIPES[name]
     found = simhash("x" * 300_000, recipe)
     if name in ("go-simhash", "fnv1a-words", "simhash-py-words"):
         assert found == by_hand.spelling_hash("x" * 300_000, recipe.hash)
@@ -59,7 +67,7 @@ def test_a_long_token_in_other_recipes(name):
 
 
 def test_jieba_takes_no_time_by_the_square_of_a_run():
-    assert simhash("中" * 20_000, KNOWN["java-fnv1"]) is not None
+    assert simhash("中" * 20_000, KNOWN_RECIPES["java-fnv1"]) is not None
 
 
 def test_a_million_texts_of_one_token():
@@ -70,9 +78,9 @@ def test_a_million_texts_of_one_token():
     assert (found.data[1::2] == simhash("y")).all()
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", KNOWN_RECIPES)
 def test_many_texts_of_one_token_in_other_recipes(name):
-    found = simhash_many(map(str, range(9_999)), KNOWN[name])
+    found = simhash_many(map(str, range(9_999)), KNOWN_RECIPES[name])
     assert not found.mask.any()
     assert len(np.unique(found.data)) == 9_999
-    assert found[5_432] == simhash("5432", KNOWN[name])
+    assert found[5_432] == simhash("5432", KNOWN_RECIPES[name])

@@ -12,11 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from simhash import Simhash
 
-from simsql.fingerprint import KNOWN, Recipe, simhash, simhash_features
+from simsql.fingerprint import KNOWN_RECIPES, Recipe, simhash, simhash_features
 
 SCRIPTS = "ab ABÉßİſǅΣς_1½Ⅷ\t\n.,'中文한बाالعยไ😀\u0301\u4e00\u9fccㄅ\ue000\u0378"
 TEXTS = st.text(st.one_of(st.sampled_from(SCRIPTS), st.characters(codec="utf-8")), max_size=60)
-PYPI = KNOWN["pypi-simhash"]
+PYPI = KNOWN_RECIPES["pypi-simhash"]
 
 ENGLISH = "The quick brown fox jumps over the lazy dog near the river bank, and the dog sleeps."
 MIXED = "ÀÉÎ Straße: 你好，世界！ 再见\tone  two\nthree four_five; six's SEVEN"
@@ -39,8 +39,8 @@ IDS = {
 
 
 def test_names_and_ids_give_the_recipes():
-    assert {name: recipe.id for name, recipe in KNOWN.items()} == IDS
-    for name, recipe in KNOWN.items():
+    assert {name: recipe.id for name, recipe in KNOWN_RECIPES.items()} == IDS
+    for name, recipe in KNOWN_RECIPES.items():
         assert Recipe.from_id(name) == Recipe.from_id(recipe.id) == recipe
 
 
@@ -122,7 +122,7 @@ def test_published_values_of_pypi_simhash(shared):
     ],
 )
 def test_values_of_simhash_py(name, english, mixed, greek):
-    assert [simhash(text, KNOWN[name]) for text in (ENGLISH, MIXED, GREEK)] == [english, mixed, greek]
+    assert [simhash(text, KNOWN_RECIPES[name]) for text in (ENGLISH, MIXED, GREEK)] == [english, mixed, greek]
 
 
 def window(tokens, size):
@@ -145,7 +145,7 @@ CALLS = {
 def test_simhash_py_of_texts(name, text):
     features = [(by_hand.spelling_hash(feature, "md5"), 1) for feature in CALLS[name](text)]
     # They give 0 for a text that is shorter than a window.
-    assert not features or simhash(text, KNOWN[name]) == by_hand.majority(features)
+    assert not features or simhash(text, KNOWN_RECIPES[name]) == by_hand.majority(features)
 
 
 def test_values_of_the_go_package():
@@ -156,24 +156,26 @@ def test_values_of_the_go_package():
         "foo bar": 0xD8DBE7186BAD3DB3,
     }
     for text, expected in published.items():
-        assert simhash(text, KNOWN["go-simhash"]) == expected
-        assert simhash_features(text.split(), KNOWN["go-simhash"]) == expected
+        assert simhash(text, KNOWN_RECIPES["go-simhash"]) == expected
+        assert simhash_features(text.split(), KNOWN_RECIPES["go-simhash"]) == expected
     # Of its tests of features.
     assert by_hand.spelling_hash("test string", "fnv1") == 8811532157352841348
-    here = simhash("Here's a test STRING. http://a.b/c_d", KNOWN["go-simhash"])
-    assert here == simhash_features(["here's", "a", "test", "string", "http://a.b/c_d"], KNOWN["go-simhash"])
+    here = simhash("Here's a test STRING. http://a.b/c_d", KNOWN_RECIPES["go-simhash"])
+    assert here == simhash_features(
+        ["here's", "a", "test", "string", "http://a.b/c_d"], KNOWN_RECIPES["go-simhash"]
+    )
 
 
 def test_published_values_of_the_java_code(shared):
     for case in json.loads((shared / "vectors.json").read_text())["java_fnv1_utf16"]["cases"]:
         expected = int(case["simhash"], 16)
-        assert simhash_features(case["terms"], KNOWN["java-fnv1"]) == expected
+        assert simhash_features(case["terms"], KNOWN_RECIPES["java-fnv1"]) == expected
         once = [term for term, count in case["terms"].items() for _ in range(count)]
-        assert simhash_features(once, KNOWN["java-fnv1"]) == expected
+        assert simhash_features(once, KNOWN_RECIPES["java-fnv1"]) == expected
 
 
 def test_jieba_in_place_of_ikanalyzer():
-    recipe = KNOWN["java-fnv1"]
+    recipe = KNOWN_RECIPES["java-fnv1"]
     assert simhash("相似中国，相似文档。相似；中国！", recipe) == simhash_features(
         {"中国": 2, "文档": 1, "相似": 3}, recipe
     )
@@ -182,7 +184,7 @@ def test_jieba_in_place_of_ikanalyzer():
 @given(st.text(st.sampled_from(string.ascii_letters + " .\né"), max_size=60))
 def test_plain_fnv1a(text):
     for name in ("fnv1a-words", "fnv1a-shingles"):
-        assert simhash(text, KNOWN[name]) == by_hand.fingerprint(text, KNOWN[name])
+        assert simhash(text, KNOWN_RECIPES[name]) == by_hand.fingerprint(text, KNOWN_RECIPES[name])
 
 
 def test_a_golden_value_for_each():
@@ -198,4 +200,6 @@ def test_a_golden_value_for_each():
         "fnv1a-words": 14607367226318451918,
         "fnv1a-shingles": 7702107541675299787,
     }
-    assert {name: simhash(f"{ENGLISH} 我来到北京清华大学", recipe) for name, recipe in KNOWN.items()} == golden
+    assert {
+        name: simhash(f"{ENGLISH} 我来到北京清华大学", recipe) for name, recipe in KNOWN_RECIPES.items()
+    } == golden

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simsql.fingerprint import (
-    DEFAULT,
+    DEFAULT_RECIPE,
     IdfTable,
     Recipe,
     count_documents,
@@ -100,7 +100,7 @@ RECIPES = st.builds(
     tokens=st.sampled_from(TOKENS),
     shingles=st.sets(st.integers(1, 5), min_size=1, max_size=3).map(sorted).map(tuple),
     weight=st.sampled_from(["set", "log", "tf"]),
-    normalise=st.sampled_from([DEFAULT.normalise, *STEPS]),
+    normalise=st.sampled_from([DEFAULT_RECIPE.normalise, *STEPS]),
     hash=st.sampled_from(["splitmix"] * 3 + ["fnv1", "fnv1a", "fnv1utf16", "md5low", "xxh3"]),
     cyclic=st.booleans(),
     tie=st.integers(0, 1),
@@ -248,7 +248,7 @@ def test_a_tokenizer_is_given_the_whole_text():
 
 def test_features_of_a_long_text_vote_as_often_as_they_occur():
     text = "one two one three \u4e2d\u6587\u5b57 one " * 9
-    features = extract_features([text], DEFAULT)
+    features = extract_features([text], DEFAULT_RECIPE)
     assert features.occurrences.max() == 27
     for weight in ("set", "log", "tf"):
         recipe = Recipe(weight=weight)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import labelled, quality
-from simsql.fingerprint import DEFAULT, Recipe, simhash_many
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_many
 
 DISTANCES = quality.DISTANCES
 
@@ -42,7 +42,7 @@ def test_pairs_of_civil_codes_within_a_distance(codes):
 
 def test_the_documentation_shows_what_is_measured(codes, hadiths):
     shown = (Path(__file__).parents[2] / "docs" / "quality.md").read_text(encoding="utf-8").splitlines()
-    recipes = {recipe.id: recipe for recipe in (DEFAULT, Recipe(shingles=(3,), weight="set"))}
+    recipes = {recipe.id: recipe for recipe in (DEFAULT_RECIPE, Recipe(shingles=(3,), weight="set"))}
     for data in (codes, hadiths):
         found = quality.fingerprint_all(data.texts, recipes)
         again = quality.fingerprint_all(data.again, recipes) if data.again else None
@@ -141,7 +141,7 @@ def test_tables_have_every_recipe_and_distance():
     assert (
         {row.split(" | ")[0].removeprefix("| ") for row in rows}
         == set(recipes)
-        > set(quality.KNOWN) - {"java-fnv1"}
+        > set(quality.KNOWN_RECIPES) - {"java-fnv1"}
     )
     assert len(list(quality.cluster_table(data, found))) == 2 + len(rows)
     assert quality.describe(data).startswith("7 texts, 0.0 MB; pairs by their Jaccard index: 3 of 0.9 or more, ")

@@ -4,7 +4,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from simsql.fingerprint import (
-    DEFAULT,
+    DEFAULT_RECIPE,
     Pattern,
     Recipe,
     Tokenizer,
@@ -27,11 +27,11 @@ ALL = [
 
 
 def test_default_is_frozen_hashable_and_named():
-    assert Recipe() == DEFAULT
-    assert hash(DEFAULT) == hash(Recipe())
-    assert DEFAULT.id == "words12-log-1"
+    assert Recipe() == DEFAULT_RECIPE
+    assert hash(DEFAULT_RECIPE) == hash(Recipe())
+    assert DEFAULT_RECIPE.id == "words12-log-1"
     with pytest.raises(AttributeError):
-        DEFAULT.weight = "set"
+        DEFAULT_RECIPE.weight = "set"
 
 
 def test_ids_differ_and_give_the_recipe_back():
@@ -115,7 +115,7 @@ def test_wrong_arguments_are_named(arguments, message):
 )
 def test_the_id_of_a_recipe_is_no_recipe(call):
     with pytest.raises(TypeError, match=r"a recipe must be a Recipe, not str: Recipe\.from_id gives"):
-        call(DEFAULT.id)
+        call(DEFAULT_RECIPE.id)
     with pytest.raises(TypeError, match=r"a recipe must be a Recipe, not NoneType$"):
         call(None)
 

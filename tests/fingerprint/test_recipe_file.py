@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simsql.fingerprint import (
-    DEFAULT,
+    DEFAULT_RECIPE,
     IdfTable,
     Pattern,
     Recipe,
@@ -68,7 +68,7 @@ def test_what_is_written_is_read(tmp_path_factory, arguments):
 
 
 def test_a_person_writes_what_differs(tmp_path):
-    assert read_recipe(written(tmp_path, "{}")) == DEFAULT
+    assert read_recipe(written(tmp_path, "{}")) == DEFAULT_RECIPE
     table = tmp_path / "tables" / "news.npz"
     table.parent.mkdir()
     TABLE.write(table)
@@ -158,7 +158,7 @@ def test_what_is_no_text_and_what_is_not_there(tmp_path):
 @pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: data[:60] + b"????????" + data[68:]])
 def test_a_damaged_table_is_named(tmp_path, damage):
     path = tmp_path / "recipe.json"
-    write_recipe(replace(DEFAULT, idf=TABLE), path)
+    write_recipe(replace(DEFAULT_RECIPE, idf=TABLE), path)
     table = tmp_path / "recipe.npz"
     table.write_bytes(damage(table.read_bytes()))
     with pytest.raises(ValueError, match=r"recipe\.npz is no idf table that simsql has written"):
@@ -255,5 +255,5 @@ def test_a_function_cannot_be_written(tmp_path):
     with pytest.raises(ValueError, match=r"custom\.mine\.1\.12-log-1 are made by a function"):
         write_recipe(recipe, tmp_path / "recipe.json")
     with pytest.raises(ValueError, match=r"\.npz is for the idf table"):
-        write_recipe(DEFAULT, tmp_path / "recipe.npz")
+        write_recipe(DEFAULT_RECIPE, tmp_path / "recipe.npz")
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import simsql
 from simsql.fingerprint import (
-    DEFAULT,
+    DEFAULT_RECIPE,
     IdfTable,
     Recipe,
     majority,
@@ -55,7 +55,7 @@ def test_a_text_all_over_again_changes_nothing_under_tf(words, times):
     assert simhash(" ".join([text] * times), SINGLE["tf"]) == simhash(text, SINGLE["tf"])
     # Weights that do not count at all are as indifferent; logarithms are not.
     assert simhash(" ".join([text] * times), SINGLE["set"]) == simhash(text, SINGLE["set"])
-    for recipe in (DEFAULT, Recipe(weight="tf"), Recipe(shingles=(3,), weight="tf")):
+    for recipe in (DEFAULT_RECIPE, Recipe(weight="tf"), Recipe(shingles=(3,), weight="tf")):
         assert simhash_parts([(text, 1)] * times, recipe) == simhash(text, recipe)
     # A text that goes on at its beginning has the same shingles, so many times, where it has one at all.
     if len(words) >= 3:
@@ -190,7 +190,7 @@ TEXTS = [
     "to be or not to be " * 50,
     "😀 한국어",
 ]
-RECIPES = [DEFAULT, Recipe(shingles=(3,), weight="tf"), Recipe("characters", (2, 5), "set")]
+RECIPES = [DEFAULT_RECIPE, Recipe(shingles=(3,), weight="tf"), Recipe("characters", (2, 5), "set")]
 
 
 @given(st.lists(st.sampled_from(TEXTS), max_size=20), st.lists(st.integers(0, 20)), st.sampled_from(RECIPES))

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint import DEFAULT
+from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.fingerprint.characters import CONTEXT, DROPPED, SEPARATOR, character_table, class_table, normalise
 from simsql.fingerprint.spelled_words import spell_words
 from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
@@ -16,7 +16,7 @@ TEXT = st.text(st.one_of(st.sampled_from(SCRIPTS), st.characters(codec=None)), m
 
 def words(text, kind="words"):
     """The tokens of a text, having held their hashes to the definition."""
-    (found,) = spell_words([text], kind, DEFAULT.normalise)
+    (found,) = spell_words([text], kind, DEFAULT_RECIPE.normalise)
     hashes, counts = hash_tokens([text], kind)
     assert hashes.tolist() == [by_hand.token_hash(token) for token in found]
     assert counts.tolist() == [len(found)]
@@ -101,7 +101,7 @@ def test_batches_have_the_tokens_of_the_description(texts):
     hashes, counts = hash_tokens(texts, "words")
     assert hashes.tolist() == [by_hand.token_hash(token) for tokens in expected for token in tokens]
     assert counts.tolist() == [len(tokens) for tokens in expected]
-    assert spell_words(texts, "words", DEFAULT.normalise) == expected
+    assert spell_words(texts, "words", DEFAULT_RECIPE.normalise) == expected
 
 
 @given(
@@ -115,7 +115,7 @@ def test_ascii_has_the_same_tokens_in_all_company(texts, kind):
         (extra,) = hash_tokens([company], kind)[1].tolist()
         hashes, counts = hash_tokens([text + company for text in texts], kind)
         assert counts.tolist() == [count + extra for count in alone[1].tolist()]
-        expected = [spell_words([text + company], kind, DEFAULT.normalise)[0] for text in texts]
+        expected = [spell_words([text + company], kind, DEFAULT_RECIPE.normalise)[0] for text in texts]
         assert hashes.tolist() == [by_hand.token_hash(token) for tokens in expected for token in tokens]
 
 
@@ -148,7 +148,7 @@ BASES = "aeo\u0627\u0648\u05e9\u0915\u09c7\u304b\u1100\uac00 \u2014<=\u00df\ufb0
 
 @given(st.lists(st.text(st.sampled_from(BASES + COMBINING), max_size=12), max_size=4))
 def test_what_composes_is_composed_as_by_unicodedata(texts):
-    expected = spell_words(texts, "words", DEFAULT.normalise)
+    expected = spell_words(texts, "words", DEFAULT_RECIPE.normalise)
     hashes, counts = hash_tokens(texts, "words")
     assert hashes.tolist() == [by_hand.token_hash(token) for tokens in expected for token in tokens]
     assert counts.tolist() == [len(tokens) for tokens in expected]

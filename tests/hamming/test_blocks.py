@@ -28,22 +28,22 @@ def cut(bits, blocks):
     return parts
 
 
-def slow_leads(blocks, lead, inner, width):
+def slow_leads(blocks, lead, inner_blocks, width):
     """The positions of the lead bits of each permutation, counted from the most significant bit."""
     parts = cut(range(width), blocks)
     for leading in itertools.combinations(range(blocks), lead):
         chosen = [position for block in leading for position in parts[block]]
         others = [position for position in range(width) if position not in chosen]
-        for joining in cut(others, inner) if inner else [[]]:
+        for joining in cut(others, inner_blocks) if inner_blocks else [[]]:
             yield sorted([*chosen, *joining])
 
 
-def slow_keys(fingerprint, blocks, lead, inner, width):
+def slow_keys(fingerprint, blocks, lead, inner_blocks, width):
     """The keys of all permutations, by picking the characters of a string of bits."""
     bits = format(fingerprint, f"0{width}b")
     return [
         int("".join([bits[i] for i in front] + [bits[i] for i in range(width) if i not in front]), 2)
-        for front in slow_leads(blocks, lead, inner, width)
+        for front in slow_leads(blocks, lead, inner_blocks, width)
     ]
 
 
@@ -191,11 +191,11 @@ def test_flip_masks_of_a_prefix():
         (lambda: block_sizes(4.0), TypeError, "blocks must be an int from 1 to 64, not 4.0"),
         (lambda: permutations(4, 5), ValueError, "lead must be from 1 to 4, not 5"),
         (lambda: permutations(4, 0), ValueError, "lead must be from 1 to 4, not 0"),
-        (lambda: permutations(4, 1, 1), ValueError, "inner must be 0 or from 2 to 48, the bits .* not 1"),
-        (lambda: permutations(5, 1, 52), ValueError, "inner must be 0 or from 2 to 51, the bits .* not 52"),
-        (lambda: permutations(4, 4, 2), ValueError, "inner must be 0 or from 2 to 0, the bits .* not 2"),
-        (lambda: permutations(4, 1, -1), ValueError, "inner must be from 0 to 64, not -1"),
-        (lambda: permutations(4, 1, True), TypeError, "inner must be an int"),
+        (lambda: permutations(4, 1, 1), ValueError, "inner_blocks must be 0 or from 2 to 48, the bits .* not 1"),
+        (lambda: permutations(5, 1, 52), ValueError, "inner_blocks must be 0 or from 2 to 51, the bits .* not 52"),
+        (lambda: permutations(4, 4, 2), ValueError, "inner_blocks must be 0 or from 2 to 0, the bits .* not 2"),
+        (lambda: permutations(4, 1, -1), ValueError, "inner_blocks must be from 0 to 64, not -1"),
+        (lambda: permutations(4, 1, True), TypeError, "inner_blocks must be an int"),
         (lambda: permutations(4, 1)[0].key(-1), ValueError, r"not -1; .*bigint"),
         (
             lambda: permutations(4, 1)[0].key(2**64),

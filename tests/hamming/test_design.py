@@ -26,9 +26,9 @@ def every_design(width):
     for blocks in range(2, width + 1):
         for lead in range(1, blocks):
             others = width - sum(block_sizes(blocks, width)[:lead])
-            for inner in (0, *range(2, others + 1)):
-                if comb(blocks, lead) * max(1, inner) <= 128:
-                    yield Design(blocks, lead, inner, width)
+            for inner_blocks in (0, *range(2, others + 1)):
+                if comb(blocks, lead) * max(1, inner_blocks) <= 128:
+                    yield Design(blocks, lead, inner_blocks, width)
 
 
 class Placements:
@@ -77,7 +77,7 @@ def test_with_one_lead_block_no_radius_of_any_table_can_be_lowered(width):
 def test_with_more_lead_blocks_the_common_radius_is_the_least(width):
     """The even spread needs it; and where it leaves just `lead` blocks with fewer bits, in every table."""
     for design in every_design(width):
-        if design.lead == 1 or design.inner:
+        if design.lead == 1 or design.inner_blocks:
             continue
         placements = Placements(design)
         for distance in range(width + 1):
@@ -95,7 +95,7 @@ def test_with_more_lead_blocks_the_common_radius_is_the_least(width):
 def test_the_common_radius_of_nested_designs_is_the_least_where_cuts_are_even(width):
     """Elsewhere inner blocks can be cut so that they hold one bit less than their even share."""
     for design in every_design(width):
-        if design.inner and not width % design.blocks and not width // design.blocks % design.inner:
+        if design.inner_blocks and not width % design.blocks and not width // design.blocks % design.inner_blocks:
             placements = Placements(design)
             for distance in range(width + 1):
                 lowered = [radius - 1 for radius in design.radii(distance)]
@@ -155,10 +155,10 @@ def test_radii_of_nested_tables():
 
 
 def test_the_default_is_four_tables():
-    assert Design() == Design(blocks=4, lead=1, inner=0, width=64)
+    assert Design() == Design(blocks=4, lead=1, inner_blocks=0, width=64)
     assert Design().tables == len(Design().permutations) == 4
     assert Design().prefix_bits == (16, 16, 16, 16)
-    assert repr(Design(np.int64(5), 2)) == "Design(blocks=5, lead=2, inner=0, width=64)"
+    assert repr(Design(np.int64(5), 2)) == "Design(blocks=5, lead=2, inner_blocks=0, width=64)"
 
 
 def test_figures_for_ten_million_fingerprints():
@@ -243,9 +243,9 @@ def check_paper_design(design, tables, prefixes, candidates):
         (lambda: Design(4, 0), ValueError, "lead must be from 1 to 3, not 0"),
         (lambda: Design(4, 1, width=1), ValueError, "width must be from 2 to 64, not 1"),
         (lambda: Design(10, 4), ValueError, "needs 210 tables, allowed are 1 to 128"),
-        (lambda: Design(4, 1, 1), ValueError, "inner must be 0 or from 2 to 48, the bits .* not 1"),
-        (lambda: Design(4, 1, 49), ValueError, "inner must be from 0 to 48, not 49"),
-        (lambda: Design(3, 1, 43), ValueError, "inner must be from 0 to 42, not 43"),
+        (lambda: Design(4, 1, 1), ValueError, "inner_blocks must be 0 or from 2 to 48, the bits .* not 1"),
+        (lambda: Design(4, 1, 49), ValueError, "inner_blocks must be from 0 to 48, not 49"),
+        (lambda: Design(3, 1, 43), ValueError, "inner_blocks must be from 0 to 42, not 43"),
         (lambda: Design(4, 1, 33), ValueError, "4 blocks with 1 leading and 33 inner ones needs 132 tables"),
         (lambda: Design("4", 1), TypeError, "blocks must be an int from 2 to 64, not '4'"),
         (lambda: Design(4, True), TypeError, "lead must be an int from 1 to 3, not True"),

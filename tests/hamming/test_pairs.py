@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.hamming import _checks, _join, _slots, find_all, find_clusters, hamming_distance, iter_pairs, pairs
+from simsql.hamming import _checks, _join, _slots, find_clusters, find_pairs, hamming_distance, iter_pairs, pairs
 
 SHARED = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
 BOUNDARIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
@@ -120,13 +120,13 @@ def test_wrong_fingerprints_are_named(a, b, error, says):
         hamming_distance(a, b)
 
 
-# --- find_all and find_clusters
+# --- find_pairs and find_clusters
 
 
 @given(clustered(), st.integers(0, 64))
 def test_pairs_and_clusters_equal_the_oracle(values, distance):
     close = slow_pairs(values, distance)
-    found = find_all(values, distance)
+    found = find_pairs(values, distance)
     assert found.dtype == np.uint64
     assert found.shape == (len(close), 2)
     assert found.tolist() == close
@@ -137,7 +137,7 @@ def test_every_distance():
     values = planted(3, 60, range(0, 40, 2), 2)
     for distance in range(65):
         close = slow_pairs(values, distance)
-        assert find_all(values, distance).tolist() == close
+        assert find_pairs(values, distance).tolist() == close
         assert as_lists(find_clusters(values, distance)) == slow_clusters(close)
 
 
@@ -147,7 +147,7 @@ def test_thousands_with_planted_neighbours():
     assert len(close) >= 10 * 40
     for distance in range(11):
         expected = [pair for pair in close if hamming_distance(*pair) <= distance]
-        assert find_all(values, distance).tolist() == expected
+        assert find_pairs(values, distance).tolist() == expected
         assert as_lists(find_clusters(values, distance)) == slow_clusters(expected)
 
 
@@ -159,7 +159,7 @@ def test_fingerprints_that_share_most_bits(distance):
     spread = low & np.uint64(0x3F) | (low >> np.uint64(6)) << np.uint64(40)
     values = [*(spread ^ np.uint64(0xABCDEF0123456789)).tolist(), *BOUNDARIES]
     close = slow_pairs(values, distance)
-    assert find_all(values, distance).tolist() == close
+    assert find_pairs(values, distance).tolist() == close
     assert as_lists(find_clusters(values, distance)) == slow_clusters(close)
 
 
@@ -201,7 +201,7 @@ def test_every_way_of_comparing_finds_the_same(monkeypatch, changed, distance):
     expected = slow_pairs(values, distance)
     for name, value in changed.items():
         monkeypatch.setattr(_join, name, value)
-    assert find_all(values, distance).tolist() == expected
+    assert find_pairs(values, distance).tolist() == expected
     assert as_lists(find_clusters(values, distance)) == slow_clusters(expected)
 
 
@@ -223,7 +223,7 @@ def test_ten_thousands_of_which_some_crowd(distance):
     for position, value in enumerate(values[:-1]):
         later = values[position + 1 :]
         expected += [[value, other] for other in later[np.bitwise_count(later ^ value) <= distance]]
-    found = find_all(np.random.default_rng(13).permutation(values), distance)
+    found = find_pairs(np.random.default_rng(13).permutation(values), distance)
     assert len(expected) > 400 * distance
     assert found.tolist() == [[int(one), int(other)] for one, other in expected]
 
@@ -262,7 +262,7 @@ def test_clusters_are_the_connected_components_of_scipy():
     gray = np.arange(3000, dtype=np.uint64)
     spread = np.array(planted(17, 12_000, [1, 2, 3], 4_000), dtype=np.uint64)
     values = np.unique(np.concatenate([spread, spread[:2000] ^ np.uint64(0b11), gray ^ gray >> np.uint64(1)]))
-    members = np.searchsorted(values, find_all(values, 3))
+    members = np.searchsorted(values, find_pairs(values, 3))
     graph = sparse.coo_array((np.ones(len(members)), members.T), shape=(values.size, values.size))
     components, component = csgraph.connected_components(graph, directed=False)
     by_component = np.split(values[np.argsort(component, kind="stable")], np.cumsum(np.bincount(component))[:-1])
@@ -286,7 +286,7 @@ def test_a_crowded_prefix_takes_little_memory(distance):
     crowded = np.random.default_rng(8).integers(0, 2**24, 30_000, dtype=np.uint64) | np.uint64(1 << 63)
     tracemalloc.start()
     try:
-        found = find_all(crowded, distance)
+        found = find_pairs(crowded, distance)
         find_clusters(crowded, distance)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -299,7 +299,7 @@ def test_a_large_distance_takes_little_memory():
     values = random_words(9, 10_000)
     tracemalloc.start()
     try:
-        assert len(find_all(values, 12)) < 100
+        assert len(find_pairs(values, 12)) < 100
         assert len(find_clusters(values, 64)) == 1
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -320,33 +320,33 @@ def test_any_kind_of_input():
         [np.uint64(value) for value in words],
         masked,
     ):
-        assert find_all(given_as, 1).tolist() == expected
-    assert find_all(np.array([7, 5, 4], dtype=np.uint8), distance=1).tolist() == expected
+        assert find_pairs(given_as, 1).tolist() == expected
+    assert find_pairs(np.array([7, 5, 4], dtype=np.uint8), distance=1).tolist() == expected
     assert as_lists(find_clusters(masked, np.int64(1))) == [[4, 5, 7]]
 
 
 def test_the_default_distance_is_3():
-    assert find_all([0, 0b111, 0b1111]).tolist() == [[0, 0b111], [0b111, 0b1111]]
+    assert find_pairs([0, 0b111, 0b1111]).tolist() == [[0, 0b111], [0b111, 0b1111]]
     assert as_lists(find_clusters([0, 0b111, 0xFFFF])) == [[0, 0b111]]
 
 
 @pytest.mark.parametrize("nothing", [[], [5], [5, 5, 5], np.empty(0, dtype=np.uint64)])
 def test_nothing_to_pair(nothing):
     for distance in (0, 3, 64):
-        assert find_all(nothing, distance).shape == (0, 2)
-        assert find_all(nothing, distance).dtype == np.uint64
+        assert find_pairs(nothing, distance).shape == (0, 2)
+        assert find_pairs(nothing, distance).dtype == np.uint64
         assert find_clusters(nothing, distance) == []
 
 
 def test_the_input_stays_as_it_was():
     values = random_words(10, 500)
     before = values.copy()
-    find_all(values)
+    find_pairs(values)
     find_clusters(values)
     assert (values == before).all()
 
 
-@pytest.mark.parametrize("search", [find_all, find_clusters])
+@pytest.mark.parametrize("search", [find_pairs, find_clusters])
 @pytest.mark.parametrize(
     ("values", "distance", "error", "says"),
     [
@@ -372,7 +372,7 @@ def test_wrong_arguments_are_named(search, values, distance, error, says):
 def test_more_than_positions_can_tell_apart(monkeypatch):
     monkeypatch.setattr(_checks, "DISTINCT_AT_MOST", 3)
     with pytest.raises(ValueError, match="not 4: use an index"):
-        find_all([1, 2, 3, 4, 4])
+        find_pairs([1, 2, 3, 4, 4])
 
 
 @pytest.mark.parametrize("blocks", [4, 5, 7, 12])
@@ -381,12 +381,12 @@ def test_any_number_of_blocks_finds_the_same(monkeypatch, blocks):
     expected = slow_pairs(values, 3)
     into, split = [], _join._split
     monkeypatch.setattr(_join, "_split", lambda *given: into.append(given[3]) or split(*given))
-    assert find_all(values, 3, blocks=blocks).tolist() == expected
+    assert find_pairs(values, 3, blocks=blocks).tolist() == expected
     assert as_lists(find_clusters(values, 3, blocks=blocks)) == slow_clusters(expected)
     assert into == [blocks, blocks]
 
 
-@pytest.mark.parametrize("function", [find_all, find_clusters])
+@pytest.mark.parametrize("function", [find_pairs, find_clusters])
 @pytest.mark.parametrize("blocks", [3, 0, 65])
 def test_blocks_that_cannot_be_are_refused(function, blocks):
     with pytest.raises(ValueError, match="blocks must be from 4 to 64"):
@@ -411,8 +411,8 @@ def test_too_many_pairs_are_an_error_that_says_how_many(monkeypatch):
     with pytest.raises(
         ValueError, match=r"more than 1,000 pairs within 64 bits \(1\d\d,\d\d\d so far\): take a lower"
     ):
-        find_all(range(500), 64)
-    assert len(find_all(range(40), 64)) == 780
+        find_pairs(range(500), 64)
+    assert len(find_pairs(range(40), 64)) == 780
 
 
 # --- published values
@@ -422,7 +422,7 @@ def test_ladders_of_bits():
     """Nested sets of set bits, one ladder in each byte: pairs within a ladder, never across."""
     ladder = [0xFF, 0xEF, 0xEE, 0xCE, 0x33]
     values = [step << 8 * byte for byte in range(8) for step in ladder]
-    found = find_all(values, 3).tolist()
+    found = find_pairs(values, 3).tolist()
     assert found == slow_pairs(values, 3)
     assert len(found) == 8 * 6
 
@@ -430,7 +430,7 @@ def test_ladders_of_bits():
 def test_published_pairs():
     for row in published("find_all"):
         expected = sorted(sorted(pair) for pair in row["pairs"])
-        assert find_all(row["fingerprints"], row["distance"]).tolist() == expected
+        assert find_pairs(row["fingerprints"], row["distance"]).tolist() == expected
 
 
 def test_published_clusters():

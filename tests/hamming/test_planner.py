@@ -24,10 +24,10 @@ def every_design():
     """All that a user can make, found by trying."""
     for blocks in range(2, 65):
         for lead in range(1, blocks):
-            for inner in (0, *range(2, 65)):
-                if comb(blocks, lead) * max(1, inner) <= 128:
+            for inner_blocks in (0, *range(2, 65)):
+                if comb(blocks, lead) * max(1, inner_blocks) <= 128:
                     try:
-                        yield Design(blocks, lead, inner)
+                        yield Design(blocks, lead, inner_blocks)
                     except ValueError:
                         break
 
@@ -91,10 +91,10 @@ def test_the_best_for_writing_is_slower_than_a_millisecond_only_where_others_are
 
 
 def test_the_default_costs_least_to_search_and_write_once():
-    plain = [design for design in EVERY if not design.inner and design.tables <= 20]
+    plain = [design for design in EVERY if not design.inner_blocks and design.tables <= 20]
     for rows, distance in itertools.product((10**6, 10**7, 10**8, 10**9), range(0, 65, 3)):
         found = default_design(rows, distance)
-        assert not found.inner
+        assert not found.inner_blocks
         least = min(design.search_us(distance, rows) + design.write_us() for design in plain)
         assert found.search_us(distance, rows) + found.write_us() == least
     assert plan(10**8, 7, costs=COSTS).default.design == default_design(10**8, 7, COSTS) == Design(3)

@@ -18,7 +18,7 @@ DISTANCES = range(65)
 
 
 def layout(design: Design) -> list[int]:
-    return [design.blocks, design.lead, design.inner]
+    return [design.blocks, design.lead, design.inner_blocks]
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import StatementError
 
-from simsql import DEFAULT, Recipe
+from simsql import DEFAULT_RECIPE, Recipe
 from simsql.sqlalchemy import Fingerprint
 
 EDGES = {0: 0, 1: 1, 2**63 - 1: 2**63 - 1, 2**63: -(2**63), 2**64 - 1: -1}
@@ -119,7 +119,7 @@ def test_the_type_is_bigint_in_a_script():
 
 
 def test_a_type_says_what_it_was_made_with():
-    assert Fingerprint().recipe == DEFAULT
+    assert Fingerprint().recipe == DEFAULT_RECIPE
     assert Fingerprint(recipe=Recipe(shingles=(2,))).recipe.id == "words2-log-1"
     assert Fingerprint().sources is None
     assert Fingerprint(source="body").sources.weights == (("body", 1),)

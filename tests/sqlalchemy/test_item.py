@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 from sqlalchemy.schema import CreateSchema
 
-from simsql import DEFAULT, Design, Recipe
+from simsql import DEFAULT_RECIPE, Design, Recipe
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, near
 
 LONG = "t" * 63
@@ -213,7 +213,7 @@ def test_a_table_knows_its_indexes():
     )
     assert declared(One.__table__) == [("fingerprint", 3, None, (), "words2-log-1")]
     assert declared(Two.__table__) == [
-        ("fingerprint", 3, None, (), DEFAULT.id),
+        ("fingerprint", 3, None, (), DEFAULT_RECIPE.id),
         ("other", 3, None, (), "words4-log-1"),
     ]
     assert SHARED[0].recipe_id is None
@@ -249,7 +249,7 @@ def test_the_btree_has_the_name_that_the_convention_gives():
         SimhashIndex("fp", scope=["tenant"]),
     )
     assert btrees(scoped) == [("ix_article_fp", "tenant", "fp"), ("ix_article_tenant", "tenant")]
-    assert declared(scoped) == [("fp", 3, None, ("tenant",), DEFAULT.id)]
+    assert declared(scoped) == [("fp", 3, None, ("tenant",), DEFAULT_RECIPE.id)]
     custom = MetaData(naming_convention={"ix": "%(table_name)s_%(column_0_N_name)s_idx"})
     scoped = Table(
         "article",
@@ -289,7 +289,7 @@ def test_names_of_columns_are_keys_of_the_table():
         Column("fp", Fingerprint(), key="key"),
         SimhashIndex("key", scope=["tenant"]),
     )
-    assert declared(table) == [("fp", 3, None, ("of",), DEFAULT.id)]
+    assert declared(table) == [("fp", 3, None, ("of",), DEFAULT_RECIPE.id)]
 
 
 def test_errors_say_what_and_where():

@@ -7,16 +7,19 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text, event, insert, se
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from simsql import DEFAULT, Recipe, simhash
+from simsql import DEFAULT_RECIPE, Recipe, simhash
 from simsql.database import open_engine
 from simsql.errors import UsageError
-from simsql.fingerprint import KNOWN
+from simsql.fingerprint import KNOWN_RECIPES
 from simsql.sqlalchemy import Fingerprint
 
 WORDS = "There should be one, and preferably only one, obvious way to do it."
 OTHER = "If the implementation is hard to explain, it's a bad idea."
 TRIGRAMS = Recipe(shingles=(3,))
-SAYS = rf"article.fingerprint: .* has recipe {TRIGRAMS.id}, but the model computes fingerprints with {DEFAULT.id}"
+SAYS = (
+    rf"article.fingerprint: .* has recipe {TRIGRAMS.id},"
+    rf" but the model computes fingerprints with {DEFAULT_RECIPE.id}"
+)
 
 
 class Base(DeclarativeBase):
@@ -29,7 +32,7 @@ class Article(Base):
     body: Mapped[str | None]
     note: Mapped[str | None]
     fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source="body"))
-    words: Mapped[int | None] = mapped_column(Fingerprint(source="body", recipe=KNOWN["fnv1a-words"]))
+    words: Mapped[int | None] = mapped_column(Fingerprint(source="body", recipe=KNOWN_RECIPES["fnv1a-words"]))
 
 
 class Page(Base):
@@ -118,12 +121,12 @@ def test_what_is_refused_is_what_the_database_says_now(drifted, database):
     drop_index(database)
     drifted.add(Article(body=OTHER))
     drifted.commit()
-    index(database, DEFAULT.id)
+    index(database, DEFAULT_RECIPE.id)
     drifted.add(Article(body=OTHER))
     drifted.commit()
 
 
-@pytest.mark.parametrize("recipe", [None, DEFAULT.id, "news", "phash64"])
+@pytest.mark.parametrize("recipe", [None, DEFAULT_RECIPE.id, "news", "phash64"])
 def test_a_recipe_that_may_be_the_same_is_not_refused(session, database, recipe):
     index(database, recipe)
     index(database, "fnv1a-words", "words")  # by its name

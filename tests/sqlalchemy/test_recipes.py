@@ -5,7 +5,7 @@ from sqlalchemy import BigInteger, Column, MetaData, Table, func, select
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 
-from simsql import DEFAULT, Recipe
+from simsql import DEFAULT_RECIPE, Recipe
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, near
 
 TRIGRAMS = Recipe(shingles=(3,))
@@ -25,7 +25,7 @@ class Article(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     body: Mapped[str | None]
     body_fp: Mapped[int | None] = mapped_column(Fingerprint(source="body"))
-    default_fp: Mapped[int | None] = mapped_column(Fingerprint(recipe=DEFAULT))
+    default_fp: Mapped[int | None] = mapped_column(Fingerprint(recipe=DEFAULT_RECIPE))
     trigrams_fp: Mapped[int | None] = mapped_column(Fingerprint(recipe=TRIGRAMS))
     indexed_fp: Mapped[int | None] = mapped_column(Fingerprint())
     image: Mapped[int | None] = mapped_column(Fingerprint())
@@ -77,7 +77,7 @@ def test_numbers_found_by_a_search_are_compared(session_of):
 
 
 @pytest.mark.parametrize(
-    "type_", [Fingerprint(recipe=DEFAULT), Fingerprint(source="body")], ids=["named", "source"]
+    "type_", [Fingerprint(recipe=DEFAULT_RECIPE), Fingerprint(source="body")], ids=["named", "source"]
 )
 def test_an_index_says_what_its_column_says(type_):
     with pytest.raises(

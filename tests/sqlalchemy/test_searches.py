@@ -134,8 +134,8 @@ def test_the_condition_equals_brute_force(session):
             assert sorted(document.id for document in loaded) == expected
             core = select(documents.c.id).where(documents.c.fp.near(query, within))
             assert sorted(session.scalars(core)) == expected
-            inner = select(subquery.c.id).where(subquery.c.fp.near(query, within))
-            assert sorted(session.scalars(inner)) == [n for n in expected if n > 20]
+            inner_blocks = select(subquery.c.id).where(subquery.c.fp.near(query, within))
+            assert sorted(session.scalars(inner_blocks)) == [n for n in expected if n > 20]
             beside = select(Document.id).where(or_(Document.fingerprint.near(query, within), Document.id == 20))
             assert sorted(session.scalars(beside)) == sorted({*expected, 20})
             others = select(Document.id).where(~Document.fingerprint.near(query, within))
