@@ -125,9 +125,9 @@ class CreateSimhashIndexOp(MigrateOperation):
     ) -> None:
         """Create a simhash index on a bigint column, in the migration's transaction; writers of the table wait.
 
-        `distance` (0 to 64) is what searches take that name none. `blocks`, `lead` and `inner_blocks` are the design,
-        as in simsql.Design; without blocks it is chosen by the number of rows. `recipe` is the id of the recipe that
-        the fingerprints were made with. `scope` names the columns that a search is confined to.
+        `distance` (0 to 64) is the default of searches. `blocks`, `lead` and `inner_blocks` are the design, as in
+        simsql.Design; without blocks it is chosen by the number of rows. `recipe` is the id of the recipe that the
+        fingerprints were made with. `scope` names the columns that a search is confined to.
         """
         operations.invoke(
             cls(
@@ -153,11 +153,8 @@ class CreateSimhashIndexOp(MigrateOperation):
 
     def options(self) -> dict[str, object]:
         """Return the arguments behind the column that are not left out, in their order."""
-        design = (
-            {}
-            if self.blocks is None
-            else {"blocks": self.blocks, "lead": self.lead, "inner_blocks": self.inner_blocks}
-        )
+        names = () if self.blocks is None else ("blocks", "lead", "inner_blocks")
+        design = {name: getattr(self, name) for name in names}
         others = {"recipe": self.recipe, "scope": list(self.scope) or None}
         given = {"distance": self.distance, **design, **others}
         return {name: value for name, value in given.items() if value is not None}

@@ -210,8 +210,8 @@ def permutations(
     """Every choice of `lead` out of `blocks` blocks, in lexicographic order: comb(blocks, lead) permutations.
 
     With `inner_blocks` the bits that do not lead are cut again into so many blocks, and each of these in turn
-    joins the lead: comb(blocks, lead) * inner_blocks permutations, by lead blocks and then by inner block. These are the
-    nested designs of the paper (section 3.1.1).
+    joins the lead: comb(blocks, lead) * inner_blocks permutations, by lead blocks and then by inner block. These
+    are the nested designs of the paper (section 3.1.1).
 
     Raises ValueError unless 1 <= lead <= blocks <= width <= 64, and `inner_blocks` is 0 or from 2 to the number of
     bits that do not lead, where these are fewest.

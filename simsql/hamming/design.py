@@ -49,8 +49,8 @@ class Design:
     """`blocks` contiguous blocks, `lead` of them leading each key: comb(blocks, lead) permutation tables.
 
     If `inner_blocks` is not 0, the bits that do not lead are cut again into so many blocks, one of which joins
-    the lead: `inner_blocks` times as many tables, with longer prefixes (the paper's nested designs). `width` is the size
-    of a fingerprint in bits, 64 but in tests and experiments.
+    the lead: `inner_blocks` times as many tables, with longer prefixes (the paper's nested designs). `width` is
+    the size of a fingerprint in bits, 64 but in tests and experiments.
 
     Raises ValueError unless 2 <= blocks <= width <= 64, 1 <= lead < blocks, `inner_blocks` is 0 or from 2 to the
     number of bits that do not lead, and there are 128 tables or fewer; TypeError for anything that is no
