@@ -120,7 +120,7 @@ def test_the_id_of_a_recipe_is_no_recipe(call):
         call(None)
 
 
-@pytest.mark.parametrize("expression", ["(", "a{99999999999}", "(" * 5000 + "a" + ")" * 5000, b"a", None])
+@pytest.mark.parametrize("expression", ["(", "a{99999999999}", "(" * 50_000, b"a", None])
 def test_what_is_no_expression_is_refused(expression):
     with pytest.raises(ValueError, match=r"is no regular expression|an expression must be a str"):
         Pattern(expression)
