@@ -128,7 +128,7 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             connection.exec_driver_sql(
                 "ALTER TABLE article ADD id int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, ADD body text"
             )
-        assert call(database.fill_fingerprints, engine, "article", "body", column="fingerprint") == (0, 0, 0)
+        assert call(database.fill_fingerprints, engine, "article", "body", column="fingerprint") == (0, 0, 0, 0)
         assert call(database.build, engine, "article", "fingerprint") == 2
         assert call(database.vacuum, engine, "article") == 0
         assert not call(database.upgrade_schema, engine)

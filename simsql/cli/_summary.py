@@ -11,15 +11,20 @@ from simsql.documents.skips import SkipCount
 _NOT_NAMED = {"binary", "link", "special file"}  # expected in any folder: counted alone
 
 
-def print_skips(skips: SkipCount, console: Console) -> None:
-    """Name what was skipped, up to ten of a reason; what no folder is without goes unnamed."""
+def print_skips(skips: SkipCount, console: Console, *, counted: bool = False) -> None:
+    """Name what was skipped, up to ten of a reason; what is expected in any folder is not named.
+
+    With `counted` it is counted here, as no table follows that does.
+    """
     for skip in skips.examples:
         if skip.reason not in _NOT_NAMED:
             # As Text: a file name is not markup.
             console.print(Text(f"skipped {skip.place}: {skip.reason}: {skip.detail}"), soft_wrap=True)
     for reason, count in skips.by_reason.items():
         named = sum(skip.reason == reason for skip in skips.examples)
-        if reason not in _NOT_NAMED and count > named:
+        if reason in _NOT_NAMED and counted:
+            console.print(Text(f"skipped {count:,}: {reason}"), soft_wrap=True)
+        elif reason not in _NOT_NAMED and count > named:
             console.print(Text(f"skipped {count - named:,} more: {reason}"), soft_wrap=True)
 
 

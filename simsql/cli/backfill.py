@@ -66,6 +66,8 @@ def backfill_command(
             report=lambda share: report(round(_PARTS * share)),
         )
     print(f"Fingerprinted {_rows(filled.written)}")
+    if filled.unchanged:
+        print(f"Left {_rows(filled.unchanged)} as they were: the fingerprints are right")
     if filled.without_features:
         print(f"Left {_rows(filled.without_features)} without a fingerprint: no words in the text")
     if filled.busy:

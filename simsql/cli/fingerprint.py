@@ -1,7 +1,6 @@
 """`simsql fingerprint`: the fingerprints of documents in files."""
 
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Annotated
@@ -28,7 +27,8 @@ from simsql.documents.readers import Document, DocumentReader, reporting, worker
 from simsql.documents.skips import SkipCount, nothing_found
 from simsql.documents.stages import Report
 from simsql.errors import SimsqlError
-from simsql.fingerprint import DEFAULT_RECIPE, simhash_batches
+from simsql.fingerprint import DEFAULT_RECIPE
+from simsql.fingerprint.documents import simhash_items
 
 
 class Format(StrEnum):
@@ -95,13 +95,11 @@ def fingerprint_command(
     )
     console = Console(stderr=True)
     skips = SkipCount()
-    waiting: deque[str] = deque()
 
-    def texts(report: Report) -> Iterator[str]:
+    def named_texts(report: Report) -> Iterator[tuple[str, str]]:
         for item in reporting(reader, report):
             if isinstance(item, Document):
-                waiting.append(printable(item.name))
-                yield item.text
+                yield printable(item.name), item.text
             else:
                 skips.add(item)
             del item  # a long document is not kept while the next one is read
@@ -111,9 +109,9 @@ def fingerprint_command(
         workers = worker_count(reader)
     # A bar between the lines of the output would be neither.
     with ProgressBars(console).stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
-        for batch in simhash_batches(texts(report), made_by, workers):
-            written = ["" if number is None else _WRITE[format](number) for number in batch.tolist()]
-            sys.stdout.write("".join(f"{fingerprint}\t{waiting.popleft()}\n" for fingerprint in written))
+        for names, fingerprints in simhash_items(named_texts(report), made_by, workers):
+            written = ["" if number is None else _WRITE[format](number) for number in fingerprints.tolist()]
+            sys.stdout.write("".join(f"{text}\t{name}\n" for text, name in zip(written, names, strict=True)))
             sys.stdout.flush()
             printed += len(written)
     if not printed:
@@ -121,4 +119,4 @@ def fingerprint_command(
         if "-" in paths and not lines and skips.by_reason["not JSON"]:
             advice = "; --lines takes every line of standard input for a document"
         raise SimsqlError(nothing_found(paths, skips) + advice)
-    print_skips(skips, console)
+    print_skips(skips, console, counted=True)

@@ -7,7 +7,6 @@ it had to pass over it looks at again at the end. Where it is broken off, what h
 not done again.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,7 +19,8 @@ from simsql.database.bigint import to_bigint, to_bigints
 from simsql.database.bulk_transfer import raw_connection
 from simsql.database.load import find_target
 from simsql.database.upkeep import Report
-from simsql.fingerprint import Recipe, simhash_batches, simhash_parts
+from simsql.fingerprint import Recipe, simhash_parts
+from simsql.fingerprint.documents import simhash_items
 
 # How often it looks again at rows that were being written.
 _LOOKS = 3
@@ -35,6 +35,8 @@ class Filled(NamedTuple):
     """Rows whose text has no features: their fingerprint is null."""
     busy: int
     """Rows that others were writing each time it looked. Another backfill finds them, if they still need it."""
+    unchanged: int
+    """Rows that had the fingerprint of their text already: only `all_rows` looks at such rows."""
 
 
 def fill_fingerprints(
@@ -137,16 +139,9 @@ class _Maker:
                 made = simhash_parts([(text, weight) for text, weight in parts if text is not None], self.recipe)
                 yield row, None if made is None else to_bigint(made)
             return
-        waiting: deque[_Row] = deque()
-
-        def texts() -> Iterator[str]:
-            for row in rows:
-                waiting.append(row)
-                yield row.texts[0] or ""
-
-        for fingerprints in simhash_batches(texts(), self.recipe, workers):
-            for bigint in to_bigints(fingerprints):
-                yield waiting.popleft(), bigint
+        items = ((row, row.texts[0] or "") for row in rows)
+        for batch, fingerprints in simhash_items(items, self.recipe, workers):
+            yield from zip(batch, to_bigints(fingerprints), strict=True)
 
 
 class _Backfill:
@@ -167,7 +162,7 @@ class _Backfill:
         self._maker = maker
         self._batch_rows = batch_rows
         self._report = report
-        self._written = self._empty = self._done = self._total = 0
+        self._written = self._unchanged = self._empty = self._done = self._total = 0
         self._missed: list[str] = []
 
     def run(self, workers: int | None) -> Filled:
@@ -177,7 +172,7 @@ class _Backfill:
         for _ in range(_LOOKS):
             keys, self._missed = self._missed, []
             self._fill(self._read_again(keys), None)
-        return Filled(self._written, self._empty, len(self._missed))
+        return Filled(self._written, self._empty, len(self._missed), self._unchanged)
 
     def _read(self) -> Iterator[_Row]:
         """Yield the rows that need a fingerprint, by primary key."""
@@ -217,6 +212,7 @@ class _Backfill:
             missed = [row.key for number, (row, _) in enumerate(changed, 1) if number not in written]
         self._missed += missed
         self._written += len(changed) - len(missed)
+        self._unchanged += sum(bigint is not None and bigint == row.fingerprint for row, bigint in batch)
         left = set(missed)
         self._empty += sum(bigint is None for row, bigint in batch if row.key not in left)
         self._done += len(batch) - len(missed)

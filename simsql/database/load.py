@@ -6,7 +6,6 @@ in numpy and copies them straight into the tables of keys.
 """
 
 import operator
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -21,7 +20,8 @@ from simsql.database.bigint import OneFingerprint, to_bigint, to_bigints
 from simsql.database.bulk_transfer import copy_columns, first_of_equals, raw_connection
 from simsql.database.recipes import agreed_recipe
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_batches
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+from simsql.fingerprint.documents import simhash_items
 from simsql.hamming import Design
 
 Row = Sequence[Any]
@@ -124,13 +124,13 @@ def load_rows(
     if text_column is not None:
         if text_column not in columns:
             raise ValueError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
-        target = find_target(connection, table, column)
+        target = find_loaded_column(connection, table, column)
         rows = _fingerprint_texts(
             _check_lengths(rows, len(columns)), columns.index(text_column), target.recipe(recipe), workers
         )
         columns = [*columns, target.column]
     elif fingerprints is not None:
-        target = find_target(connection, table, column)
+        target = find_loaded_column(connection, table, column)
         if recipe is not None:
             target.recipe(recipe)
         rows = _append(rows, fingerprints)
@@ -161,6 +161,26 @@ def find_target(connection: Connection, table: str, column: str | None = None) -
     return Target(table, column, column in recipes, recipes.get(column))
 
 
+def find_loaded_column(connection: Connection, table: str, column: str | None = None) -> Target:
+    """Return what `find_target` does, and raise UsageError if the column is there and not bigint."""
+    target = find_target(connection, table, column)
+    found = (
+        raw_connection(connection)
+        .execute(
+            "SELECT pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute AS a"
+            " WHERE a.attrelid OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass)"
+            " AND a.attname OPERATOR(pg_catalog.=) %s AND NOT a.attisdropped",
+            [table, target.column],
+        )
+        .fetchone()
+    )
+    if found and found[0] != "bigint":  # PostgreSQL names a column that is not there
+        raise UsageError(
+            f"column {target.column} of {table} is {found[0]}, not bigint: it cannot hold fingerprints"
+        )
+    return target
+
+
 def _check_lengths(rows: Iterable[Row], length: int) -> Iterator[Row]:
     for number, row in enumerate(rows, 1):
         if len(row) != length:
@@ -172,16 +192,10 @@ def _fingerprint_texts(
     rows: Iterable[Row], position: int, recipe: Recipe, workers: int | None
 ) -> Iterator[list[Any]]:
     """Yield the rows with the bigint of their text's fingerprint behind them; no text has none."""
-    waiting: deque[Row] = deque()
-
-    def texts() -> Iterator[str]:
-        for row in rows:
-            waiting.append(row)
-            yield "" if row[position] is None else row[position]
-
-    for batch in simhash_batches(texts(), recipe, workers):
-        for bigint in to_bigints(batch):
-            yield [*waiting.popleft(), bigint]
+    items = ((row, "" if row[position] is None else row[position]) for row in rows)
+    for batch, fingerprints in simhash_items(items, recipe, workers):
+        for row, bigint in zip(batch, to_bigints(fingerprints), strict=True):
+            yield [*row, bigint]
 
 
 def _append(

@@ -1,21 +1,21 @@
 """Documents from files into a table of the user's, with their fingerprints."""
 
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
 from simsql.database.bigint import to_bigints
-from simsql.database.load import find_target
+from simsql.database.load import find_loaded_column
 from simsql.database.placed import PlacedRow, load_placed_rows
 from simsql.documents.content import MAX_DOCUMENT
 from simsql.documents.readers import Document, DocumentReader, Skip, reporting, worker_count
 from simsql.documents.skips import DUPLICATE, SkipCount, nothing_found, repeated_id
 from simsql.documents.stages import Stages
 from simsql.errors import SimsqlError
-from simsql.fingerprint import Recipe, simhash_batches
+from simsql.fingerprint import Recipe
+from simsql.fingerprint.documents import simhash_items
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def run_load(connection: Connection, options: LoadOptions, stages: Stages) -> Lo
     )
     # The source may be slow.
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-    target = find_target(connection, options.table, options.column)
+    target = find_loaded_column(connection, options.table, options.column)
     recipe = target.recipe(options.recipe)
     columns = [name for name in (options.id_column, options.text_column) if name is not None]
     skips = SkipCount()
@@ -77,9 +77,8 @@ def run_load(connection: Connection, options: LoadOptions, stages: Stages) -> Lo
 
     def rows(items: Iterable[Document | Skip]) -> Iterator[PlacedRow]:
         nonlocal empty
-        waiting: deque[PlacedRow] = deque()
 
-        def texts() -> Iterator[str]:
+        def placed() -> Iterator[tuple[PlacedRow, str]]:
             for item in items:
                 if isinstance(item, Skip):
                     skips.add(item)
@@ -88,13 +87,13 @@ def run_load(connection: Connection, options: LoadOptions, stages: Stages) -> Lo
                 else:
                     stored = [] if options.id_column is None else [item.name]
                     stored += [] if options.text_column is None else [item.text]
-                    waiting.append(PlacedRow(stored, item.name, item.place))
-                    yield item.text
+                    yield PlacedRow(stored, item.name, item.place), item.text
+                    del stored
+                del item  # a long document is not kept while the next one is read
 
-        for batch in simhash_batches(texts(), recipe, worker_count(reader)):
-            for bigint in to_bigints(batch):
+        for batch, fingerprints in simhash_items(placed(), recipe, worker_count(reader)):
+            for row, bigint in zip(batch, to_bigints(fingerprints), strict=True):
                 empty += bigint is None
-                row = waiting.popleft()
                 row.append(bigint)
                 yield row
 

@@ -12,7 +12,8 @@ from simsql.dedup.store import StagedDocument
 from simsql.documents.formats import printable
 from simsql.documents.readers import Document, Skip
 from simsql.documents.skips import SkipCount, without_words
-from simsql.fingerprint import Recipe, simhash_batches
+from simsql.fingerprint import Recipe
+from simsql.fingerprint.documents import simhash_items
 
 _LOOK_UP = 500  # documents that are looked up in the table at once
 _LOOK_UP_CHARACTERS = 1 << 22
@@ -44,12 +45,10 @@ class Intake:
         self._workers = workers
         self._skips = skips
         self._known: deque[StagedDocument] = deque()
-        self._pending: deque[StagedDocument] = deque()
 
     def __iter__(self) -> Iterator[StagedDocument]:
-        for fingerprints in simhash_batches(self._texts(), self._recipe, self._workers):
-            for fingerprint in to_bigints(fingerprints):
-                document = self._pending.popleft()
+        for documents, fingerprints in simhash_items(self._unknown(), self._recipe, self._workers):
+            for document, fingerprint in zip(documents, to_bigints(fingerprints), strict=True):
                 if fingerprint is None:
                     self._skips.add(without_words(document.place))
                 yield document._replace(fingerprint=fingerprint)
@@ -57,8 +56,8 @@ class Intake:
                 yield self._known.popleft()
         yield from self._known
 
-    def _texts(self) -> Iterator[str]:
-        """Yield the texts to fingerprint; what is known of each waits in `_pending` in the same order."""
+    def _unknown(self) -> Iterator[tuple[StagedDocument, str]]:
+        """Yield the documents to fingerprint, with their texts; the others wait in `_known`."""
         documents = self._digest()
         while batch := deque(_take(documents)):
             known = set()
@@ -69,8 +68,7 @@ class Intake:
                 if (row.name_digest, row.text_digest) in known:
                     self._known.append(row._replace(known=True))
                 else:
-                    self._pending.append(row)
-                    yield text
+                    yield row, text
                 del text  # a long one is not kept while the next one is read
 
     def _digest(self) -> Iterator[tuple[StagedDocument, str]]:

@@ -1,10 +1,11 @@
 """Texts to fingerprints: one, or any number in batches and processes."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import count
 from operator import index
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ _LONG = 1 << 20
 # What a process is given at once, so that passing it on costs little beside the work.
 _TASK_CHARACTERS = 1 << 22
 
+Item = TypeVar("Item")
 Fingerprints: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]"
 
 
@@ -133,6 +135,26 @@ def simhash_batches(
         results = map_in_processes(task, batches_of(texts, _TASK_CHARACTERS), workers, _count_tasks)
     for values, empty in results:
         yield np.ma.MaskedArray(values, mask=empty)
+
+
+def simhash_items(
+    items: Iterable[tuple[Item, str]], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
+) -> Iterator[tuple[list[Item], Fingerprints]]:
+    """Yield items of any kind, in their order and in batches, with the fingerprints of their texts.
+
+    Each item comes with its text, and is kept until the fingerprint is there. Arguments, errors and reading ahead
+    as for `simhash_batches`.
+    """
+    waiting: deque[Item] = deque()
+
+    def texts() -> Iterator[str]:
+        for item, text in items:
+            waiting.append(item)
+            yield text
+            del item, text  # a long text is not kept while the next one is read
+
+    for fingerprints in simhash_batches(texts(), recipe, workers):
+        yield [waiting.popleft() for _ in range(len(fingerprints))], fingerprints
 
 
 def _fingerprint_task(texts: list[str], recipe: Recipe) -> Outcome:

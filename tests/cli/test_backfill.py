@@ -46,7 +46,11 @@ def test_backfill(posts, database_url):
     assert run("backfill", "post", *options).done().lines[0] == "Fingerprinted 1 row"
     posts.execute("UPDATE post SET fp = 5 WHERE slug = 'p7'")
     assert run("backfill", "public.post", *options).done().lines[0] == "Fingerprinted 0 rows"
-    assert run("backfill", "public.post", *options, "--all-rows").done().lines[0] == "Fingerprinted 1 row"
+    assert run("backfill", "public.post", *options, "--all-rows").done().lines == [
+        "Fingerprinted 1 row",
+        "Left 400 rows as they were: the fingerprints are right",
+        "Left 1 row without a fingerprint: no words in the text",
+    ]
     posts.execute("SELECT simsql.drop_index('post')")
     recipe = Recipe(tokens="characters", shingles=(3,))
     options = ["--text", "title=3", "--text", "body", "--column", "fp", "--all-rows", "--database", database_url]

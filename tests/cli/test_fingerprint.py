@@ -75,6 +75,15 @@ def test_lines_of_texts(tmp_path):
     assert found.err.startswith("skipped stdin:2: not utf-8: column 1")
 
 
+def test_what_is_expected_in_any_folder_is_counted(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "b.dat").write_bytes(bytes(range(256)))
+    (tmp_path / "c.txt").symlink_to(tmp_path / "a.txt")
+    found = run("fingerprint", tmp_path).done()
+    assert found.lines == [f"{simhash(TEXT)}\t{tmp_path / 'a.txt'}"]
+    assert sorted(found.err.splitlines()) == ["skipped 1: binary", "skipped 1: link"]
+
+
 def test_a_line_without_a_fingerprint_is_no_failure():
     assert run("fingerprint", "-", "--lines", stdin=b"--\n").done().lines == ["\tstdin:1"]
 

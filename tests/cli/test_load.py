@@ -52,6 +52,14 @@ def test_documents_of_all_kinds(posts, database_url, tmp_path):
     assert f"skipped {tmp_path}/c.csv:3: empty" in found.err
 
 
+@pytest.mark.parametrize("type_name", ["text", "integer", "numeric(20,0)"])
+def test_fingerprints_go_into_a_bigint_column_alone(posts, database_url, type_name):
+    posts.execute(f"ALTER TABLE post ADD COLUMN other {type_name}")
+    found = run("load", "post", "-", "--column", "other", "--database", database_url, stdin=b'{"text": "a"}')
+    found.failed(2, f"column other of post is {type_name}, not bigint")
+    assert stored(posts) == []
+
+
 def test_only_what_is_named_is_stored(posts, database_url):
     data = json.dumps({"key": "k", "content": FOX}).encode()
     options = ["--text-field", "content", "--id-field", "key", "--database", database_url]

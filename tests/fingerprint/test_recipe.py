@@ -68,10 +68,10 @@ def test_unknown_ids_are_refused(name):
     [
         (
             {"tokens": "lines"},
-            "tokens must be one of 'words', 'characters', 'jieba', a Pattern or a Tokenizer, not 'lines'",
+            "tokens must be one of 'words', 'characters', 'jieba', a simsql.fingerprint.Pattern or Tokenizer, not 'lines'",
         ),
-        ({"tokens": str.split}, "a Pattern or a Tokenizer, not <method"),
-        ({"tokens": ["words"]}, "a Pattern or a Tokenizer, not"),
+        ({"tokens": str.split}, "a simsql.fingerprint.Pattern or Tokenizer, not <method"),
+        ({"tokens": ["words"]}, "a simsql.fingerprint.Pattern or Tokenizer, not"),
         ({"min_features": "5"}, "min_features must be an int of at least 1, not '5'"),
         ({"min_features": 5.0}, "min_features must be an int of at least 1, not 5.0"),
         ({"idf": "rare.npz"}, "idf must be an IdfTable, .* not 'rare.npz'"),
