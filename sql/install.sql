@@ -11,11 +11,15 @@
 \ir search.sql
 \ir near.sql
 \ir triggers.sql
+\ir indexable.sql
 \ir indexes.sql
 \ir vacuum.sql
 \ir build.sql
 \ir verify.sql
-\ir joins.sql
+\ir repair.sql
+\ir join_designs.sql
+\ir pairs.sql
+\ir near_many.sql
 \ir claim.sql
 \ir clusters.sql
 \ir load.sql

@@ -1,0 +1,172 @@
+-- What create_index and build require of a table, its columns, the caller and the design.
+
+-- Raises unless this column of a table can be indexed exactly, within this scope.
+CREATE OR REPLACE FUNCTION simsql._check_indexable(table_name regclass, column_name text, scope text[], caller text) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    class pg_class;
+    attribute pg_attribute;
+    reason text;
+BEGIN
+    SELECT c.* INTO class FROM pg_class AS c WHERE c.oid = $1;
+    reason := CASE
+        WHEN class.relkind = 'p' THEN 'is partitioned: rows written straight into a partition would be missed'
+        WHEN class.relkind = 'f' THEN 'is a foreign table: rows written on the other server would be missed'
+        WHEN class.relkind IN ('v', 'm') THEN 'is a view: index the table below it'
+        WHEN class.relkind <> 'r' THEN 'is not a table'
+        WHEN class.relpersistence = 't' THEN 'is temporary: no other session could search it'
+        WHEN class.relispartition THEN 'is a partition: rows written through its parent would be missed'
+        WHEN EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1 OR inhparent = $1)
+        THEN 'takes part in inheritance: rows written through another table would be missed'
+        WHEN class.relnamespace = 'simsql'::regnamespace THEN 'belongs to simsql itself'
+    END;
+    IF reason IS NOT NULL THEN
+        RAISE EXCEPTION 'simsql.%: % %', caller, $1, reason
+            USING ERRCODE = 'feature_not_supported', HINT = 'An ordinary table can be indexed.';
+    END IF;
+    SELECT a.* INTO attribute FROM pg_attribute AS a
+     WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'simsql.%: % has no column %', caller, $1, quote_ident($2)
+            USING ERRCODE = 'undefined_column',
+                  HINT = format('Add it: ALTER TABLE %s ADD COLUMN %I bigint;', $1, $2);
+    END IF;
+    IF attribute.atttypid <> 'bigint'::regtype THEN
+        RAISE EXCEPTION 'simsql.%: column % of % is %, not bigint', caller, quote_ident($2), $1,
+                        format_type(attribute.atttypid, attribute.atttypmod)
+            USING ERRCODE = 'datatype_mismatch',
+                  HINT = 'A fingerprint is kept as bigint with the same 64 bits: simsql.fp converts an unsigned decimal.';
+    END IF;
+    IF attribute.attgenerated = 'v' THEN
+        RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller, quote_ident($2), $1
+            USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it has to have a B-tree.';
+    END IF;
+    PERFORM simsql._check_scope_columns($1, $2, scope, caller);
+    IF NOT pg_has_role(class.relowner, 'USAGE') THEN
+        RAISE EXCEPTION 'simsql.%: must be owner of table %', caller, $1
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    IF NOT (has_schema_privilege('simsql', 'CREATE') AND has_table_privilege('simsql.registry', 'INSERT')
+            AND has_table_privilege('simsql.registry', 'UPDATE') AND has_table_privilege('simsql.registry', 'DELETE'))
+    THEN
+        RAISE EXCEPTION 'simsql.%: % may not create objects in schema simsql', caller, current_user
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = format('To a role that you trust as you trust its owner: GRANT CREATE ON SCHEMA simsql TO %1$I; '
+                                'GRANT INSERT, UPDATE, DELETE ON simsql.registry TO %1$I;', current_user);
+    END IF;
+    PERFORM simsql._check_sees_all($1, caller);
+END
+$$;
+
+-- Raises unless this role sees all rows.
+CREATE OR REPLACE FUNCTION simsql._check_sees_all(table_id regclass, caller text) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF row_security_active($1) THEN
+        RAISE EXCEPTION 'simsql.%: row-level security hides rows of % from %', caller, $1, current_user
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Call it as a role that sees all rows.';
+    END IF;
+END
+$$;
+
+-- An older snapshot than a lock misses rows that were committed in between. Under read committed every
+-- statement has a new one.
+CREATE OR REPLACE FUNCTION simsql._check_read_committed(caller text) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'simsql.%: the transaction is %, and has to be read committed', caller,
+                        current_setting('transaction_isolation')
+            USING ERRCODE = 'active_sql_transaction',
+                  HINT = 'Begin it with BEGIN ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+END
+$$;
+
+-- Raises unless a design can be laid out; without blocks it is chosen.
+CREATE OR REPLACE FUNCTION simsql._check_design(blocks integer, lead integer, inner_blocks integer, caller text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+DECLARE
+    front constant integer := coalesce(lead, 1);
+    inner_count constant integer := coalesce(inner_blocks, 0);
+    tables numeric;
+BEGIN
+    IF blocks IS NULL AND (lead IS NOT NULL OR inner_blocks IS NOT NULL) THEN
+        RAISE EXCEPTION 'simsql.%: a lead or inner blocks without blocks', caller
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Name the blocks too, or none of them: then the design is chosen by the number of rows.';
+    END IF;
+    IF NOT (blocks BETWEEN 2 AND 64 AND front BETWEEN 1 AND blocks - 1) THEN
+        RAISE EXCEPTION 'simsql.%: no layout has % blocks with % in the lead', caller, blocks, front
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take 2 to 64 blocks, and a lead of at least 1 and less than the blocks.';
+    END IF;
+    -- The first lead blocks are the largest: the fewest bits that are left.
+    IF inner_count <> 0 AND NOT inner_count BETWEEN 2 AND 64 - front * (64 / blocks) - least(front, 64 % blocks) THEN
+        RAISE EXCEPTION 'simsql.%: the bits behind % of % blocks cannot be split into % inner blocks', caller, front, blocks, inner_count
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take 2 inner blocks or more, at most one for each bit, or 0 for none.';
+    END IF;
+    tables := simsql._table_count(blocks, front, inner_count);
+    IF tables > 128 THEN
+        RAISE EXCEPTION 'simsql.%: % blocks with % in the lead and % inner blocks need % tables', caller, blocks, front,
+                        inner_count, tables
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take a layout of at most 128 tables.';
+    END IF;
+END
+$$;
+
+-- The B-trees that lead from values of these columns, in this order, to all rows with them; a valid one may be used.
+CREATE OR REPLACE FUNCTION simsql._btrees(table_id regclass, column_names text[]) RETURNS TABLE (index regclass, valid boolean)
+LANGUAGE sql STABLE
+AS $$
+    SELECT i.indexrelid::regclass, i.indisvalid
+      FROM pg_index AS i
+      JOIN pg_class AS c ON c.oid = i.indexrelid
+      JOIN pg_am AS m ON m.oid = c.relam
+     WHERE i.indrelid = table_id AND m.amname = 'btree' AND i.indpred IS NULL AND i.indnkeyatts >= cardinality(column_names)
+       AND column_names = ARRAY(SELECT a.attname::text
+                                  FROM unnest(i.indkey, i.indcollation) WITH ORDINALITY AS k (attnum, collation_id, place)
+                                  JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                                                        AND a.attcollation = k.collation_id
+                                 WHERE k.place <= cardinality(column_names)
+                                 ORDER BY k.place)
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._check_btree(table_id regclass, column_names text[], caller text) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM simsql._btrees($1, $2) AS b WHERE b.valid) THEN
+        RAISE EXCEPTION 'simsql.%: % of % no B-tree', caller,
+                        CASE cardinality($2) WHEN 1 THEN 'column ' ELSE 'columns ' END || simsql._name_list($2),
+                        $1::text || CASE cardinality($2) WHEN 1 THEN ' has' ELSE ' have' END
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = coalesce((SELECT format('An attempt to create it has failed: REINDEX INDEX CONCURRENTLY %s;', b.index)
+                                     FROM simsql._btrees($1, $2) AS b LIMIT 1),
+                                  format('CREATE INDEX CONCURRENTLY ON %s (%s);', $1, simsql._name_list($2)));
+    END IF;
+END
+$$;
+
+-- Raises unless these arguments make an index.
+CREATE OR REPLACE FUNCTION simsql._check_new(
+    table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer, scope text[],
+    caller text)
+RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF $1 IS NULL OR $2 IS NULL OR simsql._distance($3, NULL) IS NULL THEN
+        RAISE EXCEPTION 'simsql.%: the table, the column and the distance have to be named', caller
+            USING ERRCODE = 'null_value_not_allowed',
+                  HINT = format('As in %s simsql.%s(''article'', ''fingerprint'', distance => 3);',
+                                CASE caller WHEN 'build' THEN 'CALL' ELSE 'SELECT' END, caller);
+    END IF;
+    PERFORM simsql._check_design(blocks, lead, inner_blocks, caller);
+    PERFORM simsql._check_read_committed(caller);
+    PERFORM simsql._check_indexable($1, $2, scope, caller);
+END
+$$;

@@ -1,0 +1,84 @@
+-- What near_many and pairs share: the designs of a hash join on prefixes.
+--
+-- Both work table by table. A match is reported by the first permutation that can find it, the first whose prefix differs in
+-- no more bits than its radius. So no matches are compared across permutations, and the memory for one permutation is free
+-- again before the next begins.
+
+-- What a candidate of a hash join costs, in microseconds.
+CREATE OR REPLACE FUNCTION simsql._candidate_cost() RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN 0.2;
+
+-- The designs of a hash join on prefixes, cheapest first, and what they are expected to cost in microseconds. Its rows are read
+-- as they are, so its permutations need not be those of an index: more tables make longer prefixes. A row
+-- and a candidate cost what it costs to look them up in a hash table that does not fit the processor's cache; a
+-- way to flip the prefix of a query makes that table larger, and costs more; and each statement takes its time to
+-- be planned.
+CREATE OR REPLACE FUNCTION simsql._join_designs(queries bigint, rows bigint, distance integer)
+RETURNS TABLE (blocks integer, lead integer, cost double precision, candidates double precision)
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+    SELECT m, c, 200 * tables + tables * row_cost * (rows + queries) + greatest(probes - tables, 0) * flip_cost * queries
+                 + candidate_cost * expected, expected
+      FROM generate_series(2, 16) AS m
+     CROSS JOIN LATERAL generate_series(1, m - 1) AS c
+     CROSS JOIN LATERAL CAST(simsql._table_count(m, c, 0) AS double precision) AS tables
+     CROSS JOIN LATERAL CAST(64 * c / m AS integer) AS prefix
+     CROSS JOIN LATERAL (
+           SELECT sum(simsql._ways(prefix, simsql._radius(m, c, 0, number, distance)) * share) AS probes
+             -- Permutations with several lead blocks all have the same radius.
+             FROM generate_series(0, CASE c WHEN 1 THEN m - 1 ELSE 0 END) AS number
+            CROSS JOIN CAST(CASE c WHEN 1 THEN 1 ELSE tables END AS double precision) AS share) AS p
+     CROSS JOIN LATERAL (SELECT queries * rows * probes * 2::double precision ^ -prefix) AS e (expected)
+     CROSS JOIN (VALUES (0.55, 2.0, simsql._candidate_cost())) AS costs (row_cost, flip_cost, candidate_cost)
+     -- Flips are written out in the statement.
+     WHERE tables <= 128 AND probes <= 5000
+     ORDER BY 3, tables, m, c
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._join_design(queries bigint, rows bigint, distance integer,
+                                    OUT blocks integer, OUT lead integer, OUT cost double precision)
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT d.blocks, d.lead, d.cost FROM simsql._join_designs($1, $2, $3) AS d LIMIT 1 $$;
+
+-- What a join on the prefix of each permutation needs: the lead bits where they stand in a fingerprint, the ways
+-- to flip them, one of the flipped bits of each way, and the condition that no earlier permutation finds the
+-- match. `a` and `b` are the expressions of the two fingerprints.
+CREATE OR REPLACE FUNCTION simsql._join_tables(blocks integer, lead integer, inner_blocks integer, distance integer, a text, b text)
+RETURNS TABLE (number integer, lead_mask bigint, prefix integer, flips bigint[], pivots bigint[], not_earlier text)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    radius integer;
+    found_before text := '';
+BEGIN
+    FOR number, lead_mask, prefix IN
+        SELECT p.* FROM simsql._permutations(blocks, lead, inner_blocks) AS p ORDER BY p.number
+    LOOP
+        radius := simsql._radius(blocks, lead, inner_blocks, number, distance);
+        CONTINUE WHEN radius < 0;
+        EXECUTE format('SELECT array_agg(%s), array_agg(%s) FROM (SELECT f, f & -f AS pivot FROM unnest($1) AS f) AS s',
+                       simsql._unpermute(format('(f << %s)', 64 - prefix), lead_mask),
+                       simsql._unpermute(format('(pivot << %s)', 64 - prefix), lead_mask))
+           INTO flips, pivots
+          USING simsql._flips(prefix, radius);
+        not_earlier := found_before;
+        found_before := found_before
+            || format(' AND bit_count(((%s # %s) & %L::bigint)::bit(64)) > %s', a, b, lead_mask, radius);
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+-- Raises where a search or a join has found more than a hundred million: they would fill the disk.
+CREATE OR REPLACE FUNCTION simsql._refuse_more(results bigint, what text, distance integer) RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+BEGIN
+    IF results > 100000000 THEN
+        RAISE EXCEPTION 'simsql: there are more than 100000000 % within distance %', what, distance
+            USING ERRCODE = 'program_limit_exceeded',
+                  HINT = 'Take a lower distance, or simsql clusters on the command line, which keeps no pairs.';
+    END IF;
+END
+$$;

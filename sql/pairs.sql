@@ -1,0 +1,142 @@
+-- pairs: every pair of fingerprints within a distance.
+
+-- The distinct fingerprints of an index, or of this scope, that are not null, in ascending order.
+CREATE OR REPLACE FUNCTION simsql._fingerprints(index simsql.registry, scope jsonb) RETURNS bigint[]
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    fingerprints bigint[];
+BEGIN
+    EXECUTE format('SELECT ARRAY(SELECT DISTINCT t.%1$I FROM ONLY %2$s AS t WHERE t.%1$I IS NOT NULL%3$s ORDER BY 1)',
+                   index.column_name, index.table_name, simsql._in_scope(index, scope, 't'))
+       INTO fingerprints;
+    RETURN fingerprints;
+END
+$$;
+
+-- At most so many elements of an array, at equal distances.
+CREATE OR REPLACE FUNCTION simsql._sample(fingerprints bigint[], size bigint) RETURNS bigint[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN cardinality($1) <= size THEN $1
+                ELSE ARRAY(SELECT $1[1 + (n * cardinality($1)) / size] FROM generate_series(0, size - 1) AS n) END
+$$;
+
+-- How many candidates a join of these distinct, sorted fingerprints with themselves meets, by a sample of both sides. Groups of equal
+-- prefixes are multiplied, not joined, so a crowded prefix costs no more than others.
+CREATE OR REPLACE FUNCTION simsql._measured_candidates(fingerprints bigint[], distance integer, blocks integer, lead integer)
+RETURNS double precision
+LANGUAGE plpgsql STABLE
+SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    rows constant bigint := cardinality(fingerprints);
+    rights constant bigint[] := simsql._sample(fingerprints, 2000);
+    lefts bigint[];
+    in_both bigint;
+    size bigint;
+    join_table record;
+    met double precision;
+    candidates double precision := 0;
+BEGIN
+    FOR join_table IN SELECT * FROM simsql._join_tables(blocks, lead, 0, distance, 'a.fp', 'b.fp') LOOP
+        IF size IS DISTINCT FROM greatest(50, 4000 / cardinality(join_table.flips)) THEN
+            size := greatest(50, 4000 / cardinality(join_table.flips));
+            lefts := simsql._sample(fingerprints, size);
+            in_both := (SELECT count(*) FROM unnest(lefts) AS l JOIN unnest(rights) AS r ON l = r);
+        END IF;
+        SELECT sum(a.n * b.n) INTO met
+          FROM (SELECT (fp & join_table.lead_mask) # flip AS prefix, count(*)::double precision AS n
+                  FROM unnest(lefts) AS fp CROSS JOIN unnest(join_table.flips, join_table.pivots) AS f (flip, pivot)
+                 WHERE fp & pivot = 0 GROUP BY 1) AS a
+          JOIN (SELECT fp & join_table.lead_mask AS prefix, count(*)::double precision AS n FROM unnest(rights) AS fp GROUP BY 1) AS b
+         USING (prefix);
+        -- A fingerprint that is in both samples has met itself.
+        candidates := candidates + (coalesce(met, 0) - in_both) * rows / cardinality(lefts) * rows / cardinality(rights);
+    END LOOP;
+    RETURN candidates;
+END
+$$;
+
+-- One statement for each permutation of a design: together they give every pair within the distance $2 of the distinct
+-- fingerprints $1 once. One side is looked up under each flip of its prefix; of two that differ
+-- in it, the one in which the lowest differing bit is not set.
+CREATE OR REPLACE FUNCTION simsql._pairs_by_prefix(distance integer, blocks integer, lead integer) RETURNS SETOF text
+LANGUAGE sql STABLE
+AS $$
+    SELECT format('SELECT least(a.fp, b.fp), greatest(a.fp, b.fp), bit_count((a.fp # b.fp)::bit(64))::integer '
+                  'FROM (SELECT fp, flip, (fp & %1$L::bigint) # flip AS prefix '
+                  'FROM unnest($1) AS u (fp) CROSS JOIN unnest(%2$L::bigint[], %3$L::bigint[]) AS f (flip, pivot) '
+                  'WHERE fp & pivot = 0) AS a '
+                  'JOIN unnest($1) AS b (fp) ON a.prefix = (b.fp & %1$L::bigint) AND (a.flip <> 0 OR a.fp < b.fp) '
+                  'WHERE bit_count((a.fp # b.fp)::bit(64)) <= $2%4$s',
+                  t.lead_mask, t.flips, t.pivots, t.not_earlier)
+      FROM simsql._join_tables($2, $3, 0, $1, 'a.fp', 'b.fp') AS t
+$$;
+
+-- The statements that give every pair of distinct, sorted fingerprints: those of the design that is the cheapest for them. Real
+-- ones crowd some prefixes, and then meet more candidates than expected, but never fewer: so a design whose expected cost is above
+-- the measured cost of another one need not be measured. If every design costs more, one statement compares all with all.
+CREATE OR REPLACE FUNCTION simsql._statements_for_pairs(fingerprints bigint[], distance integer) RETURNS SETOF text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    rows constant bigint := cardinality(fingerprints);
+    cheapest double precision := 0.025 * rows * rows;
+    worth_measuring constant boolean := cheapest > 50000;
+    design record;
+    cost double precision;
+    chosen record;
+BEGIN
+    chosen := NULL;
+    FOR design IN SELECT * FROM simsql._join_designs(rows, rows, distance) LIMIT 12 LOOP
+        EXIT WHEN design.cost >= cheapest;
+        cost := design.cost;
+        IF worth_measuring THEN
+            cost := cost + simsql._candidate_cost()
+                           * greatest(0, simsql._measured_candidates(fingerprints, distance, design.blocks, design.lead)
+                                         - design.candidates);
+        END IF;
+        IF cost < cheapest THEN
+            cheapest := cost;
+            chosen := design;
+        END IF;
+    END LOOP;
+    IF chosen IS NULL THEN
+        -- A thousand at a time, with those from there on: half as many comparisons as a plain self-join makes.
+        RETURN NEXT 'SELECT p.* FROM generate_series(1, cardinality($1), 1000) AS c (start) CROSS JOIN LATERAL ('
+                    'SELECT a.fp, b.fp, bit_count((a.fp # b.fp)::bit(64))::integer '
+                    'FROM unnest($1[c.start : c.start + 999]) AS a (fp) JOIN unnest($1[c.start :]) AS b (fp) '
+                    'ON a.fp < b.fp AND bit_count((a.fp # b.fp)::bit(64)) <= $2 OFFSET 0) AS p';
+    ELSE
+        RETURN QUERY SELECT s FROM simsql._pairs_by_prefix(distance, chosen.blocks, chosen.lead) AS s;
+    END IF;
+END
+$$;
+
+-- The planner knows nothing about prefixes and would sort both sides of each join: it hashes.
+CREATE OR REPLACE FUNCTION simsql.pairs(
+    table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
+RETURNS SETOF simsql.pair
+LANGUAGE plpgsql STABLE
+SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._searched_index($1, $3, $4);
+    asked constant integer := simsql._distance($2, index.distance);
+    fingerprints constant bigint[] := simsql._fingerprints(index, $4);
+    statement text;
+    of_statement bigint;
+    found_pairs bigint := 0;
+BEGIN
+    FOR statement IN SELECT s FROM simsql._statements_for_pairs(fingerprints, asked) AS s LOOP
+        RETURN QUERY EXECUTE statement || ' LIMIT 100000001' USING fingerprints, asked;
+        GET DIAGNOSTICS of_statement := ROW_COUNT;
+        found_pairs := found_pairs + of_statement;
+        PERFORM simsql._refuse_more(found_pairs, 'pairs', asked);
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.pairs(regclass, integer, text, jsonb) IS
+    'every pair of different fingerprints within the distance that rows of the table, or of the scope, have, a < b, once each';

@@ -1,0 +1,187 @@
+-- repair: mends what verify finds.
+
+-- Lets the registered names of all indexes of a table follow the table and their columns. Columns may have
+-- swapped names, so the old ones are taken away first; no column has 64 characters.
+CREATE OR REPLACE FUNCTION simsql._follow_names(table_name regclass) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    renamed constant simsql.registry[] := ARRAY(
+        SELECT a FROM simsql.registry AS r CROSS JOIN LATERAL simsql._as_named(r) AS a
+         WHERE r.table_id = $1 AND array_position(a.column_name || a.scope_columns, NULL) IS NULL AND a IS DISTINCT FROM r);
+BEGIN
+    UPDATE simsql.registry AS r SET column_name = lpad(r.id::text, 64)
+      FROM unnest(renamed) AS a WHERE r.id = a.id;
+    UPDATE simsql.registry AS r SET table_name = a.table_name, column_name = a.column_name, scope_columns = a.scope_columns
+      FROM unnest(renamed) AS a WHERE r.id = a.id;
+END
+$$;
+
+-- Drops what is left of an index and creates it anew under another id: a snapshot that is older than its new key
+-- tables would see them as empty, and finds the old id's gone.
+CREATE OR REPLACE FUNCTION simsql._renew(index simsql.registry) RETURNS simsql.registry
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    renewed simsql.registry;
+BEGIN
+    PERFORM simsql._drop_objects(index);
+    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
+                                      recipe, scope_columns, ready)
+    VALUES (index.table_id, index.table_name, index.column_name, index.distance, index.blocks, index.lead,
+            index.inner_blocks, index.recipe, index.scope_columns, index.ready)
+    RETURNING r.* INTO renewed;
+    PERFORM simsql._create_keys(renewed, filled => renewed.ready);
+    PERFORM simsql._create_functions(renewed);
+    PERFORM simsql._create_triggers(renewed);
+    RETURN renewed;
+END
+$$;
+
+-- Mends what _verify_objects has found, but for names and lost key tables.
+CREATE OR REPLACE FUNCTION simsql._mend_objects(index simsql.registry, findings simsql.finding[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    finding simsql.finding;
+    policy name;
+BEGIN
+    FOREACH finding IN ARRAY findings LOOP
+        CASE finding.problem
+        WHEN 'key table unlogged' THEN
+            EXECUTE format('ALTER TABLE %s SET LOGGED', finding.object);
+        WHEN 'policy altered' THEN
+            FOR policy IN SELECT p.polname FROM pg_policy AS p WHERE p.polrelid = finding.object::regclass LOOP
+                EXECUTE format('DROP POLICY %I ON %s', policy, finding.object);
+            END LOOP;
+            PERFORM simsql._guard_keys(finding.object, index);
+        WHEN 'B-tree invalid' THEN
+            EXECUTE format('REINDEX INDEX %s', finding.object);
+        WHEN 'B-tree missing' THEN
+            EXECUTE format('CREATE INDEX ON %s', finding.object);
+        ELSE NULL;
+        END CASE;
+    END LOOP;
+    IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE 'function %') THEN
+        PERFORM simsql._create_functions(index);
+    END IF;
+    IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE 'trigger %') THEN
+        PERFORM simsql._create_triggers(index);
+        -- An unfinished build has passed rows that were written meanwhile: it begins again.
+        UPDATE simsql.registry AS r SET built_to = NULL, built_scope = NULL WHERE r.id = index.id;
+    END IF;
+END
+$$;
+
+-- Adds the keys that rows lack, and tells how many they were.
+CREATE OR REPLACE FUNCTION simsql._mend_keys(index simsql.registry) RETURNS SETOF simsql.finding
+LANGUAGE plpgsql
+SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
+AS $$
+DECLARE
+    permutation record;
+    keys text;
+    added bigint;
+BEGIN
+    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
+        keys := format('simsql.keys_%s_%s', index.id, permutation.number);
+        EXECUTE format(
+            'INSERT INTO %1$s (%5$s) SELECT %5$s '
+            'FROM (SELECT DISTINCT %6$s%2$s AS key FROM ONLY %3$s AS t WHERE t.%4$I IS NOT NULL%7$s) AS live '
+            'WHERE NOT EXISTS (SELECT FROM %1$s AS k WHERE k.key = live.key%8$s)',
+            keys, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask), index.table_name,
+            index.column_name, simsql._name_list(simsql._key_columns(index)), simsql._for_scope(index, 't.%2$I AS %1$s, '),
+            simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'), simsql._for_scope(index, ' AND k.%1$s = live.%1$s'));
+        GET DIAGNOSTICS added := ROW_COUNT;
+        IF added > 0 THEN
+            RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, added, true, NULL)::simsql.finding;
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Gives the objects of an index to the owner that its others have: whoever repairs need not be its owner.
+CREATE OR REPLACE FUNCTION simsql._give(index simsql.registry, owner oid) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    object text;
+BEGIN
+    FOR object IN
+        SELECT 'TABLE ' || c.oid::regclass FROM pg_class AS c
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id)
+           AND c.relkind = 'r' AND c.relowner <> owner
+        UNION ALL
+        SELECT 'FUNCTION ' || p.oid::regprocedure FROM simsql._functions(index) AS f
+          JOIN pg_proc AS p ON p.oid = to_regprocedure(format('simsql.%I%s', f.name, f.arguments))
+         WHERE p.proowner <> owner
+    LOOP
+        EXECUTE format('ALTER %s OWNER TO %s', object, owner::regrole);
+    END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql.repair(table_name regclass) RETURNS SETOF simsql.finding
+LANGUAGE plpgsql ROWS 10
+AS $$
+DECLARE
+    index simsql.registry;
+    owner oid;
+    lost boolean;
+    finding simsql.finding;
+    findings simsql.finding[];
+BEGIN
+    PERFORM simsql._take_turn($1, 'repair');
+    IF NOT EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = $1) THEN
+        PERFORM simsql._index($1, NULL);
+    END IF;
+    -- Writers wait, as for create_index; where an index has to be made anew, drop_index keeps readers out too.
+    lost := EXISTS (
+        SELECT FROM simsql.registry AS r
+         CROSS JOIN LATERAL simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p
+         CROSS JOIN LATERAL simsql._verify_key_table(simsql._as_named(r), format('simsql.keys_%s_%s', r.id, p.number)) AS k
+         WHERE r.table_id = $1 AND k.problem IN ('key table missing', 'key table altered'));
+    EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', $1,
+                   CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
+    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id LOOP
+        FOR finding IN SELECT v.* FROM simsql._verify_objects(index) AS v LOOP
+            IF finding.problem IN ('column dropped', 'column is no longer a stored bigint') THEN
+                RAISE EXCEPTION 'simsql.repair: column % of %: %', finding.object, $1, finding.problem
+                    USING ERRCODE = 'object_not_in_prerequisite_state', HINT = finding.hint;
+            ELSIF finding.problem <> 'not ready' THEN
+                finding.hint := NULL;
+                RETURN NEXT finding;
+            END IF;
+        END LOOP;
+    END LOOP;
+    PERFORM simsql._follow_names($1);
+    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id LOOP
+        PERFORM simsql._check_indexable($1, index.column_name, index.scope_columns, 'repair');
+        PERFORM simsql._check_upkeep(index, 'repair');
+        owner := coalesce(
+            (SELECT c.relowner FROM pg_class AS c
+              WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id) LIMIT 1),
+            (SELECT c.relowner FROM pg_class AS c WHERE c.oid = $1));
+        findings := ARRAY(SELECT v FROM simsql._verify_objects(index) AS v);
+        IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem IN ('key table missing', 'key table altered')) THEN
+            index := simsql._renew(index);
+            findings := ARRAY(SELECT v FROM simsql._verify_objects(index) AS v);
+        END IF;
+        PERFORM simsql._mend_objects(index, findings);
+        IF index.ready THEN
+            RETURN QUERY SELECT * FROM simsql._mend_keys(index);
+        END IF;
+        PERFORM simsql._give(index, owner);
+        SELECT v.* INTO finding FROM simsql._verify_objects(index) AS v WHERE v.problem <> 'not ready';
+        IF FOUND THEN
+            RAISE EXCEPTION 'simsql.repair: % is beyond repair: %', finding.object, finding.problem
+                USING ERRCODE = 'object_not_in_prerequisite_state',
+                      HINT = format('Create the index anew: SELECT simsql.drop_index(%1$L, %2$L); '
+                                    'SELECT simsql.create_index(%1$L, %2$L);', $1, index.column_name);
+        END IF;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.repair(regclass) IS
+    'mend what simsql.verify finds, in this transaction; writers wait. Returns what was mended.';
