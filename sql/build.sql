@@ -51,7 +51,7 @@ AS $$
                   'ORDER BY %sfp LIMIT $1), %s '
                   'SELECT b.fp, ARRAY[%s]::text[] AS scope FROM batch AS b ORDER BY %sb.fp OFFSET $1 - 1',
                   simsql._for_scope(index, 't.%2$I AS %1$s, '), index.column_name, index.table_name, index.column_name,
-                  simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'),
+                  simsql._for_scope(index, ' AND t.%2$I IS NOT NULL') || ' AND ' || simsql._guard(index),
                   CASE WHEN index.built_to IS NOT NULL
                        THEN ' AND ' || simsql._from_place(index, index.built_scope, 't.%2$I', format('t.%I', index.column_name),
                                                           '>', format('%L::bigint', index.built_to)) END,

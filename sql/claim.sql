@@ -135,7 +135,7 @@ BEGIN
     PERFORM simsql._check_read_committed('claim');
     -- From here on the index cannot be dropped. If it were dropped and created again while this waits, claims on the new index
     -- would take other locks.
-    PERFORM simsql._hold(c.oid) FROM pg_class AS c WHERE c.oid = $1 AND c.relkind = 'r';
+    PERFORM simsql._hold($1);
     index := simsql._searched_index($1, $4, $5);
     asked := simsql._distance($3, index.distance);
     FOR lock IN SELECT l FROM simsql._claim_locks(index.id, simsql._scope_hash(index, $5), $2, index.distance, asked) AS l LOOP

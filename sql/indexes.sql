@@ -70,7 +70,7 @@ BEGIN
         EXECUTE format('CREATE %s TABLE %s AS SELECT DISTINCT %s%s AS key FROM ONLY %s AS t WHERE t.%I IS NOT NULL%s '
                        'ORDER BY %s %s',
                        unlogged, keys, scope, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
-                       index.table_name, index.column_name, simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'),
+                       index.table_name, index.column_name, simsql._for_scope(index, ' AND t.%2$I IS NOT NULL') || ' AND ' || simsql._guard(index.table_name, index.column_name),
                        simsql._name_list(simsql._key_columns(index)), CASE WHEN NOT filled THEN 'WITH NO DATA' END);
         EXECUTE format('ALTER TABLE %s %s ALTER key SET NOT NULL', keys,
                        simsql._for_scope(index, 'ALTER %1$s SET NOT NULL, '));
@@ -167,11 +167,12 @@ BEGIN
     PERFORM simsql._check_new($1, $2, $3, $4, $5, $6, scope, caller);
     IF blocks IS NULL THEN
         -- A search meets the keys of one scope: the largest one counts.
-        EXECUTE format('SELECT coalesce(max(rows), 0) FROM (SELECT count(t.%I) AS rows FROM ONLY %s AS t%s) AS s', $2, $1,
+        EXECUTE format('SELECT coalesce(max(rows), 0) FROM (SELECT count(t.%I) AS rows FROM ONLY %s AS t WHERE %s%s) AS s', $2, $1,
+                       simsql._guard($1::text, $2),
                        CASE WHEN cardinality(scope) > 0 THEN ' GROUP BY ' || simsql._name_list(scope) END) INTO rows;
         SELECT d.blocks, d.lead INTO blocks, lead FROM simsql._design(rows, $3) AS d;
     END IF;
-    EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', $1);
+    PERFORM simsql._lock($1, 'SHARE ROW EXCLUSIVE', caller);
     PERFORM simsql._check_indexable($1, $2, scope, caller);
     IF online THEN
         PERFORM simsql._check_btree($1, scope || $2, caller);
@@ -185,8 +186,9 @@ BEGIN
                          ELSE format('Go on with its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
                                      simsql._build_call(index), $1, $2) END;
     END IF;
-    PERFORM simsql._drop_orphans();
+    -- In this order: such a trigger may use a function of an index whose table is gone.
     PERFORM simsql._drop_foreign_triggers($1);
+    PERFORM simsql._drop_orphans();
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
                                       scope_columns, ready)
     SELECT $1, format('%I.%I', n.nspname, c.relname), $2, $3, $4, coalesce($5, 1), coalesce($6, 0), $7, $8, NOT online
@@ -231,8 +233,13 @@ DECLARE
     name text;
 BEGIN
     IF EXISTS (SELECT FROM pg_class WHERE oid = index.table_id) THEN
-        FOREACH name IN ARRAY ARRAY['insert', 'update', 'replica', 'column', 'no_parent'] LOOP
-            EXECUTE format('DROP TRIGGER IF EXISTS simsql_%s_%s ON %s', index.id, name, index.table_id);
+        -- By their functions: somebody may have renamed a trigger.
+        FOR name IN
+            SELECT t.tgname FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
+             WHERE t.tgrelid = index.table_id AND p.pronamespace = 'simsql'::regnamespace
+               AND p.proname ~ format('^add_on_(insert|update|replica)_%s$', index.id)
+        LOOP
+            EXECUTE format('DROP TRIGGER %I ON %s', name, index.table_id);
         END LOOP;
     END IF;
     EXECUTE format('DROP FUNCTION IF EXISTS simsql.add_on_insert_%1$s(), simsql.add_on_update_%1$s(), simsql.add_on_replica_%1$s()',

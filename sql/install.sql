@@ -7,6 +7,7 @@
 \ir fingerprints.sql
 \ir layout.sql
 \ir scope.sql
+\ir guard.sql
 \ir look_up.sql
 \ir search.sql
 \ir near.sql

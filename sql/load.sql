@@ -12,9 +12,10 @@ DECLARE
     packed bytea;
 BEGIN
     EXECUTE format('SELECT string_agg(int8send(t.%1$I), '''') FROM ONLY %2$s AS t '
-                   'WHERE t.ctid >= %3$L::tid%4$s',
+                   'WHERE t.ctid >= %3$L::tid%4$s AND %5$s',
                    $2, $1, format('(%s,0)', $3),
-                   CASE WHEN $4 IS NOT NULL THEN format(' AND t.ctid < ''(%s,0)''::tid', $3 + $4) END)
+                   CASE WHEN $4 IS NOT NULL THEN format(' AND t.ctid < ''(%s,0)''::tid', $3 + $4) END,
+                   simsql._guard($1::text, $2))
        INTO packed;
     RETURN packed;
 END
@@ -29,8 +30,8 @@ BEGIN
     RETURN QUERY EXECUTE format(
         'SELECT string_agg(int8send(n.f), '''') '
         'FROM (SELECT t.%1$I AS f, (row_number() OVER () - 1) / $1 AS piece FROM ONLY %2$s AS t '
-        'WHERE t.%1$I IS NOT NULL%3$s) AS n GROUP BY n.piece',
-        index.column_name, index.table_name, simsql._in_scope(index, scope, 't')) USING $3;
+        'WHERE t.%1$I IS NOT NULL%3$s AND %4$s) AS n GROUP BY n.piece',
+        index.column_name, index.table_name, simsql._in_scope(index, scope, 't'), simsql._guard(index)) USING $3;
 END
 $$;
 
@@ -110,7 +111,7 @@ BEGIN
     THEN
         RETURN;
     END IF;
-    EXECUTE format('LOCK TABLE ONLY %s IN SHARE ROW EXCLUSIVE MODE', $1);
+    PERFORM simsql._lock($1, 'SHARE ROW EXCLUSIVE', 'load_rows');
     FOR index IN SELECT * FROM simsql._loadable_indexes($1, $2) LOOP
         EXECUTE format('ALTER TABLE %s DISABLE TRIGGER simsql_%s_insert', $1, index.id);
         RETURN NEXT index;

@@ -78,9 +78,9 @@ CREATE OR REPLACE FUNCTION simsql._rows_statement(index simsql.registry, scope j
 LANGUAGE sql STABLE
 AS $$
     SELECT format('SELECT %s FROM simsql.search_%s($1, $2%s) AS m JOIN ONLY %s AS t ON t.%I = m.fingerprint%s '
-                  'ORDER BY m.distance, m.fingerprint',
+                  'WHERE %s ORDER BY m.distance, m.fingerprint',
                   list, index.id, CASE WHEN cardinality(index.scope_columns) > 0 THEN ', $3' END, index.table_name,
-                  index.column_name, simsql._in_scope(index, scope, 't'))
+                  index.column_name, simsql._in_scope(index, scope, 't'), simsql._guard(index))
 $$;
 
 CREATE OR REPLACE FUNCTION simsql.near_rows(
@@ -107,15 +107,24 @@ $$;
 COMMENT ON FUNCTION simsql.near_rows(anyelement, bigint, integer, text, jsonb) IS
     'rows of a table whose fingerprint is within the distance, nearest first: simsql.near_rows(NULL::article, ...)';
 
--- The same for a caller who has no row type, with the distances: table, fingerprint, distance, column and scope.
+-- The same for a caller who has no row type, with the distances: table, fingerprint, distance, column and scope. to_jsonb would
+-- call casts to json that the owner of a type has made, so values of types that are not PostgreSQL's are written as text.
 CREATE OR REPLACE FUNCTION simsql._near_documents(regclass, bigint, integer, text, jsonb)
 RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
 DECLARE
     index constant simsql.registry := simsql._searched_index($1, $4, $5);
+    columns constant text := (
+        SELECT string_agg(CASE WHEN y.typnamespace = 'pg_catalog'::regnamespace THEN format('t.%I', a.attname)
+                               ELSE format('CASE WHEN num_nulls(t.%1$I) = 0 THEN format(''%%s'', t.%1$I) END AS %1$I', a.attname) END,
+                          ', ' ORDER BY a.attnum)
+          FROM pg_attribute AS a
+          JOIN pg_type AS y ON y.oid = simsql._base_type(a.atttypid)
+         WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped);
 BEGIN
-    RETURN QUERY EXECUTE simsql._rows_statement(index, $5, 'm.fingerprint, m.distance, to_jsonb(t)')
+    RETURN QUERY EXECUTE simsql._rows_statement(
+                             index, $5, format('m.fingerprint, m.distance, (SELECT to_jsonb(r) FROM (SELECT %s) AS r)', columns))
                    USING $2, simsql._distance($3, index.distance), $5;
 END
 $$;

@@ -63,8 +63,8 @@ BEGIN
     WHEN 'scan' THEN
         statements := ARRAY[format(
             'SELECT DISTINCT q.fp, t.%1$I, bit_count((t.%1$I # q.fp)::bit(64))::integer '
-            'FROM unnest($1) AS q (fp) JOIN ONLY %2$s AS t ON bit_count((t.%1$I # q.fp)::bit(64)) <= $2%3$s',
-            index.column_name, index.table_name, rows_in_scope)];
+            'FROM unnest($1) AS q (fp) JOIN ONLY %2$s AS t ON bit_count((t.%1$I # q.fp)::bit(64)) <= $2%3$s WHERE %4$s',
+            index.column_name, index.table_name, rows_in_scope, simsql._guard(index))];
     WHEN 'join' THEN
         statements := ARRAY(
             SELECT format(
@@ -72,8 +72,8 @@ BEGIN
                 'FROM (SELECT fp, (fp & %3$L::bigint) # flip AS prefix '
                 'FROM unnest($1) AS u (fp) CROSS JOIN unnest(%4$L::bigint[]) AS f (flip)) AS q '
                 'JOIN ONLY %2$s AS t ON (t.%1$I & %3$L::bigint) = q.prefix '
-                'WHERE bit_count((t.%1$I # q.fp)::bit(64)) <= $2%5$s%6$s',
-                index.column_name, index.table_name, t.lead_mask, t.flips, t.not_earlier, rows_in_scope)
+                'WHERE bit_count((t.%1$I # q.fp)::bit(64)) <= $2%5$s%6$s AND %7$s',
+                index.column_name, index.table_name, t.lead_mask, t.flips, t.not_earlier, rows_in_scope, simsql._guard(index))
               FROM simsql._join_tables(design.blocks, design.lead, 0, distance, 'q.fp', format('t.%I', index.column_name)) AS t);
     ELSE
         -- As in a search (see _search_statement): where a statement meets too many candidates, equal keys are skipped.
@@ -91,13 +91,13 @@ BEGIN
                 'FROM (SELECT f.* FROM found AS f UNION ALL SELECT s.* FROM simsql._skip_many(%3$s, %4$s, $1, $2, %8$L) AS s '
                 'WHERE (SELECT count(*) FROM found) = %7$s) AS c '
                 'WHERE c.distance <= $2%9$s) AS m '
-                'CROSS JOIN LATERAL (SELECT FROM ONLY %10$s AS t WHERE t.%11$I = m.fingerprint%12$s LIMIT 1) AS live',
+                'CROSS JOIN LATERAL (SELECT FROM ONLY %10$s AS t WHERE t.%11$I = m.fingerprint%12$s LIMIT 1) AS live WHERE %13$s',
                 simsql._unpermute('k.key', t.lead_mask),
                 simsql._ranges(t.lead_mask, t.prefix,
                                simsql._radius(index.blocks, index.lead, index.inner_blocks, t.number, distance)),
                 index.id, t.number,
                 greatest(distance + 4, 12), simsql._in_scope(index, scope, 'r'), simsql._candidates() + 50 * queries, scope, t.not_earlier,
-                index.table_name, index.column_name, rows_in_scope)
+                index.table_name, index.column_name, rows_in_scope, simsql._guard(index))
               FROM simsql._join_tables(index.blocks, index.lead, index.inner_blocks, distance, 'c.query', 'c.fingerprint') AS t);
     END CASE;
 END

@@ -91,7 +91,8 @@ BEGIN
             'WHERE NOT EXISTS (SELECT FROM %1$s AS k WHERE k.key = live.key%8$s)',
             keys, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask), index.table_name,
             index.column_name, simsql._name_list(simsql._key_columns(index)), simsql._for_scope(index, 't.%2$I AS %1$s, '),
-            simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'), simsql._for_scope(index, ' AND k.%1$s = live.%1$s'));
+            simsql._for_scope(index, ' AND t.%2$I IS NOT NULL') || ' AND ' || simsql._guard(index),
+            simsql._for_scope(index, ' AND k.%1$s = live.%1$s'));
         GET DIAGNOSTICS added := ROW_COUNT;
         IF added > 0 THEN
             RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, added, true, NULL)::simsql.finding;
@@ -141,8 +142,7 @@ BEGIN
          CROSS JOIN LATERAL simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p
          CROSS JOIN LATERAL simsql._verify_key_table(simsql._as_named(r), format('simsql.keys_%s_%s', r.id, p.number)) AS k
          WHERE r.table_id = $1 AND k.problem IN ('key table missing', 'key table altered'));
-    EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', $1,
-                   CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
+    PERFORM simsql._lock($1, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END, 'repair');
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id LOOP
         FOR finding IN SELECT v.* FROM simsql._verify_objects(index) AS v LOOP
             IF finding.problem IN ('column dropped', 'column is no longer a stored bigint') THEN

@@ -70,7 +70,7 @@ BEGIN
                   ~(-1::bigint << (64 - p.prefix)) AS inside) AS expression;
     IF strategy <> 'skip' THEN
         -- The last branch reads nothing. It makes a search without candidates fail for a role that cannot read the columns.
-        branches := format(E'SELECT c.fingerprint FROM (\n %s\n UNION ALL SELECT t.%I FROM ONLY %s AS t WHERE false%s\n) AS c LIMIT %s',
+        branches := format(E'SELECT c.fingerprint FROM (\n %s\n UNION ALL SELECT t.%I FROM ONLY %s AS t TABLESAMPLE system (0) WHERE false%s\n) AS c LIMIT %s',
                            branches, index.column_name, index.table_name, simsql._for_scope(index, ' AND t.%2$I IS NULL'),
                            simsql._candidates());
     END IF;
@@ -96,10 +96,11 @@ AS $$
         '          FROM %s AS c (fingerprint)\n'
         '         WHERE bit_count((c.fingerprint # $1)::bit(64)) <= $2) AS m\n'
         ' CROSS JOIN LATERAL (SELECT FROM ONLY %s AS t WHERE t.%I = m.fingerprint%s LIMIT 1) AS live\n'
+        ' WHERE %s\n'
         ' ORDER BY m.distance, m.fingerprint',
         candidates, index.table_name, index.column_name,
         (SELECT string_agg(format(' AND t.%I = %s', s.column_name, scope[s.number]), '' ORDER BY s.number)
-           FROM simsql._scope_columns(index) AS s))
+           FROM simsql._scope_columns(index) AS s), simsql._guard(index))
 $$;
 
 -- simsql._radius for the distance $2, written out with the layout as constants.

@@ -90,7 +90,9 @@ AS $$
 $$;
 
 -- Sorted keys go into a B-tree in two thirds of the time where there are many, and one key needs no sort.
--- An update of other columns adds no key. Old rows of inheritance children have none here.
+-- An update of other columns adds no key: what the old rows have, has keys. That is not so for old rows of inheritance
+-- children, nor where foreign keys change the columns: PostgreSQL may update a row twice in one statement then, and its
+-- state in between is among the old rows.
 CREATE OR REPLACE FUNCTION simsql._trigger_functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE
@@ -137,7 +139,12 @@ BEGIN
                                      FROM generate_series(1, cardinality(index.scope_columns) + 1) AS place)),
                            'f.fp'),
                        CASE WHEN source LIKE '%simsql.alone' THEN
-                            E'    alone constant boolean := NOT c.relhassubclass FROM pg_catalog.pg_class AS c WHERE c.oid = TG_RELID;\n' END);
+                            format(E'    alone constant boolean := NOT c.relhassubclass AND NOT EXISTS (\n'
+                                   '        SELECT FROM pg_catalog.pg_constraint AS f\n'
+                                   '          JOIN pg_catalog.pg_trigger AS t ON t.tgrelid = f.conrelid AND t.tgname = ''simsql_%s_column''\n'
+                                   '         WHERE f.conrelid = TG_RELID AND f.contype = ''f'' AND f.conkey && t.tgattr::pg_catalog.int2[]\n'
+                                   '           AND (f.confupdtype IN (''c'', ''n'', ''d'') OR f.confdeltype IN (''n'', ''d'')))\n'
+                                   '        FROM pg_catalog.pg_class AS c WHERE c.oid = TG_RELID;\n', index.id) END);
         RETURN NEXT;
     END LOOP;
     name := 'add_on_replica_' || index.id;
@@ -232,7 +239,7 @@ BEGIN
           JOIN pg_proc AS p ON p.oid = t.tgfoid AND p.pronamespace = 'simsql'::regnamespace AND p.proname LIKE 'add\_on\_%'
          WHERE t.tgrelid = $1 AND t.tgname ~ '^simsql_\d+_(insert|update|replica|column|no_parent)$'
            AND NOT EXISTS (SELECT FROM simsql.registry AS r
-                            WHERE r.table_id = $1 AND r.id = substring(t.tgname FROM '^simsql_(\d+)_')::integer)
+                            WHERE r.table_id = $1 AND r.id::text = substring(t.tgname FROM '^simsql_(\d+)_'))
     LOOP
         EXECUTE format('DROP TRIGGER %I ON %s', trigger, $1);
     END LOOP;

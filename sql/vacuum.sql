@@ -57,12 +57,15 @@ END
 $$;
 
 -- Until the end of the transaction nobody drops or renames the table, a column or an index of it. drop_index needs
--- the table first, and so must whoever uses its keys.
+-- the table first, and so must whoever uses its keys. Anything else that may be searched for in vain is left alone: and should the
+-- name belong to a view by now, PostgreSQL must not even plan it, so there is a TABLESAMPLE.
 CREATE OR REPLACE FUNCTION simsql._hold(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    EXECUTE format('SELECT FROM ONLY %s LIMIT 0', $1);
+    IF (SELECT c.relkind FROM pg_class AS c WHERE c.oid = $1) = 'r' THEN
+        EXECUTE format('SELECT FROM ONLY %s AS t TABLESAMPLE system (0) LIMIT 0', $1);
+    END IF;
 END
 $$;
 
@@ -96,13 +99,13 @@ AS $$
         'SELECT s.place, %8$sf.fp, live.found IS NOT NULL AS alive '
         'FROM seen AS s CROSS JOIN LATERAL (SELECT %3$s AS fp) AS f '
         'LEFT JOIN LATERAL (SELECT true AS found FROM ONLY %4$s AS t WHERE t.%5$I = f.fp%9$s LIMIT 1) AS live ON true '
-        'WHERE s.nth > 1 OR live.found IS NULL), '
+        'WHERE (s.nth > 1 OR live.found IS NULL) AND %10$s), '
         'removed_%2$s AS (DELETE FROM simsql.keys_%1$s_%2$s '
         'WHERE ctid = ANY (ARRAY(SELECT place FROM superfluous)) RETURNING 1)',
         index.id, p.number, simsql._unpermute('s.key', p.lead_mask), index.table_name, index.column_name,
         simsql._name_list(simsql._key_columns(index)),
         coalesce(simsql._from_place(index, scope, '%1$s', 'key', '>=', '$1'), 'true'),
-        simsql._for_scope(index, 's.%1$s, '), simsql._for_scope(index, ' AND t.%2$I = s.%1$s'))
+        simsql._for_scope(index, 's.%1$s, '), simsql._for_scope(index, ' AND t.%2$I = s.%1$s'), simsql._guard(index))
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      WHERE p.number = $2
 $$;

@@ -175,7 +175,7 @@ BEGIN
             '(SELECT DISTINCT %6$s%2$s AS key FROM ONLY %3$s AS t WHERE t.%4$I IS NOT NULL%7$s) AS live '
             'USING (%5$s)', index.id, simsql._permute(format('t.%I', index.column_name), p.lead_mask),
             index.table_name, index.column_name, simsql._name_list(simsql._key_columns(index)),
-            simsql._for_scope(index, 't.%2$I AS %1$s, '), simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'), p.number)
+            simsql._for_scope(index, 't.%2$I AS %1$s, '), simsql._for_scope(index, ' AND t.%2$I IS NOT NULL') || ' AND ' || simsql._guard(index), p.number)
           FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p WHERE p.number = $2)
        INTO missing, superfluous;
 END

@@ -154,7 +154,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if not isinstance(self.tokens, Pattern | Tokenizer) and self.tokens not in get_args(TokenKind):
             kinds = ", ".join(map(repr, get_args(TokenKind)))
-            raise ValueError(f"tokens must be one of {kinds}, a simsql.fingerprint.Pattern or Tokenizer, not {self.tokens!r}")
+            raise ValueError(
+                f"tokens must be one of {kinds}, a simsql.fingerprint.Pattern or Tokenizer, not {self.tokens!r}"
+            )
         _check_choice("weight", self.weight, get_args(WeightKind))
         _check_choice("hash", self.hash, get_args(HashKind))
         _check_choice("short", self.short, get_args(ShortKind))

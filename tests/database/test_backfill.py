@@ -174,10 +174,10 @@ def test_all_rows_get_the_fingerprints_of_another_recipe(connection, database):
         )
 
     # Those without a text have none then, six without words had none before.
-    assert fill(RECIPE) == (28 + 6, 6 + 6, 0)
+    assert fill(RECIPE) == (28 + 6, 6 + 6, 0, 0)
     assert stale(connection, recipe=RECIPE) == []
     before = connection.execute("SELECT ctid FROM article ORDER BY id").fetchall()
-    assert fill(RECIPE) == (0, 6, 0, 0)
+    assert fill(RECIPE) == (0, 6, 0, 28)
     assert connection.execute("SELECT ctid FROM article ORDER BY id").fetchall() == before
     assert fill(Recipe()) == (28, 6, 0, 0)
     assert stale(connection) == []

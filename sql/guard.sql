@@ -1,0 +1,44 @@
+-- What keeps the owner of a table from having code of theirs run by a role that searches or maintains its index.
+--
+-- The checks of a function read the catalogue by the OID of a table, and as of their snapshot. The statement that reads the table
+-- names it, and is parsed later: by then the name may belong to a view, and the column may have a type with a cast of
+-- its owner's to bigint. PostgreSQL would call the view's functions, or the cast, with the caller's privileges. So
+-- such a statement carries a condition that is always true, and that PostgreSQL refuses to parse in these cases: TABLESAMPLE
+-- takes no view, and a UNION no types of different categories. Only superusers create types of a given category.
+
+-- The condition. Without types, as before an index exists, nothing may compare the scope's columns by operators.
+CREATE OR REPLACE FUNCTION simsql._guard(table_name text, column_name text, scope text[] DEFAULT '{}', types text[] DEFAULT '{}')
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT format('NOT EXISTS (SELECT g.%I%s FROM ONLY %s AS g TABLESAMPLE pg_catalog.system (0) WHERE false '
+                  'UNION ALL SELECT NULL::pg_catalog.int8%s WHERE false)',
+                  $2, string_agg(', g.' || quote_ident(s.name), '' ORDER BY s.number), $1,
+                  string_agg(', NULL::' || s.type, '' ORDER BY s.number))
+      FROM unnest($3, $4) WITH ORDINALITY AS s (name, type, number)
+     WHERE s.type IS NOT NULL
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._guard(index simsql.registry) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN simsql._guard(index.table_name, index.column_name, index.scope_columns,
+                         ARRAY(SELECT s.type FROM simsql._scope_columns(index) AS s ORDER BY s.number));
+END
+$$;
+
+-- Locks a table until the end of the transaction, and raises if its name has come to belong to another one meanwhile.
+CREATE OR REPLACE FUNCTION simsql._lock(table_id regclass, mode text, caller text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    name constant text := table_id::text;
+BEGIN
+    EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', name, mode);
+    IF to_regclass(name) IS DISTINCT FROM $1 THEN
+        RAISE EXCEPTION 'simsql.%: table % was renamed while it was waited for', caller, name
+            USING ERRCODE = 'undefined_table', HINT = 'Run it again with the name of the table that you mean.';
+    END IF;
+END
+$$;
