@@ -129,12 +129,13 @@ def test_the_public_functions_of_the_database_can_be_called(server):
                 "ALTER TABLE article ADD id int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, ADD body text"
             )
         assert call(database.fill_fingerprints, engine, "article", "body", column="fingerprint") == (0, 0, 0, 0)
-        assert call(database.build, engine, "article", "fingerprint") == 2
+        assert call(database.build_index, engine, "article", "fingerprint") == 2
         assert call(database.vacuum, engine, "article") == 0
         assert not call(database.upgrade_schema, engine)
         assert call(database.uninstall_schema, engine, drop_indexes=True)
         engine.dispose()
-    assert called == set(public_functions(database)) - WITHOUT_DATABASE.keys()
+    functions = {function for function in public_functions(database) if not isinstance(function, type)}
+    assert called == functions - WITHOUT_DATABASE.keys()
 
 
 def test_no_public_function_is_left_out():

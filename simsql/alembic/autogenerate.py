@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from alembic.autogenerate.api import AutogenContext
@@ -11,8 +12,11 @@ from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, t
 from simsql.alembic.filters import SCHEMA
 from simsql.alembic.operations import ClearFingerprintsOp, CreateSimhashIndexOp, InstallSimsqlOp
 from simsql.alembic.rendering import import_fingerprint
+from simsql.database.index_spec import IndexSpec
 from simsql.database.recipes import is_text_recipe, same_recipe
-from simsql.sqlalchemy import Fingerprint, SimhashIndex
+from simsql.hamming import Design
+from simsql.sqlalchemy import Fingerprint
+from simsql.sqlalchemy.ddl import DeclaredIndex, declared_indexes
 
 # Below the name of a logger that the alembic.ini of every project shows.
 log = logging.getLogger("alembic.autogenerate.simsql")
@@ -36,11 +40,13 @@ class Change(NamedTuple):
         """Tell of it, as Alembic tells of what it detects."""
         kind = "changed" if self.dropped and self.created else "added" if self.created else "removed"
         if index := self.created or self.dropped:
-            name = ".".join(filter(None, (index.schema, index.table_name, index.column_name)))
+            name = ".".join(filter(None, (index.schema, index.table_name, index.spec.column)))
             log.info("Detected %s simhash index on %r", kind, name)
-            if self.dropped and self.created and not same_recipe(self.dropped.recipe, self.created.recipe):
-                old, new = self.dropped.recipe or "none", self.created.recipe
-                log.info("Detected changed recipe of fingerprints: %s in the database, %s in the models", old, new)
+        if self.dropped and self.created:
+            old, new = self.dropped.spec.recipe, self.created.spec.recipe
+            if not same_recipe(old, new):
+                message = "Detected changed recipe of fingerprints: %s in the database, %s in the models"
+                log.info(message, old or "none", new)
 
 
 Indexes = dict[TableKey, dict[str, CreateSimhashIndexOp]]
@@ -91,8 +97,9 @@ def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[
             and context.run_name_filters(key.name, "table", {"schema_name": key.schema})
             and context.run_name_filters(column, "column", {"schema_name": key.schema, "table_name": key.name})
         ):
-            index = CreateSimhashIndexOp(**{**row, "schema": key.schema})
-            indexes.setdefault(key, {})[column] = index
+            design = Design(row["blocks"], row["lead"], row["inner_blocks"])
+            spec = IndexSpec(column, row["distance"], design, row["recipe"], tuple(row["scope"]))
+            indexes.setdefault(key, {})[column] = CreateSimhashIndexOp(key.name, spec, schema=key.schema)
     return indexes
 
 
@@ -104,7 +111,7 @@ def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existin
     new = {_key(context, op.schema, op.table_name) for op in upgrade_ops.ops if isinstance(op, CreateTableOp)}
     for table in context.sorted_tables:
         key = _key(context, table.schema, table.name)
-        wanted = {index.column_name: index for index in SimhashIndex.of(table)}
+        wanted = {index.spec.column: index for index in declared_indexes(table)}
         stored, reflected = existing.get(key, {}), None
         if key not in new and (wanted or stored):
             reflected = _reflect(context, key)
@@ -114,10 +121,10 @@ def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existin
             old = stored.get(column)
             index = wanted.get(column)
             created = _creation(table, index, old) if index else None
-            if old and index and not _differs(table, index, old):
+            if old and index and not _differs(table, index, old.spec):
                 continue
             if _compares(context, column, created, old, table, reflected):
-                yield Change(old, created, _clearing(table, index, old) if index and old else None)
+                yield Change(old, created, _clearing(table, index, old.spec) if index and old else None)
 
 
 def _dropped_with_tables(upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator[Change]:
@@ -136,69 +143,51 @@ def _reflect(context: AutogenContext, key: TableKey) -> Table | None:
     return table
 
 
-def _creation(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp | None) -> CreateSimhashIndexOp:
+def _creation(table: Table, index: DeclaredIndex, old: CreateSimhashIndexOp | None) -> CreateSimhashIndexOp:
     """Return the operation that creates a model's index.
 
     The id of the recipe stands in the migration, also that of the default: a later one is seen to be another.
     """
-    recipe = (
-        index.recipe_id if old is None or _recipe_differs(table, index, old) else old.recipe or index.recipe_id
-    )
-    design = index.design
-    return CreateSimhashIndexOp(
-        table.name,
-        index.column_name,
-        schema=table.schema,
-        distance=index.distance,
-        blocks=design.blocks if design else None,
-        lead=design.lead if design else None,
-        inner_blocks=design.inner_blocks if design else None,
-        recipe=recipe,
-        scope=index.scope,
-    )
+    spec = index.spec
+    if old and old.spec.recipe and not _recipe_differs(table, index, old.spec):
+        spec = replace(spec, recipe=old.spec.recipe)
+    return CreateSimhashIndexOp(table.name, spec, schema=table.schema)
 
 
-def _differs(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp) -> bool:
+def _differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
     """Return whether an index is not what the model says; where it names no design, any is right."""
-    design = index.design
-    return (
-        (index.distance, tuple(index.scope)) != (old.distance, old.scope)
-        or (
-            design is not None
-            and (design.blocks, design.lead, design.inner_blocks) != (old.blocks, old.lead, old.inner_blocks)
-        )
-        or _recipe_differs(table, index, old)
-    )
+    wanted = replace(index.spec, recipe=old.recipe, design=index.spec.design or old.design)
+    return wanted != old or _recipe_differs(table, index, old)
 
 
-def _recipe_differs(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp) -> bool:
+def _recipe_differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
     """Return whether an index is of another recipe than the model says: a model has the default if it names none.
 
     It has none where it neither names one nor makes fingerprints, and the index says that they are not of texts.
     """
-    type_ = _column(table, index.column_name).type
+    type_ = _column(table, index.spec.column).type
     says = index.names_recipe or (isinstance(type_, Fingerprint) and type_.known_recipe is not None)
-    return not same_recipe(old.recipe, index.recipe_id) and (says or is_text_recipe(old.recipe))
+    return not same_recipe(old.recipe, index.spec.recipe) and (says or is_text_recipe(old.recipe))
 
 
-def _clearing(table: Table, index: SimhashIndex, old: CreateSimhashIndexOp) -> ClearFingerprintsOp | None:
+def _clearing(table: Table, index: DeclaredIndex, old: IndexSpec) -> ClearFingerprintsOp | None:
     """Return the operation that clears fingerprints of another recipe than the model says.
 
     There is none where an index without a recipe gets a name for fingerprints that are not of texts: they may be
     these. Nor does anybody clear what PostgreSQL computes.
     """
-    column = _column(table, index.column_name)
-    named_now = old.recipe is None and not is_text_recipe(index.recipe_id)
+    column = _column(table, index.spec.column)
+    named_now = old.recipe is None and not is_text_recipe(index.spec.recipe)
     if not _recipe_differs(table, index, old) or named_now or column.computed is not None:
         return None
     sources = getattr(column.type, "sources", None)
     texts = {} if sources is None else dict(sources.weights)
     return ClearFingerprintsOp(
         table.name,
-        index.column_name,
+        index.spec.column,
         schema=table.schema,
         old_recipe=old.recipe,
-        new_recipe=index.recipe_id,
+        new_recipe=index.spec.recipe,
         # A source is the name of an attribute, which only the mapper knows the column of.
         texts={table.c[name].name if name in table.c else f"COLUMN_OF_{name}": texts[name] for name in texts},
     )
@@ -233,8 +222,8 @@ def _compares(
 
 def _as_item(index: CreateSimhashIndexOp) -> Index:
     """Return what include_object is asked about: an index with its table and columns."""
-    columns = [*index.scope, index.column_name]
+    columns = [*index.spec.scope, index.spec.column]
     table = Table(
         index.table_name, MetaData(), *(Column(name, BigInteger) for name in columns), schema=index.schema
     )
-    return Index(index.column_name, *(table.c[name] for name in columns))
+    return Index(index.spec.column, *(table.c[name] for name in columns))

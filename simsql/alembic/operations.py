@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alembic.operations import MigrateOperation, Operations
 from alembic.util import CommandError
-from sqlalchemy import BigInteger, Column, MetaData, Table, null, text, update
+from sqlalchemy import BigInteger, Column, Dialect, MetaData, Table, null, text, update
+from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.schema import ExecutableDDLElement
 
 from simsql.database.history import own_history
+from simsql.database.index_spec import IndexSpec
 from simsql.database.install import install_within
 from simsql.errors import SimsqlError
+from simsql.hamming import Design
+from simsql.sqlalchemy.ddl import BuildSimhashIndex, CreateSimhashIndex, DropSimhashIndex
 
 # Below the name of a logger that the alembic.ini of every project shows.
 log = logging.getLogger("alembic.operations.simsql")
@@ -83,30 +87,12 @@ class UninstallSimsqlOp(MigrateOperation):
 
 
 class CreateSimhashIndexOp(MigrateOperation):
-    """Create a simhash index; the arguments are those of `op.create_simhash_index`."""
+    """Create the simhash index that `spec` describes."""
 
-    def __init__(
-        self,
-        table_name: str,
-        column_name: str,
-        *,
-        schema: str | None = None,
-        distance: int = 3,
-        blocks: int | None = None,
-        lead: int | None = None,
-        inner_blocks: int | None = None,
-        recipe: str | None = None,
-        scope: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, table_name: str, spec: IndexSpec, *, schema: str | None = None) -> None:
         self.table_name = table_name
-        self.column_name = column_name
+        self.spec = spec
         self.schema = schema
-        self.distance = distance
-        self.blocks = blocks
-        self.lead = lead
-        self.inner_blocks = inner_blocks
-        self.recipe = recipe
-        self.scope = tuple(scope)
 
     @classmethod
     def create_simhash_index(
@@ -129,35 +115,17 @@ class CreateSimhashIndexOp(MigrateOperation):
         simsql.Design; without blocks it is chosen by the number of rows. `recipe` is the id of the recipe that the
         fingerprints were made with. `scope` names the columns that a search is confined to.
         """
-        operations.invoke(
-            cls(
-                table_name,
-                column_name,
-                schema=schema,
-                distance=distance,
-                blocks=blocks,
-                lead=lead,
-                inner_blocks=inner_blocks,
-                recipe=recipe,
-                scope=scope,
-            )
-        )
+        design = _design(blocks, lead, inner_blocks)
+        spec = IndexSpec.of(column_name, distance=distance, design=design, recipe=recipe, scope=scope)
+        operations.invoke(cls(table_name, spec, schema=schema))
 
     def reverse(self) -> DropSimhashIndexOp:
         """Return the operation that undoes this one."""
-        return DropSimhashIndexOp(self.table_name, self.column_name, schema=self.schema, dropped=self)
+        return DropSimhashIndexOp(self.table_name, self.spec.column, schema=self.schema, dropped=self)
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """Return what `alembic check` shows."""
-        return ("add_simhash_index", self.schema, self.table_name, self.column_name, self.options())
-
-    def options(self) -> dict[str, object]:
-        """Return the arguments behind the column that are not left out, in their order."""
-        names = () if self.blocks is None else ("blocks", "lead", "inner_blocks")
-        design = {name: getattr(self, name) for name in names}
-        others = {"recipe": self.recipe, "scope": list(self.scope) or None}
-        given = {"distance": self.distance, **design, **others}
-        return {name: value for name, value in given.items() if value is not None}
+        return ("add_simhash_index", self.schema, self.table_name, self.spec.column, self.spec.options())
 
 
 class ClearFingerprintsOp(MigrateOperation):
@@ -215,7 +183,7 @@ class ClearFingerprintsOp(MigrateOperation):
 
 
 class BuildSimhashIndexOp(CreateSimhashIndexOp):
-    """Build a simhash index while others write; the arguments are those of `op.build_simhash_index`."""
+    """Build the simhash index that `spec` describes while others write."""
 
     @classmethod
     def build_simhash_index(
@@ -239,19 +207,9 @@ class BuildSimhashIndexOp(CreateSimhashIndexOp):
         build goes on where it stopped. The column needs a B-tree. The arguments are those of
         `op.create_simhash_index`.
         """
-        operations.invoke(
-            cls(
-                table_name,
-                column_name,
-                schema=schema,
-                distance=distance,
-                blocks=blocks,
-                lead=lead,
-                inner_blocks=inner_blocks,
-                recipe=recipe,
-                scope=scope,
-            )
-        )
+        design = _design(blocks, lead, inner_blocks)
+        spec = IndexSpec.of(column_name, distance=distance, design=design, recipe=recipe, scope=scope)
+        operations.invoke(cls(table_name, spec, schema=schema))
 
 
 class DropSimhashIndexOp(MigrateOperation):
@@ -317,19 +275,18 @@ def uninstall(operations: Operations, operation: UninstallSimsqlOp) -> None:  # 
 
 def create_index(operations: Operations, operation: CreateSimhashIndexOp) -> None:
     """Run `op.create_simhash_index`."""
-    _run(operations, f"SELECT simsql.create_index({_arguments(operations, operation)})")
+    _run_on(operations, operation, CreateSimhashIndex(operation.spec))
 
 
 def build_index(operations: Operations, operation: BuildSimhashIndexOp) -> None:
     """Run `op.build_simhash_index`."""
     with operations.get_context().autocommit_block():
-        _run(operations, f"CALL simsql.build({_arguments(operations, operation)})")
+        _run_on(operations, operation, BuildSimhashIndex(operation.spec))
 
 
 def drop_index(operations: Operations, operation: DropSimhashIndexOp) -> None:
     """Run `op.drop_simhash_index`."""
-    name = _table(operations, operation)
-    _run(operations, f"SELECT simsql.drop_index({_literal(name)}, {_literal(operation.column_name)})")
+    _run_on(operations, operation, DropSimhashIndex(str(operation.column_name)))
 
 
 def clear_fingerprints(operations: Operations, operation: ClearFingerprintsOp) -> None:
@@ -348,27 +305,29 @@ def _run(operations: Operations, statement: str) -> None:
         operations.get_bind().exec_driver_sql(statement, execution_options={"no_parameters": True}).close()
 
 
-def _arguments(operations: Operations, operation: CreateSimhashIndexOp) -> str:
-    options = [f"{name} => {_literal(value)}" for name, value in operation.options().items()]
-    return ", ".join([_literal(_table(operations, operation)), _literal(operation.column_name), *options])
+def _run_on(
+    operations: Operations, operation: CreateSimhashIndexOp | DropSimhashIndexOp, statement: ExecutableDDLElement
+) -> None:
+    """Run a statement on the table of an operation, in the schema that schema_translate_map says."""
+    statement = statement.against(Table(operation.table_name, MetaData(), schema=operation.schema))
+    context = operations.migration_context
+    if context.as_sql:
+        script = str(statement.compile(dialect=_script_dialect()))
+        context.impl.static_output(script + context.impl.command_terminator)
+    else:
+        operations.get_bind().execute(statement)
 
 
-def _table(operations: Operations, operation: CreateSimhashIndexOp | DropSimhashIndexOp) -> str:
-    """Return the table's name as SQL writes it, in the schema that schema_translate_map says."""
-    schema = operation.schema
-    if not operations.migration_context.as_sql:
-        schema = operations.get_bind().get_execution_options().get("schema_translate_map", {}).get(schema, schema)
-    names = [operation.table_name] if schema is None else [schema, operation.table_name]
-    return ".".join(
-        name if re.fullmatch("[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"' for name in names
-    )
+def _script_dialect() -> Dialect:
+    """Return the dialect of scripts, which no driver reads: no percent sign or backslash is doubled for one."""
+    dialect: PGDialect = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
+    dialect._backslash_escapes = False
+    return dialect
 
 
-def _literal(value: object) -> str:
-    """Return a literal of SQL for a string, a number or a list of strings, whatever the server's settings."""
-    if isinstance(value, list):
-        return f"ARRAY[{', '.join(map(_literal, value))}]"
-    if isinstance(value, str):
-        quoted = "'" + value.replace("'", "''") + "'"
-        return "E" + quoted.replace("\\", "\\\\") if "\\" in quoted else quoted
-    return str(value)
+def _design(blocks: int | None, lead: int | None, inner_blocks: int | None) -> Design | None:
+    if blocks is None:
+        if lead is not None or inner_blocks is not None:
+            raise ValueError("a design needs blocks: name them, too, or neither lead nor inner_blocks")
+        return None
+    return Design(blocks, 1 if lead is None else lead, inner_blocks or 0)

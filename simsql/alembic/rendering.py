@@ -35,7 +35,7 @@ def render_uninstall(context: AutogenContext, operation: UninstallSimsqlOp) -> s
 def render_index(context: AutogenContext, operation: CreateSimhashIndexOp) -> str:
     """Write `op.create_simhash_index(...)` or `op.build_simhash_index(...)`, in plain literals."""
     name = "build_simhash_index" if isinstance(operation, BuildSimhashIndexOp) else "create_simhash_index"
-    return _call(context, name, operation, operation.options())
+    return _call(context, name, operation, operation.spec.options())
 
 
 def render_drop(context: AutogenContext, operation: DropSimhashIndexOp) -> str:
@@ -84,8 +84,9 @@ def _call(
 ) -> str:
     arguments = []
     if operation:
+        column = operation.spec.column if isinstance(operation, CreateSimhashIndexOp) else operation.column_name
         # Names may be a subclass of str that is written otherwise.
-        arguments = [repr(str(operation.table_name)), repr(str(operation.column_name))]
+        arguments = [repr(str(operation.table_name)), repr(str(column))]
         if operation.schema is not None:
             arguments.append(f"schema={str(operation.schema)!r}")
         arguments += [f"{option}={value!r}" for option, value in (options or {}).items()]

@@ -15,9 +15,11 @@ from simsql.cli._process import note
 from simsql.cli._progress import ProgressBars
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._tables import print_table
-from simsql.database.index import create_index, drop_index
+from simsql.database.build import build_keys, create_btree
+from simsql.database.index import create_described, drop_index
+from simsql.database.index_spec import IndexSpec
 from simsql.database.install import IndexStatus, read_status
-from simsql.database.upkeep import Finding, Report, build, create_btree, repair, vacuum, verify
+from simsql.database.upkeep import Finding, Report, repair, vacuum, verify
 from simsql.documents.formats import printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
@@ -78,11 +80,9 @@ def create_command(
 
     Writers of the table wait until it is done.
     """
-    design, made_with = _design(blocks, lead, inner_blocks), parse_recipe(recipe) or DEFAULT_RECIPE
+    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope)
     with open_database(database, keep) as engine, engine.begin() as connection:
-        create_index(
-            connection, table, column, distance=distance, design=design, recipe=made_with, scope=scope or ()
-        )
+        create_described(connection, table, spec)
     _print_ready(table, column)
 
 
@@ -104,22 +104,13 @@ def build_command(
     It can be searched when the build has ended. A build that was interrupted goes on where it stopped, if it is
     called again with the same arguments.
     """
-    design, made_with = _design(blocks, lead, inner_blocks), parse_recipe(recipe) or DEFAULT_RECIPE
+    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope)
     stages = ProgressBars(Console(stderr=True))
     with open_database(database, keep) as engine:
         with stages.stage("B-tree"):
-            create_btree(engine, table, column, distance=distance, design=design, scope=scope or ())
+            create_btree(engine, table, spec)
         with stages.stage("keys", _PARTS) as report:
-            build(
-                engine,
-                table,
-                column,
-                distance=distance,
-                design=design,
-                recipe=made_with,
-                scope=scope or (),
-                report=_parts(report),
-            )
+            build_keys(engine, table, spec, report=_parts(report))
     _print_ready(table, column)
 
 
@@ -221,6 +212,21 @@ def _print_findings(findings: Iterable[Finding]) -> None:
         hint = as_commands(finding.hint or "")
         parts = (finding.table, finding.column, finding.problem, finding.object, keys, hint)
         print(*map(printable, parts), sep="\t")
+
+
+def _describe(
+    column: str, distance: int, design: Design | None, recipe: str | None, scope: list[str] | None
+) -> IndexSpec:
+    try:
+        return IndexSpec.of(
+            column,
+            distance=distance,
+            design=design,
+            recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
+            scope=scope or (),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _design(blocks: int | None, lead: int, inner_blocks: int) -> Design | None:

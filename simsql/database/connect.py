@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import psycopg
 from psycopg import pq
-from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from simsql.errors import UsageError
@@ -39,6 +39,9 @@ _SWITCHES = {
     "sslnegotiation": {"true": "direct", "false": "postgres"},
     "keepalives": {"true": "1", "false": "0"},
 }
+
+READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
+"""Execution options of a connection that commits as it goes."""
 
 
 def open_engine(database: str | URL) -> Engine:
@@ -129,3 +132,10 @@ def one_line(error: DBAPIError | psycopg.Error) -> str:
     ):
         hint = "The database lacks simsql: run simsql install"
     return re.sub(r"\s+", " ", f"{message}. {hint}" if hint else message).strip()
+
+
+def check_engine(engine: Engine | Connection, function: str) -> Engine:
+    """Return an engine for a function that commits; UsageError for a connection, which may be in a transaction."""
+    if isinstance(engine, Connection):
+        raise UsageError(f"{function} commits as it goes: pass an Engine, not a Connection")
+    return engine

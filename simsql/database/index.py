@@ -1,9 +1,14 @@
-"""Create and drop simhash indexes: thin calls of the SQL functions."""
+"""Create, build and drop simhash indexes."""
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, cast, func, select, text
+from sqlalchemy.dialects.postgresql import REGCLASS
 
+from simsql.database.build import build_keys, create_btree
+from simsql.database.connect import check_engine
+from simsql.database.index_spec import IndexSpec
+from simsql.database.upkeep import Report
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
 
@@ -25,27 +30,44 @@ def create_index(
     `design`, chosen by the table's rows where there is none. The id of `recipe` is kept with the index, so that
     a search by text makes the same fingerprints; for fingerprints that are not made of texts, give a name of your
     own, such as "phash64". `scope` are the unquoted names of up to four columns to whose
-    values every search is confined; rows with a null in one of them are in no scope. Raises
-    sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, not bigint, a kind of table that
-    cannot be indexed or a type that cannot be a scope, missing rights, an isolation level other than READ
-    COMMITTED.
+    values every search is confined; rows with a null in one of them are in no scope.
+
+    Raises ValueError for a distance out of range, and sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such
+    table or column, not bigint, a kind of table that cannot be indexed or a type that cannot be a scope, missing
+    rights, an isolation level other than READ COMMITTED.
     """
-    statement = text(
-        "SELECT simsql.create_index(CAST(:table AS regclass), :column, distance => :distance,"
-        " blocks => :blocks, lead => :lead, inner_blocks => :inner_blocks, recipe => :recipe,"
-        " scope => CAST(:scope AS text[]))"
+    return create_described(
+        connection, table, IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope)
     )
-    parameters = {
-        "table": table,
-        "column": column,
-        "distance": distance,
-        "blocks": design.blocks if design else None,
-        "lead": design.lead if design else None,
-        "inner_blocks": design.inner_blocks if design else None,
-        "recipe": recipe.id if isinstance(recipe, Recipe) else recipe,
-        "scope": list(scope),
-    }
-    index: int = connection.execute(statement, parameters).scalar_one()
+
+
+def build_index(
+    engine: Engine,
+    table: str,
+    column: str,
+    *,
+    distance: int = 3,
+    design: Design | None = None,
+    recipe: Recipe | str = DEFAULT_RECIPE,
+    scope: Sequence[str] = (),
+    report: Report | None = None,
+) -> int:
+    """Create an index while others read and write; return its id.
+
+    It commits as it goes, and resumes where a build with these arguments was interrupted. Makes a B-tree on the
+    column, behind those of the scope, first if there is none. `report` is called with the share of the keys that
+    is done. Arguments and errors are those of `create_index`; UsageError for a Connection in place of the Engine.
+    """
+    spec = IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope)
+    engine = check_engine(engine, "build_index")
+    create_btree(engine, table, spec)
+    return build_keys(engine, table, spec, report=report)
+
+
+def create_described(connection: Connection, table: str, spec: IndexSpec) -> int:
+    """Create the index that a spec describes, as `create_index` does; return its id."""
+    call = func.simsql.create_index(cast(table, REGCLASS), *spec.arguments())
+    index: int = connection.execute(select(call)).scalar_one()
     return index
 
 

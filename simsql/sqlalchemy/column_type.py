@@ -154,6 +154,6 @@ def _known_recipe(expression: ColumnElement[Any]) -> str | None:
         return expression.type.known_recipe
     for column in root_columns(expression):
         for index in declared_indexes(column.table):
-            if index.column_name == column.name and index.names_recipe:
-                return index.recipe_id
+            if index.spec.column == column.name and index.names_recipe:
+                return index.spec.recipe
     return None

@@ -1,20 +1,15 @@
 """SimhashIndex: an item of a table, created and dropped with it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Index,
-    MetaData,
-    Table,
-    event,
-)
+from sqlalchemy import BigInteger, Column, Index, MetaData, Table, event
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.sql.base import SchemaEventTarget
 
+from simsql.database.index_spec import IndexSpec
 from simsql.fingerprint import Recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy.column_type import Fingerprint
@@ -56,84 +51,43 @@ class SimhashIndex(SchemaItem):
         scope: Sequence[str] = (),
         recipe: Recipe | str | None = None,
     ) -> None:
-        if not 0 <= distance <= 64:
-            raise ValueError(f"a distance is a number of bits from 0 to 64, not {distance}")
-        if isinstance(scope, str):
-            raise TypeError(f"scope is a sequence of columns, not one str: write scope=[{scope!r}]")
-        # Names that come from a Column are a subclass of str, which has no type in SQL.
-        self._column_name = str(column)
-        self._distance = distance
-        self._design = design
-        self._scope = tuple(map(str, scope))
-        self._recipe_id = recipe.id if isinstance(recipe, Recipe) else recipe
-        self._names_recipe = recipe is not None
+        self.spec = IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope)
+        """What was written here, with keys for names of columns; None for a recipe that it does not name."""
 
     @staticmethod
-    def of(table: Table) -> list["SimhashIndex"]:
+    def of(table: Table) -> list[IndexSpec]:
         """Return the simhash indexes that a table declares, with the names of columns and the recipe filled in."""
-        return list(declared_indexes(table))
-
-    @property
-    def column_name(self) -> str:
-        """The indexed column."""
-        return self._column_name
-
-    @property
-    def distance(self) -> int:
-        """What a search takes that names no distance."""
-        return self._distance
-
-    @property
-    def design(self) -> Design | None:
-        """The layout, None where PostgreSQL chooses it."""
-        return self._design
-
-    @property
-    def scope(self) -> tuple[str, ...]:
-        """The columns that searches are confined to."""
-        return self._scope
-
-    @property
-    def recipe_id(self) -> str | None:
-        """The id of the recipe; None only outside of a table."""
-        return self._recipe_id
-
-    @property
-    def names_recipe(self) -> bool:
-        """Whether the model names the recipe, here or at the column; else it is the default one."""
-        return self._names_recipe
+        return [declared.spec for declared in declared_indexes(table)]
 
     def __repr__(self) -> str:
-        return (
-            f"SimhashIndex({self.column_name!r}, distance={self.distance}, design={self.design!r},"
-            f" scope={list(self.scope)!r}, recipe_id={self.recipe_id!r})"
-        )
+        return "SimhashIndex(" + repr(self.spec).removeprefix("IndexSpec(column=")
 
     def _set_parent(self, parent: SchemaEventTarget, **_: Any) -> None:
         if not isinstance(parent, Table):
             raise ArgumentError(f"{self!r} belongs into a Table or into __table_args__, not into {parent!r}")
-        column = table_column(parent, self.column_name, "SimhashIndex")
-        scope = [table_column(parent, name, "SimhashIndex, scope") for name in self.scope]
-        # A table_args may be shared by tables: this stays as it was written, and each table gets its own.
-        index = SimhashIndex(
-            column.name, distance=self.distance, design=self.design, scope=[member.name for member in scope]
-        )
+        column = table_column(parent, self.spec.column, "SimhashIndex")
+        scope = [table_column(parent, name, "SimhashIndex, scope") for name in self.spec.scope]
         fingerprint = column.type if isinstance(column.type, Fingerprint) else Fingerprint()
-        if self.recipe_id and fingerprint.known_recipe not in (None, self.recipe_id):
+        recipe = self.spec.recipe
+        if recipe and fingerprint.known_recipe not in (None, recipe):
             raise ArgumentError(
-                f"SimhashIndex: its recipe is {self.recipe_id}, but fingerprints in column {column.name!r} of"
+                f"SimhashIndex: its recipe is {recipe}, but fingerprints in column {column.name!r} of"
                 f" table {parent.fullname} are made by {fingerprint.known_recipe}: name one, at the column alone"
             )
-        index._recipe_id = self.recipe_id or fingerprint.recipe.id
-        index._names_recipe = self.names_recipe or fingerprint.names_recipe
-        for other in self.of(parent):
-            if other.column_name == column.name:
-                raise ArgumentError(
-                    f"SimhashIndex: table {parent.fullname} has one on column {column.name!r} already"
-                )
+        # A table_args may be shared by tables: this stays as it was written, and each table gets its own.
+        spec = replace(
+            self.spec,
+            column=str(column.name),
+            recipe=recipe or fingerprint.recipe.id,
+            scope=tuple(str(member.name) for member in scope),
+        )
+        if any(other.column == spec.column for other in self.of(parent)):
+            raise ArgumentError(f"SimhashIndex: table {parent.fullname} has one on column {spec.column!r} already")
+        create = CreateSimhashIndex(spec, names_recipe=recipe is not None or fingerprint.names_recipe)
+        drop = DropSimhashIndex(spec.column, if_exists=True)
         _declare_btree(parent, [*scope, column])
         # PostgreSQL alone has it; other databases run the application's tests. Copies made by to_metadata keep it.
-        for moment, ddl in (("after_create", CreateSimhashIndex(index)), ("before_drop", DropSimhashIndex(index))):
+        for moment, ddl in (("after_create", create), ("before_drop", drop)):
             event.listen(parent, moment, ddl.execute_if(dialect="postgresql"), propagate=True)
 
 

@@ -79,7 +79,7 @@ def test_a_rewriter_sees_the_operations(project):
 
     @writer.rewrites(CreateSimhashIndexOp)
     def build(context, revision, op):
-        return BuildSimhashIndexOp(op.table_name, op.column_name, schema=op.schema, **op.options())
+        return BuildSimhashIndexOp(op.table_name, op.spec, schema=op.schema)
 
     seen = []
 

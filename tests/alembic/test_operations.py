@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import simsql.alembic
+from simsql import Design
 from simsql.alembic import (
     BuildSimhashIndexOp,
     CreateSimhashIndexOp,
@@ -22,7 +23,7 @@ from simsql.alembic import (
     InstallSimsqlOp,
     UninstallSimsqlOp,
 )
-from simsql.database import open_engine, read_status
+from simsql.database import IndexSpec, open_engine, read_status
 from simsql.sqlalchemy import SimhashIndex
 
 TABLE = (
@@ -110,7 +111,7 @@ def test_each_operation_is_the_other_ones_reverse():
     assert isinstance(InstallSimsqlOp().reverse(), UninstallSimsqlOp)
     assert isinstance(UninstallSimsqlOp().reverse(), InstallSimsqlOp)
     for kind in (CreateSimhashIndexOp, BuildSimhashIndexOp):
-        create = kind("t", "c", schema="s", distance=5, blocks=6, lead=2, inner_blocks=3, recipe="r", scope=["a"])
+        create = kind("t", IndexSpec("c", 5, Design(6, 2, 3), "r", ("a",)), schema="s")
         drop = create.reverse()
         assert (drop.table_name, drop.column_name, drop.schema) == ("t", "c", "s")
         assert drop.reverse() is create
@@ -127,9 +128,8 @@ def test_upgrade_and_downgrade_as_plain_sql(bare_project, server, tmp_path):
     bare_project.upgrade()
     online = contents_of_simsql(bare_project.engine)
     up, down = bare_project.sql(command.upgrade, "head"), bare_project.sql(command.downgrade, "0001:base")
-    assert (
-        "SELECT simsql.create_index(E'\"Hard \"\"name'' %s :x \\\\\".article', 'fingerprint', distance => 3" in up
-    )
+    name = '"Hard ""name\' %s :x \\".article'
+    assert f"SELECT simsql.create_index($simsql_table${name}$simsql_table$::regclass, 'fingerprint', dist" in up
     assert "SELECT simsql.uninstall();" in down
     with server.new_database(template="template0") as url:
         engine = open_engine(url)
@@ -165,7 +165,7 @@ def test_an_online_build(project, server, tmp_path):
     project.write(f"{BUILD}\nop.execute('ANALYZE article')", "op.drop_simhash_index('article', 'fingerprint')")
     script = project.sql(command.upgrade, "0001:0002")
     call = (
-        "COMMIT;\n\nCALL simsql.build('article', 'fingerprint', distance => 5, blocks => 5, lead => 2,"
+        "COMMIT;\n\nCALL simsql.build('article'::regclass, 'fingerprint', distance => 5, blocks => 5, lead => 2,"
         " inner_blocks => 3, recipe => 'r');\n\nBEGIN;"
     )
     assert call in script

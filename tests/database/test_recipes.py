@@ -8,7 +8,7 @@ from oracle import to_bigint
 from sqlalchemy import text
 
 from simsql import DEFAULT_RECIPE, Recipe, UsageError, simhash, simhash_many
-from simsql.database import build, create_index, fill_fingerprints, load_rows, near, read_status, recipe_of
+from simsql.database import build_index, create_index, fill_fingerprints, load_rows, near, read_status, recipe_of
 from simsql.fingerprint import IdfTable
 
 TEXTS = ["The fox and the dog and the fox and the cat and the cow", "The ship on the sea of the sea", "?!"]
@@ -112,5 +112,5 @@ def test_fingerprints_that_are_not_made_of_texts(articles):
         with pytest.raises(UsageError, match="is of the recipe phash64, not words12-log-1"):
             load_rows(connection, "article", ["body"], [["x"]], text_column="body", column="n", recipe=Recipe())
         connection.execute(text("SELECT simsql.drop_index('article', 'n')"))
-    build(articles, "article", "n", recipe="phash64")
+    build_index(articles, "article", "n", recipe="phash64")
     assert read_status(articles).indexes[-1].recipe == "phash64"

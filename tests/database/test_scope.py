@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from simsql import Design
 from simsql.database import (
-    build,
+    build_index,
     clusters,
     create_index,
     from_bigint,
@@ -162,7 +162,7 @@ def test_build_makes_the_b_tree_on_the_scope_too(database):
     with database.begin() as connection:
         connection.execute(text('CREATE TABLE article ("Tenant" text, fingerprint bigint)'))
         connection.execute(text("INSERT INTO article SELECT 'a', n FROM generate_series(1, 100) AS n"))
-    build(database, "article", "fingerprint", design=Design(2), scope=["Tenant"])
+    build_index(database, "article", "fingerprint", design=Design(2), scope=["Tenant"])
     with database.connect() as connection:
         assert verify(connection) == []
         assert len(near(connection, "article", 3, 0, scope={"Tenant": "a"})) == 1

@@ -11,8 +11,19 @@ from sqlalchemy.exc import DBAPIError
 from upkeep import set_batch_size, stored_fingerprints
 
 from simsql import Design, Recipe
-from simsql.database import build, create_index, near, read_status, recipe_of, repair, vacuum, verify
-from simsql.database.upkeep import Finding, create_btree
+from simsql.database import (
+    IndexSpec,
+    build_index,
+    create_index,
+    near,
+    read_status,
+    recipe_of,
+    repair,
+    vacuum,
+    verify,
+)
+from simsql.database.build import create_btree
+from simsql.database.upkeep import Finding
 
 FINGERPRINTS = [random.Random(number).getrandbits(64) - 2**63 for number in range(40)]
 BTREES = (
@@ -37,7 +48,7 @@ def engine(request, database):
 
 def test_build_vacuum_verify(articles, engine):
     shares: list[float] = []
-    number = build(engine, "article", "fingerprint", distance=5, design=Design(5, 2), report=shares.append)
+    number = build_index(engine, "article", "fingerprint", distance=5, design=Design(5, 2), report=shares.append)
     (index,) = read_status(engine).indexes
     assert (index.id, index.distance, index.blocks, index.lead, index.state) == (number, 5, 5, 2, "ready")
     assert shares == sorted(shares)
@@ -75,10 +86,10 @@ def test_repair_lives_in_the_transaction(articles, database):
 
 
 def test_a_build_makes_the_b_tree_it_needs(articles, database):
-    build(database, "article", "fingerprint")
+    build_index(database, "article", "fingerprint")
     assert articles.execute(BTREES).fetchall() == MADE
     assert missing_keys(articles) == []
-    create_btree(database, "article", "fingerprint")
+    create_btree(database, "article", IndexSpec("fingerprint"))
     assert articles.execute(BTREES).fetchall() == MADE
 
 
@@ -87,7 +98,7 @@ def test_what_an_interrupted_attempt_left_is_dropped(articles, database, leftove
     for _ in range(leftovers):
         articles.execute("CREATE INDEX ON article (fingerprint)")
     articles.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid::regclass::text ~ 'fingerprint'")
-    build(database, "article", "fingerprint")
+    build_index(database, "article", "fingerprint")
     assert articles.execute(BTREES).fetchall() == MADE
 
 
@@ -102,7 +113,7 @@ def test_a_b_tree_that_somebody_creates_just_now_is_waited_for_and_taken(article
     wait_until(lambda: len(articles.execute(BTREES).fetchall()) == 2, "an index that is not valid yet")
     refused = threading.Event()
     event.listen(database, "handle_error", lambda _: refused.set())
-    building = threading.Thread(target=build, args=[database, "article", "fingerprint"])
+    building = threading.Thread(target=build_index, args=[database, "article", "fingerprint"])
     building.start()
     wait_until(refused.is_set, "the build to be refused the lock")
     writer.execute("COMMIT")
@@ -121,20 +132,20 @@ def test_an_interrupted_build_is_gone_on_with(articles, database):
             raise Interrupt
 
     with pytest.raises(Interrupt):
-        build(database, "article", "fingerprint", report=interrupt)
+        build_index(database, "article", "fingerprint", report=interrupt)
     (index,) = read_status(database).indexes
     assert index.state == "building"
     stored = len(stored_fingerprints(articles)[0])
     assert 7 <= stored < 40
     calls: list[float] = []
-    assert build(database, "article", "fingerprint", report=calls.append) == index.id
+    assert build_index(database, "article", "fingerprint", report=calls.append) == index.id
     assert len(calls) == (40 - stored) // 7 + 1
     assert missing_keys(articles) == []
 
 
 def test_the_recipe_is_kept(articles, database):
     recipe = Recipe(shingles=(3,))
-    build(database, "article", "fingerprint", recipe=recipe)
+    build_index(database, "article", "fingerprint", recipe=recipe)
     with database.connect() as connection:
         assert recipe_of(connection, "article") == recipe
 
@@ -144,7 +155,7 @@ def test_names_are_quoted_where_they_have_to_be(articles, database):
     quoted = '"' + table.replace('"', '""') + '"'
     articles.execute(f'CREATE TABLE {quoted} ("{column}" bigint)'.encode())
     articles.execute(f"INSERT INTO {quoted} VALUES (7), (NULL)".encode())
-    build(database, quoted, column)
+    build_index(database, quoted, column)
     assert vacuum(database, quoted, column) == 0
     with database.begin() as connection:
         assert verify(connection, quoted, column) == repair(connection, quoted) == []
@@ -154,9 +165,8 @@ def test_names_are_quoted_where_they_have_to_be(articles, database):
 MISTAKES = {
     "article has no simhash index": lambda engine: vacuum(engine, "article"),
     'relation "missing" does not exist': lambda engine: vacuum(engine, "missing"),
-    "simsql.build: column body of public.article is text": lambda engine: build(engine, "article", "body"),
-    "has no column missing": lambda engine: build(engine, "article", "missing"),
-    "from 0 to 64": lambda engine: build(engine, "article", "fingerprint", distance=65),
+    "simsql.build: column body of public.article is text": lambda engine: build_index(engine, "article", "body"),
+    "has no column missing": lambda engine: build_index(engine, "article", "missing"),
 }
 
 
@@ -171,6 +181,6 @@ def test_errors_are_postgresqls_and_leave_nothing_behind(articles, database):
 
 
 def test_an_index_that_is_ready_is_not_built_again(articles, database):
-    build(database, "article", "fingerprint")
+    build_index(database, "article", "fingerprint")
     with pytest.raises(DBAPIError, match="has a simhash index already"):
-        build(database, "article", "fingerprint")
+        build_index(database, "article", "fingerprint")

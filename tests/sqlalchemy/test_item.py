@@ -129,12 +129,11 @@ def test_scripts_are_plain_sql():
     create = script(metadata)
     assert create[1:3] == [
         "CREATE INDEX ix_article_fingerprint ON article (fingerprint)",
-        "SELECT simsql.create_index('article'::regclass, 'fingerprint', distance => 3, recipe => 'words12-log-1')"
-        " AS create_index_1",
+        "SELECT simsql.create_index('article'::regclass, 'fingerprint', distance => 3, recipe => 'words12-log-1')",
     ]
     assert create[-1] == (
         """SELECT simsql.create_index('"Two words"."Note"'::regclass, 'it''s', distance => 7, blocks => 6,"""
-        " lead => 3, inner_blocks => 4, recipe => 'words12-log-1') AS create_index_1"
+        " lead => 3, inner_blocks => 4, recipe => 'words12-log-1')"
     )
     assert script(metadata, drop=True)[:2] == [
         """SELECT simsql.drop_index(simsql.registry.table_id, simsql.registry.column_name) AS drop_index_1"""
@@ -204,7 +203,7 @@ class Two(Base):
 
 
 def declared(table):
-    return [(i.column_name, i.distance, i.design, i.scope, i.recipe_id) for i in SimhashIndex.of(table)]
+    return [(i.column, i.distance, i.design, i.scope, i.recipe) for i in SimhashIndex.of(table)]
 
 
 def test_a_table_knows_its_indexes():
@@ -216,10 +215,10 @@ def test_a_table_knows_its_indexes():
         ("fingerprint", 3, None, (), DEFAULT_RECIPE.id),
         ("other", 3, None, (), "words4-log-1"),
     ]
-    assert SHARED[0].recipe_id is None
+    assert SHARED[0].spec.recipe is None
     assert declared(Table("plain", MetaData())) == []
-    assert repr(SimhashIndex.of(Post.__table__)[0]) == (
-        "SimhashIndex('fingerprint', distance=7, design=None, scope=[], recipe_id='words12-set-1')"
+    assert repr(SimhashIndex("fingerprint", distance=7)) == (
+        "SimhashIndex('fingerprint', distance=7, design=None, recipe=None, scope=())"
     )
 
 
@@ -316,4 +315,4 @@ def test_errors_say_what_and_where():
     with pytest.raises(TypeError, match=r"scope=\['tenant'\]"):
         SimhashIndex("fp", scope="tenant")
     with pytest.raises(AttributeError):
-        SimhashIndex("fp").distance = 5
+        SimhashIndex("fp").spec.distance = 5

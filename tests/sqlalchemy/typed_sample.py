@@ -97,6 +97,5 @@ def of_a_class(session: Session, numbers: list[int]) -> list[Article]:
 
 def declared() -> list[tuple[str, int, Design | None, tuple[str, ...], str | None]]:
     return [
-        (index.column_name, index.distance, index.design, index.scope, index.recipe_id)
-        for index in SimhashIndex.of(notes)
+        (index.column, index.distance, index.design, index.scope, index.recipe) for index in SimhashIndex.of(notes)
     ]

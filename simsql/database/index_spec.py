@@ -1,0 +1,86 @@
+"""IndexSpec: one description of a simhash index, checked once and rendered once as arguments of SQL."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sqlalchemy import ColumnElement, Integer, Text, cast, literal, literal_column
+from sqlalchemy.dialects.postgresql import ARRAY, array
+from sqlalchemy.types import TypeEngine
+
+from simsql.fingerprint import Recipe
+from simsql.hamming import Design
+from simsql.hamming._checks import FINGERPRINT_BITS, whole_number
+
+_TYPES: dict[str, TypeEngine[Any]] = {
+    "distance": Integer(),
+    "blocks": Integer(),
+    "lead": Integer(),
+    "inner_blocks": Integer(),
+    "recipe": Text(),
+    "scope": ARRAY(Text),
+}
+
+
+@dataclass(frozen=True)
+class IndexSpec:
+    """What a simhash index is on one column of a table: all but the table itself.
+
+    Raises ValueError for a distance out of range, and TypeError for one that is not an integer or a scope that is
+    a single str.
+    """
+
+    column: str
+    """The unquoted name of the bigint column."""
+    distance: int = 3
+    """From 0 to 64: what searches use that name none."""
+    design: Design | None = None
+    """The layout; None lets PostgreSQL choose it by the number of rows."""
+    recipe: str | None = None
+    """The id of the recipe, or a name of your own for fingerprints that are not made of texts."""
+    scope: tuple[str, ...] = ()
+    """The unquoted names of the columns to whose values searches are confined."""
+
+    def __post_init__(self) -> None:
+        # A numpy integer is let in, and stored as an int.
+        object.__setattr__(self, "distance", whole_number("distance", self.distance, 0, FINGERPRINT_BITS))
+        if isinstance(self.scope, str):
+            raise TypeError(f"scope is a sequence of columns, not one str: write scope=[{self.scope!r}]")
+
+    @classmethod
+    def of(
+        cls,
+        column: str,
+        *,
+        distance: int = 3,
+        design: Design | None = None,
+        recipe: Recipe | str | None = None,
+        scope: Sequence[str] = (),
+    ) -> Self:
+        """Return the description in plain values: the id of a recipe, a tuple for any sequence of columns."""
+        recipe_id = recipe.id if isinstance(recipe, Recipe) else recipe
+        # Names that come from a Column are a subclass of str, which has no type in SQL.
+        names = scope if isinstance(scope, str) else tuple(map(str, scope))
+        return cls(str(column), distance, design, recipe_id, names)  # type: ignore[arg-type]  # refuses a str
+
+    def options(self) -> dict[str, object]:
+        """Return the named arguments of `simsql.create_index` and `simsql.build`, without those left out."""
+        design = self.design
+        layout = (design.blocks, design.lead, design.inner_blocks) if design else (None, None, None)
+        values = (self.distance, *layout, self.recipe, list(self.scope) or None)
+        return {name: value for name, value in zip(_TYPES, values, strict=True) if value is not None}
+
+    def arguments(self, names: Sequence[str] | None = None) -> list[ColumnElement[object]]:
+        """Return the arguments of an SQL function that follow the table: the column, then options by name.
+
+        These are the options that are given, or those of `names`, which are null where they are not.
+        """
+        given = self.options()
+        options = [literal_column(name).op("=>")(_expression(name, given.get(name))) for name in names or given]
+        return [literal(self.column, Text()), *options]
+
+
+def _expression(name: str, value: object) -> ColumnElement[object]:
+    if isinstance(value, list):
+        return cast(array([literal(member, Text()) for member in value]), ARRAY(Text))
+    return literal(value, _TYPES[name]) if value is not None else cast(None, _TYPES[name])
