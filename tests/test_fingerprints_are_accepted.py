@@ -10,17 +10,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from simsql import find_clusters, find_pairs, hamming_distance, simhash, simhash_many
 from simsql import sqlalchemy as models
-from simsql.database import (
-    claim,
-    from_bigint,
-    load_rows,
-    near,
-    near_many,
-    near_rows,
-    stream_matches,
-    stream_pairs,
-    to_bigint,
-)
+from simsql.database import SearchIndex, from_bigint, load_rows, to_bigint
 from simsql.hamming import Design, find_matches, iter_pairs
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
 
@@ -72,6 +62,11 @@ def connection(database):
         yield connection
 
 
+@pytest.fixture
+def index(connection):
+    return SearchIndex(connection, "article")
+
+
 @each_nothing
 def test_nothing_has_no_distance_and_no_bits(nothing):
     for one, other in ((nothing, FIRST), (MADE[0], nothing), (nothing, nothing), (None, nothing)):
@@ -96,9 +91,9 @@ def test_pairs_leave_out_what_is_missing(many):
 
 
 @each_nothing
-def test_nothing_is_near_to_it(connection, nothing):
-    assert near(connection, "article", nothing, 64) == near_rows(connection, "article", nothing, 64) == []
-    assert claim(connection, "article", nothing, 64) is None
+def test_nothing_is_near_to_it(connection, nothing, index):
+    assert index.near(nothing, 64) == index.near_rows(nothing, 64) == []
+    assert index.claim(nothing, 64) is None
     for column in (Article.fingerprint, table.c.fingerprint):
         for statement in (models.near(column, nothing, 64), select(table.c.id).where(column.near(nothing, 64))):
             assert connection.execute(statement).all() == []
@@ -106,21 +101,21 @@ def test_nothing_is_near_to_it(connection, nothing):
 
 
 @each_kind
-def test_many_are_searched_for_at_once(connection, many):
+def test_many_are_searched_for_at_once(connection, many, index):
     expected = {(FIRST, FIRST, 0), (FIRST, SECOND, BITS), (SECOND, FIRST, BITS), (SECOND, SECOND, 0)}
-    assert set(near_many(connection, "article", many)) == expected
+    assert set(index.near_many(many)) == expected
     assert set(connection.execute(models.near_many(table.c.fingerprint, many)).all()) == expected
-    (batch,) = stream_matches(connection, "article", many, 0)
+    (batch,) = index.stream_matches(many, 0)
     assert sorted(batch.query.tolist()) == sorted([FIRST, SECOND])
     # And what a search returns is searched for.
-    found = list(near_many(connection, "article", many, 0))
-    assert {match.query for match in near_many(connection, "article", [m.fingerprint for m in found], 0)} == {
+    found = list(index.near_many(many, 0))
+    assert {match.query for match in index.near_many([m.fingerprint for m in found], 0)} == {
         FIRST,
         SECOND,
     }
-    (pairs,) = stream_pairs(connection, "article")
-    assert near(connection, "article", pairs.a[0], 0) == [(int(pairs.a[0]), 0)]
-    assert claim(connection, "article", pairs.b[0], 0) == (int(pairs.b[0]), 0)
+    (pairs,) = index.stream_pairs()
+    assert index.near(pairs.a[0], 0) == [(int(pairs.a[0]), 0)]
+    assert index.claim(pairs.b[0], 0) == (int(pairs.b[0]), 0)
 
 
 @each_kind

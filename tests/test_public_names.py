@@ -107,30 +107,14 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             assert call(database.create_index, connection, "article", "fingerprint") == 1
             assert call(database.load_rows, connection, "article", ["fingerprint"], [[-1], [-2]]) == 2
             ones = 2**64 - 1
-            assert call(database.near, connection, "article", ones) == [(ones, 0), (ones - 1, 1)]
-            assert list(call(database.near_many, connection, "article", [ones], 0)) == [(ones, ones, 0)]
-            assert call(database.claim, connection, "article", ones) == (ones, 0)
-            rows = call(database.near_rows, connection, "article", ones, distance=0)
-            assert rows == [(ones, 0, {"fingerprint": -1})]
-            assert list(call(database.pairs, connection, "article")) == [(ones - 1, ones, 1)]
-            members = [(ones - 1, ones - 1), (ones - 1, ones)]
-            assert list(call(database.clusters, connection, "article")) == members
-            (batch,) = call(database.stream_pairs, connection, "article")
-            assert (batch.a.tolist(), batch.b.tolist(), batch.distance.tolist()) == ([ones - 1], [ones], [1])
-            (batch,) = call(database.stream_clusters, connection, "article")
-            assert list(zip(batch.cluster.tolist(), batch.fingerprint.tolist(), strict=True)) == members
-            (batch,) = call(database.stream_matches, connection, "article", [ones], 0)
-            assert batch.fingerprint.tolist() == [ones]
-            assert call(database.recipe_of, connection, "article") == simsql.DEFAULT_RECIPE
-            assert call(database.verify, connection, "article") == []
-            assert call(database.repair, connection, "article") == []
+            index = database.SearchIndex(connection, "article")
+            assert index.near(ones) == [(ones, 0), (ones - 1, 1)]
+            assert index.verify() == []
             call(database.drop_index, connection, "article")
             connection.exec_driver_sql(
                 "ALTER TABLE article ADD id int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, ADD body text"
             )
-        assert call(database.fill_fingerprints, engine, "article", "body", column="fingerprint") == (0, 0, 0, 0)
         assert call(database.build_index, engine, "article", "fingerprint") == 2
-        assert call(database.vacuum, engine, "article") == 0
         assert not call(database.upgrade_schema, engine)
         assert call(database.uninstall_schema, engine, drop_indexes=True)
         engine.dispose()

@@ -13,7 +13,7 @@ from benchmarks.figures import SIMSQL
 from benchmarks.harness import Bench, copy_fingerprints
 from benchmarks.oracle import as_bigint
 from benchmarks.peers.faiss import open_faiss
-from simsql.database import stream_matches
+from simsql.database import SearchIndex
 from simsql.hamming import find_matches
 
 SECTION = "batch"
@@ -70,7 +70,7 @@ def _measure_sql(bench: Bench, system: str, arguments: str, queries: Fingerprint
 def _measure_through_python(bench: Bench, queries: Fingerprints) -> None:
     with bench.engine.connect() as connection:
         start = time.perf_counter()
-        batches = list(stream_matches(connection, bench.main.table, queries, _DISTANCE))
+        batches = list(SearchIndex(connection, bench.main.table).stream_matches(queries, _DISTANCE))
         seconds = time.perf_counter() - start
     _add_batches(bench, _THROUGH_PYTHON, seconds, queries, batches)
 

@@ -11,7 +11,7 @@ from benchmarks.figures import SIMSQL
 from benchmarks.harness import DEFAULT_RECIPE, Bench, Target
 from benchmarks.oracle import Oracle, WrongResultError
 from benchmarks.searches import near
-from simsql.database import build_index, create_index, load_rows, vacuum, verify
+from simsql.database import SearchIndex, build_index, create_index, load_rows
 
 SECTION = "build"
 _A_KEY = "a key in a table"
@@ -85,7 +85,7 @@ def _keep_up(bench: Bench, target: Target, added: Fingerprints) -> None:
     """Delete the added rows again and remove their keys; then look for damage."""
     bench.execute("DELETE FROM {} WHERE id <= 0", target.table)
     start = time.perf_counter()
-    removed = vacuum(bench.engine, target.table)
+    removed = SearchIndex(bench.engine, target.table).vacuum()
     seconds = time.perf_counter() - start
     if removed != added.size * DEFAULT_RECIPE.tables:
         raise WrongResultError(
@@ -95,7 +95,7 @@ def _keep_up(bench: Bench, target: Target, added: Fingerprints) -> None:
     bench.add(SECTION, "vacuum of the keys of deleted rows", SIMSQL, seconds, "s", checked=removed, note=note)
     with bench.engine.connect() as connection:
         start = time.perf_counter()
-        findings = verify(connection, target.table)
+        findings = SearchIndex(connection, target.table).verify()
         seconds = time.perf_counter() - start
     if findings:
         raise WrongResultError(f"verify finds fault with an index that nothing has damaged: {findings}")

@@ -8,7 +8,7 @@ from benchmarks.data import Fingerprints
 from benchmarks.figures import SIMSQL
 from benchmarks.harness import Bench, Target
 from benchmarks.oracle import WrongResultError, as_bigint
-from simsql.database import stream_clusters, stream_pairs
+from simsql.database import SearchIndex
 
 SECTION = "pairs"
 _DISTANCE = 3
@@ -36,12 +36,13 @@ def _measure(bench: Bench, target: Target, size: str, *, in_sql: bool) -> None:
     with bench.engine.connect() as connection:
         start = time.perf_counter()
         found = [
-            np.stack([batch.a, batch.b], axis=1) for batch in stream_pairs(connection, target.table, _DISTANCE)
+            np.stack([batch.a, batch.b], axis=1)
+            for batch in SearchIndex(connection, target.table).stream_pairs(_DISTANCE)
         ]
         pairs = np.concatenate([*found, np.empty((0, 2), dtype=np.uint64)])
         _add_pairs(bench, target, what, _THROUGH_PYTHON, time.perf_counter() - start, pairs)
         start = time.perf_counter()
-        stream_pairs(connection, target.table, _DISTANCE).copy_into("found")
+        SearchIndex(connection, target.table).stream_pairs(_DISTANCE).copy_into("found")
         connection.commit()
         seconds = time.perf_counter() - start
     _add_pairs(bench, target, what, _INTO_TABLE, seconds, _fetch(bench, "a, b"))
@@ -53,7 +54,7 @@ def _measure(bench: Bench, target: Target, size: str, *, in_sql: bool) -> None:
     expected = _components(pairs)
     with bench.engine.connect() as connection:
         start = time.perf_counter()
-        batches = list(stream_clusters(connection, target.table, _DISTANCE))
+        batches = list(SearchIndex(connection, target.table).stream_clusters(_DISTANCE))
         seconds = time.perf_counter() - start
     members = np.concatenate([np.stack([batch.cluster, batch.fingerprint], axis=1) for batch in batches])
     _add_clusters(bench, target, what, _THROUGH_PYTHON, seconds, members, expected)

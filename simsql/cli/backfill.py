@@ -9,7 +9,7 @@ from simsql.cli._app import Database, Keep, RecipeName, command
 from simsql.cli._database import open_database
 from simsql.cli._progress import ProgressBars
 from simsql.cli._recipes import parse_recipe
-from simsql.database.backfill import fill_fingerprints
+from simsql.database.search_index import SearchIndex
 from simsql.errors import UsageError
 
 _PARTS = 1000  # of a progress bar
@@ -54,12 +54,8 @@ def backfill_command(
     made_by = parse_recipe(recipe)
     stages = ProgressBars(Console(stderr=True))
     with open_database(database, keep) as engine, stages.stage("fingerprints", _PARTS) as report:
-        filled = fill_fingerprints(
-            engine,
-            table,
+        filled = SearchIndex(engine, table, column, recipe=made_by).backfill(
             dict(map(_weighted, text)),
-            column=column,
-            recipe=made_by,
             all_rows=all_rows,
             batch_rows=batch,
             workers=workers,

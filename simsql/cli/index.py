@@ -19,7 +19,8 @@ from simsql.database.build import build_keys, create_btree
 from simsql.database.index import create_described, drop_index
 from simsql.database.index_spec import IndexSpec
 from simsql.database.install import IndexStatus, read_status
-from simsql.database.upkeep import Finding, Report, repair, vacuum, verify
+from simsql.database.search_index import SearchIndex
+from simsql.database.upkeep import Finding, Report, verify
 from simsql.documents.formats import printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
@@ -154,8 +155,8 @@ def repair_command(table: TableName, database: Database = None, keep: Keep = Non
 
     Prints what was mended, as verify does. Writers of the table wait until it is done.
     """
-    with open_database(database, keep) as engine, engine.begin() as connection:
-        findings = repair(connection, table)
+    with open_database(database, keep) as engine:
+        findings = SearchIndex(engine, table).repair()
     _print_findings(findings)
     if not findings:
         note("nothing was wrong")
@@ -169,7 +170,7 @@ def vacuum_command(table: TableName, column: Column = None, database: Database =
     """
     stages = ProgressBars(Console(stderr=True))
     with open_database(database, keep) as engine, stages.stage("keys", _PARTS) as report:
-        removed = vacuum(engine, table, column, report=_parts(report))
+        removed = SearchIndex(engine, table, column).vacuum(report=_parts(report))
     print(f"{removed} keys removed")
 
 

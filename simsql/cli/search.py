@@ -26,10 +26,9 @@ from simsql.cli._database import open_database
 from simsql.cli._process import note
 from simsql.cli._progress import ProgressBars
 from simsql.cli._recipes import parse_recipe
-from simsql.database.numpy_search import Batch, MemberBatch, PairBatch, Stream, stream_clusters, stream_pairs
-from simsql.database.recipes import recipe_of
+from simsql.database.numpy_search import Batch, MemberBatch, PairBatch, Stream
 from simsql.database.scope import Scope
-from simsql.database.search import near_rows
+from simsql.database.search_index import SearchIndex
 from simsql.documents.content import UnfitError, read_document
 from simsql.documents.formats import printable
 from simsql.documents.single import read_single_text
@@ -91,15 +90,16 @@ def near_command(
     within, given, limit = _parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
     content = "" if wanted is not None else _read_text(text, file, encoding, limit)
     with open_database(database, keep) as engine, engine.connect() as connection:
+        index = SearchIndex(connection, table, column, scope=within, recipe=given)
         if wanted is None or given:
-            made_by = recipe_of(connection, table, column, given)
+            made_by = index.recipe()
         if wanted is None:
             wanted = simhash(content, made_by)
         if wanted is None:
             raise SimsqlError(
                 f"the text has too few letters and digits for a fingerprint of the recipe {made_by.id}"
             )
-        rows = near_rows(connection, table, wanted, distance, column, scope=within)
+        rows = index.near_rows(wanted, distance)
     for found in rows:
         print(json.dumps(found._asdict(), ensure_ascii=False))
     if not rows:
@@ -130,8 +130,9 @@ def pairs_command(
     """
     _check_distance(distance)
     within = _parse_scope(scope)
-    with open_database(database, keep) as engine, engine.begin() as connection:
-        _list(stream_pairs(connection, table, distance, column, scope=within), "pairs", _pair_lines, into)
+    with open_database(database, keep) as engine:
+        index = SearchIndex(engine, table, column, scope=within)
+        _list(index.stream_pairs(distance), "pairs", _pair_lines, into)
 
 
 @command("clusters")
@@ -152,8 +153,9 @@ def clusters_command(
     """
     _check_distance(distance)
     within = _parse_scope(scope)
-    with open_database(database, keep) as engine, engine.begin() as connection:
-        _list(stream_clusters(connection, table, distance, column, scope=within), "clusters", _cluster_lines, into)
+    with open_database(database, keep) as engine:
+        index = SearchIndex(engine, table, column, scope=within)
+        _list(index.stream_clusters(distance), "clusters", _cluster_lines, into)
 
 
 def _read_text(text: str | None, file: str | None, encoding: str, limit: int) -> str:

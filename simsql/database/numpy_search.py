@@ -5,16 +5,16 @@ Fingerprints come out of PostgreSQL in large pieces, in the caller's snapshot an
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from sqlalchemy import Connection, cast, func, select
-from sqlalchemy.dialects.postgresql import REGCLASS
+from sqlalchemy import Connection
 
 from simsql.database.bulk_transfer import copy_columns, fetch_fingerprints, first_of_equals, raw_connection
-from simsql.database.scope import Scope, scope_argument
+from simsql.database.scope import Scope
 from simsql.errors import UsageError
 from simsql.hamming import find_clusters, find_matches, iter_pairs
 
@@ -54,25 +54,37 @@ class Stream(Generic[Batch]):
     """What a search finds, in batches of arrays: iterate over it, or have it copied into a table.
 
     Each iteration does the work anew, with a snapshot of its own if the transaction is READ COMMITTED. The
-    connection may be used for other statements meanwhile.
+    connection may be used for other statements meanwhile. With an engine, each iteration and each copy has a
+    transaction of its own.
     """
 
-    def __init__(self, connection: Connection, batch: type[Batch], search: Callable[[], Iterator[Batch]]) -> None:
-        self._connection = connection
+    def __init__(
+        self,
+        connect: Callable[[], AbstractContextManager[Connection]],
+        batch: type[Batch],
+        search: Callable[[Connection], Iterator[Batch]],
+    ) -> None:
+        self._connect = connect
         self._batch: type[Batch] = batch
-        self._search: Callable[[], Iterator[Batch]] = search
+        self._search: Callable[[Connection], Iterator[Batch]] = search
 
     def __iter__(self) -> Iterator[Batch]:
-        return self._search()
+        with self._connect() as connection:
+            yield from self._search(connection)
 
     def copy_into(self, table: str) -> int:
         """Create a table and COPY into it what is found; return how many rows that is.
 
         `table` is a name as SQL writes it. Its columns are those of the batches: fingerprints and clusters are
-        bigint, distances integer. It belongs to the connection's transaction. Raises psycopg.Error with
-        PostgreSQL's message: there is such a table, no right to create one; then nothing is left of it.
+        bigint, distances integer. It belongs to the connection's transaction; with an engine it is committed.
+        Raises psycopg.Error with PostgreSQL's message: there is such a table, no right to create one; then nothing
+        is left of it.
         """
-        raw = raw_connection(self._connection)
+        with self._connect() as connection:
+            return self._copy(connection, table)
+
+    def _copy(self, connection: Connection, table: str) -> int:
+        raw = raw_connection(connection)
         parts, schema = raw.execute("SELECT pg_catalog.parse_ident(%s), current_schema()", [table]).fetchall()[0]
         if len(parts) > 2:
             raise UsageError(f"{table} is not the name of a table: write it as name or schema.name")
@@ -86,82 +98,41 @@ class Stream(Generic[Batch]):
         )
         with raw.transaction():
             raw.execute(sql.SQL("CREATE TABLE {} ({})").format(name, columns))
-            batches = _join_small(batch._asdict() for batch in self)
-            return sum(copy_columns(self._connection, name, batch) for batch in batches)
+            batches = _join_small(batch._asdict() for batch in self._search(connection))
+            return sum(copy_columns(connection, name, batch) for batch in batches)
 
 
-def stream_pairs(
+def find_pair_batches(
+    connection: Connection, table: str, column: str, scope: Scope | None, distance: int
+) -> Iterator[PairBatch]:
+    """Yield every pair of different fingerprints within the distance that live rows have, in no order."""
+    for pairs in iter_pairs(_fetch_all(connection, table, column, scope), distance):
+        bigints = pairs.view(np.int64)
+        a, b = (side.view(np.uint64) for side in (bigints.min(axis=1), bigints.max(axis=1)))
+        yield PairBatch(a, b, np.bitwise_count(a ^ b))
+
+
+def find_member_batches(
+    connection: Connection, table: str, column: str, scope: Scope | None, distance: int
+) -> Iterator[MemberBatch]:
+    """Yield one batch: the members of all clusters, by cluster and then by fingerprint, both as bigints."""
+    fingerprints = _fetch_all(connection, table, column, scope)
+    fingerprints.sort()
+    yield _members(fingerprints, find_clusters(fingerprints, distance))
+
+
+def find_match_batches(
     connection: Connection,
     table: str,
-    distance: int | None = None,
-    column: str | None = None,
-    *,
-    scope: Scope | None = None,
-) -> Stream[PairBatch]:
-    """Find every pair of different fingerprints within the distance that live rows have, once each, in no order.
-
-    What `pairs` finds in SQL. Memory grows with the rows (some 60 bytes each), not with the pairs. Arguments
-    and errors as `near`.
-    """
-    found_column, asked = _check_index(connection, table, distance, column, scope)
-
-    def search() -> Iterator[PairBatch]:
-        for pairs in iter_pairs(_fetch_all(connection, table, found_column, scope), asked):
-            bigints = pairs.view(np.int64)
-            a, b = (side.view(np.uint64) for side in (bigints.min(axis=1), bigints.max(axis=1)))
-            yield PairBatch(a, b, np.bitwise_count(a ^ b))
-
-    return Stream(connection, PairBatch, search)
-
-
-def stream_clusters(
-    connection: Connection,
-    table: str,
-    distance: int | None = None,
-    column: str | None = None,
-    *,
-    scope: Scope | None = None,
-) -> Stream[MemberBatch]:
-    """Find the members of all clusters: fingerprints with a neighbour or on two rows. All are one batch.
-
-    What `clusters` finds in SQL, in the same order: by cluster, then by fingerprint, both as bigints. Memory grows
-    with the rows, not with the pairs. Arguments and errors as `near`.
-    """
-    found_column, asked = _check_index(connection, table, distance, column, scope)
-
-    def search() -> Iterator[MemberBatch]:
-        fingerprints = _fetch_all(connection, table, found_column, scope)
-        fingerprints.sort()
-        yield _members(fingerprints, find_clusters(fingerprints, asked))
-
-    return Stream(connection, MemberBatch, search)
-
-
-def stream_matches(
-    connection: Connection,
-    table: str,
+    column: str,
+    scope: Scope | None,
+    distance: int,
     queries: Iterable[int | None] | Fingerprints,
-    distance: int | None = None,
-    column: str | None = None,
-    *,
-    scope: Scope | None = None,
-) -> Stream[MatchBatch]:
-    """Find what `near` finds for each of these fingerprints, in no order.
-
-    What `near_many` finds in SQL. `queries` is a uint64 array or any iterable of ints in [0, 2**64); one that is
-    given twice is searched for once, and None and masked elements not at all. The rows are read once, and looked
-    up in tables made of the queries, so memory grows with the queries and the fingerprints that have a match, not
-    with the rows. Arguments and errors as `near`.
-    """
-    found_column, asked = _check_index(connection, table, distance, column, scope)
-    wanted = queries if isinstance(queries, np.ndarray) else list(queries)
-
-    def search() -> Iterator[MatchBatch]:
-        stored = fetch_fingerprints(connection, table, found_column, scope)
-        for found in find_matches(wanted, stored, asked):
-            yield MatchBatch(found.queries, found.fingerprints, found.distances)
-
-    return Stream(connection, MatchBatch, search)
+) -> Iterator[MatchBatch]:
+    """Yield what is within the distance of each of the queries, in no order. The rows are read once."""
+    stored = fetch_fingerprints(connection, table, column, scope)
+    for found in find_matches(queries, stored, distance):
+        yield MatchBatch(found.queries, found.fingerprints, found.distances)
 
 
 def _join_small(batches: Iterable[dict[str, NDArray[Any]]]) -> Iterator[dict[str, NDArray[Any]]]:
@@ -195,15 +166,3 @@ def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> Member
 
 def _fetch_all(connection: Connection, table: str, column: str, scope: Scope | None) -> Fingerprints:
     return np.concatenate([*fetch_fingerprints(connection, table, column, scope), np.empty(0, dtype=np.uint64)])
-
-
-def _check_index(
-    connection: Connection, table: str, distance: int | None, column: str | None, scope: Scope | None
-) -> tuple[str, int]:
-    """Return the column of an index that can be searched, and the distance to search at."""
-    arguments = cast(table, REGCLASS), column, scope_argument(scope)
-    index = func.simsql._searched_index(*arguments).table_valued("column_name", "distance")
-    found = connection.execute(
-        select(index.c.column_name, func.simsql._distance(distance, index.c.distance))
-    ).one()
-    return found[0], found[1]

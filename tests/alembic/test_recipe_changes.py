@@ -7,7 +7,7 @@ from alembic_project import Project
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
-from simsql.database import fill_fingerprints, near
+from simsql.database import SearchIndex
 from simsql.database.bigint import to_bigint
 from simsql.fingerprint import KNOWN_RECIPES
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
@@ -48,7 +48,7 @@ def fill(project: Project) -> None:
 def own_texts_found(project: Project, recipe: Recipe) -> int:
     """How many texts are found by their own fingerprint, as an application of the recipe makes it."""
     with project.engine.connect() as connection:
-        return sum(bool(near(connection, "article", simhash(text, recipe), 0)) for text in TEXTS)
+        return sum(bool(SearchIndex(connection, "article").near(simhash(text, recipe), 0)) for text in TEXTS)
 
 
 def foreign_fingerprints(project: Project, recipe: Recipe) -> int:
@@ -88,15 +88,13 @@ def test_old_fingerprints_do_not_get_the_name_of_another_recipe(filled):
         in revision.text
     )
     assert "simsql backfill article --column fingerprint --text 'body text'\n" in revision.text
-    assert fill_fingerprints(filled.engine, "article", {"body text": 1}, column="fingerprint").written == len(
-        TEXTS
-    )
+    assert SearchIndex(filled.engine, "article", "fingerprint").backfill({"body text": 1}).written == len(TEXTS)
     assert own_texts_found(filled, DEFAULT_RECIPE) == len(TEXTS)
     # And back.
     filled.downgrade("0001")
     assert foreign_fingerprints(filled, TRIGRAMS) == 0
     assert [index[4] for index in filled.indexes()] == [TRIGRAMS.id]
-    fill_fingerprints(filled.engine, "article", "body text")
+    SearchIndex(filled.engine, "article").backfill("body text")
     assert own_texts_found(filled, TRIGRAMS) == len(TEXTS)
 
 

@@ -11,8 +11,8 @@ from oracle import to_bigint
 from psycopg import errors, sql
 
 from simsql import Recipe, UsageError, simhash
+from simsql.database import SearchIndex
 from simsql.database import create_index as index_column
-from simsql.database import fill_fingerprints
 from simsql.fingerprint import simhash_parts
 
 WORDS = ["lamb", "wolf", "king", "shepherd", "river", "stone", "bread", "winter", "letter", "garden"]
@@ -86,10 +86,10 @@ def test_tables_with_any_key(connection, database):
                 "UPDATE article SET body = %s WHERE number = %s",
                 [(text_of(number), number) for number in range(60)],
             )
-        filled = fill_fingerprints(database, "article", "body", column="fingerprint", batch_rows=7)
+        filled = SearchIndex(database, "article", "fingerprint").backfill("body", batch_rows=7)
         assert stale(connection) == [], key
         assert filled == (42, 9, 0, 0)
-        assert fill_fingerprints(database, "article", "body", column="fingerprint") == (0, 9, 0, 0)
+        assert SearchIndex(database, "article", "fingerprint").backfill("body") == (0, 9, 0, 0)
 
 
 def test_a_key_that_is_sorted_by_operators_outside_the_search_path(connection, database):
@@ -122,7 +122,7 @@ def test_a_key_that_is_sorted_by_operators_outside_the_search_path(connection, d
             " FROM generate_series(0, 29) AS g"
         )
         connection.execute(f"ALTER TABLE other.article ADD PRIMARY KEY ({key})")
-        assert fill_fingerprints(database, "other.article", "body", column="fp", batch_rows=4) == (30, 0, 0, 0)
+        assert SearchIndex(database, "other.article", "fp").backfill("body", batch_rows=4) == (30, 0, 0, 0)
         connection.execute("ALTER TABLE other.article DROP CONSTRAINT article_pkey")
 
 
@@ -136,7 +136,7 @@ def test_odd_names_and_several_columns(connection, database):
     insert = sql.SQL("INSERT INTO {}.{} VALUES (1, 'Wolves', 'and sheep'), (2, NULL, 'sheep'), (3, NULL, NULL)")
     connection.execute(insert.format(*names[:2]))
     quoted = sql.SQL("{}.{}").format(*names[:2]).as_string(connection)
-    assert fill_fingerprints(database, quoted, {title: 3, "body": 1}, column=column, batch_rows=1) == (2, 0, 0, 0)
+    assert SearchIndex(database, quoted, column).backfill({title: 3, "body": 1}, batch_rows=1) == (2, 0, 0, 0)
     found = connection.execute(sql.SQL("SELECT {} FROM {}.{} ORDER BY {}").format(names[4], *names[:3])).fetchall()
     both = to_bigint(simhash_parts([("Wolves", 3), ("and sheep", 1)]))
     assert found == [(both,), (expected("sheep"),), (None,)]
@@ -148,29 +148,23 @@ def test_the_index_has_the_keys_and_its_recipe_is_taken(connection, database):
         index_column(transaction, "article", "fingerprint", recipe=RECIPE)
     connection.execute("INSERT INTO article SELECT g, 'text ' || g FROM generate_series(1, 50) AS g")
     shares = []
-    assert fill_fingerprints(database, "article", "body", batch_rows=20, report=shares.append) == (50, 0, 0, 0)
+    assert SearchIndex(database, "article").backfill("body", batch_rows=20, report=shares.append) == (50, 0, 0, 0)
     assert (stale(connection, recipe=RECIPE), missing_keys(connection)) == ([], [])
     assert shares == sorted(shares)
     assert shares[-1] == 1
     with pytest.raises(UsageError, match="is of the recipe characters4-set-1, not words12-log-1, and their"):
-        fill_fingerprints(database, "article", "body", recipe=Recipe())
+        SearchIndex(database, "article", recipe=Recipe()).backfill("body")
 
 
 def test_all_rows_get_the_fingerprints_of_another_recipe(connection, database):
     create_articles(connection, 40)
     connection.execute("SELECT simsql.drop_index('article')")
-    fill_fingerprints(database, "article", "body", column="fingerprint")
+    SearchIndex(database, "article", "fingerprint").backfill("body")
     connection.execute("UPDATE article SET fingerprint = 1 WHERE body IS NULL")
 
     def fill(recipe):
-        return fill_fingerprints(
-            database,
-            "article",
-            "body",
-            column="fingerprint",
-            recipe=recipe,
-            all_rows=True,
-            batch_rows=9,
+        return SearchIndex(database, "article", "fingerprint", recipe=recipe).backfill(
+            "body", all_rows=True, batch_rows=9
         )
 
     # Those without a text have none then, six without words had none before.
@@ -190,7 +184,7 @@ def test_partitions(connection, database):
     for low in (0, 20):
         connection.execute(f"CREATE TABLE part_{low} PARTITION OF article FOR VALUES FROM ({low}) TO ({low + 20})")
     connection.execute("INSERT INTO article SELECT g, 'text ' || g FROM generate_series(0, 39) AS g")
-    assert fill_fingerprints(database, "article", "body", column="fingerprint", batch_rows=6) == (40, 0, 0, 0)
+    assert SearchIndex(database, "article", "fingerprint").backfill("body", batch_rows=6) == (40, 0, 0, 0)
     assert stale(connection) == []
 
 
@@ -210,7 +204,7 @@ def test_what_is_written_between_reading_and_writing_is_not_overwritten(connecti
             connection.execute("UPDATE article SET fingerprint = 77 WHERE id = 5")
             connection.execute("UPDATE article SET body = NULL WHERE id = 6")
 
-    assert fill_fingerprints(database, "article", "body", batch_rows=1, report=write) == (4, 0, 0, 0)
+    assert SearchIndex(database, "article").backfill("body", batch_rows=1, report=write) == (4, 0, 0, 0)
     assert stale(connection) == [("text 5", 77)]
     found = connection.execute("SELECT id, body, views FROM article ORDER BY id").fetchall()
     assert found == [
@@ -230,9 +224,9 @@ def test_a_locked_row_is_left_to_the_next_backfill(connection, connect, database
     writer = connect()
     with writer.transaction():
         writer.execute("UPDATE article SET body = 'other words' WHERE id = 3")
-        assert fill_fingerprints(database, "article", "body") == (4, 0, 1, 0)
+        assert SearchIndex(database, "article").backfill("body") == (4, 0, 1, 0)
     assert stale(connection) == [("other words", None)]
-    assert fill_fingerprints(database, "article", "body") == (1, 0, 0, 0)
+    assert SearchIndex(database, "article").backfill("body") == (1, 0, 0, 0)
     assert stale(connection) == []
 
 
@@ -242,7 +236,7 @@ def test_a_reference_to_a_row_does_not_keep_its_fingerprint_back(connection, con
     writer = connect()
     with writer.transaction():
         writer.execute("INSERT INTO remark VALUES (0), (3)")
-        assert fill_fingerprints(database, "article", "body") == (2, 0, 0, 0)
+        assert SearchIndex(database, "article").backfill("body") == (2, 0, 0, 0)
 
 
 def test_beside_writers_no_fingerprint_is_of_another_text(connection, connect, database):
@@ -268,7 +262,7 @@ def test_beside_writers_no_fingerprint_is_of_another_text(connection, connect, d
     with ThreadPoolExecutor(4) as threads:
         writers = [threads.submit(write, seed) for seed in range(2)]
         fillers = [
-            threads.submit(fill_fingerprints, database, "article", "body", batch_rows=rows) for rows in (40, 90)
+            threads.submit(SearchIndex(database, "article").backfill, "body", batch_rows=rows) for rows in (40, 90)
         ]
         try:
             assert sum(filler.result().written for filler in fillers) > 0
@@ -278,7 +272,7 @@ def test_beside_writers_no_fingerprint_is_of_another_text(connection, connect, d
         # Of two writers, one may have to give way to the other.
         assert writer.exception() is None or isinstance(writer.exception(), errors.DeadlockDetected)
     assert [row for row in stale(connection) if row[1] is not None] == []
-    assert fill_fingerprints(database, "article", "body").busy == 0
+    assert SearchIndex(database, "article").backfill("body").busy == 0
     assert (stale(connection), missing_keys(connection)) == ([], [])
 
 
@@ -294,7 +288,7 @@ def test_what_cannot_be_filled(connection, database):
     )
 
     def fill(table, text="body", column="fingerprint", **options):
-        return fill_fingerprints(database, table, text, column=column, **options)
+        return SearchIndex(database, table, column).backfill(text, **options)
 
     for table in ("bare", "view"):
         with pytest.raises(errors.ObjectNotInPrerequisiteState, match=rf"public\.{table} has no primary key"):

@@ -6,7 +6,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from simsql import Design, Recipe
-from simsql.database import create_index, drop_index, read_status, recipe_of
+from simsql.database import SearchIndex, create_index, drop_index, read_status
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_distance_design_and_recipe_are_kept(articles, database):
     recipe = Recipe(shingles=(3,))
     with database.begin() as transaction:
         create_index(transaction, "article", "fingerprint", distance=64, design=Design(5, 2), recipe=recipe)
-        assert recipe_of(transaction, "article") == recipe
+        assert SearchIndex(transaction, "article").recipe() == recipe
     (index,) = read_status(database).indexes
     assert (index.distance, index.blocks, index.lead) == (64, 5, 2)
     assert index.recipe == recipe.id

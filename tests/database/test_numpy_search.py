@@ -10,22 +10,10 @@ from articles import create_articles, create_table
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from simsql.database import (
-    bulk_transfer,
-    clusters,
-    from_bigint,
-    near_many,
-    numpy_search,
-    open_engine,
-    pairs,
-    stream_clusters,
-    stream_matches,
-    stream_pairs,
-    to_bigint,
-)
+from simsql.database import SearchIndex, bulk_transfer, from_bigint, numpy_search, open_engine, to_bigint
 from simsql.errors import UsageError
 
-SEARCHES = [stream_pairs, stream_clusters]
+SEARCHES = [SearchIndex.stream_pairs, SearchIndex.stream_clusters]
 
 
 @pytest.fixture(autouse=True)
@@ -64,14 +52,15 @@ def test_equal_to_sql_and_brute_force(connection, database):
         connection.execute("DELETE FROM article")
         connection.execute("INSERT INTO article (fingerprint) SELECT unnest(%s::bigint[])", [values])
         with database.connect() as reader:
+            index = SearchIndex(reader, "article")
             for within in (0, 3, 7, 20):
                 expected = oracle.pairs(values, within)
-                assert sorted(rows_of(stream_pairs(reader, "article", within))) == expected
-                in_sql = [(to_bigint(a), to_bigint(b), d) for a, b, d in pairs(reader, "article", within)]
+                assert sorted(rows_of(index.stream_pairs(within))) == expected
+                in_sql = [(to_bigint(a), to_bigint(b), d) for a, b, d in index.pairs(within)]
                 assert sorted(in_sql) == expected
                 expected = oracle.clusters(values, within)
-                assert rows_of(stream_clusters(reader, "article", within)) == expected
-                in_sql = [(to_bigint(c), to_bigint(f)) for c, f in clusters(reader, "article", within)]
+                assert rows_of(index.stream_clusters(within)) == expected
+                in_sql = [(to_bigint(c), to_bigint(f)) for c, f in index.clusters(within)]
                 assert in_sql == expected
 
 
@@ -81,34 +70,37 @@ def test_matches_equal_sql_and_brute_force(connection, database):
     queries = [from_bigint(query) for query in wanted]
     create_articles(connection, values)
     with database.connect() as reader:
+        index = SearchIndex(reader, "article")
         for within in (0, 3, 7, 20):
             expected = sorted((q, f, d) for q in set(wanted) for f, d in oracle.near(values, q, within))
             for given in (queries, iter(queries), np.array(queries, dtype=np.uint64)):
-                found = stream_matches(reader, "article", given, within)
+                found = index.stream_matches(given, within)
                 assert sorted(rows_of(found)) == sorted(rows_of(found)) == expected
-            in_sql = near_many(reader, "article", queries, within)
+            in_sql = index.near_many(queries, within)
             assert sorted((to_bigint(q), to_bigint(f), d) for q, f, d in in_sql) == expected
         for given in ([], iter([]), np.array([], dtype=np.uint64)):
-            assert rows_of(stream_matches(reader, "article", given, 3)) == []
+            assert rows_of(index.stream_matches(given, 3)) == []
 
 
 def test_what_is_no_fingerprint_is_not_searched_for(connection, database):
     create_articles(connection, [1])
     with database.connect() as reader:
+        index = SearchIndex(reader, "article")
         for queries, error in (([2**64], ValueError), ([-1], ValueError), (["1"], TypeError)):
             with pytest.raises(error, match="a fingerprint must be"):
-                list(stream_matches(reader, "article", queries))
+                list(index.stream_matches(queries))
         with pytest.raises(TypeError, match="uint64"):
-            list(stream_matches(reader, "article", np.zeros(1, dtype=np.int64)))
+            list(index.stream_matches(np.zeros(1, dtype=np.int64)))
 
 
 def test_without_a_distance_the_index_has_one(connection, database):
     create_table(connection, oracle.clustered(200, seed=4))
     connection.execute("SELECT simsql.create_index('article', 'fingerprint', distance => 5)")
     with database.connect() as reader:
+        index = SearchIndex(reader, "article")
         for search in SEARCHES:
-            assert rows_of(search(reader, "article")) == rows_of(search(reader, "article", 5)) != []
-            assert rows_of(search(reader, "article", 3)) != rows_of(search(reader, "article"))
+            assert rows_of(search(index)) == rows_of(search(index, 5)) != []
+            assert rows_of(search(index, 3)) != rows_of(search(index))
 
 
 def test_of_two_indexes_the_column_says_which(connection, database):
@@ -116,12 +108,13 @@ def test_of_two_indexes_the_column_says_which(connection, database):
     connection.execute("ALTER TABLE article ADD title bigint DEFAULT 9")
     connection.execute("SELECT simsql.create_index('article', 'title')")
     with database.connect() as reader:
-        assert rows_of(stream_pairs(reader, "article", 3, "fingerprint")) == [(1, 3, 1)]
-        assert rows_of(stream_pairs(reader, "article", 3, column="title")) == []
-        assert rows_of(stream_clusters(reader, "article", 3, "title")) == [(9, 9)]
+        index = SearchIndex(reader, "article")
+        assert rows_of(SearchIndex(reader, "article", "fingerprint").stream_pairs(3)) == [(1, 3, 1)]
+        assert rows_of(SearchIndex(reader, "article", "title").stream_pairs(3)) == []
+        assert rows_of(SearchIndex(reader, "article", "title").stream_clusters(3)) == [(9, 9)]
         for search in SEARCHES:
             with pytest.raises(DBAPIError, match="has 2 simhash indexes"):
-                search(reader, "article")
+                search(index)
             reader.rollback()
 
 
@@ -135,16 +128,17 @@ def test_the_checks_of_an_index_come_first(connection, database):
         ("article", -1, "from 0 to 64"),
     ]
     with database.connect() as reader:
+        index = SearchIndex(reader, "article")
         for search in SEARCHES:
             for table, distance, said in cases:
                 with pytest.raises(DBAPIError, match=said):
-                    search(reader, table, distance)
+                    search(SearchIndex(reader, table), distance)
                 reader.rollback()
-        found = stream_pairs(reader, "article", 3)
+        found = index.stream_pairs(3)
         connection.execute("ALTER TABLE article DISABLE TRIGGER ALL")
         for search in SEARCHES:
             with pytest.raises(DBAPIError, match="triggers"):
-                search(reader, "article", 3)
+                search(index, 3)
             reader.rollback()
         with pytest.raises(psycopg.Error, match="triggers"):
             list(found)
@@ -159,12 +153,13 @@ def test_into_a_table(connection, database, monkeypatch):
     create_articles(connection, values)
     connection.execute('CREATE SCHEMA "Found %s"')
     with database.begin() as writer:
+        index = SearchIndex(writer, "article")
         expected = oracle.pairs(values, 7)
         for table in ("near_pairs", '"Found %s"."the ""Pairs"""'):
-            assert stream_pairs(writer, "article", 7).copy_into(table) == len(expected)
+            assert index.stream_pairs(7).copy_into(table) == len(expected)
             assert connection.execute("SELECT count(*) FROM article").fetchone() == (len(values),)
-        assert stream_clusters(writer, "article", 7).copy_into("public.clusters") > 0
-        assert stream_matches(writer, "article", [5], 7).copy_into("matches") > 0
+        assert index.stream_clusters(7).copy_into("public.clusters") > 0
+        assert index.stream_matches([5], 7).copy_into("matches") > 0
     for table in ("near_pairs", '"Found %s"."the ""Pairs"""'):
         found = connection.execute(f"SELECT a, b, distance FROM {table} ORDER BY 1, 2".encode())
         assert found.fetchall() == expected
@@ -182,19 +177,22 @@ def test_into_a_table(connection, database, monkeypatch):
 def test_a_table_for_nothing_found(connection, database):
     create_articles(connection, [1])
     with database.begin() as writer:
-        assert stream_pairs(writer, "article").copy_into("found") == 0
+        index = SearchIndex(writer, "article")
+        assert index.stream_pairs().copy_into("found") == 0
     assert connection.execute("SELECT a, b, distance FROM found").fetchall() == []
 
 
 def test_the_table_belongs_to_the_transaction(connection, database):
     create_articles(connection, [1, 3])
     with database.connect() as writer:
-        assert stream_pairs(writer, "article").copy_into("found") == 1
+        index = SearchIndex(writer, "article")
+        assert index.stream_pairs().copy_into("found") == 1
         assert writer.execute(text("SELECT * FROM found")).all() == [(1, 3, 1)]
         writer.rollback()
     assert connection.execute("SELECT to_regclass('found')").fetchone() == (None,)
     with database.connect().execution_options(isolation_level="AUTOCOMMIT") as writer:
-        assert stream_pairs(writer, "article").copy_into("found") == 1
+        index = SearchIndex(writer, "article")
+        assert index.stream_pairs().copy_into("found") == 1
     assert connection.execute("SELECT * FROM found").fetchall() == [(1, 3, 1)]
 
 
@@ -202,12 +200,13 @@ def test_a_table_that_is_there_is_left_alone(connection, database):
     create_articles(connection, [1, 3])
     connection.execute("CREATE TABLE found (a bigint, b bigint, distance integer)")
     with database.connect() as writer:
+        index = SearchIndex(writer, "article")
         with pytest.raises(psycopg.errors.DuplicateTable):
-            stream_pairs(writer, "article").copy_into("found")
+            index.stream_pairs().copy_into("found")
         # The transaction goes on, and its temporary table does not stand in for one of the same bare name.
         writer.execute(text("CREATE TEMPORARY TABLE other (a bigint, b bigint, distance integer)"))
-        assert stream_pairs(writer, "article").copy_into("other") == 1
-        assert stream_pairs(writer, "article").copy_into("pg_temp.third") == 1
+        assert index.stream_pairs().copy_into("other") == 1
+        assert index.stream_pairs().copy_into("pg_temp.third") == 1
         assert writer.execute(text("SELECT count(*) FROM pg_temp.other")).scalar_one() == 0
         assert writer.execute(text("SELECT count(*) FROM public.other")).scalar_one() == 1
     assert connection.execute("SELECT * FROM found").fetchall() == []
@@ -216,6 +215,7 @@ def test_a_table_that_is_there_is_left_alone(connection, database):
 def test_names_that_are_none(connection, database):
     create_articles(connection, [1, 3])
     with database.connect() as writer:
+        index = SearchIndex(writer, "article")
         for name, error in (
             ("a.b.c", UsageError),
             ("", psycopg.Error),
@@ -223,10 +223,10 @@ def test_names_that_are_none(connection, database):
             ("x;y", psycopg.Error),
         ):
             with pytest.raises(error):
-                stream_pairs(writer, "article").copy_into(name)
+                index.stream_pairs().copy_into(name)
             writer.rollback()
         with pytest.raises(psycopg.errors.InvalidSchemaName):
-            stream_pairs(writer, "article").copy_into("missing.found")
+            index.stream_pairs().copy_into("missing.found")
 
 
 # Transactions and rights
@@ -239,7 +239,8 @@ def test_the_snapshot_is_that_of_the_transaction(connection, database):
         ("REPEATABLE READ", [(1, 3, 1), (1, 1025, 1), (1024, 1025, 1)]),
     ):
         with database.connect().execution_options(isolation_level=level) as reader:
-            found = stream_pairs(reader, "article", 1)
+            index = SearchIndex(reader, "article")
+            found = index.stream_pairs(1)
             connection.execute("INSERT INTO article (fingerprint) VALUES (2)")
             reader.execute(text("INSERT INTO article (fingerprint) VALUES (1024), (1025)"))
             assert sorted(rows_of(found)) == expected
@@ -249,7 +250,11 @@ def test_the_snapshot_is_that_of_the_transaction(connection, database):
 def test_other_statements_may_run_between_batches(connection, database):
     create_articles(connection, range(512))
     with database.connect() as reader:
-        for found in (stream_pairs(reader, "article", 1), stream_matches(reader, "article", range(512), 1)):
+        index = SearchIndex(reader, "article")
+        for found in (
+            index.stream_pairs(1),
+            index.stream_matches(range(512), 1),
+        ):
             total = 0
             for batch in found:
                 total += len(batch.distance)
@@ -267,12 +272,13 @@ def test_what_the_caller_may_not_see_is_not_found(connection, database_url, new_
     connection.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
     engine = create_engine(open_engine(database_url).url.set(username=role))
     with engine.connect() as reader:
+        index = SearchIndex(reader, "article")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            rows_of(stream_pairs(reader, "article", 3))
+            rows_of(index.stream_pairs(3))
         reader.rollback()
         connection.execute(f"GRANT SELECT (fingerprint) ON article TO {role}")
-        assert sorted(rows_of(stream_pairs(reader, "article", 2))) == [(1, 7, 2), (1, 1024, 2)]
-        assert rows_of(stream_clusters(reader, "article", 1)) == [(7, 7)]
+        assert sorted(rows_of(index.stream_pairs(2))) == [(1, 7, 2), (1, 1024, 2)]
+        assert rows_of(index.stream_clusters(1)) == [(7, 7)]
     engine.dispose()
 
 
@@ -281,8 +287,9 @@ def test_many_near_fingerprints_take_no_quadratic_memory(connection, database, m
     monkeypatch.setattr("simsql.hamming.pairs._BATCH", 1 << 14)
     create_articles(connection, range(2048))
     with database.connect() as reader:
+        index = SearchIndex(reader, "article")
         tracemalloc.start()
-        count = sum(len(batch.a) for batch in stream_pairs(reader, "article", 11))
+        count = sum(len(batch.a) for batch in index.stream_pairs(11))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert count == 2048 * 2047 // 2

@@ -8,7 +8,7 @@ from oracle import to_bigint
 from sqlalchemy import text
 
 from simsql import DEFAULT_RECIPE, Recipe, UsageError, simhash, simhash_many
-from simsql.database import build_index, create_index, fill_fingerprints, load_rows, near, read_status, recipe_of
+from simsql.database import SearchIndex, build_index, create_index, load_rows, read_status
 from simsql.fingerprint import IdfTable
 
 TEXTS = ["The fox and the dog and the fox and the cat and the cow", "The ship on the sea of the sea", "?!"]
@@ -44,21 +44,21 @@ def made(recipe):
 def test_the_recipe_of_an_index(articles):
     with articles.connect() as connection:
         assert (
-            recipe_of(connection, "article", "d")
-            == recipe_of(connection, "article", "d", DEFAULT_RECIPE)
+            SearchIndex(connection, "article", "d").recipe()
+            == SearchIndex(connection, "article", "d", recipe=DEFAULT_RECIPE).recipe()
             == DEFAULT_RECIPE
         )
-        assert recipe_of(connection, "article", "f", WEIGHED) is WEIGHED
+        assert SearchIndex(connection, "article", "f", recipe=WEIGHED).recipe() is WEIGHED
         with pytest.raises(
             UsageError, match=r"article\(f\): the recipe 'words12-tf-idf\.\w{8}-1' has parts that its id"
         ):
-            recipe_of(connection, "article", "f")
+            SearchIndex(connection, "article", "f").recipe()
         with pytest.raises(
             UsageError, match=r"article\(f\) is of the recipe words12-tf-idf\.\w{8}-1, not words12-log-1"
         ):
-            recipe_of(connection, "article", "f", DEFAULT_RECIPE)
+            SearchIndex(connection, "article", "f", recipe=DEFAULT_RECIPE).recipe()
         with pytest.raises(UsageError, match=r"article\(d\) is of the recipe words12-log-1, not words12-tf-idf"):
-            recipe_of(connection, "article", "d", WEIGHED)
+            SearchIndex(connection, "article", "d", recipe=WEIGHED).recipe()
 
 
 def test_loads(articles):
@@ -83,7 +83,9 @@ def test_loads(articles):
             found = connection.execute(text(f"SELECT {column} FROM article ORDER BY id")).scalars().all()
             assert found == made(recipe)
         load_rows(connection, "article", ["body"], rows, fingerprints=numbers, column="f", recipe=WEIGHED)
-        assert near(connection, "article", simhash(TEXTS[1], WEIGHED), 0, "f") == [(simhash(TEXTS[1], WEIGHED), 0)]
+        assert SearchIndex(connection, "article", "f").near(simhash(TEXTS[1], WEIGHED), 0) == [
+            (simhash(TEXTS[1], WEIGHED), 0)
+        ]
 
 
 def test_backfills(articles):
@@ -95,9 +97,9 @@ def test_backfills(articles):
         {"column": "d", "recipe": WEIGHED},
     ):
         with pytest.raises(UsageError, match=r"the simhash index on article\("):
-            fill_fingerprints(articles, "article", "body", **options)
+            SearchIndex(articles, "article", **options).backfill("body")
     for column in ("f", "n"):
-        fill_fingerprints(articles, "article", "body", column=column, recipe=WEIGHED)
+        SearchIndex(articles, "article", column, recipe=WEIGHED).backfill("body")
         assert stored(articles, column) == made(WEIGHED)
 
 
@@ -106,9 +108,9 @@ def test_fingerprints_that_are_not_made_of_texts(articles):
     with articles.begin() as connection:
         create_index(connection, "article", "n", recipe="phash64")
         load_rows(connection, "article", [], [[]], fingerprints=np.array([2**63 + 5], dtype=np.uint64), column="n")
-        assert near(connection, "article", 2**63, 3, "n") == [(2**63 + 5, 2)]
+        assert SearchIndex(connection, "article", "n").near(2**63, 3) == [(2**63 + 5, 2)]
         with pytest.raises(UsageError, match=r"article\(n\): 'phash64' is not the id of a recipe"):
-            recipe_of(connection, "article", "n")
+            SearchIndex(connection, "article", "n").recipe()
         with pytest.raises(UsageError, match="is of the recipe phash64, not words12-log-1"):
             load_rows(connection, "article", ["body"], [["x"]], text_column="body", column="n", recipe=Recipe())
         connection.execute(text("SELECT simsql.drop_index('article', 'n')"))

@@ -14,23 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from simsql import Design
-from simsql.database import (
-    build_index,
-    clusters,
-    create_index,
-    from_bigint,
-    load_rows,
-    near,
-    near_many,
-    near_rows,
-    pairs,
-    recipe_of,
-    stream_clusters,
-    stream_matches,
-    stream_pairs,
-    vacuum,
-    verify,
-)
+from simsql.database import SearchIndex, build_index, create_index, from_bigint, load_rows
 from simsql.database.scope import encode_scope
 
 newest = pytest.mark.parametrize("server", find_programs()[:1], indirect=True, ids=lambda program: program.name)
@@ -55,6 +39,11 @@ def articles(database):
         yield connection
 
 
+@pytest.fixture
+def index(articles):
+    return SearchIndex(articles, "article", scope=SCOPE)
+
+
 def unsigned(rows, places):
     return sorted(
         tuple(from_bigint(value) if place < places else value for place, value in enumerate(row)) for row in rows
@@ -62,51 +51,47 @@ def unsigned(rows, places):
 
 
 @newest
-def test_every_search_keeps_to_its_scope(articles):
-    assert verify(articles) == []
+def test_every_search_keeps_to_its_scope(index):
+    assert index.verify() == []
     for query in (0, from_bigint(MINE[5])):
         expected = [(from_bigint(f), d) for f, d in oracle.near(MINE, oracle.to_bigint(query), 7)]
-        assert near(articles, "article", query, scope=SCOPE) == expected
-        rows = near_rows(articles, "article", query, scope=SCOPE)
+        assert index.near(query) == expected
+        rows = index.near_rows(query)
         assert sorted({(found.fingerprint, found.distance) for found in rows}) == sorted(expected)
         assert {found.row["id"] % 2 for found in rows} <= {0}
-        assert sorted(found[1:] for found in near_many(articles, "article", [query], scope=SCOPE)) == sorted(
-            expected
-        )
-        (batch,) = stream_matches(articles, "article", [query], scope=SCOPE)
+        assert sorted(found[1:] for found in index.near_many([query])) == sorted(expected)
+        (batch,) = index.stream_matches([query])
         assert sorted(zip(batch.fingerprint.tolist(), batch.distance.tolist(), strict=True)) == sorted(expected)
     expected_pairs = unsigned(oracle.pairs(MINE, 7), 2)
-    assert sorted(pairs(articles, "article", scope=SCOPE)) == expected_pairs
-    streamed = [
-        row for batch in stream_pairs(articles, "article", scope=SCOPE) for row in zip(*batch, strict=True)
-    ]
+    assert sorted(index.pairs()) == expected_pairs
+    streamed = [row for batch in index.stream_pairs() for row in zip(*batch, strict=True)]
     assert sorted(tuple(map(int, row)) for row in streamed) == expected_pairs
     expected_clusters = unsigned(oracle.clusters(MINE, 7), 2)
-    assert sorted(clusters(articles, "article", scope=SCOPE)) == expected_clusters
-    (members,) = stream_clusters(articles, "article", scope=SCOPE)
+    assert sorted(index.clusters()) == expected_clusters
+    (members,) = index.stream_clusters()
     assert sorted(zip(members.cluster.tolist(), members.fingerprint.tolist(), strict=True)) == expected_clusters
-    assert stream_pairs(articles, "article", scope=SCOPE).copy_into("found") == len(expected_pairs)
-    assert recipe_of(articles, "article")
+    assert index.stream_pairs().copy_into("found") == len(expected_pairs)
+    assert index.recipe()
 
 
 @newest
 @pytest.mark.parametrize(
     "search",
     [
-        lambda connection, scope: near(connection, "article", 0, scope=scope),
-        lambda connection, scope: near_rows(connection, "article", 0, scope=scope),
-        lambda connection, scope: list(near_many(connection, "article", [0], scope=scope)),
-        lambda connection, scope: list(pairs(connection, "article", scope=scope)),
-        lambda connection, scope: list(clusters(connection, "article", scope=scope)),
-        lambda connection, scope: list(stream_pairs(connection, "article", scope=scope)),
-        lambda connection, scope: list(stream_clusters(connection, "article", scope=scope)),
-        lambda connection, scope: list(stream_matches(connection, "article", [0], scope=scope)),
+        lambda index: index.near(0),
+        lambda index: index.near_rows(0),
+        lambda index: list(index.near_many([0])),
+        lambda index: list(index.pairs()),
+        lambda index: list(index.clusters()),
+        lambda index: list(index.stream_pairs()),
+        lambda index: list(index.stream_clusters()),
+        lambda index: list(index.stream_matches([0])),
     ],
 )
 def test_every_search_needs_a_whole_scope(articles, search):
     for scope, message in ((None, "none is given"), ({"tenant": TENANT}, "no value of day")):
         with pytest.raises(DBAPIError, match=message), articles.begin_nested():
-            search(articles, scope)
+            search(SearchIndex(articles, "article", scope=scope))
 
 
 class Language(enum.StrEnum):
@@ -152,9 +137,9 @@ def test_a_large_load_goes_through_the_triggers_of_a_scoped_index_and_beside_tho
             transaction, "article", ["tenant", "print"], rows, fingerprints=fingerprints, column="fingerprint"
         )
     with database.connect() as transaction:
-        assert verify(transaction) == []
-        assert len(near(transaction, "article", 0, 1, "print", scope={"tenant": 0})) == 14
-        assert len(near(transaction, "article", 0, 1, "fingerprint")) == 15
+        assert SearchIndex(transaction, "article").verify() == []
+        assert len(SearchIndex(transaction, "article", "print", scope={"tenant": 0}).near(0, 1)) == 14
+        assert len(SearchIndex(transaction, "article", "fingerprint").near(0, 1)) == 15
 
 
 @newest
@@ -164,10 +149,10 @@ def test_build_makes_the_b_tree_on_the_scope_too(database):
         connection.execute(text("INSERT INTO article SELECT 'a', n FROM generate_series(1, 100) AS n"))
     build_index(database, "article", "fingerprint", design=Design(2), scope=["Tenant"])
     with database.connect() as connection:
-        assert verify(connection) == []
-        assert len(near(connection, "article", 3, 0, scope={"Tenant": "a"})) == 1
+        assert SearchIndex(connection, "article").verify() == []
+        assert len(SearchIndex(connection, "article", scope={"Tenant": "a"}).near(3, 0)) == 1
         (names,) = connection.execute(
             text("SELECT array_agg(indexdef) FROM pg_indexes WHERE tablename = 'article'")
         ).one()
         assert [name.rpartition(" USING ")[2] for name in names] == ['btree ("Tenant", fingerprint)']
-    assert vacuum(database, "article") == 0
+    assert SearchIndex(database, "article").vacuum() == 0

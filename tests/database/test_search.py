@@ -7,18 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from simsql import DEFAULT_RECIPE, Recipe
-from simsql.database import (
-    clusters,
-    create_index,
-    from_bigint,
-    load_rows,
-    near,
-    near_many,
-    near_rows,
-    pairs,
-    recipe_of,
-    to_bigint,
-)
+from simsql.database import SearchIndex, create_index, from_bigint, load_rows, to_bigint
 from simsql.errors import UsageError
 from simsql.fingerprint import KNOWN_RECIPES
 
@@ -38,24 +27,29 @@ def articles(database):
         yield connection
 
 
+@pytest.fixture
+def index(articles):
+    return SearchIndex(articles, "article")
+
+
 @pytest.mark.parametrize("within", DISTANCES)
-def test_near_equals_brute_force(articles, within):
+def test_near_equals_brute_force(within, index):
     for query in QUERIES:
         expected = [(from_bigint(f), d) for f, d in oracle.near(FINGERPRINTS, to_bigint(query), within)]
-        found = near(articles, "article", query, within)
+        found = index.near(query, within)
         assert found == expected
         assert all(match.distance == (match.fingerprint ^ query).bit_count() for match in found)
 
 
 @pytest.mark.parametrize("within", DISTANCES)
-def test_near_rows_equals_brute_force(articles, within):
+def test_near_rows_equals_brute_force(within, index):
     for query in QUERIES:
         expected = sorted(
             (oracle.distance(f, query), f, number)
             for number, f in enumerate(FINGERPRINTS)
             if f is not None and oracle.distance(f, query) <= within
         )
-        found = near_rows(articles, "article", query, within)
+        found = index.near_rows(query, within)
         assert [(match.distance, to_bigint(match.fingerprint)) for match in found] == [
             (distance, f) for distance, f, _ in expected
         ]
@@ -64,77 +58,77 @@ def test_near_rows_equals_brute_force(articles, within):
 
 
 @pytest.mark.parametrize("within", DISTANCES[:3])
-def test_pairs_equal_brute_force(articles, within):
-    found = list(pairs(articles, "article", within))
+def test_pairs_equal_brute_force(within, index):
+    found = list(index.pairs(within))
     assert sorted((to_bigint(a), to_bigint(b), d) for a, b, d in found) == oracle.pairs(FINGERPRINTS, within)
     assert all(0 <= number < 2**64 for pair in found for number in pair)
 
 
 @pytest.mark.parametrize("within", DISTANCES[:3])
-def test_clusters_equal_brute_force(articles, within):
-    found = list(clusters(articles, "article", within))
+def test_clusters_equal_brute_force(within, index):
+    found = list(index.clusters(within))
     assert [(to_bigint(c), to_bigint(f)) for c, f in found] == oracle.clusters(FINGERPRINTS, within)
     assert all(0 <= number < 2**64 for member in found for number in member)
 
 
-def test_without_a_distance_the_index_has_one(articles):
-    assert near(articles, "article", 0) == near(articles, "article", 0, 7)
-    assert near_rows(articles, "article", 0) == near_rows(articles, "article", 0, 7)
-    assert list(pairs(articles, "article")) == list(pairs(articles, "article", 7))
-    assert list(clusters(articles, "article")) == list(clusters(articles, "article", 7))
+def test_without_a_distance_the_index_has_one(index):
+    assert index.near(0) == index.near(0, 7)
+    assert index.near_rows(0) == index.near_rows(0, 7)
+    assert list(index.pairs()) == list(index.pairs(7))
+    assert list(index.clusters()) == list(index.clusters(7))
 
 
-def test_of_two_indexes_the_column_says_which(articles):
+def test_of_two_indexes_the_column_says_which(articles, index):
     articles.execute(text("ALTER TABLE article ADD COLUMN title bigint DEFAULT 5"))
     create_index(articles, "article", "title", recipe=Recipe(shingles=(3,)))
     articles.commit()
-    assert near(articles, "article", 5, 0, "title") == [(5, 0)]
-    assert near(articles, "article", 2**64 - 1, 0, "fingerprint") == [(2**64 - 1, 0)]
-    assert len(near_rows(articles, "article", 5, 0, "title")) == len(FINGERPRINTS)
-    assert list(pairs(articles, "article", 7, "title")) == []
-    assert list(clusters(articles, "article", 7, "title")) == [(5, 5)]
-    assert recipe_of(articles, "article", "title") == Recipe(shingles=(3,))
-    assert recipe_of(articles, "article", "fingerprint") == DEFAULT_RECIPE
-    for search in (near, near_rows):
+    assert SearchIndex(articles, "article", "title").near(5, 0) == [(5, 0)]
+    assert SearchIndex(articles, "article", "fingerprint").near(2**64 - 1, 0) == [(2**64 - 1, 0)]
+    assert len(SearchIndex(articles, "article", "title").near_rows(5, 0)) == len(FINGERPRINTS)
+    assert list(SearchIndex(articles, "article", "title").pairs(7)) == []
+    assert list(SearchIndex(articles, "article", "title").clusters(7)) == [(5, 5)]
+    assert SearchIndex(articles, "article", "title").recipe() == Recipe(shingles=(3,))
+    assert SearchIndex(articles, "article", "fingerprint").recipe() == DEFAULT_RECIPE
+    for search in (index.near, index.near_rows):
         with pytest.raises(DBAPIError, match="has 2 simhash indexes"):
-            search(articles, "article", 5, 0)
+            search(5, 0)
         articles.rollback()
 
 
 @pytest.mark.parametrize("within", [0, 3, 64, None])
-def test_many_queries_find_what_one_query_finds(articles, within):
+def test_many_queries_find_what_one_query_finds(within, index):
     queries = np.array([*QUERIES[5:], 0, 2**64 - 1, 2**63, 12345, 0], dtype=np.uint64)
-    found = sorted(near_many(articles, "article", queries, within))
+    found = sorted(index.near_many(queries, within))
     assert found == sorted(
-        (query, *match) for query in set(queries.tolist()) for match in near(articles, "article", query, within)
+        (query, *match) for query in set(queries.tolist()) for match in index.near(query, within)
     )
     assert found
-    assert list(near_many(articles, "article", [])) == []
+    assert list(index.near_many([])) == []
     with pytest.raises(ValueError, match="is not a fingerprint"):
-        next(near_many(articles, "article", [1, -1]))
+        next(index.near_many([1, -1]))
 
 
-@pytest.mark.parametrize("search", [near, near_rows])
+@pytest.mark.parametrize("search", [SearchIndex.near, SearchIndex.near_rows])
 @pytest.mark.parametrize("number", [-1, 2**64])
-def test_what_is_no_fingerprint_is_refused(articles, search, number):
+def test_what_is_no_fingerprint_is_refused(index, search, number):
     with pytest.raises(ValueError, match="is not a fingerprint"):
-        search(articles, "article", number)
+        search(index, number)
 
 
-@pytest.mark.parametrize("search", [near, near_rows])
+@pytest.mark.parametrize("search", [SearchIndex.near, SearchIndex.near_rows])
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("table", "column", "distance", "said"),
     [
-        (("missing", 0, 3), 'relation "missing" does not exist'),
-        (("pg_class", 0, 3), "has no simhash index"),
-        (("article", 0, 65), "from 0 to 64"),
-        (("article", 0, -1), "from 0 to 64"),
-        (("article", 0, 3, "body"), "has no simhash index on column body"),
+        ("missing", None, 3, 'relation "missing" does not exist'),
+        ("pg_class", None, 3, "has no simhash index"),
+        ("article", None, 65, "from 0 to 64"),
+        ("article", None, -1, "from 0 to 64"),
+        ("article", "body", 3, "has no simhash index on column body"),
     ],
 )
-def test_what_cannot_be_searched_is_an_error_with_postgresqls_message(articles, search, arguments, said):
+def test_what_cannot_be_searched_is_an_error_of_postgresql(articles, search, table, column, distance, said):
     with pytest.raises(DBAPIError, match=said):
-        search(articles, *arguments)
+        search(SearchIndex(articles, table, column), 0, distance)
 
 
 def test_odd_names_are_searched(articles):
@@ -147,28 +141,28 @@ def test_odd_names_are_searched(articles):
     ):
         articles.execution_options(no_parameters=True).exec_driver_sql(statement)
     create_index(articles, quoted, column)
-    assert near(articles, quoted, 2**64 - 1, 0) == [(2**64 - 1, 0)]
-    assert [match.row for match in near_rows(articles, quoted, 2**64 - 1, 1, column)] == [
+    assert SearchIndex(articles, quoted).near(2**64 - 1, 0) == [(2**64 - 1, 0)]
+    assert [match.row for match in SearchIndex(articles, quoted, column).near_rows(2**64 - 1, 1)] == [
         {column: -1},
         {column: -2},
     ]
-    assert list(pairs(articles, quoted, 1)) == [(2**64 - 2, 2**64 - 1, 1)]
-    assert recipe_of(articles, quoted, column) == DEFAULT_RECIPE
+    assert list(SearchIndex(articles, quoted).pairs(1)) == [(2**64 - 2, 2**64 - 1, 1)]
+    assert SearchIndex(articles, quoted, column).recipe() == DEFAULT_RECIPE
 
 
-def test_the_recipe_of_an_index_that_named_none_is_the_default(articles):
+def test_the_recipe_of_an_index_that_named_none_is_the_default(articles, index):
     articles.execute(text("SELECT simsql.drop_index('article')"))
     articles.execute(text("SELECT simsql.create_index('article', 'fingerprint')"))
-    assert recipe_of(articles, "article") == DEFAULT_RECIPE
-    assert near(articles, "article", 2**64 - 1, 0) == [(2**64 - 1, 0)]
+    assert index.recipe() == DEFAULT_RECIPE
+    assert index.near(2**64 - 1, 0) == [(2**64 - 1, 0)]
 
 
-def test_the_recipe_of_an_index_may_be_a_name(articles):
+def test_the_recipe_of_an_index_may_be_a_name(articles, index):
     articles.execute(text("SELECT simsql.drop_index('article')"))
     create_index(articles, "article", "fingerprint", recipe="pypi-simhash")
     known = KNOWN_RECIPES["pypi-simhash"]
-    assert recipe_of(articles, "article") == recipe_of(articles, "article", recipe=known) == known
+    assert index.recipe() == SearchIndex(articles, "article", recipe=known).recipe() == known
     with pytest.raises(UsageError, match="is of the recipe pypi-simhash, not words12-log-1"):
-        recipe_of(articles, "article", recipe=DEFAULT_RECIPE)
+        SearchIndex(articles, "article", recipe=DEFAULT_RECIPE).recipe()
     with pytest.raises(TypeError, match="a recipe must be a Recipe, not str"):
-        recipe_of(articles, "article", recipe="pypi-simhash")
+        SearchIndex(articles, "article", recipe="pypi-simhash").recipe()

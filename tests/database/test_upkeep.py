@@ -11,19 +11,9 @@ from sqlalchemy.exc import DBAPIError
 from upkeep import set_batch_size, stored_fingerprints
 
 from simsql import Design, Recipe
-from simsql.database import (
-    IndexSpec,
-    build_index,
-    create_index,
-    near,
-    read_status,
-    recipe_of,
-    repair,
-    vacuum,
-    verify,
-)
+from simsql.database import IndexSpec, SearchIndex, build_index, create_index, read_status
 from simsql.database.build import create_btree
-from simsql.database.upkeep import Finding
+from simsql.database.upkeep import Finding, verify
 
 FINGERPRINTS = [random.Random(number).getrandbits(64) - 2**63 for number in range(40)]
 BTREES = (
@@ -57,12 +47,12 @@ def test_build_vacuum_verify(articles, engine):
     articles.execute("INSERT INTO article (fingerprint) SELECT fingerprint FROM article WHERE id <= 2")
     shares.clear()
     with engine.connect() as connection:
-        assert verify(connection, "article") == []
+        assert SearchIndex(connection, "article").verify() == []
         superfluous = connection.execute(text("SELECT simsql.superfluous_keys('article')")).scalar_one()
         assert superfluous == 12 * 10
-    assert vacuum(engine, "article", report=shares.append) == 12 * 10
+    assert SearchIndex(engine, "article").vacuum(report=shares.append) == 12 * 10
     assert (shares == sorted(shares), shares[-1]) == (True, 1)
-    assert vacuum(engine, "article", "fingerprint") == 0
+    assert SearchIndex(engine, "article", "fingerprint").vacuum() == 0
     with engine.connect() as connection:
         assert verify(connection) == []
     assert stored_fingerprints(articles) == [sorted(FINGERPRINTS[:30])] * 10
@@ -75,14 +65,18 @@ def test_repair_lives_in_the_transaction(articles, database):
     hint = "SELECT * FROM simsql.repair('public.article');"
     missing = Finding("public.article", "fingerprint", "keys missing", "simsql.keys_1_0", 3, True, hint)
     with database.connect() as connection:
-        assert verify(connection, "article") == verify(connection, "article", "fingerprint") == [missing]
-        assert repair(connection, "article") == [missing._replace(hint=None)]
+        assert (
+            SearchIndex(connection, "article").verify()
+            == SearchIndex(connection, "article", "fingerprint").verify()
+            == [missing]
+        )
+        assert SearchIndex(connection, "article").repair() == [missing._replace(hint=None)]
         assert verify(connection) == []
         connection.rollback()
         assert verify(connection) == [missing]
-        repair(connection, "article")
+        SearchIndex(connection, "article").repair()
         connection.commit()
-        assert repair(connection, "article") == []
+        assert SearchIndex(connection, "article").repair() == []
 
 
 def test_a_build_makes_the_b_tree_it_needs(articles, database):
@@ -147,7 +141,7 @@ def test_the_recipe_is_kept(articles, database):
     recipe = Recipe(shingles=(3,))
     build_index(database, "article", "fingerprint", recipe=recipe)
     with database.connect() as connection:
-        assert recipe_of(connection, "article") == recipe
+        assert SearchIndex(connection, "article").recipe() == recipe
 
 
 def test_names_are_quoted_where_they_have_to_be(articles, database):
@@ -156,15 +150,15 @@ def test_names_are_quoted_where_they_have_to_be(articles, database):
     articles.execute(f'CREATE TABLE {quoted} ("{column}" bigint)'.encode())
     articles.execute(f"INSERT INTO {quoted} VALUES (7), (NULL)".encode())
     build_index(database, quoted, column)
-    assert vacuum(database, quoted, column) == 0
+    assert SearchIndex(database, quoted, column).vacuum() == 0
     with database.begin() as connection:
-        assert verify(connection, quoted, column) == repair(connection, quoted) == []
-        assert near(connection, quoted, 6) == [(7, 1)]
+        assert SearchIndex(connection, quoted, column).verify() == SearchIndex(connection, quoted).repair() == []
+        assert SearchIndex(connection, quoted).near(6) == [(7, 1)]
 
 
 MISTAKES = {
-    "article has no simhash index": lambda engine: vacuum(engine, "article"),
-    'relation "missing" does not exist': lambda engine: vacuum(engine, "missing"),
+    "article has no simhash index": lambda engine: SearchIndex(engine, "article").vacuum(),
+    'relation "missing" does not exist': lambda engine: SearchIndex(engine, "missing").vacuum(),
     "simsql.build: column body of public.article is text": lambda engine: build_index(engine, "article", "body"),
     "has no column missing": lambda engine: build_index(engine, "article", "missing"),
 }

@@ -1,0 +1,113 @@
+"""The handle of an index: with an engine or a connection it says the same, and each commits what it should."""
+
+from contextlib import closing
+
+import oracle
+import pytest
+from sqlalchemy import text
+
+from simsql import UsageError
+from simsql.database import SearchIndex, build_index, create_index, from_bigint, load_rows
+
+FINGERPRINTS = [*oracle.clustered(60, seed=17), 5, 5, None]
+SEARCHES = {
+    "near": lambda index: index.near(5),
+    "near_rows": lambda index: index.near_rows(5),
+    "near_many": lambda index: sorted(index.near_many([5, 7, 5])),
+    "pairs": lambda index: sorted(index.pairs()),
+    "clusters": lambda index: list(index.clusters()),
+    "stream_matches": lambda index: rows_of(index.stream_matches([5, 7])),
+    "stream_pairs": lambda index: rows_of(index.stream_pairs()),
+    "stream_clusters": lambda index: rows_of(index.stream_clusters()),
+    "recipe": lambda index: index.recipe(),
+    "verify": lambda index: index.verify(),
+}
+
+
+def rows_of(stream):
+    return sorted(tuple(map(int, row)) for batch in stream for row in zip(*batch, strict=True))
+
+
+@pytest.fixture
+def articles(database):
+    """An engine of a database with an indexed table."""
+    with database.begin() as connection:
+        connection.execute(text("CREATE TABLE article (id serial PRIMARY KEY, body text, fingerprint bigint)"))
+        create_index(connection, "article", "fingerprint", distance=7)
+        load_rows(connection, "article", ["fingerprint"], [[fingerprint] for fingerprint in FINGERPRINTS])
+    return database
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_an_engine_finds_what_a_connection_finds_and_gives_its_connections_back(articles, search):
+    with articles.connect() as connection:
+        expected = search(SearchIndex(connection, "article"))
+        assert connection.in_transaction()
+    assert search(SearchIndex(articles, "article")) == expected
+    assert articles.pool.checkedout() == 0
+
+
+def test_with_an_engine_it_equals_brute_force(articles):
+    index = SearchIndex(articles, "article", "fingerprint")
+    for within in (0, 3, 7):
+        expected = [(from_bigint(f), d) for f, d in oracle.near(FINGERPRINTS, 5, within)]
+        assert index.near(5, within) == expected
+        expected = sorted((from_bigint(a), from_bigint(b), d) for a, b, d in oracle.pairs(FINGERPRINTS, within))
+        assert sorted(index.pairs(within)) == rows_of(index.stream_pairs(within)) == expected
+
+
+def test_what_is_broken_off_gives_its_connection_back(articles):
+    index = SearchIndex(articles, "article")
+    with closing(index.pairs(20)) as pairs:
+        next(pairs)
+        assert articles.pool.checkedout() == 1
+    assert articles.pool.checkedout() == 0
+
+
+def test_with_an_engine_a_copy_is_committed(articles):
+    count = SearchIndex(articles, "article").stream_pairs().copy_into("found")
+    with articles.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM found")).scalar_one() == count > 0
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "SERIALIZABLE"])
+def test_with_an_engine_a_repair_is_committed(articles, isolation):
+    with articles.begin() as connection:
+        connection.execute(text("TRUNCATE simsql.keys_1_0"))
+    index = SearchIndex(articles.execution_options(isolation_level=isolation), "article")
+    assert [finding.problem for finding in index.repair()] == ["keys missing"]
+    assert index.verify() == []
+
+
+def test_backfill_and_vacuum_commit(articles):
+    index = SearchIndex(articles, "article")
+    with articles.begin() as connection:
+        connection.execute(text("UPDATE article SET body = 'one text', fingerprint = NULL"))
+    assert index.backfill("body").written == len(FINGERPRINTS)
+    assert index.vacuum() > 0
+    assert index.vacuum() == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "call"),
+    [
+        ("vacuum", lambda connection: SearchIndex(connection, "article").vacuum()),
+        ("backfill", lambda connection: SearchIndex(connection, "article").backfill("body")),
+        ("build_index", lambda connection: build_index(connection, "article", "fingerprint")),
+    ],
+)
+def test_what_commits_refuses_a_connection(articles, what, call):
+    with (
+        articles.connect() as connection,
+        pytest.raises(UsageError, match=f"{what} commits as it goes: pass an Engine, not a Connection"),
+    ):
+        call(connection)
+
+
+def test_a_claim_refuses_an_engine(articles):
+    """Its transaction would end before the insert."""
+    with pytest.raises(UsageError, match="pass the Connection of the insert, not an Engine"):
+        SearchIndex(articles, "article").claim(5)
+    with articles.connect() as connection:
+        assert SearchIndex(connection, "article").claim(5) == (5, 0)
+        assert connection.in_transaction()
