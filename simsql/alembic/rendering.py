@@ -72,7 +72,12 @@ def _refill(operation: ClearFingerprintsOp) -> str:
     names = [name for name in (operation.schema, operation.table_name) if name is not None]
     table = ".".join(name if re.fullmatch("[a-z_][a-z0-9_]*", name) else f'"{name}"' for name in names)
     texts = [name if weight == 1 else f"{name}={weight}" for name, weight in operation.texts.items()] or ["COLUMN"]
-    arguments = [table, "--column", operation.column_name, *(part for name in texts for part in ("--text", name))]
+    arguments = [
+        table,
+        "--column",
+        operation.column_name,
+        *(part for name in texts for part in ("--text-column", name)),
+    ]
     return f"Fill it in again afterwards: simsql backfill {shlex.join(arguments)}{recipe}"
 
 

@@ -171,7 +171,7 @@ Database = Annotated[
         " $SIMSQL_DATABASE, else an embedded server.",
     ),
 ]
-Keep = Annotated[
+ServerDir = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder of an embedded server whose data stays."),
 ]

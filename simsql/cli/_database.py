@@ -15,8 +15,8 @@ from simsql.errors import SimsqlError
 from simsql.server.embedded import holds_server, start_embedded
 
 
-def database_or_default(database: str | None, keep: Path | None) -> str | None:
-    return database or (None if keep else os.environ.get("SIMSQL_DATABASE") or None)
+def database_or_default(database: str | None, server_dir: Path | None) -> str | None:
+    return database or (None if server_dir else os.environ.get("SIMSQL_DATABASE") or None)
 
 
 @contextmanager
@@ -29,17 +29,16 @@ def postgresql_errors() -> Iterator[None]:
 
 
 @contextmanager
-def open_database(database: str | None, keep: Path | None, *, new: bool = False) -> Iterator[Engine]:
+def open_database(database: str | None, server_dir: Path | None, *, new: bool = False) -> Iterator[Engine]:
     """Open the database that the options name, else the embedded server's.
 
     Raises SimsqlError for what PostgreSQL says, and for a folder that holds no server, unless a new one is wanted:
     it is a slip of the pen.
     """
-    destination = Destination(database_or_default(database, keep), keep)
-    if destination.keep and not new and not holds_server(destination.keep):
-        raise SimsqlError(
-            f"{destination.keep} holds no server: simsql dedup PATH --keep {destination.keep} makes one"
-        )
+    destination = Destination(database_or_default(database, server_dir), server_dir)
+    if destination.server_dir and not new and not holds_server(destination.server_dir):
+        folder = destination.server_dir
+        raise SimsqlError(f"{folder} holds no server: simsql dedup PATH --server-dir {folder} makes one")
     with postgresql_errors():
         if destination.database:
             engine = open_engine(destination.database)
@@ -48,7 +47,7 @@ def open_database(database: str | None, keep: Path | None, *, new: bool = False)
             finally:
                 engine.dispose()
             return
-        with start_embedded(destination.keep) as server:
+        with start_embedded(destination.server_dir) as server:
             engine = open_engine(server.url())
             try:
                 yield engine

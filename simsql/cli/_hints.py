@@ -25,7 +25,7 @@ _OPTIONS = {
     "inner_blocks": "--inner-blocks",
     "lead": "--lead",
     "recipe": "--recipe",
-    "scope": "--scope",
+    "scope": "--scope-column",
 }
 
 

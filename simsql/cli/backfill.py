@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simsql.cli._app import Database, Keep, RecipeName, command
+from simsql.cli._app import Database, RecipeName, ServerDir, command
 from simsql.cli._database import open_database
 from simsql.cli._progress import ProgressBars
 from simsql.cli._recipes import parse_recipe
@@ -20,7 +20,7 @@ def backfill_command(
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="The table, as SQL writes it: article, app.article.")
     ],
-    text: Annotated[
+    text_column: Annotated[
         list[str],
         typer.Option(
             metavar="NAME[=WEIGHT]",
@@ -43,7 +43,7 @@ def backfill_command(
         typer.Option(metavar="N", min=1, help="How many processes compute the fingerprints of a single column."),
     ] = 1,
     database: Database = None,
-    keep: Keep = None,
+    server_dir: ServerDir = None,
 ) -> None:
     """Compute the fingerprints of rows without one.
 
@@ -53,9 +53,9 @@ def backfill_command(
     """
     made_by = parse_recipe(recipe)
     stages = ProgressBars(Console(stderr=True))
-    with open_database(database, keep) as engine, stages.stage("fingerprints", _PARTS) as report:
+    with open_database(database, server_dir) as engine, stages.stage("fingerprints", _PARTS) as report:
         filled = SearchIndex(engine, table, column, recipe=made_by).backfill(
-            dict(map(_weighted, text)),
+            dict(map(_weighted, text_column)),
             all_rows=all_rows,
             batch_rows=batch,
             workers=workers,

@@ -10,10 +10,10 @@ from simsql.cli._app import (
     Database,
     Encoding,
     IdField,
-    Keep,
     MaxDocument,
     NewRecipeName,
     Paths,
+    ServerDir,
     TextField,
     command,
     parse_max_document,
@@ -39,12 +39,12 @@ def dedup_command(
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
     database: Database = None,
-    keep: Keep = None,
+    server_dir: ServerDir = None,
     table: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Table for the documents, which stays; a later run adds what is new. In --keep it is"
+            help="Table for the documents, which stays; a later run adds what is new. In --server-dir it is"
             " simsql_documents by default; in --database without it, the documents are dropped at the end.",
         ),
     ] = None,
@@ -74,7 +74,7 @@ def dedup_command(
         id_field=id_field,
         encoding=encoding,
         max_document=parse_max_document(max_document),
-        destination=Destination(database_or_default(database, keep), keep, table),
+        destination=Destination(database_or_default(database, server_dir), server_dir, table),
         output=output,
         drop_list=drop_list,
     )

@@ -31,7 +31,7 @@ from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.fingerprint.documents import simhash_items
 
 
-class Format(StrEnum):
+class Encode(StrEnum):
     """How a fingerprint is written."""
 
     DECIMAL = "decimal"
@@ -40,11 +40,11 @@ class Format(StrEnum):
     BITS = "bits"
 
 
-_WRITE: dict[Format, Callable[[int], str]] = {
-    Format.DECIMAL: str,
-    Format.HEX: "{:016x}".format,
-    Format.SIGNED: lambda fingerprint: str(to_bigint(fingerprint)),
-    Format.BITS: "{:064b}".format,
+_WRITE: dict[Encode, Callable[[int], str]] = {
+    Encode.DECIMAL: str,
+    Encode.HEX: "{:016x}".format,
+    Encode.SIGNED: lambda fingerprint: str(to_bigint(fingerprint)),
+    Encode.BITS: "{:064b}".format,
 }
 
 
@@ -52,14 +52,14 @@ _WRITE: dict[Format, Callable[[int], str]] = {
 def fingerprint_command(
     paths: Paths,
     recipe: NewRecipeName = None,
-    format: Annotated[  # noqa: A002 - the name of the option
-        Format,
+    encode: Annotated[
+        Encode,
         typer.Option(
-            metavar="|".join(Format),
+            metavar="|".join(Encode),
             help="How fingerprints are written: unsigned, in 16 hexadecimal digits, as the bigint of PostgreSQL,"
             " or as 64 bits, the highest first.",
         ),
-    ] = Format.DECIMAL,
+    ] = Encode.DECIMAL,
     lines: Annotated[
         bool,
         typer.Option("--lines", help="Take every line of a text, and of standard input, for a document."),
@@ -110,7 +110,7 @@ def fingerprint_command(
     # A bar between the lines of the output would be neither.
     with ProgressBars(console).stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
         for names, fingerprints in simhash_items(named_texts(report), made_by, workers):
-            written = ["" if number is None else _WRITE[format](number) for number in fingerprints.tolist()]
+            written = ["" if number is None else _WRITE[encode](number) for number in fingerprints.tolist()]
             sys.stdout.write("".join(f"{text}\t{name}\n" for text, name in zip(written, names, strict=True)))
             sys.stdout.flush()
             printed += len(written)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simsql.cli._app import Database, Keep, NewRecipeName, app, command
+from simsql.cli._app import Database, NewRecipeName, ServerDir, app, command
 from simsql.cli._database import open_database
 from simsql.cli._hints import as_commands
 from simsql.cli._process import note
@@ -73,16 +73,16 @@ def create_command(
     lead: Lead = 1,
     inner_blocks: Inner = 0,
     recipe: NewRecipeName = None,
-    scope: ScopeColumns = None,
+    scope_column: ScopeColumns = None,
     database: Database = None,
-    keep: Keep = None,
+    server_dir: ServerDir = None,
 ) -> None:
     """Create an index on a column of fingerprints.
 
     Writers of the table wait until it is done.
     """
-    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope)
-    with open_database(database, keep) as engine, engine.begin() as connection:
+    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope_column)
+    with open_database(database, server_dir) as engine, engine.begin() as connection:
         create_described(connection, table, spec)
     _print_ready(table, column)
 
@@ -96,18 +96,18 @@ def build_command(
     lead: Lead = 1,
     inner_blocks: Inner = 0,
     recipe: NewRecipeName = None,
-    scope: ScopeColumns = None,
+    scope_column: ScopeColumns = None,
     database: Database = None,
-    keep: Keep = None,
+    server_dir: ServerDir = None,
 ) -> None:
     """Create an index while others write.
 
     It can be searched when the build has ended. A build that was interrupted goes on where it stopped, if it is
     called again with the same arguments.
     """
-    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope)
+    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope_column)
     stages = ProgressBars(Console(stderr=True))
-    with open_database(database, keep) as engine:
+    with open_database(database, server_dir) as engine:
         with stages.stage("B-tree"):
             create_btree(engine, table, spec)
         with stages.stage("keys", _PARTS) as report:
@@ -116,9 +116,9 @@ def build_command(
 
 
 @command("list", group)
-def list_command(database: Database = None, keep: Keep = None) -> None:
+def list_command(database: Database = None, server_dir: ServerDir = None) -> None:
     """List the indexes of a database with their designs and states."""
-    with open_database(database, keep) as engine:
+    with open_database(database, server_dir) as engine:
         status = read_status(engine)
     if status.version is None:
         raise SimsqlError("schema simsql is not installed: run simsql install")
@@ -133,7 +133,7 @@ def verify_command(
     ] = None,
     column: Column = None,
     database: Database = None,
-    keep: Keep = None,
+    server_dir: ServerDir = None,
 ) -> None:
     """Check indexes against their tables.
 
@@ -141,7 +141,7 @@ def verify_command(
     the number of keys, and what to run. The exit code is 1 if there is a fault. Superfluous keys are not faults:
     simsql index vacuum removes them.
     """
-    with open_database(database, keep) as engine, engine.connect() as connection:
+    with open_database(database, server_dir) as engine, engine.connect() as connection:
         findings = verify(connection, table, column)
     _print_findings(findings)
     if findings:
@@ -150,12 +150,12 @@ def verify_command(
 
 
 @command("repair", group)
-def repair_command(table: TableName, database: Database = None, keep: Keep = None) -> None:
+def repair_command(table: TableName, database: Database = None, server_dir: ServerDir = None) -> None:
     """Mend what simsql index verify finds in the indexes of a table.
 
     Prints what was mended, as verify does. Writers of the table wait until it is done.
     """
-    with open_database(database, keep) as engine:
+    with open_database(database, server_dir) as engine:
         findings = SearchIndex(engine, table).repair()
     _print_findings(findings)
     if not findings:
@@ -163,24 +163,28 @@ def repair_command(table: TableName, database: Database = None, keep: Keep = Non
 
 
 @command("vacuum", group)
-def vacuum_command(table: TableName, column: Column = None, database: Database = None, keep: Keep = None) -> None:
+def vacuum_command(
+    table: TableName, column: Column = None, database: Database = None, server_dir: ServerDir = None
+) -> None:
     """Remove superfluous keys: those that no row has any more, and all but one of equal ones.
 
     Others read and write meanwhile. Prints how many keys were removed.
     """
     stages = ProgressBars(Console(stderr=True))
-    with open_database(database, keep) as engine, stages.stage("keys", _PARTS) as report:
+    with open_database(database, server_dir) as engine, stages.stage("keys", _PARTS) as report:
         removed = SearchIndex(engine, table, column).vacuum(report=_parts(report))
     print(f"{removed} keys removed")
 
 
 @command("drop", group)
-def drop_command(table: TableName, column: Column = None, database: Database = None, keep: Keep = None) -> None:
+def drop_command(
+    table: TableName, column: Column = None, database: Database = None, server_dir: ServerDir = None
+) -> None:
     """Drop an index.
 
     The column and its B-tree stay.
     """
-    with open_database(database, keep) as engine, engine.begin() as connection:
+    with open_database(database, server_dir) as engine, engine.begin() as connection:
         drop_index(connection, table, column)
 
 

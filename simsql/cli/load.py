@@ -9,10 +9,10 @@ from simsql.cli._app import (
     Database,
     Encoding,
     IdField,
-    Keep,
     MaxDocument,
     Paths,
     RecipeName,
+    ServerDir,
     TextField,
     command,
     parse_max_document,
@@ -46,7 +46,7 @@ def load_command(
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
     database: Database = None,
-    keep: Keep = None,
+    server_dir: ServerDir = None,
 ) -> None:
     """Load documents into a table, with their fingerprints.
 
@@ -67,6 +67,6 @@ def load_command(
         encoding=encoding,
         max_document=parse_max_document(max_document),
     )
-    with open_database(database, keep) as engine, engine.begin() as connection:
+    with open_database(database, server_dir) as engine, engine.begin() as connection:
         summary = run_load(connection, options, ProgressBars(console))
     print_load_summary(summary, console)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 
-from simsql.cli._app import Database, Keep, command, parse_size
+from simsql.cli._app import Database, ServerDir, command, parse_size
 from simsql.cli._database import database_or_default, open_database, postgresql_errors
 from simsql.cli._process import note
 from simsql.cli._progress import ProgressBars
@@ -33,7 +33,7 @@ def plan_command(
     distance: Annotated[
         int, typer.Option(metavar="BITS", help="How many bits of 64 searches allow to differ.")
     ] = 3,
-    storage: Annotated[
+    disk: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="What the index may take on disk: 500MB, 2GB (1GB is 1024MB)."),
     ] = None,
@@ -46,7 +46,7 @@ def plan_command(
         ),
     ] = False,
     database: Database = None,
-    keep: Keep = None,
+    server_dir: ServerDir = None,
 ) -> None:
     """Compare the designs of an index.
 
@@ -59,12 +59,12 @@ def plan_command(
         raise UsageError(f"the rows of a table are a number from 0 to 2**64, not {rows}")
     if not 0 <= distance <= 64:
         raise UsageError(f"a distance is a number of bits from 0 to 64, not {distance}")
-    if not calibrate and (database or keep):
+    if not calibrate and (database or server_dir):
         raise UsageError("a plan needs a database only to measure costs in it: add --calibrate")
-    room = None if storage is None else parse_size(storage)
+    room = None if disk is None else parse_size(disk)
     costs = Costs()
     if calibrate:
-        costs = _calibrate(database, keep)
+        costs = _calibrate(database, server_dir)
         _print_costs(costs)
     made = plan(rows, distance, storage=room, costs=costs)
     _print_plan(made)
@@ -73,16 +73,16 @@ def plan_command(
         note(f"no design fits into {_format_size(room)}; the smallest takes {least}")
 
 
-def _calibrate(database: str | None, keep: Path | None) -> Costs:
+def _calibrate(database: str | None, server_dir: Path | None) -> Costs:
     stages = ProgressBars(Console(stderr=True))
-    with _server_to_measure(database, keep) as engine, stages.stage("measuring the server", STEPS) as report:
+    with _server_to_measure(database, server_dir) as engine, stages.stage("measuring the server", STEPS) as report:
         return measure_costs(engine, report=report)
 
 
 @contextmanager
-def _server_to_measure(database: str | None, keep: Path | None) -> Iterator[Engine]:
-    if database_or_default(database, keep) or keep:
-        with open_database(database, keep) as engine:
+def _server_to_measure(database: str | None, server_dir: Path | None) -> Iterator[Engine]:
+    if database_or_default(database, server_dir) or server_dir:
+        with open_database(database, server_dir) as engine:
             yield engine
         return
     with postgresql_errors(), start_embedded() as server, scratch_database(server) as url:
@@ -112,7 +112,7 @@ def _print_plan(made: Plan) -> None:
         "prefix bits",
         "probes",
         "candidates",
-        "storage",
+        "disk",
         "search",
         "write",
     )
@@ -120,7 +120,7 @@ def _print_plan(made: Plan) -> None:
     best = {
         "reading": made.reading,
         "writing": made.writing,
-        "storage": made.within_storage,
+        "disk": made.within_storage,
         "default": made.default,
     }
     for choice in made.choices:

@@ -4,28 +4,28 @@ from typing import Annotated
 
 import typer
 
-from simsql.cli._app import Database, Keep, command
+from simsql.cli._app import Database, ServerDir, command
 from simsql.cli._database import open_database
 from simsql.cli.index import print_indexes
 from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema, upgrade_schema
 
 
 @command("install")
-def install_command(database: Database = None, keep: Keep = None) -> None:
+def install_command(database: Database = None, server_dir: ServerDir = None) -> None:
     """Install or update the schema in a database."""
-    with open_database(database, keep, new=True) as engine:
+    with open_database(database, server_dir, new=True) as engine:
         changed = install_schema(engine)
         status = read_status(engine)
     print(f"schema simsql {status.version}: {'installed' if changed else 'up to date'}")
 
 
 @command("upgrade")
-def upgrade_command(database: Database = None, keep: Keep = None) -> None:
+def upgrade_command(database: Database = None, server_dir: ServerDir = None) -> None:
     """Update the schema in a database that has it.
 
     Indexes stay, and are searched as before.
     """
-    with open_database(database, keep) as engine:
+    with open_database(database, server_dir) as engine:
         changed = upgrade_schema(engine)
         status = read_status(engine)
     print(f"schema simsql {status.version}: {'upgraded' if changed else 'up to date'}")
@@ -35,22 +35,22 @@ def upgrade_command(database: Database = None, keep: Keep = None) -> None:
 def uninstall_command(
     drop_indexes: Annotated[bool, typer.Option("--drop-indexes", help="Drop all simhash indexes, too.")] = False,
     database: Database = None,
-    keep: Keep = None,
+    server_dir: ServerDir = None,
 ) -> None:
     """Remove the schema from a database.
 
     Refuses while there are simhash indexes, or views and other things of yours that use simsql. Your tables keep
     their columns of fingerprints and the B-trees on them.
     """
-    with open_database(database, keep) as engine:
+    with open_database(database, server_dir) as engine:
         removed = uninstall_schema(engine, drop_indexes=drop_indexes)
     print(f"schema simsql: {'uninstalled' if removed else 'not installed'}")
 
 
 @command("status")
-def status_command(database: Database = None, keep: Keep = None) -> None:
+def status_command(database: Database = None, server_dir: ServerDir = None) -> None:
     """Show the version and the indexes of a database."""
-    with open_database(database, keep) as engine:
+    with open_database(database, server_dir) as engine:
         status = read_status(engine)
     print(f"PostgreSQL     {status.server}")
     if status.version is None:

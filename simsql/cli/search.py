@@ -15,9 +15,9 @@ from rich.console import Console
 from simsql.cli._app import (
     Database,
     Encoding,
-    Keep,
     MaxDocument,
     RecipeName,
+    ServerDir,
     command,
     parse_fingerprint,
     parse_max_document,
@@ -77,7 +77,7 @@ def near_command(
     max_document: MaxDocument = "100MB",
     scope: ScopeValues = None,
     database: Database = None,
-    keep: Keep = None,
+    server_dir: ServerDir = None,
 ) -> None:
     """Search a table for a text or a fingerprint.
 
@@ -89,7 +89,7 @@ def near_command(
     wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
     within, given, limit = _parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
     content = "" if wanted is not None else _read_text(text, file, encoding, limit)
-    with open_database(database, keep) as engine, engine.connect() as connection:
+    with open_database(database, server_dir) as engine, engine.connect() as connection:
         index = SearchIndex(connection, table, column, scope=within, recipe=given)
         if wanted is None or given:
             made_by = index.recipe()
@@ -121,7 +121,7 @@ def pairs_command(
     scope: ScopeValues = None,
     into: Into = None,
     database: Database = None,
-    keep: Keep = None,
+    server_dir: ServerDir = None,
 ) -> None:
     """List the pairs of near fingerprints in a table.
 
@@ -130,7 +130,7 @@ def pairs_command(
     """
     _check_distance(distance)
     within = _parse_scope(scope)
-    with open_database(database, keep) as engine:
+    with open_database(database, server_dir) as engine:
         index = SearchIndex(engine, table, column, scope=within)
         _list(index.stream_pairs(distance), "pairs", _pair_lines, into)
 
@@ -143,7 +143,7 @@ def clusters_command(
     scope: ScopeValues = None,
     into: Into = None,
     database: Database = None,
-    keep: Keep = None,
+    server_dir: ServerDir = None,
 ) -> None:
     """List the clusters of fingerprints in a table.
 
@@ -153,7 +153,7 @@ def clusters_command(
     """
     _check_distance(distance)
     within = _parse_scope(scope)
-    with open_database(database, keep) as engine:
+    with open_database(database, server_dir) as engine:
         index = SearchIndex(engine, table, column, scope=within)
         _list(index.stream_clusters(distance), "clusters", _cluster_lines, into)
 

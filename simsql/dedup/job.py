@@ -88,7 +88,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         max_document=options.max_document,
         stdin=sys.stdin.buffer,
         # What this run or an earlier one wrote is no input, where a folder holds it.
-        leave_out=filter(None, (options.output, options.drop_list, options.destination.keep)),
+        leave_out=filter(None, (options.output, options.drop_list, options.destination.server_dir)),
     )
     with ExitStack() as stack:
         with stages.stage("connect" if options.destination.database else "start the server"):

@@ -21,20 +21,22 @@ _LONGEST_NAME = 63  # bytes of a name in PostgreSQL
 
 @dataclass(frozen=True)
 class Destination:
-    """What the user said about where the documents go; at most one of `database` and `keep`."""
+    """What the user said about where the documents go; at most one of `database` and `server_dir`."""
 
     database: str | None = None
     """URL of a PostgreSQL database."""
-    keep: Path | None = None
+    server_dir: Path | None = None
     """Folder of an embedded server whose data stays."""
     table: str | None = None
     """Name of the documents' table, with its schema if need be: it stays, and a later run adds to it."""
 
     def __post_init__(self) -> None:
-        if self.database and self.keep:
-            raise UsageError("--database and --keep exclude each other: each says where the documents go")
-        if self.table and not (self.database or self.keep):
-            raise UsageError("--table names a table that stays: say where, with --keep DIR or --database URL")
+        if self.database and self.server_dir:
+            raise UsageError("--database and --server-dir exclude each other: each says where the documents go")
+        if self.table and not (self.database or self.server_dir):
+            raise UsageError(
+                "--table names a table that stays: say where, with --server-dir DIR or --database URL"
+            )
 
 
 @contextmanager
@@ -53,8 +55,8 @@ def open_store(destination: Destination, recipe: Recipe) -> Iterator[DocumentSto
             finally:
                 if not destination.table:
                     store.drop()
-    elif destination.keep:
-        with start_embedded(destination.keep) as server, _disposing(open_engine(server.url())) as engine:
+    elif destination.server_dir:
+        with start_embedded(destination.server_dir) as server, _disposing(open_engine(server.url())) as engine:
             yield DocumentStore(engine, *_split_name(destination.table or DEFAULT_TABLE), recipe=recipe)
     else:
         with (

@@ -87,7 +87,7 @@ def test_old_fingerprints_do_not_get_the_name_of_another_recipe(filled):
         "# Fingerprints of recipe words3-log-1 cannot be compared with those of recipe words12-log-1"
         in revision.text
     )
-    assert "simsql backfill article --column fingerprint --text 'body text'\n" in revision.text
+    assert "simsql backfill article --column fingerprint --text-column 'body text'\n" in revision.text
     assert SearchIndex(filled.engine, "article", "fingerprint").backfill({"body text": 1}).written == len(TEXTS)
     assert own_texts_found(filled, DEFAULT_RECIPE) == len(TEXTS)
     # And back.
@@ -109,8 +109,8 @@ def test_the_comment_names_what_a_backfill_needs(project):
     project.metadata = models(Fingerprint(source=sources, recipe=recipe), **options)
     text = project.migrate().text
     expected = (
-        """simsql backfill 'app."Article"' --column fingerprint --text title=3 --text 'body text'"""
-        " --text COLUMN_OF_missing=2"
+        """simsql backfill 'app."Article"' --column fingerprint --text-column title=3 --text-column 'body text'"""
+        " --text-column COLUMN_OF_missing=2"
     )
     up, down = text.split("def downgrade")
     assert f"{expected} --recipe FILE\n" in up

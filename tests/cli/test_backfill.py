@@ -32,7 +32,7 @@ def fingerprints(connection):
 
 
 def test_backfill(posts, database_url):
-    options = ["--text", "body", "--batch", 100, "--database", database_url]
+    options = ["--text-column", "body", "--batch", 100, "--database", database_url]
     found = run("backfill", "post", *options).done()
     assert found.lines == [
         "Fingerprinted 400 rows",
@@ -53,7 +53,17 @@ def test_backfill(posts, database_url):
     ]
     posts.execute("SELECT simsql.drop_index('post')")
     recipe = Recipe(tokens="characters", shingles=(3,))
-    options = ["--text", "title=3", "--text", "body", "--column", "fp", "--all-rows", "--database", database_url]
+    options = [
+        "--text-column",
+        "title=3",
+        "--text-column",
+        "body",
+        "--column",
+        "fp",
+        "--all-rows",
+        "--database",
+        database_url,
+    ]
     run("backfill", "post", *options, "--recipe", recipe.id, "--workers", 2).done()
     assert fingerprints(posts)["p9"] == to_bigint(simhash_parts([("Title 9", 3), ("text 9", 1)], recipe))
 
@@ -61,14 +71,14 @@ def test_backfill(posts, database_url):
 def test_rows_that_others_write_are_counted(posts, database_url):
     with posts.transaction():
         posts.execute("UPDATE post SET body = 'new' WHERE slug IN ('p7', 'p8')")
-        found = run("backfill", "post", "--text", "body", "--database", database_url).done()
+        found = run("backfill", "post", "--text-column", "body", "--database", database_url).done()
     assert found.lines[0] == "Fingerprinted 398 rows"
     assert found.lines[2] == "Skipped 2 rows that others were writing: run it again"
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_what_was_broken_off_goes_on_where_it_stopped(posts, database_url, end):
-    command = ["backfill", "post", "--text", "body", "--batch", "5", "--database", database_url]
+    command = ["backfill", "post", "--text-column", "body", "--batch", "5", "--database", database_url]
     posts.execute(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END $$"
@@ -101,10 +111,12 @@ def test_what_was_broken_off_goes_on_where_it_stopped(posts, database_url, end):
 
 def test_what_cannot_be_filled(posts, database_url):
     options = ["--database", database_url]
-    run("backfill", "post", "--text", "title", "--column", "body", *options).failed(1, "is text, not bigint")
-    run("backfill", "missing", "--text", "body", *options).failed(1, 'relation "missing" does not exist')
-    run("backfill", "post", "--text", "body", "--recipe", "no such", *options).failed(
+    run("backfill", "post", "--text-column", "title", "--column", "body", *options).failed(
+        1, "is text, not bigint"
+    )
+    run("backfill", "missing", "--text-column", "body", *options).failed(1, 'relation "missing" does not exist')
+    run("backfill", "post", "--text-column", "body", "--recipe", "no such", *options).failed(
         2, "is not the id of a recipe"
     )
-    run("backfill", "post", "--text", "body", "--recipe", "words1-set-1", *options).failed(2, "drop it")
-    run("backfill", "post", "--text", "body=0", *options).failed(2, "from 1 to 1,000,000, not 0")
+    run("backfill", "post", "--text-column", "body", "--recipe", "words1-set-1", *options).failed(2, "drop it")
+    run("backfill", "post", "--text-column", "body=0", *options).failed(2, "from 1 to 1,000,000, not 0")

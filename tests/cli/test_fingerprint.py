@@ -39,7 +39,7 @@ def test_files(tmp_path):
 def test_forms(tmp_path, form, write):
     texts = {str(number): str(number) for number in range(200)}
     lines = write_lines(tmp_path / "a.jsonl", texts)
-    found = run("fingerprint", lines, "--format", form).done()
+    found = run("fingerprint", lines, "--encode", form).done()
     numbers = [simhash(text) for text in texts.values()]
     assert min(numbers) < 2**60  # with leading zeros
     assert max(numbers) >= 2**63

@@ -69,7 +69,9 @@ def test_the_commands_that_verify_names_help(table, call):
 def test_an_unfinished_build_is_gone_on_with_as_the_error_says(connection, call):
     create_table(connection, [1, 3, 7])
     connection.execute("ALTER TABLE article ADD tenant int DEFAULT 1")
-    call("index", "build", "article", "fingerprint", "--distance", 5, "--blocks", 5, "--scope", "tenant").done()
+    call(
+        "index", "build", "article", "fingerprint", "--distance", 5, "--blocks", 5, "--scope-column", "tenant"
+    ).done()
     connection.execute("UPDATE simsql.registry SET ready = false")
     for command in (["pairs", "article", "--scope", "tenant=1"], ["index", "create", "article", "fingerprint"]):
         found = call(*command)
@@ -84,13 +86,13 @@ def test_options_are_named_as_the_program_has_them(connection, call, tmp_path):
     create_table(connection, [1])
     connection.execute("ALTER TABLE article ADD title bigint, ADD tenant int")
     (tmp_path / "a.txt").write_text("some words")
-    for command in (["backfill", "article", "--text", "body"], ["load", "article", tmp_path]):
+    for command in (["backfill", "article", "--text-column", "body"], ["load", "article", tmp_path]):
         call(*command).failed(
             2, "article has no simhash index: name the column for the fingerprints with --column"
         )
     connection.execute("SELECT simsql.create_index('article', 'title')")
     connection.execute("SELECT simsql.create_index('article', 'fingerprint', scope => '{tenant}')")
-    for command in (["backfill", "article", "--text", "body"], ["load", "article", tmp_path]):
+    for command in (["backfill", "article", "--text-column", "body"], ["load", "article", tmp_path]):
         call(*command).failed(2, "several simhash indexes (title, fingerprint): name the column", "with --column")
     for command in (["pairs", "article"], ["index", "drop", "article"]):
         call(*command).failed(1, "Name the column with --column: one of title, fingerprint.")

@@ -16,7 +16,7 @@ HEADINGS = [
     "prefix bits",
     "probes",
     "candidates",
-    "storage",
+    "disk",
     "search",
     "write",
 ]
@@ -35,13 +35,13 @@ def usage(*arguments, **options):
 
 
 def test_each_design_is_one_line_with_units():
-    found = run("plan", "--rows", 10**7, "--distance", 3, "--storage", "2GB").done()
+    found = run("plan", "--rows", 10**7, "--distance", 3, "--disk", "2GB").done()
     assert found.err == ""
     header, *lines = found.lines
     assert cells(header) == [*HEADINGS, "best for"]
     assert [cells(line) for line in lines] == [
         ["2", "2", "1", "-", "32", "66", "0.2", "1.1 GB", *times(0), "writing"],
-        ["3", "3", "1", "-", "21-22", "25", "64", "1.6 GB", *times(1), "storage, default"],
+        ["3", "3", "1", "-", "21-22", "25", "64", "1.6 GB", *times(1), "disk, default"],
         ["10", "5", "2", "-", "25-26", "10", "2.1", "5.5 GB", *times(2), "reading"],
     ]
 
@@ -69,8 +69,8 @@ def test_where_a_scan_is_faster_there_are_no_probes():
 
 
 def test_what_does_not_fit():
-    found = run("plan", "--rows", 10**7, "--storage", "1000 MB").done()
-    assert "storage," not in found.out
+    found = run("plan", "--rows", 10**7, "--disk", "1000 MB").done()
+    assert "disk," not in found.out
     assert found.err == "no design fits into 1.0 GB; the smallest takes 1.1 GB\n"
 
 
@@ -78,8 +78,8 @@ def test_what_does_not_fit():
     ("size", "fits"), [("1174000000", True), ("1173MB", True), ("1.2gb", True), ("1100MB", False), ("0", False)]
 )
 def test_sizes(size, fits):
-    found = run("plan", "--rows", 10**7, "--storage", size).done()
-    assert ("storage" in found.lines[1]) == fits
+    found = run("plan", "--rows", 10**7, "--disk", size).done()
+    assert ("disk" in found.lines[1]) == fits
     assert (found.err == "") == fits
 
 
@@ -91,10 +91,10 @@ def test_sizes(size, fits):
         (["--rows", -1], "from 0 to 2**64, not -1"),
         (["--rows", 10**30], "from 0 to 2**64"),
         (["--rows", 10, "--distance", 65], "from 0 to 64, not 65"),
-        (["--rows", 10, "--storage", "much"], "'much' is not a size"),
-        (["--rows", 10, "--storage", "-1GB"], "'-1GB' is not a size"),
+        (["--rows", 10, "--disk", "much"], "'much' is not a size"),
+        (["--rows", 10, "--disk", "-1GB"], "'-1GB' is not a size"),
         (["--rows", 10, "--database", "postgresql:///x"], "add --calibrate"),
-        (["--rows", 10, "--keep", "folder"], "add --calibrate"),
+        (["--rows", 10, "--server-dir", "folder"], "add --calibrate"),
         (["--rows", 10, "--calibrate", "--database", "mysql://x"], "PostgreSQL"),
     ],
 )

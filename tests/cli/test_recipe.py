@@ -44,7 +44,7 @@ def test_load_backfill_and_near(posts, database_url, file, tmp_path):
     posts.execute("INSERT INTO post VALUES ('y', %s)", [FOX])
     for command in (
         ["load", "post", lines, "--id-column", "id"],
-        ["backfill", "post", "--text", "body"],
+        ["backfill", "post", "--text-column", "body"],
         ["near", "post", "--text", FOX],
     ):
         at = [*command, "--database", database_url]

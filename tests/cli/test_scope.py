@@ -1,4 +1,4 @@
-"""`--scope` of `simsql index`, `near`, `pairs` and `clusters`."""
+"""`--scope-column` and `--scope` of `simsql index`, `near`, `pairs` and `clusters`."""
 
 import json
 
@@ -24,7 +24,7 @@ def simsql(database_url, connection):
 
 @pytest.mark.parametrize("command", ["create", "build"])
 def test_an_index_with_a_scope_is_made_listed_and_searched(simsql, command):
-    simsql("index", command, "article", "fingerprint", "--scope", "tenant", "--scope", "lang").done()
+    simsql("index", command, "article", "fingerprint", "--scope-column", "tenant", "--scope-column", "lang").done()
     assert "tenant, lang" in simsql("index", "list").done().out
     scope = ["--scope", "tenant=1", "--scope", "lang=de"]
     found = simsql("near", "article", "--fingerprint", 0, *scope).done()
@@ -38,8 +38,10 @@ def test_an_index_with_a_scope_is_made_listed_and_searched(simsql, command):
 
 
 def test_a_wrong_scope(simsql):
-    simsql("index", "create", "article", "fingerprint", "--scope", "missing").failed(1, "has no column missing")
-    simsql("index", "create", "article", "fingerprint", "--scope", "tenant").done()
+    simsql("index", "create", "article", "fingerprint", "--scope-column", "missing").failed(
+        1, "has no column missing"
+    )
+    simsql("index", "create", "article", "fingerprint", "--scope-column", "tenant").done()
     for command in (["near", "--fingerprint", 0], ["pairs"], ["clusters"]):
         name, *options = command
         simsql(name, "article", *options).failed(1, "none is given", "scope")

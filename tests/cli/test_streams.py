@@ -44,7 +44,9 @@ class Case:
 DATABASE = "--database {url}"
 CASES = {
     "backfill": Case(
-        f"article --text body {DATABASE}", ("fingerprints",), FRESH + "UPDATE article SET fingerprint = NULL"
+        f"article --text-column body {DATABASE}",
+        ("fingerprints",),
+        FRESH + "UPDATE article SET fingerprint = NULL",
     ),
     "dedup": Case(f"{{lines}} {DATABASE}", ("connect", "read and fingerprint", "find and write clusters")),
     "fingerprint": Case("{lines}", ("fingerprint",)),

@@ -239,13 +239,13 @@ def test_a_killed_run_is_cleared_away(cold, out, lines, groups):
 
 
 def test_an_interrupted_run_leaves_kept_documents_as_they_were(cold, out, lines, groups, texts):
-    run("dedup", lines, "--keep", cold).done()
-    process = spawn("dedup", "-", "--keep", cold, "--output", out / "clusters")
+    run("dedup", lines, "--server-dir", cold).done()
+    process = spawn("dedup", "-", "--server-dir", cold, "--output", out / "clusters")
     while_it_reads(process, cold, out)
     interrupt(process, signal.SIGINT)
     check_interrupted(process, signal.SIGINT, out)
     wait_until_gone(cold)
-    found = run("dedup", lines, "--keep", cold).done()
+    found = run("dedup", lines, "--server-dir", cold).done()
     assert found.table["known already"] == str(len(texts))
     assert found.groups == groups
 

@@ -35,7 +35,7 @@ def test_a_run_leaves_no_database(databases, home, lines):
     before = databases()
     run("dedup", lines, home=home).done()
     assert databases() == before
-    run("dedup", lines, "--table", "x", home=home).failed(2, "--table", "--keep DIR or --database URL")
+    run("dedup", lines, "--table", "x", home=home).failed(2, "--table", "--server-dir DIR or --database URL")
     run("near", "no_table", "--fingerprint", "1", home=home).failed(1, "run simsql install")
     assert databases() == before
 
@@ -44,7 +44,7 @@ def test_a_kept_folder(tmp_path, home, lines, texts, groups):
     """The server of `home` runs, that of the folder is started and stopped by each run."""
     with temporary_folder() as parent:
         keep = parent / "folder with space, and [comma]"
-        found = run("dedup", lines, "--keep", keep, home=home).done()
+        found = run("dedup", lines, "--server-dir", keep, home=home).done()
         assert found.groups == groups
         assert "new" not in found.table  # all are
         assert not watcher.server_lives(keep / "postgres")
@@ -52,25 +52,25 @@ def test_a_kept_folder(tmp_path, home, lines, texts, groups):
         texts["new"] = texts["ship"]
         # The folder that was named wins over the variable.
         variables = {"SIMSQL_DATABASE": "postgresql://nobody@localhost:1/nothing"}
-        found = run("dedup", write_lines(tmp_path / "b.jsonl", texts), "--keep", keep, **variables).done()
+        found = run("dedup", write_lines(tmp_path / "b.jsonl", texts), "--server-dir", keep, **variables).done()
         counts = ("documents", "new", "with another text than before", "known already")
         assert [found.table[name] for name in counts] == ["7", "1", "1", "5"]
         (tmp_path / "nothing").mkdir()
-        found = run("dedup", tmp_path / "nothing", "--keep", keep, home=home).done()
+        found = run("dedup", tmp_path / "nothing", "--server-dir", keep, home=home).done()
         assert found.groups == {frozenset({"fox", "fox 2", "fox 3"}), frozenset({"ship", "ship 2", "new"})}
         # Beside it another table, which knows nothing of the first.
-        found = run("dedup", lines, "--keep", keep, "--table", "Other", home=home).done()
+        found = run("dedup", lines, "--server-dir", keep, "--table", "Other", home=home).done()
         assert found.groups == groups
-        status = run("status", "--keep", keep, home=home).done()
+        status = run("status", "--server-dir", keep, home=home).done()
         assert "simsql_documents" in status.out
         assert '"Other"' in status.out
-        found = run("near", '"Other"', "--text", texts["ship"], "--keep", keep, home=home).done()
+        found = run("near", '"Other"', "--text", texts["ship"], "--server-dir", keep, home=home).done()
         assert {row["row"]["name"] for row in found.clusters} == {"ship", "ship 2"}
         assert not watcher.server_lives(keep / "postgres")
 
 
 def test_a_folder_that_cannot_be_kept(lines):
-    found = run("dedup", lines, "--keep", lines)
+    found = run("dedup", lines, "--server-dir", lines)
     found.failed(1, f"{lines}")
 
 
@@ -80,10 +80,10 @@ def test_two_runs_on_one_kept_folder(tmp_path, home, texts, groups):
     second = write_lines(tmp_path / "b.jsonl", {name: texts[name] for name in names[2:]})
     with temporary_folder() as parent:
         keep = parent / "keep"
-        both = [spawn("dedup", path, "--keep", keep, home=home) for path in (first, second)]
+        both = [spawn("dedup", path, "--server-dir", keep, home=home) for path in (first, second)]
         for process in both:
             finish(process).done()
-        found = run("dedup", first, second, "--keep", keep, home=home)
+        found = run("dedup", first, second, "--server-dir", keep, home=home)
         assert found.groups == groups
         assert found.table["known already"] == "6"
 
@@ -94,7 +94,7 @@ def test_without_the_extra_one_line_says_what_to_install(lines):
         "from simsql.cli import main; main()"
     )
     with temporary_folder() as folder:
-        command = [sys.executable, "-c", script, "dedup", lines, "--keep", folder / "keep"]
+        command = [sys.executable, "-c", script, "dedup", lines, "--server-dir", folder / "keep"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1
@@ -114,8 +114,8 @@ def test_the_variable_names_the_database(database, database_url, lines, groups):
 
 
 def test_database_and_folder_exclude_each_other(tmp_path, lines):
-    found = run("dedup", lines, "--database", "postgresql://h/d", "--keep", tmp_path / "keep")
-    found.failed(2, "--database and --keep exclude each other")
+    found = run("dedup", lines, "--database", "postgresql://h/d", "--server-dir", tmp_path / "keep")
+    found.failed(2, "--database and --server-dir exclude each other")
     assert not (tmp_path / "keep").exists()
 
 

@@ -147,7 +147,7 @@ def test_writers_need_what_they_needed_before(workplace):
 
 def test_commands_need_what_the_page_says_and_nothing_less(workplace, server, database_url):
     url = database_url.replace("postgres@", f"{workplace.role}@")
-    statement = "simsql backfill article --text body"
+    statement = "simsql backfill article --text-column body"
     words = statement.split()[1:]
     rights = rights_of(COMMANDS[statement])
     workplace.prepare(rights)
