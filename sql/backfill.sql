@@ -8,25 +8,25 @@ DECLARE
     attribute pg_attribute;
     named text;
 BEGIN
-    FOREACH named IN ARRAY $2 || $3 LOOP
+    FOREACH named IN ARRAY column_name || text_columns LOOP
         SELECT a.* INTO attribute FROM pg_attribute AS a
-         WHERE a.attrelid = $1 AND a.attname = named AND a.attnum > 0 AND NOT a.attisdropped;
+         WHERE a.attrelid = table_name AND a.attname = named AND a.attnum > 0 AND NOT a.attisdropped;
         IF NOT FOUND THEN
-            RAISE EXCEPTION 'simsql: % has no column %', $1, quote_ident(named) USING ERRCODE = 'undefined_column';
-        ELSIF named = $2 AND attribute.attgenerated <> '' THEN
-            RAISE EXCEPTION 'simsql: column % of % is generated: PostgreSQL computes it', quote_ident(named), $1
+            RAISE EXCEPTION 'simsql: % has no column %', table_name, quote_ident(named) USING ERRCODE = 'undefined_column';
+        ELSIF named = column_name AND attribute.attgenerated <> '' THEN
+            RAISE EXCEPTION 'simsql: column % of % is generated: PostgreSQL computes it', quote_ident(named), table_name
                 USING ERRCODE = 'feature_not_supported';
-        ELSIF named = $2 AND attribute.atttypid <> 'bigint'::regtype
-              OR named <> $2 AND (SELECT y.typcategory FROM pg_type AS y WHERE y.oid = attribute.atttypid) <> 'S'
+        ELSIF named = column_name AND attribute.atttypid <> 'bigint'::regtype
+              OR named <> column_name AND (SELECT y.typcategory FROM pg_type AS y WHERE y.oid = attribute.atttypid) <> 'S'
         THEN
-            RAISE EXCEPTION 'simsql: column % of % is %, not %', quote_ident(named), $1,
+            RAISE EXCEPTION 'simsql: column % of % is %, not %', quote_ident(named), table_name,
                             format_type(attribute.atttypid, attribute.atttypmod),
-                            CASE named WHEN $2 THEN 'bigint' ELSE 'text' END
+                            CASE named WHEN column_name THEN 'bigint' ELSE 'text' END
                 USING ERRCODE = 'datatype_mismatch';
         END IF;
     END LOOP;
-    IF NOT EXISTS (SELECT FROM simsql._primary_key($1)) THEN
-        RAISE EXCEPTION 'simsql: % has no primary key', $1
+    IF NOT EXISTS (SELECT FROM simsql._primary_key(table_name)) THEN
+        RAISE EXCEPTION 'simsql: % has no primary key', table_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A backfill goes through a table by its primary key.';
     END IF;
 END
@@ -46,7 +46,7 @@ AS $$
                        AND p.amoprighttype = c.opcintype AND p.amopstrategy = 5  -- greater
       JOIN pg_operator AS o ON o.oid = p.amopopr
       JOIN pg_namespace AS n ON n.oid = o.oprnamespace
-     WHERE i.indrelid = $1 AND i.indisprimary AND k.place <= i.indnkeyatts
+     WHERE i.indrelid = table_name AND i.indisprimary AND k.place <= i.indnkeyatts
      ORDER BY k.place DESC
 $$;
 
@@ -73,17 +73,18 @@ DECLARE
     given text;
     schemas text[] := '{}';
 BEGIN
-    PERFORM simsql._check_backfill($1, $2, $3);
-    SELECT format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, n.nspname, c.relname), quote_ident($2)
+    PERFORM simsql._check_backfill(table_name, column_name, text_columns);
+    SELECT format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, n.nspname, c.relname), quote_ident(column_name)
       INTO rows_of, fingerprint
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-     WHERE c.oid = $1;
+     WHERE c.oid = table_name;
     SELECT format('ARRAY[%s]', string_agg(format('CAST(t.%I AS pg_catalog.text)', u.name), ', ' ORDER BY u.place)),
            string_agg(format('t.%I IS NOT NULL', u.name), ' OR ' ORDER BY u.place)
       INTO texts, needs_one
-      FROM unnest($3) WITH ORDINALITY AS u (name, place);
-    needs_one := format(CASE WHEN $4 THEN '(%1$s OR t.%2$I IS NOT NULL)' ELSE '((%1$s) AND t.%2$I IS NULL)' END, needs_one, $2);
-    FOR part IN SELECT * FROM simsql._primary_key($1) LOOP
+      FROM unnest(text_columns) WITH ORDINALITY AS u (name, place);
+    needs_one := format(CASE WHEN all_rows THEN '(%1$s OR t.%2$I IS NOT NULL)' ELSE '((%1$s) AND t.%2$I IS NULL)' END,
+                        needs_one, column_name);
+    FOR part IN SELECT * FROM simsql._primary_key(table_name) LOOP
         value := format('CAST(v.key OPERATOR(pg_catalog.->>) %s AS %s)', part.place - 1, part.type);
         key := concat_ws(', ', format('CAST(t.%I AS pg_catalog.text)', part.name), key);
         key_order := concat_ws(', ', format('t.%I', part.name), key_order);

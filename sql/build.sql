@@ -17,26 +17,31 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     was_ready constant boolean := EXISTS (SELECT FROM simsql.registry AS r
-                                           WHERE r.table_id = $1 AND r.column_name = $2 AND r.ready);
+                                           WHERE r.table_id = _begin_build.table_name
+                                             AND r.column_name = _begin_build.column_name AND r.ready);
     index simsql.registry;
     has_other_arguments boolean;
 BEGIN
-    IF $1 IS NOT NULL THEN
-        PERFORM simsql._take_turn($1, 'build');
+    IF table_name IS NOT NULL THEN
+        PERFORM simsql._take_turn(table_name, 'build');
     END IF;
-    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2;
-    has_other_arguments := $3 <> index.distance OR $4 <> index.blocks OR $5 <> index.lead OR $6 <> index.inner_blocks
-                           OR $7 <> index.recipe OR coalesce($8, '{}') <> index.scope_columns;
+    SELECT r.* INTO index
+      FROM simsql.registry AS r
+     WHERE r.table_id = _begin_build.table_name AND r.column_name = _begin_build.column_name;
+    has_other_arguments := distance <> index.distance OR blocks <> index.blocks OR lead <> index.lead
+                           OR inner_blocks <> index.inner_blocks OR recipe <> index.recipe
+                           OR coalesce(scope, '{}') <> index.scope_columns;
     IF index.id IS NULL OR index.ready AND (was_ready OR has_other_arguments) THEN
-        index := simsql._register($1, $2, $3, $4, $5, $6, $7, $8, online => true);
+        index := simsql._register(table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, online => true);
         PERFORM simsql._create_keys(index, filled => false);
         PERFORM simsql._create_functions(index);
         PERFORM simsql._create_triggers(index);
     ELSIF has_other_arguments THEN
-        RAISE EXCEPTION 'simsql.build: an unfinished build of the index on %(%) has other arguments', $1, quote_ident($2)
+        RAISE EXCEPTION 'simsql.build: an unfinished build of the index on %(%) has other arguments', table_name,
+                        quote_ident(column_name)
             USING ERRCODE = 'duplicate_object',
                   HINT = format('Go on with it: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
-                                simsql._build_call(index), $1, $2);
+                                simsql._build_call(index), table_name, column_name);
     END IF;
     RETURN index.id;
 END
@@ -89,11 +94,13 @@ DECLARE
     last record;
     before double precision;
 BEGIN
-    PERFORM simsql._take_turn($1, 'build');
-    PERFORM simsql._hold($1);
-    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2;
+    PERFORM simsql._take_turn(table_name, 'build');
+    PERFORM simsql._hold(table_name);
+    SELECT r.* INTO index
+      FROM simsql.registry AS r
+     WHERE r.table_id = _build_batch.table_name AND r.column_name = _build_batch.column_name;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'simsql.build: the simhash index on %(%) was dropped meanwhile', $1, quote_ident($2)
+        RAISE EXCEPTION 'simsql.build: the simhash index on %(%) was dropped meanwhile', table_name, quote_ident(column_name)
             USING ERRCODE = 'undefined_object';
     END IF;
     ready := index.ready;
@@ -131,11 +138,12 @@ BEGIN
     CALL simsql._leave_transaction('build');
     COMMIT;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    PERFORM simsql._begin_build($1, $2, $3, $4, $5, $6, $7, $8);
+    PERFORM simsql._begin_build(build.table_name, build.column_name, build.distance, build.blocks, build.lead,
+                                build.inner_blocks, build.recipe, build.scope);
     LOOP
         COMMIT;
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-        batch := simsql._build_batch($1, $2);
+        batch := simsql._build_batch(build.table_name, build.column_name);
         EXIT WHEN batch.ready;
     END LOOP;
 END

@@ -13,7 +13,7 @@ DECLARE
 BEGIN
     IF cardinality(index.scope_columns) > 0 THEN
         EXECUTE (SELECT format('SELECT hash_record_extended(ROW(%s), 0)',
-                               string_agg(format('CAST(%L AS %s)%s', $2 ->> s.column_name, s.type,
+                               string_agg(format('CAST(%L AS %s)%s', scope ->> s.column_name, s.type,
                                                  ' COLLATE ' || nullif(a.attcollation, 0)::regcollation), ', ' ORDER BY s.number))
                    FROM simsql._scope_columns(index) AS s
                    JOIN pg_attribute AS a
@@ -101,20 +101,20 @@ BEGIN
     IF NOT (SELECT c.relispopulated FROM pg_class AS c WHERE c.oid = 'simsql._claim_secret'::regclass) THEN
         PERFORM simsql._make_claim_secret();
     END IF;
-    SELECT k.key INTO secret_key FROM simsql._claim_keys AS k WHERE k.index_id = $1;
+    SELECT k.key INTO secret_key FROM simsql._claim_keys AS k WHERE k.index_id = _claim_locks.index_id;
     IF secret_key IS NULL THEN
-        RAISE EXCEPTION 'simsql.claim: role % cannot read the columns of the simhash index %', current_user, $1
+        RAISE EXCEPTION 'simsql.claim: role % cannot read the columns of the simhash index %', current_user, index_id
             USING ERRCODE = 'insufficient_privilege', HINT = 'Grant SELECT on the column of fingerprints and on those of the scope.';
     END IF;
     RETURN QUERY
-    SELECT ('x' || encode(substring(sha256(secret_key || convert_to(format('%s %s %s %s', $2, blocks, number, block), 'UTF8')) FOR 8),
-                          'hex'))::bit(64)::bigint AS lock
+    SELECT ('x' || encode(substring(sha256(secret_key || convert_to(format('%s %s %s %s', scope_hash, blocks, number, block),
+                                                                    'UTF8')) FOR 8), 'hex'))::bit(64)::bigint AS lock
       FROM generate_series(0, 7) AS doubled
-     CROSS JOIN LATERAL CAST(least(($4 + 1) << doubled, 65) AS integer) AS blocks
+     CROSS JOIN LATERAL CAST(least((of_index + 1) << doubled, 65) AS integer) AS blocks
      CROSS JOIN LATERAL generate_series(0, CASE WHEN blocks > 64 THEN 0 ELSE blocks - 1 END) AS number
      CROSS JOIN LATERAL (SELECT number * 64 / blocks AS first, (number + 1) * 64 / blocks AS next) AS bits
-     CROSS JOIN LATERAL substring($3::bit(64) FROM first + 1 FOR next - first) AS block
-     WHERE doubled = 0 OR ($4 + 1) << (doubled - 1) <= least($5, 64)
+     CROSS JOIN LATERAL substring(fingerprint::bit(64) FROM first + 1 FOR next - first) AS block
+     WHERE doubled = 0 OR (of_index + 1) << (doubled - 1) <= least(distance, 64)
      ORDER BY lock;
 END
 $$;
@@ -135,14 +135,17 @@ BEGIN
     PERFORM simsql._check_read_committed('claim');
     -- From here on the index cannot be dropped. If it were dropped and created again while this waits, claims on the new index
     -- would take other locks.
-    PERFORM simsql._hold($1);
-    index := simsql._searched_index($1, $4, $5);
-    asked := simsql._distance($3, index.distance);
-    FOR lock IN SELECT l FROM simsql._claim_locks(index.id, simsql._scope_hash(index, $5), $2, index.distance, asked) AS l LOOP
+    PERFORM simsql._hold(table_name);
+    index := simsql._searched_index(table_name, column_name, scope);
+    asked := simsql._distance(distance, index.distance);
+    FOR lock IN
+        SELECT l
+          FROM simsql._claim_locks(index.id, simsql._scope_hash(index, scope), fingerprint, index.distance, asked) AS l
+    LOOP
         PERFORM pg_advisory_xact_lock(lock);
     END LOOP;
     RETURN QUERY SELECT n.fingerprint, n.distance
-                   FROM simsql.near($1, $2, asked, index.column_name, $5) AS n
+                   FROM simsql.near(table_name, claim.fingerprint, asked, index.column_name, scope) AS n
                   ORDER BY n.distance, n.fingerprint LIMIT 1;
 END
 $$;

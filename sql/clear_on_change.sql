@@ -29,7 +29,7 @@ AS $$
       FROM pg_trigger AS t
       JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attnum = t.tgattr[0]
      CROSS JOIN LATERAL (VALUES (t.tgname::text), (substring(t.tgname FROM '^(.*)_column$'))) AS n (name)
-     WHERE t.tgrelid = $1 AND t.tgname ~ '^zz_simsql_clear_\d+_column$' AND a.attname = $2
+     WHERE t.tgrelid = table_name AND t.tgname ~ '^zz_simsql_clear_\d+_column$' AND a.attname = column_name
 $$;
 
 -- The name makes the trigger one of the last to fire before the update: it sees what others make of the text.
@@ -43,38 +43,40 @@ DECLARE
     number integer;
     changed text;
 BEGIN
-    IF $1 IS NULL OR $2 IS NULL OR coalesce(cardinality($3), 0) = 0 OR array_position($3, NULL) IS NOT NULL THEN
+    IF table_name IS NULL OR column_name IS NULL OR coalesce(cardinality(sources), 0) = 0
+       OR array_position(sources, NULL) IS NOT NULL
+    THEN
         RAISE EXCEPTION 'simsql.clear_on_change: the table, the column and its sources have to be named'
             USING ERRCODE = 'null_value_not_allowed',
                   HINT = 'As in SELECT simsql.clear_on_change(''article'', ''fingerprint'', ARRAY[''body'']);';
     END IF;
-    FOREACH name IN ARRAY $2 || $3 LOOP
+    FOREACH name IN ARRAY column_name || sources LOOP
         SELECT a.attgenerated INTO generated FROM pg_attribute AS a
-         WHERE a.attrelid = $1 AND a.attname = name AND a.attnum > 0 AND NOT a.attisdropped;
+         WHERE a.attrelid = table_name AND a.attname = name AND a.attnum > 0 AND NOT a.attisdropped;
         IF NOT FOUND THEN
-            RAISE EXCEPTION 'simsql.clear_on_change: % has no column %', $1, quote_ident(name)
+            RAISE EXCEPTION 'simsql.clear_on_change: % has no column %', table_name, quote_ident(name)
                 USING ERRCODE = 'undefined_column';
         ELSIF generated <> '' THEN
-            RAISE EXCEPTION 'simsql.clear_on_change: column % of % is generated', quote_ident(name), $1
+            RAISE EXCEPTION 'simsql.clear_on_change: column % of % is generated', quote_ident(name), table_name
                 USING ERRCODE = 'feature_not_supported', HINT = 'Name the columns that it is made of.';
         END IF;
     END LOOP;
-    IF $2 = ANY ($3) THEN
-        RAISE EXCEPTION 'simsql.clear_on_change: column % of % is no source of itself', quote_ident($2), $1
+    IF column_name = ANY (sources) THEN
+        RAISE EXCEPTION 'simsql.clear_on_change: column % of % is no source of itself', quote_ident(column_name), table_name
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the columns that hold the text.';
     END IF;
-    FOR name IN SELECT simsql._clearing_triggers($1, $2) LOOP
-        EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', name, $1);
+    FOR name IN SELECT simsql._clearing_triggers(table_name, column_name) LOOP
+        EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', name, table_name);
     END LOOP;
     SELECT coalesce(max(substring(t.tgname FROM '^zz_simsql_clear_(\d+)')::integer), 0) + 1 INTO number
-      FROM pg_trigger AS t WHERE t.tgrelid = $1 AND t.tgname ~ '^zz_simsql_clear_\d+';
+      FROM pg_trigger AS t WHERE t.tgrelid = table_name AND t.tgname ~ '^zz_simsql_clear_\d+';
     SELECT string_agg(format('OLD.%1$I::text COLLATE "C" IS DISTINCT FROM NEW.%1$I::text COLLATE "C"', s), ' OR ')
-      INTO changed FROM unnest($3) AS s;
+      INTO changed FROM unnest(sources) AS s;
     EXECUTE format('CREATE TRIGGER zz_simsql_clear_%1$s BEFORE UPDATE ON %2$s FOR EACH ROW '
                    'WHEN (NEW.%3$I IS NOT NULL AND OLD.%3$I IS NOT DISTINCT FROM NEW.%3$I AND (%4$s)) '
-                   'EXECUTE FUNCTION simsql._clear_fingerprint()', number, $1, $2, changed);
+                   'EXECUTE FUNCTION simsql._clear_fingerprint()', number, table_name, column_name, changed);
     EXECUTE format('CREATE TRIGGER zz_simsql_clear_%1$s_column AFTER UPDATE OF %3$I ON %2$s FOR EACH STATEMENT '
-                   'WHEN (false) EXECUTE FUNCTION simsql._clear_fingerprint()', number, $1, $2);
+                   'WHEN (false) EXECUTE FUNCTION simsql._clear_fingerprint()', number, table_name, column_name);
 END
 $$;
 
@@ -87,12 +89,12 @@ AS $$
 DECLARE
     name text;
 BEGIN
-    FOR name IN SELECT simsql._clearing_triggers($1, $2) LOOP
-        EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', name, $1);
+    FOR name IN SELECT simsql._clearing_triggers(table_name, column_name) LOOP
+        EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', name, table_name);
     END LOOP;
     IF name IS NULL THEN
-        RAISE EXCEPTION 'simsql.drop_clear_on_change: nothing clears column % of %', coalesce(quote_ident($2), 'NULL'),
-                        coalesce($1::text, 'NULL')
+        RAISE EXCEPTION 'simsql.drop_clear_on_change: nothing clears column % of %',
+                        coalesce(quote_ident(column_name), 'NULL'), coalesce(table_name::text, 'NULL')
             USING ERRCODE = 'undefined_object', HINT = 'simsql.clear_on_change makes the trigger that this drops.';
     END IF;
 END

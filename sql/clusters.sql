@@ -9,9 +9,9 @@ LANGUAGE plpgsql STABLE
 SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._searched_index($1, $3, $4);
-    asked constant integer := simsql._distance($2, index.distance);
-    vertices constant bigint[] := simsql._fingerprints(index, $4);
+    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
+    asked constant integer := simsql._distance(distance, index.distance);
+    vertices constant bigint[] := simsql._fingerprints(index, scope);
     parents integer[] := ARRAY(SELECT generate_series(1, cardinality(vertices)));
     statement text;
     found_pairs bigint := 0;
@@ -58,7 +58,7 @@ BEGIN
         '  JOIN unnest($1) WITH ORDINALITY AS r (fp, number) ON r.number = c.root'
         ' WHERE c.size > 1'
         '    OR c.fp IN (SELECT t.%1$I FROM ONLY %2$s AS t WHERE %4$s%3$s GROUP BY t.%1$I HAVING count(*) > 1)'
-        ' ORDER BY 1, 2', index.column_name, index.table_name, simsql._in_scope(index, $4, 't'), simsql._guard(index))
+        ' ORDER BY 1, 2', index.column_name, index.table_name, simsql._in_scope(index, scope, 't'), simsql._guard(index))
         USING vertices, parents;
 END
 $$;

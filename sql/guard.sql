@@ -13,9 +13,9 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT format('NOT EXISTS (SELECT g.%I%s FROM ONLY %s AS g TABLESAMPLE pg_catalog.system (0) WHERE false '
                   'UNION ALL SELECT NULL::pg_catalog.int8%s WHERE false)',
-                  $2, string_agg(', g.' || quote_ident(s.name), '' ORDER BY s.number), $1,
+                  column_name, string_agg(', g.' || quote_ident(s.name), '' ORDER BY s.number), table_name,
                   string_agg(', NULL::' || s.type, '' ORDER BY s.number))
-      FROM unnest($3, $4) WITH ORDINALITY AS s (name, type, number)
+      FROM unnest(scope, types) WITH ORDINALITY AS s (name, type, number)
      WHERE s.type IS NOT NULL
 $$;
 
@@ -36,7 +36,7 @@ DECLARE
     name constant text := table_id::text;
 BEGIN
     EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', name, mode);
-    IF to_regclass(name) IS DISTINCT FROM $1 THEN
+    IF to_regclass(name) IS DISTINCT FROM table_id THEN
         RAISE EXCEPTION 'simsql.%: table % was renamed while it was waited for', caller, name
             USING ERRCODE = 'undefined_table', HINT = 'Run it again with the name of the table that you mean.';
     END IF;

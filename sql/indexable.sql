@@ -9,7 +9,7 @@ DECLARE
     attribute pg_attribute;
     reason text;
 BEGIN
-    SELECT c.* INTO class FROM pg_class AS c WHERE c.oid = $1;
+    SELECT c.* INTO class FROM pg_class AS c WHERE c.oid = table_name;
     reason := CASE
         WHEN class.relkind = 'p' THEN 'is partitioned: rows written straight into a partition would be missed'
         WHEN class.relkind = 'f' THEN 'is a foreign table: rows written on the other server would be missed'
@@ -17,34 +17,34 @@ BEGIN
         WHEN class.relkind <> 'r' THEN 'is not a table'
         WHEN class.relpersistence = 't' THEN 'is temporary: no other session could search it'
         WHEN class.relispartition THEN 'is a partition: rows written through its parent would be missed'
-        WHEN EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1 OR inhparent = $1)
+        WHEN EXISTS (SELECT FROM pg_inherits WHERE inhrelid = table_name OR inhparent = table_name)
         THEN 'takes part in inheritance: rows written through another table would be missed'
         WHEN class.relnamespace = 'simsql'::regnamespace THEN 'belongs to simsql itself'
     END;
     IF reason IS NOT NULL THEN
-        RAISE EXCEPTION 'simsql.%: % %', caller, $1, reason
+        RAISE EXCEPTION 'simsql.%: % %', caller, table_name, reason
             USING ERRCODE = 'feature_not_supported', HINT = 'An ordinary table can be indexed.';
     END IF;
     SELECT a.* INTO attribute FROM pg_attribute AS a
-     WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped;
+     WHERE a.attrelid = table_name AND a.attname = column_name AND a.attnum > 0 AND NOT a.attisdropped;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'simsql.%: % has no column %', caller, $1, quote_ident($2)
+        RAISE EXCEPTION 'simsql.%: % has no column %', caller, table_name, quote_ident(column_name)
             USING ERRCODE = 'undefined_column',
-                  HINT = format('Add it: ALTER TABLE %s ADD COLUMN %I bigint;', $1, $2);
+                  HINT = format('Add it: ALTER TABLE %s ADD COLUMN %I bigint;', table_name, column_name);
     END IF;
     IF attribute.atttypid <> 'bigint'::regtype THEN
-        RAISE EXCEPTION 'simsql.%: column % of % is %, not bigint', caller, quote_ident($2), $1,
+        RAISE EXCEPTION 'simsql.%: column % of % is %, not bigint', caller, quote_ident(column_name), table_name,
                         format_type(attribute.atttypid, attribute.atttypmod)
             USING ERRCODE = 'datatype_mismatch',
                   HINT = 'A fingerprint is kept as bigint with the same 64 bits: simsql.fp converts an unsigned decimal.';
     END IF;
     IF attribute.attgenerated = 'v' THEN
-        RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller, quote_ident($2), $1
+        RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller, quote_ident(column_name), table_name
             USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it has to have a B-tree.';
     END IF;
-    PERFORM simsql._check_scope_columns($1, $2, scope, caller);
+    PERFORM simsql._check_scope_columns(table_name, column_name, scope, caller);
     IF NOT pg_has_role(class.relowner, 'USAGE') THEN
-        RAISE EXCEPTION 'simsql.%: must be owner of table %', caller, $1
+        RAISE EXCEPTION 'simsql.%: must be owner of table %', caller, table_name
             USING ERRCODE = 'insufficient_privilege';
     END IF;
     IF NOT (has_schema_privilege('simsql', 'CREATE') AND has_table_privilege('simsql.registry', 'INSERT')
@@ -55,7 +55,7 @@ BEGIN
                   HINT = format('To a role that you trust as you trust its owner: GRANT CREATE ON SCHEMA simsql TO %1$I; '
                                 'GRANT INSERT, UPDATE, DELETE ON simsql.registry TO %1$I;', current_user);
     END IF;
-    PERFORM simsql._check_sees_all($1, caller);
+    PERFORM simsql._check_sees_all(table_name, caller);
 END
 $$;
 
@@ -64,8 +64,8 @@ CREATE OR REPLACE FUNCTION simsql._check_sees_all(table_id regclass, caller text
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    IF row_security_active($1) THEN
-        RAISE EXCEPTION 'simsql.%: row-level security hides rows of % from %', caller, $1, current_user
+    IF row_security_active(table_id) THEN
+        RAISE EXCEPTION 'simsql.%: row-level security hides rows of % from %', caller, table_id, current_user
             USING ERRCODE = 'insufficient_privilege', HINT = 'Call it as a role that sees all rows.';
     END IF;
 END
@@ -139,14 +139,14 @@ CREATE OR REPLACE FUNCTION simsql._check_btree(table_id regclass, column_names t
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM simsql._btrees($1, $2) AS b WHERE b.valid) THEN
+    IF NOT EXISTS (SELECT FROM simsql._btrees(table_id, column_names) AS b WHERE b.valid) THEN
         RAISE EXCEPTION 'simsql.%: % of % no B-tree', caller,
-                        CASE cardinality($2) WHEN 1 THEN 'column ' ELSE 'columns ' END || simsql._name_list($2),
-                        $1::text || CASE cardinality($2) WHEN 1 THEN ' has' ELSE ' have' END
+                        CASE cardinality(column_names) WHEN 1 THEN 'column ' ELSE 'columns ' END || simsql._name_list(column_names),
+                        table_id::text || CASE cardinality(column_names) WHEN 1 THEN ' has' ELSE ' have' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = coalesce((SELECT format('An attempt to create it has failed: REINDEX INDEX CONCURRENTLY %s;', b.index)
-                                     FROM simsql._btrees($1, $2) AS b LIMIT 1),
-                                  format('CREATE INDEX CONCURRENTLY ON %s (%s);', $1, simsql._name_list($2)));
+                                     FROM simsql._btrees(table_id, column_names) AS b LIMIT 1),
+                                  format('CREATE INDEX CONCURRENTLY ON %s (%s);', table_id, simsql._name_list(column_names)));
     END IF;
 END
 $$;
@@ -159,7 +159,7 @@ RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    IF $1 IS NULL OR $2 IS NULL OR simsql._distance($3, NULL) IS NULL THEN
+    IF table_name IS NULL OR column_name IS NULL OR simsql._distance(distance, NULL) IS NULL THEN
         RAISE EXCEPTION 'simsql.%: the table, the column and the distance have to be named', caller
             USING ERRCODE = 'null_value_not_allowed',
                   HINT = format('As in %s simsql.%s(''article'', ''fingerprint'', distance => 3);',
@@ -167,6 +167,6 @@ BEGIN
     END IF;
     PERFORM simsql._check_design(blocks, lead, inner_blocks, caller);
     PERFORM simsql._check_read_committed(caller);
-    PERFORM simsql._check_indexable($1, $2, scope, caller);
+    PERFORM simsql._check_indexable(table_name, column_name, scope, caller);
 END
 $$;

@@ -164,36 +164,41 @@ DECLARE
     rows bigint;
 BEGIN
     scope := coalesce(scope, '{}');
-    PERFORM simsql._check_new($1, $2, $3, $4, $5, $6, scope, caller);
+    PERFORM simsql._check_new(table_name, column_name, distance, blocks, lead, inner_blocks, scope, caller);
     IF blocks IS NULL THEN
         -- A search meets the keys of one scope: the largest one counts.
-        EXECUTE format('SELECT coalesce(max(rows), 0) FROM (SELECT count(t.%I) AS rows FROM ONLY %s AS t WHERE %s%s) AS s', $2, $1,
-                       simsql._guard($1::text, $2),
+        EXECUTE format('SELECT coalesce(max(rows), 0) FROM (SELECT count(t.%I) AS rows FROM ONLY %s AS t WHERE %s%s) AS s',
+                       column_name, table_name, simsql._guard(table_name::text, column_name),
                        CASE WHEN cardinality(scope) > 0 THEN ' GROUP BY ' || simsql._name_list(scope) END) INTO rows;
-        SELECT d.blocks, d.lead INTO blocks, lead FROM simsql._design(rows, $3) AS d;
+        SELECT d.blocks, d.lead INTO blocks, lead FROM simsql._design(rows, distance) AS d;
     END IF;
-    PERFORM simsql._lock($1, 'SHARE ROW EXCLUSIVE', caller);
-    PERFORM simsql._check_indexable($1, $2, scope, caller);
+    PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', caller);
+    PERFORM simsql._check_indexable(table_name, column_name, scope, caller);
     IF online THEN
-        PERFORM simsql._check_btree($1, scope || $2, caller);
+        PERFORM simsql._check_btree(table_name, scope || column_name, caller);
     END IF;
-    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = $2;
+    SELECT r.* INTO index
+      FROM simsql.registry AS r
+     WHERE r.table_id = _register.table_name AND r.column_name = _register.column_name;
     IF FOUND THEN
-        RAISE EXCEPTION 'simsql.%: column % of % has % already', caller, quote_ident($2), $1,
+        RAISE EXCEPTION 'simsql.%: column % of % has % already', caller, quote_ident(column_name), table_name,
                         CASE WHEN index.ready THEN 'a simhash index' ELSE 'an unfinished simhash index' END
             USING ERRCODE = 'duplicate_object',
-                  HINT = CASE WHEN index.ready THEN format('To lay it out anew, drop it first: SELECT simsql.drop_index(%L, %L);', $1, $2)
+                  HINT = CASE WHEN index.ready
+                         THEN format('To lay it out anew, drop it first: SELECT simsql.drop_index(%L, %L);',
+                                     table_name, column_name)
                          ELSE format('Go on with its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
-                                     simsql._build_call(index), $1, $2) END;
+                                     simsql._build_call(index), table_name, column_name) END;
     END IF;
     -- In this order: such a trigger may use a function of an index whose table is gone.
-    PERFORM simsql._drop_foreign_triggers($1);
+    PERFORM simsql._drop_foreign_triggers(table_name);
     PERFORM simsql._drop_orphans();
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
                                       scope_columns, ready)
-    SELECT $1, format('%I.%I', n.nspname, c.relname), $2, $3, $4, coalesce($5, 1), coalesce($6, 0), $7, $8, NOT online
+    SELECT _register.table_name, format('%I.%I', n.nspname, c.relname), _register.column_name, _register.distance,
+           _register.blocks, coalesce(_register.lead, 1), coalesce(_register.inner_blocks, 0), _register.recipe, scope, NOT online
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-     WHERE c.oid = $1
+     WHERE c.oid = _register.table_name
     RETURNING r.* INTO index;
     PERFORM simsql._drop_leftover_keys(index.id);
     RETURN index;
@@ -208,7 +213,8 @@ RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._register($1, $2, $3, $4, $5, $6, $7, $8, online => false);
+    index constant simsql.registry := simsql._register(
+        table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, online => false);
 BEGIN
     IF NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, simsql._btree_columns(index)) AS b WHERE b.valid) THEN
         EXECUTE format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(simsql._btree_columns(index)));
@@ -286,7 +292,7 @@ DECLARE
 BEGIN
     FOR keys IN
         SELECT c.oid FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', $1) AND c.relkind = 'r'
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index_id) AND c.relkind = 'r'
     LOOP
         EXECUTE format('DROP TABLE %s', keys);
     END LOOP;
@@ -298,17 +304,21 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     columns constant text[] := ARRAY(SELECT r.column_name FROM simsql.registry AS r
-                                      WHERE r.table_id = $1 AND ($2 IS NULL OR r.column_name = $2) ORDER BY r.id);
+                                      WHERE r.table_id = drop_index.table_name
+                                        AND (drop_index.column_name IS NULL OR r.column_name = drop_index.column_name)
+                                      ORDER BY r.id);
     index simsql.registry;
 BEGIN
     IF cardinality(columns) <> 1 THEN
-        RAISE EXCEPTION 'simsql.drop_index: % has % simhash indexes%', $1, cardinality(columns),
-                        coalesce(' on column ' || quote_ident($2), '')
+        RAISE EXCEPTION 'simsql.drop_index: % has % simhash indexes%', table_name, cardinality(columns),
+                        coalesce(' on column ' || quote_ident(column_name), '')
             USING ERRCODE = CASE cardinality(columns) WHEN 0 THEN 'undefined_object' ELSE 'ambiguous_column' END,
                   HINT = CASE cardinality(columns) WHEN 0 THEN 'SELECT * FROM simsql.indexes lists them.'
                          ELSE format('Name the column: one of %s.', array_to_string(columns, ', ')) END;
     END IF;
-    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = columns[1];
+    SELECT r.* INTO index
+      FROM simsql.registry AS r
+     WHERE r.table_id = drop_index.table_name AND r.column_name = columns[1];
     PERFORM simsql._drop_objects(index);
 END
 $$;

@@ -39,7 +39,7 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._join_design(queries bigint, rows bigint, distance integer,
                                     OUT blocks integer, OUT lead integer, OUT cost double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT d.blocks, d.lead, d.cost FROM simsql._join_designs($1, $2, $3) AS d LIMIT 1 $$;
+AS $$ SELECT d.blocks, d.lead, d.cost FROM simsql._join_designs(queries, rows, distance) AS d LIMIT 1 $$;
 
 -- What a join on the prefix of each permutation needs: the lead bits where they stand in a fingerprint, the ways
 -- to flip them, one of the flipped bits of each way, and the condition that no earlier permutation finds the

@@ -195,7 +195,7 @@ AS $$
       FROM generate_series(2, 20) AS m
      CROSS JOIN LATERAL generate_series(1, m - 1) AS c
      CROSS JOIN LATERAL simsql._table_count(m, c, 0) AS tables
-     CROSS JOIN LATERAL simsql._searches(m, c, 0, ARRAY[$2]) AS search
+     CROSS JOIN LATERAL simsql._searches(m, c, 0, ARRAY[_design.distance]) AS search
      CROSS JOIN simsql._costs() AS cost
      WHERE tables <= 20
      ORDER BY least(cost.probe * search.probes + cost.candidate * search.share * greatest(rows, 1000000),

@@ -13,9 +13,9 @@ DECLARE
 BEGIN
     EXECUTE format('SELECT string_agg(int8send(t.%1$I), '''') FROM ONLY %2$s AS t '
                    'WHERE t.ctid >= %3$L::tid%4$s AND %5$s',
-                   $2, $1, format('(%s,0)', $3),
-                   CASE WHEN $4 IS NOT NULL THEN format(' AND t.ctid < ''(%s,0)''::tid', $3 + $4) END,
-                   simsql._guard($1::text, $2))
+                   column_name, table_id, format('(%s,0)', first),
+                   CASE WHEN pages IS NOT NULL THEN format(' AND t.ctid < ''(%s,0)''::tid', first + pages) END,
+                   simsql._guard(table_id::text, column_name))
        INTO packed;
     RETURN packed;
 END
@@ -31,7 +31,7 @@ BEGIN
         'SELECT string_agg(int8send(n.f), '''') '
         'FROM (SELECT t.%1$I AS f, (row_number() OVER () - 1) / $1 AS piece FROM ONLY %2$s AS t '
         'WHERE t.%1$I IS NOT NULL%3$s AND %4$s) AS n GROUP BY n.piece',
-        index.column_name, index.table_name, simsql._in_scope(index, scope, 't'), simsql._guard(index)) USING $3;
+        index.column_name, index.table_name, simsql._in_scope(index, scope, 't'), simsql._guard(index)) USING size;
 END
 $$;
 
@@ -44,19 +44,19 @@ LANGUAGE sql STABLE
 AS $$
     -- Asked once: a grant that comes in between would leave out both branches.
     WITH asked AS MATERIALIZED (
-        SELECT i AS index, i.table_id, i.column_name, $4 IS NULL AND has_table_privilege(i.table_id, 'SELECT') AS by_pages
-          FROM simsql._searched_index($1, $2, $4) AS i)
+        SELECT i AS index, i.table_id, i.column_name, scope IS NULL AND has_table_privilege(i.table_id, 'SELECT') AS by_pages
+          FROM simsql._searched_index(table_name, column_name, scope) AS i)
     SELECT f.packed
       FROM asked AS i
      CROSS JOIN LATERAL CAST(pg_relation_size(i.table_id) / current_setting('block_size')::bigint AS bigint) AS size
-     CROSS JOIN LATERAL generate_series(0, size, $3) AS first
+     CROSS JOIN LATERAL generate_series(0, size, pages) AS first
      CROSS JOIN LATERAL simsql._packed_fingerprints(
-                            i.table_id, i.column_name, first, CASE WHEN first + $3 <= size THEN $3 END) AS f (packed)
+                            i.table_id, i.column_name, first, CASE WHEN first + pages <= size THEN pages END) AS f (packed)
      WHERE f.packed IS NOT NULL AND i.by_pages
      UNION ALL
     SELECT f.packed
       FROM asked AS i
-     CROSS JOIN LATERAL simsql._packed_column(i.index, $4, $3 * 200) AS f (packed)
+     CROSS JOIN LATERAL simsql._packed_column(i.index, scope, pages * 200) AS f (packed)
      WHERE NOT i.by_pages
 $$;
 
@@ -71,20 +71,24 @@ DECLARE
     index simsql.registry;
 BEGIN
     IF NOT current_setting('track_counts')::boolean
-       OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = $1 AND NOT pg_has_role(c.relowner, 'USAGE'))
+       OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = table_name AND NOT pg_has_role(c.relowner, 'USAGE'))
        OR EXISTS (SELECT FROM pg_trigger AS t
                     JOIN pg_proc AS p ON p.oid = t.tgfoid
-                   WHERE t.tgrelid = $1
+                   WHERE t.tgrelid = table_name
                      AND (t.tgdeferrable
                           OR NOT t.tgisinternal AND t.tgenabled <> 'D' AND p.pronamespace <> 'simsql'::regnamespace
                              AND t.tgtype & 4 <> 0))  -- INSERT
     THEN
         RETURN;
     END IF;
-    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 AND r.column_name = ANY ($2) AND r.scope_columns = '{}' ORDER BY r.id LOOP
+    FOR index IN
+        SELECT r.* FROM simsql.registry AS r
+         WHERE r.table_id = _loadable_indexes.table_name AND r.column_name = ANY (columns) AND r.scope_columns = '{}'
+         ORDER BY r.id
+    LOOP
         -- What is wrong with an index, its trigger tells the writer, if it concerns writers.
         BEGIN
-            index := simsql._index($1, index.column_name);
+            index := simsql._index(table_name, index.column_name);
         EXCEPTION
             WHEN object_not_in_prerequisite_state OR undefined_object THEN CONTINUE;
         END;
@@ -107,13 +111,13 @@ DECLARE
 BEGIN
     -- An older snapshot than the lock may not show a trigger that fires.
     IF current_setting('transaction_isolation') <> 'read committed'
-       OR NOT EXISTS (SELECT FROM simsql._loadable_indexes($1, $2))
+       OR NOT EXISTS (SELECT FROM simsql._loadable_indexes(table_name, columns))
     THEN
         RETURN;
     END IF;
-    PERFORM simsql._lock($1, 'SHARE ROW EXCLUSIVE', 'load_rows');
-    FOR index IN SELECT * FROM simsql._loadable_indexes($1, $2) LOOP
-        EXECUTE format('ALTER TABLE %s DISABLE TRIGGER simsql_%s_insert', $1, index.id);
+    PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', 'load_rows');
+    FOR index IN SELECT * FROM simsql._loadable_indexes(table_name, columns) LOOP
+        EXECUTE format('ALTER TABLE %s DISABLE TRIGGER simsql_%s_insert', table_name, index.id);
         RETURN NEXT index;
     END LOOP;
 EXCEPTION
@@ -126,6 +130,6 @@ CREATE OR REPLACE FUNCTION simsql._end_load(table_name regclass, index_id intege
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER simsql_%s_insert', $1, $2);
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER simsql_%s_insert', table_name, index_id);
 END
 $$;

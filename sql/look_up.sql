@@ -10,41 +10,42 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     found_names text[] := (
-        SELECT ARRAY(SELECT (pg_identify_object_as_address('pg_class'::regclass, $1, n)).object_names[3]
+        SELECT ARRAY(SELECT (pg_identify_object_as_address('pg_class'::regclass, table_id, n)).object_names[3]
                        FROM unnest(t.tgattr) AS n)
           FROM pg_trigger AS t
-         WHERE t.tgrelid = $1 AND t.tgname = 'simsql_' || $2 || '_column');
+         WHERE t.tgrelid = table_id AND t.tgname = 'simsql_' || index_id || '_column');
     is_known constant boolean := found_names IS NOT NULL;
     wanted text;
     found_name text;
 BEGIN
     -- PostgreSQL has no values of such a column to give to a trigger.
     IF writes AND NOT is_known
-       AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = $1 AND a.attname = ANY ($3) AND a.attgenerated = 'v')
+       AND EXISTS (SELECT FROM pg_attribute AS a
+                    WHERE a.attrelid = table_id AND a.attname = ANY (column_names) AND a.attgenerated = 'v')
     THEN
         RAISE EXCEPTION 'simsql: column % of % was replaced by a virtual generated one after its simhash index was created',
-                        quote_ident($3[1]), $1
+                        quote_ident(column_names[1]), table_id
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Drop the index: SELECT simsql.drop_index(%L, %L);', $1, $3[1]);
+                  HINT = format('Drop the index: SELECT simsql.drop_index(%L, %L);', table_id, column_names[1]);
     END IF;
     IF NOT is_known THEN
         -- A column was dropped. Or the snapshot may be older than the index, which is no error for a writer.
         found_names := ARRAY(SELECT a.attname::text
-                               FROM unnest($3) WITH ORDINALITY AS n (name, number)
+                               FROM unnest(column_names) WITH ORDINALITY AS n (name, number)
                                LEFT JOIN pg_attribute AS a
-                                 ON a.attrelid = $1 AND a.attname = n.name AND NOT a.attisdropped
+                                 ON a.attrelid = table_id AND a.attname = n.name AND NOT a.attisdropped
                               ORDER BY n.number);
     END IF;
-    IF found_names IS DISTINCT FROM $3 OR NOT (is_known OR writes) THEN
+    IF found_names IS DISTINCT FROM column_names OR NOT (is_known OR writes) THEN
         SELECT n.wanted, n.found INTO wanted, found_name
-          FROM unnest($3, found_names) AS n (wanted, found) WHERE n.wanted IS DISTINCT FROM n.found LIMIT 1;
+          FROM unnest(column_names, found_names) AS n (wanted, found) WHERE n.wanted IS DISTINCT FROM n.found LIMIT 1;
         RAISE EXCEPTION 'simsql: column % of % was renamed or dropped after its simhash index was created',
-                        quote_ident(coalesce(wanted, $3[1])), $1
+                        quote_ident(coalesce(wanted, column_names[1])), table_id
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = CASE WHEN found_name IS NULL
-                         THEN format('If it was dropped: SELECT simsql.drop_index(%L, %L);', $1, $3[1])
+                         THEN format('If it was dropped: SELECT simsql.drop_index(%L, %L);', table_id, column_names[1])
                          ELSE format('Rename it back, or let the index follow the column: '
-                                     'SELECT * FROM simsql.repair(%L);', $1) END;
+                                     'SELECT * FROM simsql.repair(%L);', table_id) END;
     END IF;
 END
 $$;
@@ -110,24 +111,24 @@ BEGIN
     BEGIN
         SELECT r.* INTO STRICT found_index
           FROM simsql.registry AS r
-         WHERE r.table_id = $1 AND ($2 IS NULL OR r.column_name = $2);
+         WHERE r.table_id = _index.table_name AND (_index.column_name IS NULL OR r.column_name = _index.column_name);
     EXCEPTION
         WHEN no_data_found THEN
-            RAISE EXCEPTION 'simsql: % has no simhash index%', $1,
-                            coalesce(' on column ' || quote_ident($2), '')
+            RAISE EXCEPTION 'simsql: % has no simhash index%', table_name,
+                            coalesce(' on column ' || quote_ident(column_name), '')
                 USING ERRCODE = 'undefined_object',
                       HINT = format('Create it with SELECT simsql.create_index(%L, %L). An index that was '
                                     'created after this transaction took its snapshot is not visible to it.',
-                                    $1, coalesce($2, 'fingerprint'));
+                                    table_name, coalesce(column_name, 'fingerprint'));
         WHEN too_many_rows THEN
-            columns := ARRAY(SELECT r.column_name FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id);
-            RAISE EXCEPTION 'simsql: % has % simhash indexes', $1, cardinality(columns)
+            columns := ARRAY(SELECT r.column_name FROM simsql.registry AS r WHERE r.table_id = _index.table_name ORDER BY r.id);
+            RAISE EXCEPTION 'simsql: % has % simhash indexes', table_name, cardinality(columns)
                 USING ERRCODE = 'ambiguous_column',
                       HINT = format('Name the column: column_name => one of %s.', array_to_string(columns, ', '));
     END;
     PERFORM simsql._check_sound(found_index);
     IF NOT found_index.ready THEN
-        RAISE EXCEPTION 'simsql: the simhash index on %(%) is still being built', $1, quote_ident(found_index.column_name)
+        RAISE EXCEPTION 'simsql: the simhash index on %(%) is still being built', table_name, quote_ident(found_index.column_name)
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Wait until its build has finished. If it was interrupted: %s', simsql._build_call(found_index));
     END IF;
@@ -140,9 +141,9 @@ CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_na
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._index($1, $2);
+    index constant simsql.registry := simsql._index(table_name, column_name);
 BEGIN
-    PERFORM simsql._check_scope($1, index.column_name, index.scope_columns, $3);
+    PERFORM simsql._check_scope(table_name, index.column_name, index.scope_columns, scope);
     RETURN index;
 END
 $$;

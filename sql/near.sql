@@ -27,9 +27,9 @@ BEGIN
         SELECT r.id, r.distance, r.table_name, r.column_name, r.scope_columns, r.ready
           INTO STRICT index_id, of_index, indexed_table, indexed_column, scope_columns, is_ready
           FROM simsql.registry AS r
-         WHERE r.table_id = $1 AND ($4 IS NULL OR r.column_name = $4);
+         WHERE r.table_id = near.table_name AND (near.column_name IS NULL OR r.column_name = near.column_name);
     EXCEPTION
-        WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index($1, $4);
+        WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
     END;
     trigger_names := ARRAY['simsql_' || index_id || '_insert', 'simsql_' || index_id || '_update',
                            'simsql_' || index_id || '_replica',
@@ -38,35 +38,37 @@ BEGIN
     -- the catalogue's index: four descents of it take longer than a look at all triggers of the table.
     SELECT count(*) FILTER (WHERE t.tgenabled = CASE t.tgname::text WHEN trigger_names[3] THEN 'R' ELSE 'A' END
                                   OR t.tgqual IS NOT NULL),
-           min(t.tgattr[0]), (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = $1)
+           min(t.tgattr[0]), (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = table_name)
       INTO triggers, attribute, has_children
       FROM pg_trigger AS t
-     WHERE t.tgrelid = $1 AND t.tgname::text = ANY (trigger_names);
+     WHERE t.tgrelid = table_name AND t.tgname::text = ANY (trigger_names);
     keys := to_regclass('simsql.keys_' || index_id || '_0');
     IF (is_ready AND triggers = 5 AND NOT has_children AND keys IS NOT NULL
-        AND to_regclass(indexed_table) = $1
-        AND (pg_identify_object_as_address('pg_class'::regclass, $1, attribute)).object_names[3] = indexed_column
-        AND (pg_relation_is_publishable(keys) OR NOT pg_relation_is_publishable($1))) IS NOT TRUE
+        AND to_regclass(indexed_table) = table_name
+        AND (pg_identify_object_as_address('pg_class'::regclass, table_name, attribute)).object_names[3] = indexed_column
+        AND (pg_relation_is_publishable(keys) OR NOT pg_relation_is_publishable(table_name))) IS NOT TRUE
     THEN
-        PERFORM simsql._index($1, $4);
+        PERFORM simsql._index(table_name, column_name);
     END IF;
-    IF $5 IS NOT NULL OR scope_columns <> '{}' THEN
-        SELECT t.tgattr INTO attributes FROM pg_trigger AS t WHERE t.tgrelid = $1 AND t.tgname = trigger_names[4];
-        in_order := jsonb_typeof($5) = 'object' AND $5 - scope_columns = '{}' AND scope_columns <> '{}';
+    IF scope IS NOT NULL OR scope_columns <> '{}' THEN
+        SELECT t.tgattr INTO attributes FROM pg_trigger AS t WHERE t.tgrelid = table_name AND t.tgname = trigger_names[4];
+        in_order := jsonb_typeof(scope) = 'object' AND scope - scope_columns = '{}' AND scope_columns <> '{}';
         FOR place IN 1 .. cardinality(scope_columns) LOOP
-            in_order := in_order AND jsonb_typeof($5 -> scope_columns[place]) IN ('string', 'number', 'boolean')
-                AND (pg_identify_object_as_address('pg_class'::regclass, $1, attributes[place])).object_names[3]
+            in_order := in_order AND jsonb_typeof(scope -> scope_columns[place]) IN ('string', 'number', 'boolean')
+                AND (pg_identify_object_as_address('pg_class'::regclass, table_name, attributes[place])).object_names[3]
                     = scope_columns[place];
         END LOOP;
         IF in_order IS NOT TRUE THEN
-            PERFORM simsql._searched_index($1, $4, $5);
+            PERFORM simsql._searched_index(table_name, column_name, scope);
         END IF;
         RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
-                       USING $2, CASE WHEN $3 BETWEEN 0 AND 64 THEN $3 ELSE simsql._distance($3, of_index) END, $5;
+                       USING fingerprint,
+                             CASE WHEN distance BETWEEN 0 AND 64 THEN distance ELSE simsql._distance(distance, of_index) END, scope;
         RETURN;
     END IF;
     RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
-                   USING $2, CASE WHEN $3 BETWEEN 0 AND 64 THEN $3 ELSE simsql._distance($3, of_index) END;
+                   USING fingerprint,
+                         CASE WHEN distance BETWEEN 0 AND 64 THEN distance ELSE simsql._distance(distance, of_index) END;
 END
 $$;
 
@@ -92,15 +94,16 @@ AS $$
 DECLARE
     table_id constant regclass := (
         SELECT c.oid FROM pg_type AS y JOIN pg_class AS c ON c.oid = y.typrelid
-         WHERE y.oid = pg_typeof($1) AND c.relkind <> 'c');
+         WHERE y.oid = pg_typeof(row_type) AND c.relkind <> 'c');
     index simsql.registry;
 BEGIN
     IF table_id IS NULL THEN
-        RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof($1)
+        RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof(row_type)
             USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
     END IF;
-    index := simsql._searched_index(table_id, $4, $5);
-    RETURN QUERY EXECUTE simsql._rows_statement(index, $5, 't.*') USING $2, simsql._distance($3, index.distance), $5;
+    index := simsql._searched_index(table_id, column_name, scope);
+    RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*')
+                   USING fingerprint, simsql._distance(distance, index.distance), scope;
 END
 $$;
 
@@ -114,18 +117,23 @@ RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._searched_index($1, $4, $5);
+    table_name ALIAS FOR $1;
+    query ALIAS FOR $2;
+    asked ALIAS FOR $3;
+    column_name ALIAS FOR $4;
+    scope ALIAS FOR $5;
+    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
     columns constant text := (
         SELECT string_agg(CASE WHEN y.typnamespace = 'pg_catalog'::regnamespace THEN format('t.%I', a.attname)
                                ELSE format('CASE WHEN num_nulls(t.%1$I) = 0 THEN format(''%%s'', t.%1$I) END AS %1$I', a.attname) END,
                           ', ' ORDER BY a.attnum)
           FROM pg_attribute AS a
           JOIN pg_type AS y ON y.oid = simsql._base_type(a.atttypid)
-         WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped);
+         WHERE a.attrelid = table_name AND a.attnum > 0 AND NOT a.attisdropped);
 BEGIN
     RETURN QUERY EXECUTE simsql._rows_statement(
-                             index, $5, format('m.fingerprint, m.distance, (SELECT to_jsonb(r) FROM (SELECT %s) AS r)', columns))
-                   USING $2, simsql._distance($3, index.distance), $5;
+                             index, scope, format('m.fingerprint, m.distance, (SELECT to_jsonb(r) FROM (SELECT %s) AS r)', columns))
+                   USING query, simsql._distance(asked, index.distance), scope;
 END
 $$;
 
@@ -160,8 +168,8 @@ RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._searched_index($1, $4, $5);
-    asked constant integer := simsql._distance($3, index.distance);
+    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
+    asked constant integer := simsql._distance(distance, index.distance);
     strategy text;
     settings text[];
     statement text;
@@ -171,8 +179,8 @@ DECLARE
     scopes constant integer := cardinality(index.scope_columns);
 BEGIN
     EXECUTE format('SELECT CASE WHEN NOT coalesce(%s, false) THEN ''scan'' WHEN $2 <= %s THEN ''exact'' ELSE ''probes'' END',
-                   simsql._probing_pays(index, simsql._in_scope(index, $5, 'k')), simsql._exact_up_to(index))
-       INTO strategy USING $2, asked;
+                   simsql._probing_pays(index, simsql._in_scope(index, scope, 'k')), simsql._exact_up_to(index))
+       INTO strategy USING fingerprint, asked;
     RETURN NEXT format('strategy: %s, radius: %s', strategy,
                        simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, asked));
     -- The settings under which this text runs, for this call only; the later ones win.
@@ -186,10 +194,10 @@ BEGIN
         LOOP
             -- What are variables in the function are parameters here.
             SELECT ARRAY['bigint', 'integer'] || array_agg(v.type ORDER BY v.number),
-                   ARRAY[quote_nullable($2), asked::text] || array_agg(
+                   ARRAY[quote_nullable(fingerprint), asked::text] || array_agg(
                        -- The name of a scope column may look like a parameter: ($3 ->> 'a$1')::text.
-                       CASE WHEN v.name LIKE 'scope%' THEN overlay(v.value PLACING format('%L::jsonb', $5) FROM 2 FOR 2)
-                            ELSE replace(replace(v.value, '$1', quote_nullable($2) || '::bigint'), '$2', asked::text) END
+                       CASE WHEN v.name LIKE 'scope%' THEN overlay(v.value PLACING format('%L::jsonb', scope) FROM 2 FOR 2)
+                            ELSE replace(replace(v.value, '$1', quote_nullable(fingerprint) || '::bigint'), '$2', asked::text) END
                        ORDER BY v.number),
                    simsql._search_statement(index, strategy, array_agg('$' || v.number + 3 ORDER BY v.number))
               INTO types, expressions, statement

@@ -8,8 +8,9 @@ AS $$
     SELECT format('(SELECT q.fp, q.center, (q.center # flip) & %3$L::bigint AS low, (q.center # flip) | %4$L::bigint AS high '
                   'FROM (SELECT fp, %1$s AS center FROM unnest($1) AS u (fp)) AS q '
                   'CROSS JOIN unnest(%2$L::bigint[]) AS f (flip) ORDER BY 3 OFFSET 0)',
-                  simsql._permute('fp', $1), ARRAY(SELECT f << (64 - $2) FROM unnest(simsql._flips($2, $3)) AS f),
-                  -1::bigint << (64 - $2), ~(-1::bigint << (64 - $2)))
+                  simsql._permute('fp', lead_mask),
+                  ARRAY(SELECT f << (64 - prefix) FROM unnest(simsql._flips(prefix, radius)) AS f),
+                  -1::bigint << (64 - prefix), ~(-1::bigint << (64 - prefix)))
 $$;
 
 -- What a search in one key table finds for each of these fingerprints, within the distance, rows or not. It skips equal keys.
@@ -18,7 +19,7 @@ RETURNS SETOF simsql.query_match
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = $1);
+    index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = _skip_many.index_id);
 BEGIN
     RETURN QUERY EXECUTE (
         SELECT format('WITH RECURSIVE piece AS ('
@@ -31,13 +32,13 @@ BEGIN
                       'SELECT DISTINCT piece.fp, %5$s, bit_count((k.key # piece.center)::bit(64))::integer '
                       'FROM piece CROSS JOIN LATERAL unnest(piece.keys) AS k (key) '
                       'WHERE bit_count((k.key # piece.center)::bit(64)) <= $2',
-                      index.id, $2, simsql._in_scope(index, $5, 'k'),
+                      index.id, _skip_many.number, simsql._in_scope(index, scope, 'k'),
                       simsql._ranges(p.lead_mask, p.prefix,
-                                     simsql._radius(index.blocks, index.lead, index.inner_blocks, $2, $4)),
+                                     simsql._radius(index.blocks, index.lead, index.inner_blocks, _skip_many.number, distance)),
                       simsql._unpermute('k.key', p.lead_mask))
           FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-         WHERE p.number = $2)
-      USING $3, $4;
+         WHERE p.number = _skip_many.number)
+      USING fingerprints, distance;
 END
 $$;
 
@@ -136,19 +137,19 @@ SET jit = off SET enable_mergejoin = off SET enable_seqscan = on SET enable_bitm
 SET enable_hashjoin = on SET enable_hashagg = off SET parallel_tuple_cost = 0
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._searched_index($1, $4, $5);
-    asked constant integer := simsql._distance($3, index.distance);
-    queries constant bigint[] := ARRAY(SELECT DISTINCT q FROM unnest($2) AS q WHERE q IS NOT NULL);
+    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
+    asked constant integer := simsql._distance(distance, index.distance);
+    queries constant bigint[] := ARRAY(SELECT DISTINCT q FROM unnest(fingerprints) AS q WHERE q IS NOT NULL);
     plan record;
     statement text;
     of_statement bigint;
     found_matches bigint := 0;
 BEGIN
     plan := simsql._near_many_statements(
-        index, cardinality(queries), simsql._expected_keys(index, cardinality(queries), asked, $5), asked, $5);
+        index, cardinality(queries), simsql._expected_keys(index, cardinality(queries), asked, scope), asked, scope);
     IF plan.strategy = 'probes' THEN
         PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true);
-    ELSIF $5 IS NOT NULL THEN
+    ELSIF scope IS NOT NULL THEN
         PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true);
     END IF;
     FOREACH statement IN ARRAY plan.statements LOOP
@@ -171,29 +172,31 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     column_type text := (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
-                          WHERE a.attrelid = $2 AND a.attname = $3 AND a.attnum > 0 AND NOT a.attisdropped);
-    recipe_of_queries constant text := (SELECT r.recipe FROM simsql.registry AS r WHERE r.table_id = $2 AND r.column_name = $3);
+                          WHERE a.attrelid = query_table AND a.attname = query_column AND a.attnum > 0 AND NOT a.attisdropped);
+    recipe_of_queries constant text := (SELECT r.recipe FROM simsql.registry AS r
+                                         WHERE r.table_id = query_table AND r.column_name = query_column);
     index simsql.registry;
     queries bigint[];
 BEGIN
     IF column_type IS NULL THEN
-        RAISE EXCEPTION 'simsql.near_many: % has no column %', coalesce($2::text, 'NULL'), coalesce(quote_ident($3), 'NULL')
+        RAISE EXCEPTION 'simsql.near_many: % has no column %', coalesce(query_table::text, 'NULL'),
+                        coalesce(quote_ident(query_column), 'NULL')
             USING ERRCODE = 'undefined_column', HINT = 'Name the table of the queries and its column of fingerprints.';
     ELSIF column_type NOT IN ('bigint', 'integer', 'smallint') THEN
-        RAISE EXCEPTION 'simsql.near_many: column % of % is %, not bigint', quote_ident($3), $2, column_type
+        RAISE EXCEPTION 'simsql.near_many: column % of % is %, not bigint', quote_ident(query_column), query_table, column_type
             USING ERRCODE = 'datatype_mismatch', HINT = 'simsql.fp makes the bigint of an unsigned decimal.';
     END IF;
     IF recipe_of_queries IS NOT NULL THEN
-        index := simsql._searched_index($1, $5, $6);
+        index := simsql._searched_index(table_name, column_name, scope);
         IF recipe_of_queries <> index.recipe THEN
-            RAISE EXCEPTION 'simsql.near_many: fingerprints of %(%) are of the recipe %, and those of %(%) of %', $1,
-                            quote_ident(index.column_name), index.recipe, $2, quote_ident($3), recipe_of_queries
+            RAISE EXCEPTION 'simsql.near_many: fingerprints of %(%) are of the recipe %, and those of %(%) of %', table_name,
+                            quote_ident(index.column_name), index.recipe, query_table, quote_ident(query_column), recipe_of_queries
                 USING ERRCODE = 'object_not_in_prerequisite_state',
                       HINT = 'Between them a distance means nothing: make those of one anew by the recipe of the other.';
         END IF;
     END IF;
-    EXECUTE format('SELECT array_agg(DISTINCT q.%I::bigint) FROM %s AS q', $3, $2) INTO queries;
-    RETURN QUERY SELECT * FROM simsql.near_many($1, coalesce(queries, '{}'), $4, $5, $6);
+    EXECUTE format('SELECT array_agg(DISTINCT q.%I::bigint) FROM %s AS q', query_column, query_table) INTO queries;
+    RETURN QUERY SELECT * FROM simsql.near_many(table_name, coalesce(queries, '{}'), distance, column_name, scope);
 END
 $$;
 

@@ -18,8 +18,9 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._sample(fingerprints bigint[], size bigint) RETURNS bigint[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT CASE WHEN cardinality($1) <= size THEN $1
-                ELSE ARRAY(SELECT $1[1 + (n * cardinality($1)) / size] FROM generate_series(0, size - 1) AS n) END
+    SELECT CASE WHEN cardinality(fingerprints) <= size THEN fingerprints
+                ELSE ARRAY(SELECT fingerprints[1 + (n * cardinality(fingerprints)) / size]
+                             FROM generate_series(0, size - 1) AS n) END
 $$;
 
 -- How many candidates a join of these distinct, sorted fingerprints with themselves meets, by a sample of both sides. Groups of equal
@@ -71,7 +72,7 @@ AS $$
                   'JOIN unnest($1) AS b (fp) ON a.prefix = (b.fp & %1$L::bigint) AND (a.flip <> 0 OR a.fp < b.fp) '
                   'WHERE bit_count((a.fp # b.fp)::bit(64)) <= $2%4$s',
                   t.lead_mask, t.flips, t.pivots, t.not_earlier)
-      FROM simsql._join_tables($2, $3, 0, $1, 'a.fp', 'b.fp') AS t
+      FROM simsql._join_tables(blocks, lead, 0, distance, 'a.fp', 'b.fp') AS t
 $$;
 
 -- The statements that give every pair of distinct, sorted fingerprints: those of the design that is the cheapest for them. Real
@@ -122,9 +123,9 @@ LANGUAGE plpgsql STABLE
 SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._searched_index($1, $3, $4);
-    asked constant integer := simsql._distance($2, index.distance);
-    fingerprints constant bigint[] := simsql._fingerprints(index, $4);
+    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
+    asked constant integer := simsql._distance(distance, index.distance);
+    fingerprints constant bigint[] := simsql._fingerprints(index, scope);
     statement text;
     of_statement bigint;
     found_pairs bigint := 0;

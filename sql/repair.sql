@@ -8,7 +8,8 @@ AS $$
 DECLARE
     renamed constant simsql.registry[] := ARRAY(
         SELECT a FROM simsql.registry AS r CROSS JOIN LATERAL simsql._as_named(r) AS a
-         WHERE r.table_id = $1 AND array_position(a.column_name || a.scope_columns, NULL) IS NULL AND a IS DISTINCT FROM r);
+         WHERE r.table_id = _follow_names.table_name AND array_position(a.column_name || a.scope_columns, NULL) IS NULL
+           AND a IS DISTINCT FROM r);
 BEGIN
     UPDATE simsql.registry AS r SET column_name = lpad(r.id::text, 64)
       FROM unnest(renamed) AS a WHERE r.id = a.id;
@@ -132,21 +133,21 @@ DECLARE
     finding simsql.finding;
     findings simsql.finding[];
 BEGIN
-    PERFORM simsql._take_turn($1, 'repair');
-    IF NOT EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = $1) THEN
-        PERFORM simsql._index($1, NULL);
+    PERFORM simsql._take_turn(table_name, 'repair');
+    IF NOT EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = repair.table_name) THEN
+        PERFORM simsql._index(table_name, NULL);
     END IF;
     -- Writers wait, as for create_index; where an index has to be made anew, drop_index keeps readers out too.
     lost := EXISTS (
         SELECT FROM simsql.registry AS r
          CROSS JOIN LATERAL simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p
          CROSS JOIN LATERAL simsql._verify_key_table(simsql._as_named(r), format('simsql.keys_%s_%s', r.id, p.number)) AS k
-         WHERE r.table_id = $1 AND k.problem IN ('key table missing', 'key table altered'));
-    PERFORM simsql._lock($1, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END, 'repair');
-    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id LOOP
+         WHERE r.table_id = repair.table_name AND k.problem IN ('key table missing', 'key table altered'));
+    PERFORM simsql._lock(table_name, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END, 'repair');
+    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
         FOR finding IN SELECT v.* FROM simsql._verify_objects(index) AS v LOOP
             IF finding.problem IN ('column dropped', 'column is no longer a stored bigint') THEN
-                RAISE EXCEPTION 'simsql.repair: column % of %: %', finding.object, $1, finding.problem
+                RAISE EXCEPTION 'simsql.repair: column % of %: %', finding.object, table_name, finding.problem
                     USING ERRCODE = 'object_not_in_prerequisite_state', HINT = finding.hint;
             ELSIF finding.problem <> 'not ready' THEN
                 finding.hint := NULL;
@@ -154,14 +155,14 @@ BEGIN
             END IF;
         END LOOP;
     END LOOP;
-    PERFORM simsql._follow_names($1);
-    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = $1 ORDER BY r.id LOOP
-        PERFORM simsql._check_indexable($1, index.column_name, index.scope_columns, 'repair');
+    PERFORM simsql._follow_names(table_name);
+    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
+        PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, 'repair');
         PERFORM simsql._check_upkeep(index, 'repair');
         owner := coalesce(
             (SELECT c.relowner FROM pg_class AS c
               WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id) LIMIT 1),
-            (SELECT c.relowner FROM pg_class AS c WHERE c.oid = $1));
+            (SELECT c.relowner FROM pg_class AS c WHERE c.oid = table_name));
         findings := ARRAY(SELECT v FROM simsql._verify_objects(index) AS v);
         IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem IN ('key table missing', 'key table altered')) THEN
             index := simsql._renew(index);
@@ -177,7 +178,7 @@ BEGIN
             RAISE EXCEPTION 'simsql.repair: % is beyond repair: %', finding.object, finding.problem
                 USING ERRCODE = 'object_not_in_prerequisite_state',
                       HINT = format('Create the index anew: SELECT simsql.drop_index(%1$L, %2$L); '
-                                    'SELECT simsql.create_index(%1$L, %2$L);', $1, index.column_name);
+                                    'SELECT simsql.create_index(%1$L, %2$L);', table_name, index.column_name);
         END IF;
     END LOOP;
 END

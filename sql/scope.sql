@@ -11,7 +11,7 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     type_id oid := (SELECT a.atttypid FROM pg_attribute AS a
-                     WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped);
+                     WHERE a.attrelid = table_id AND a.attname = column_name AND a.attnum > 0 AND NOT a.attisdropped);
     below oid;
 BEGIN
     LOOP
@@ -37,21 +37,23 @@ BEGIN
     IF cardinality(scope) > 4 THEN
         RAISE EXCEPTION 'simsql.%: a scope of % columns', caller, cardinality(scope)
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Take at most four.';
-    ELSIF array_ndims(scope) > 1 OR cardinality(scope) <> (SELECT count(DISTINCT c) FROM unnest(scope) AS c) OR $2 = ANY (scope) THEN
-        RAISE EXCEPTION 'simsql.%: %(%) cannot have the scope %', caller, $1, quote_ident($2), scope
+    ELSIF array_ndims(scope) > 1 OR cardinality(scope) <> (SELECT count(DISTINCT c) FROM unnest(scope) AS c)
+          OR column_name = ANY (scope)
+    THEN
+        RAISE EXCEPTION 'simsql.%: %(%) cannot have the scope %', caller, table_id, quote_ident(column_name), scope
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Name each column once, and not the column of fingerprints.';
     END IF;
     FOREACH scope_column IN ARRAY coalesce(scope, '{}') LOOP
         SELECT a.* INTO attribute FROM pg_attribute AS a
-         WHERE a.attrelid = $1 AND a.attname = scope_column AND a.attnum > 0 AND NOT a.attisdropped;
+         WHERE a.attrelid = table_id AND a.attname = scope_column AND a.attnum > 0 AND NOT a.attisdropped;
         IF NOT FOUND THEN
-            RAISE EXCEPTION 'simsql.%: % has no column %', caller, $1, quote_ident(scope_column)
+            RAISE EXCEPTION 'simsql.%: % has no column %', caller, table_id, quote_ident(scope_column)
                 USING ERRCODE = 'undefined_column', HINT = 'A scope names columns as the table has them, without quotes.';
         ELSIF attribute.attgenerated = 'v' THEN
-            RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller, quote_ident(scope_column), $1
+            RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller, quote_ident(scope_column), table_id
                 USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it has to have a B-tree.';
         END IF;
-        type_id := simsql._scope_type($1, scope_column);
+        type_id := simsql._scope_type(table_id, scope_column);
         IF NOT EXISTS (
             SELECT FROM pg_opclass AS o
               JOIN pg_am AS m ON m.oid = o.opcmethod AND m.amname = 'btree'
@@ -65,7 +67,7 @@ BEGIN
                AND EXISTS (SELECT FROM pg_opclass AS h JOIN pg_am AS m ON m.oid = h.opcmethod AND m.amname = 'hash'
                             WHERE h.opcdefault AND h.opcintype = o.opcintype))
         THEN
-            RAISE EXCEPTION 'simsql.%: column % of % is %, which cannot be a scope', caller, quote_ident(scope_column), $1,
+            RAISE EXCEPTION 'simsql.%: column % of % is %, which cannot be a scope', caller, quote_ident(scope_column), table_id,
                             format_type(attribute.atttypid, attribute.atttypmod)
                 USING ERRCODE = 'datatype_mismatch',
                       HINT = 'Take a column of integers, text, uuid, date, timestamp or boolean.';
@@ -152,14 +154,14 @@ DECLARE
 BEGIN
     IF cardinality(scope_columns) = 0 THEN
         IF scope IS NOT NULL THEN
-            RAISE EXCEPTION 'simsql: the simhash index on %(%) has no scope', $1, quote_ident($2)
+            RAISE EXCEPTION 'simsql: the simhash index on %(%) has no scope', table_id, quote_ident(column_name)
                 USING ERRCODE = 'invalid_parameter_value',
                       HINT = 'Search without one, or drop the index and create it anew with a scope.';
         END IF;
         RETURN;
     END IF;
     IF scope IS NULL THEN
-        RAISE EXCEPTION 'simsql: the simhash index on %(%) is searched within a scope, and none is given', $1, quote_ident($2)
+        RAISE EXCEPTION 'simsql: the simhash index on %(%) is searched within a scope, and none is given', table_id, quote_ident(column_name)
             USING ERRCODE = 'invalid_parameter_value', HINT = how;
     ELSIF jsonb_typeof(scope) <> 'object' THEN
         RAISE EXCEPTION 'simsql: a scope is a JSON object, not %', scope
@@ -172,7 +174,7 @@ BEGIN
       FROM (jsonb_each(scope) AS e FULL JOIN unnest(scope_columns) AS c (wanted) ON c.wanted = e.key) AS s
      WHERE s.value IS NULL OR s.wanted IS NULL OR jsonb_typeof(s.value) NOT IN ('string', 'number', 'boolean');
     IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION 'simsql: that is no scope of the simhash index on %(%): %', $1, quote_ident($2), wrong
+        RAISE EXCEPTION 'simsql: that is no scope of the simhash index on %(%): %', table_id, quote_ident(column_name), wrong
             USING ERRCODE = 'invalid_parameter_value', HINT = how || ', a string, a number or a boolean.';
     END IF;
 END

@@ -206,9 +206,9 @@ CREATE OR REPLACE FUNCTION simsql._set_firing(table_name text, trigger_name text
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    EXECUTE format('ALTER TABLE %s %s TRIGGER %I', $1,
+    EXECUTE format('ALTER TABLE %s %s TRIGGER %I', table_name,
                    CASE fires WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA' WHEN 'D' THEN 'DISABLE' ELSE 'ENABLE' END,
-                   $2);
+                   trigger_name);
 END
 $$;
 
@@ -237,11 +237,12 @@ BEGIN
     FOR trigger IN
         SELECT t.tgname FROM pg_trigger AS t
           JOIN pg_proc AS p ON p.oid = t.tgfoid AND p.pronamespace = 'simsql'::regnamespace AND p.proname LIKE 'add\_on\_%'
-         WHERE t.tgrelid = $1 AND t.tgname ~ '^simsql_\d+_(insert|update|replica|column|no_parent)$'
+         WHERE t.tgrelid = _drop_foreign_triggers.table_id AND t.tgname ~ '^simsql_\d+_(insert|update|replica|column|no_parent)$'
            AND NOT EXISTS (SELECT FROM simsql.registry AS r
-                            WHERE r.table_id = $1 AND r.id::text = substring(t.tgname FROM '^simsql_(\d+)_'))
+                            WHERE r.table_id = _drop_foreign_triggers.table_id
+                              AND r.id::text = substring(t.tgname FROM '^simsql_(\d+)_'))
     LOOP
-        EXECUTE format('DROP TRIGGER %I ON %s', trigger, $1);
+        EXECUTE format('DROP TRIGGER %I ON %s', trigger, table_id);
     END LOOP;
 END
 $$;

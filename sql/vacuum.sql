@@ -49,8 +49,8 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
     PERFORM simsql._check_read_committed(caller);
-    PERFORM pg_advisory_xact_lock(hashtextextended('simsql.upkeep', $1::oid::bigint));
-    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = $1) THEN
+    PERFORM pg_advisory_xact_lock(hashtextextended('simsql.upkeep', table_name::oid::bigint));
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = table_name) THEN
         RAISE EXCEPTION 'simsql.%: the table was dropped meanwhile', caller USING ERRCODE = 'undefined_table';
     END IF;
 END
@@ -63,8 +63,8 @@ CREATE OR REPLACE FUNCTION simsql._hold(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    IF (SELECT c.relkind FROM pg_class AS c WHERE c.oid = $1) = 'r' THEN
-        EXECUTE format('SELECT FROM ONLY %s AS t TABLESAMPLE system (0) LIMIT 0', $1);
+    IF (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) = 'r' THEN
+        EXECUTE format('SELECT FROM ONLY %s AS t TABLESAMPLE system (0) LIMIT 0', table_name);
     END IF;
 END
 $$;
@@ -107,7 +107,7 @@ AS $$
         coalesce(simsql._from_place(index, scope, '%1$s', 'key', '>=', '$1'), 'true'),
         simsql._for_scope(index, 's.%1$s, '), simsql._for_scope(index, ' AND t.%2$I = s.%1$s'), simsql._guard(index))
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-     WHERE p.number = $2
+     WHERE p.number = _superfluous.number
 $$;
 
 -- The text of a batch. It is one statement, and so has one snapshot: a key that was proved superfluous in one and
@@ -121,7 +121,7 @@ AS $$
                   'SELECT (SELECT count(*) FROM seen) AS seen, last.key AS last, last.scope, %s AS removed '
                   'FROM (VALUES (1)) AS one LEFT JOIN (SELECT key, ARRAY[%s]::text[] AS scope FROM seen '
                   'ORDER BY %skey DESC LIMIT 1) AS last ON true',
-                  simsql._superfluous(index, $2, $3),
+                  simsql._superfluous(index, _vacuum_statement.number, scope),
                   string_agg(format(
                       ', removed_%2$s AS (DELETE FROM simsql.keys_%1$s_%2$s WHERE ctid = ANY (ARRAY('
                       'SELECT k.place '
@@ -134,12 +134,12 @@ AS $$
                       index.id, p.number, simsql._permute('fp', p.lead_mask), simsql._for_scope(index, '%1$s, '),
                       simsql._name_list(simsql._key_columns(index)), simsql._for_scope(index, ' AND r.%1$s = s.%1$s')),
                       '' ORDER BY p.number)
-                      FILTER (WHERE p.number <> $2),
+                      FILTER (WHERE p.number <> _vacuum_statement.number),
                   string_agg(format('(SELECT count(*) FROM removed_%s)', p.number), ' + ' ORDER BY p.number),
                   (SELECT string_agg(c.name || '::text', ', ' ORDER BY c.number) FROM simsql._scope_columns(index) AS c),
                   simsql._for_scope(index, '%1$s DESC, '))
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-     WHERE p.number = $2 OR $2 = 0
+     WHERE p.number = _vacuum_statement.number OR _vacuum_statement.number = 0
 $$;
 
 -- The key tables that do not have as many keys as the first: they may have keys of their own.
@@ -174,13 +174,13 @@ DECLARE
     batch record;
     before double precision;
 BEGIN
-    PERFORM simsql._take_turn($1, 'vacuum');
-    PERFORM simsql._hold($1);
-    index := simsql._index($1, $2);
+    PERFORM simsql._take_turn(table_name, 'vacuum');
+    PERFORM simsql._hold(table_name);
+    index := simsql._index(table_name, column_name);
     IF state IS NULL THEN
         state := (index.id, '{0}', smallest, NULL, 0, 0, 0, false);
     ELSIF state.index_id <> index.id THEN
-        RAISE EXCEPTION 'simsql.vacuum: the simhash index on %(%) was created anew meanwhile', $1, index.column_name
+        RAISE EXCEPTION 'simsql.vacuum: the simhash index on %(%) was created anew meanwhile', table_name, index.column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A new index has no superfluous keys.';
     END IF;
     PERFORM simsql._check_upkeep(index, 'vacuum');
@@ -206,7 +206,7 @@ BEGIN
         state.tables := CASE state.tables[1] WHEN 0 THEN simsql._uneven_tables(index) ELSE state.tables[2:] END;
         state.finished := cardinality(state.tables) = 0;
         IF state.finished THEN
-            RAISE NOTICE 'simsql.vacuum: % keys of %(%) removed', state.removed, $1, quote_ident(index.column_name);
+            RAISE NOTICE 'simsql.vacuum: % keys of %(%) removed', state.removed, table_name, quote_ident(index.column_name);
         END IF;
     END IF;
     RETURN state;
@@ -235,7 +235,7 @@ BEGIN
     LOOP
         COMMIT;
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-        state := simsql._vacuum_batch($1, $2, state);
+        state := simsql._vacuum_batch(vacuum.table_name, vacuum.column_name, state);
         EXIT WHEN state.finished;
     END LOOP;
 END

@@ -153,10 +153,10 @@ CREATE OR REPLACE FUNCTION simsql._verify_btree(table_id regclass, column_names 
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE WHEN b.index IS NULL THEN 'B-tree missing' ELSE 'B-tree invalid' END,
-           coalesce(b.index::text, format('%s (%s)', $1, simsql._name_list($2)))
+           coalesce(b.index::text, format('%s (%s)', table_id, simsql._name_list(column_names)))
       FROM (VALUES (1)) AS one
-      LEFT JOIN simsql._btrees($1, $2) AS b ON true
-     WHERE NOT EXISTS (SELECT FROM simsql._btrees($1, $2) AS any_of WHERE any_of.valid)
+      LEFT JOIN simsql._btrees(table_id, column_names) AS b ON true
+     WHERE NOT EXISTS (SELECT FROM simsql._btrees(table_id, column_names) AS any_of WHERE any_of.valid)
 $$;
 
 -- Compares the keys of one table with the rows, in one pass over both in the order of keys: hashing more
@@ -176,7 +176,7 @@ BEGIN
             'USING (%5$s)', index.id, simsql._permute(format('t.%I', index.column_name), p.lead_mask),
             index.table_name, index.column_name, simsql._name_list(simsql._key_columns(index)),
             simsql._for_scope(index, 't.%2$I AS %1$s, '), simsql._for_scope(index, ' AND t.%2$I IS NOT NULL') || ' AND ' || simsql._guard(index), p.number)
-          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p WHERE p.number = $2)
+          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p WHERE p.number = _compare_keys.number)
        INTO missing, superfluous;
 END
 $$;
@@ -216,13 +216,14 @@ DECLARE
     index simsql.registry;
     full_name constant text := (SELECT format('%I.%I', n.nspname, c.relname)
                                   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                                 WHERE c.oid = $1);
+                                 WHERE c.oid = table_name);
     findings simsql.finding[];
 BEGIN
     FOR index IN
         SELECT r.* FROM simsql.registry AS r
          -- By name too: the index of a table whose name another one has got.
-         WHERE ($1 IS NULL OR r.table_id = $1 OR r.table_name = full_name) AND ($2 IS NULL OR r.column_name = $2)
+         WHERE (verify.table_name IS NULL OR r.table_id = verify.table_name OR r.table_name = full_name)
+           AND (verify.column_name IS NULL OR r.column_name = verify.column_name)
          ORDER BY r.id
     LOOP
         findings := ARRAY(SELECT v FROM simsql._verify_objects(index) AS v);
@@ -234,8 +235,8 @@ BEGIN
             RETURN QUERY SELECT * FROM simsql._verify_keys(index);
         END IF;
     END LOOP;
-    IF NOT FOUND AND $1 IS NOT NULL THEN
-        PERFORM simsql._index($1, $2);
+    IF NOT FOUND AND table_name IS NOT NULL THEN
+        PERFORM simsql._index(table_name, column_name);
     END IF;
 END
 $$;
@@ -247,9 +248,9 @@ CREATE OR REPLACE FUNCTION simsql.superfluous_keys(table_name regclass, column_n
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._index($1, $2);
+    index constant simsql.registry := simsql._index(table_name, column_name);
 BEGIN
-    PERFORM simsql._check_sees_all($1, 'superfluous_keys');
+    PERFORM simsql._check_sees_all(table_name, 'superfluous_keys');
     RETURN (SELECT sum(c.superfluous)
               FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
              CROSS JOIN LATERAL simsql._compare_keys(index, p.number) AS c);
