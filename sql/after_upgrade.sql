@@ -1,7 +1,8 @@
--- What an upgrade ends with: the functions, triggers and policies of existing indexes become those that create_index makes now.
+-- The last step of an upgrade: it replaces the functions, triggers and policies of existing indexes by those that create_index
+-- makes now.
 --
--- What was wrong with an index stays wrong, for verify to tell and repair to mend: a trigger that is missing is not
--- created, and one that was switched off or altered does not count as enabled, so that searches refuse the index.
+-- Faults of an index remain, for verify to report and repair to mend. A missing trigger is not created. A trigger that was
+-- disabled or altered does not become enabled, so searches refuse the index.
 
 DO $$
 DECLARE

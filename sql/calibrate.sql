@@ -1,6 +1,6 @@
--- Functions that fill a table and time searches and writes inside the server, one call at a time, in microseconds.
+-- Functions that fill a table and time searches and writes in the server, one call at a time, in microseconds.
 --
--- They are no part of the schema: simsql.database.calibrate makes them for a session.
+-- They are not part of the schema: simsql.database.calibrate creates them for one session.
 
 CREATE OR REPLACE FUNCTION pg_temp.random_fingerprint() RETURNS bigint
 LANGUAGE sql VOLATILE
@@ -15,7 +15,7 @@ BEGIN
 END
 $$;
 
--- Searches for fingerprints of the table.
+-- The times of searches for fingerprints of the table.
 CREATE OR REPLACE FUNCTION pg_temp.time_searches(table_name regclass, distance integer, calls integer) RETURNS double precision[]
 LANGUAGE plpgsql
 AS $$

@@ -1,10 +1,10 @@
--- The layout of an index: blocks, permutations, radii and cost, as in simsql/hamming.
+-- The layout of an index: blocks, permutations, radii and costs, as in simsql/hamming.
 --
--- 64 bits are split into blocks (block 0 holds the most significant bits; larger blocks first). A
--- permutation moves its lead blocks to the front and leaves the other bits behind, all in their old order.
--- With inner blocks the bits that do not lead are split again, and one of these blocks joins the lead: the
--- nested design of Manku, Jain and Das Sarma. So a permutation is known by the bits that lead.
--- Permutations are numbered from 0 in lexicographic order of their lead blocks, then of the inner block.
+-- 64 bits are split into blocks. Block 0 holds the most significant bits, and larger blocks come first. A permutation moves its
+-- lead blocks to the front, followed by the other bits, all in their original order. With inner blocks, the remaining bits are
+-- split again, and one of these blocks joins the lead: the nested design of Manku, Jain and Das Sarma. So the bits that lead
+-- identify a permutation. Permutations are numbered from 0 in lexicographic order of their lead blocks, then of the inner
+-- block.
 
 CREATE OR REPLACE FUNCTION simsql._permutations(blocks integer, lead integer, inner_blocks integer)
 RETURNS TABLE (number integer, lead_mask bigint, prefix integer)
@@ -18,7 +18,7 @@ AS $$
          CROSS JOIN generate_series(0, blocks - 1) AS b
          WHERE cardinality(c.lead_blocks) < lead
            AND b > coalesce(c.lead_blocks[cardinality(c.lead_blocks)], -1)
-           -- Blocks for the rest of the lead have to be left.
+           -- Leave enough blocks for the rest of the lead.
            AND b <= blocks - lead + cardinality(c.lead_blocks)
     ), block AS (
         SELECT b AS number, 64 / blocks AS size, least(b, 64 % blocks) AS larger, (b < 64 % blocks)::integer AS extra
@@ -52,8 +52,8 @@ AS $$
       LEFT JOIN inner_lead AS i USING (lead_blocks)
 $$;
 
--- Which bits a permutation shifts by how much: a positive shift goes to the left, and the mask
--- selects the bits where they arrive. Bits that move together are one row.
+-- How far a permutation shifts which bits. A positive shift goes to the left, and the mask selects the bits where they arrive.
+-- Bits that move together are one row.
 CREATE OR REPLACE FUNCTION simsql._moves(lead_mask bigint)
 RETURNS TABLE (shift integer, mask bigint)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -66,7 +66,7 @@ AS $$
      ORDER BY 1
 $$;
 
--- The SQL expression that permutes a fingerprint into a key, or a key back into a fingerprint.
+-- The SQL expression that permutes a fingerprint into a key.
 CREATE OR REPLACE FUNCTION simsql._permute(operand text, lead_mask bigint)
 RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -80,6 +80,7 @@ AS $$
       FROM simsql._moves(lead_mask) AS m
 $$;
 
+-- The SQL expression that turns a key back into a fingerprint.
 CREATE OR REPLACE FUNCTION simsql._unpermute(operand text, lead_mask bigint)
 RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -94,15 +95,15 @@ AS $$
       FROM simsql._moves(lead_mask) AS m
 $$;
 
--- How many permutations a design has.
+-- The number of permutations of a design.
 CREATE OR REPLACE FUNCTION simsql._table_count(blocks integer, lead integer, inner_blocks integer) RETURNS numeric
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) * greatest(inner_blocks, 1) $$;
 
--- How many bits of its prefix a search at this distance has to flip in this permutation's table; -1 where
--- the table need not be read. With one lead block: were there more differing bits than this in every
--- block, they would be more than the distance (Norouzi, Punjani, Fleet, section 3.1). Otherwise, for every table alike:
--- spread the differing bits as evenly as an adversary can, then take the emptiest blocks.
+-- How many bits of its prefix a search at this distance has to flip in this permutation's table; -1 if the table need not be
+-- read. With one lead block: if every block had more differing bits than this, there would be more of them than the distance
+-- (Norouzi, Punjani, Fleet, section 3.1). Otherwise the radius is the same for every table: an adversary spreads the differing
+-- bits evenly, and the search picks the blocks with the fewest.
 CREATE OR REPLACE FUNCTION simsql._radius(blocks integer, lead integer, inner_blocks integer, number integer, distance integer)
 RETURNS integer
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -115,7 +116,7 @@ AS $$
       FROM (SELECT lead * (distance / blocks) + greatest(0, lead - (blocks - distance % blocks)) AS outer_radius) AS r
 $$;
 
--- All ways to flip up to radius bits of a prefix, as numbers of prefix bits; none for a negative radius.
+-- All ways to flip up to `radius` bits of a prefix, as numbers of `prefix` bits; none for a negative radius.
 CREATE OR REPLACE FUNCTION simsql._flips(prefix integer, radius integer) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -127,7 +128,7 @@ BEGIN
         RETURN '{}';
     END IF;
     FOR flipped IN 1 .. least(radius, prefix) LOOP
-        -- Each flip once: only bits below the lowest one that is flipped already.
+        -- Each flip once: add only bits below the lowest one that is already flipped.
         level := ARRAY(SELECT f | (1::bigint << b)
                          FROM unnest(level) AS f
                         CROSS JOIN generate_series(0, prefix - 1) AS b
@@ -138,7 +139,7 @@ BEGIN
 END
 $$;
 
--- Sum of the binomial coefficients (prefix choose i) for i up to radius; 0 for a negative radius.
+-- The sum of the binomial coefficients (prefix choose i) for i up to the radius; 0 for a negative radius.
 CREATE OR REPLACE FUNCTION simsql._ways(prefix integer, radius integer) RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -154,14 +155,13 @@ BEGIN
 END
 $$;
 
--- What things cost in microseconds, as in simsql/hamming/design.py, where they are explained.
+-- Costs in microseconds, as in simsql/hamming/design.py, which explains them.
 CREATE OR REPLACE FUNCTION simsql._costs(OUT probe double precision, OUT candidate double precision,
                               OUT scan_row double precision, OUT write_table double precision)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT 1.1, 0.1, 0.06, 12.0 $$;
 
--- How many ranges a search at each of these distances scans, and which share of all keys it expects to
--- meet in them (which may exceed 1).
+-- For each distance, how many ranges a search scans, and the share of all keys that it expects in them, which may exceed 1.
 CREATE OR REPLACE FUNCTION simsql._searches(blocks integer, lead integer, inner_blocks integer, distances integer[])
 RETURNS TABLE (distance integer, probes double precision, share double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -174,8 +174,8 @@ AS $$
      GROUP BY w.distance
 $$;
 
--- From how many rows on probing is expected to beat a sequential scan, for each distance from 0 on; null
--- where it never does.
+-- The number of rows from which probing is expected to beat a sequential scan, for each distance from 0 on; null if it never
+-- does.
 CREATE OR REPLACE FUNCTION simsql._scan_below(blocks integer, lead integer, inner_blocks integer) RETURNS bigint[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -186,8 +186,8 @@ AS $$
      CROSS JOIN LATERAL (SELECT c.scan_row - c.candidate * s.share AS saved) AS row
 $$;
 
--- The design for so many rows and this distance, as simsql.plan recommends it: the cheapest for one search
--- and one row written. Tables grow, so fewer than a million rows count as a million.
+-- The design that simsql.plan recommends for this number of rows and this distance: the cheapest for one search and one row
+-- written. Tables grow, so fewer than a million rows count as a million.
 CREATE OR REPLACE FUNCTION simsql._design(rows bigint, distance integer, OUT blocks integer, OUT lead integer)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET jit = off
 AS $$

@@ -1,8 +1,9 @@
--- What bulk work in Python needs: fingerprints in few big pieces, and whether a load may write keys itself.
+-- Functions for bulk work in Python: they return fingerprints in a few large pieces, and tell whether a load may write keys
+-- itself.
 
--- The fingerprints of the rows that begin in these pages of a table, eight bytes each, one behind the other; null
--- where there are none. Without a number of pages, those of all pages from the first on. The text names the
--- pages, so that each piece is planned as what it is: a scan of these pages.
+-- The fingerprints of the rows in these pages of a table, eight bytes each, one after another; null if there are none. Without
+-- a number of pages, it reads from the first page to the end. The statement contains the page numbers, so that each piece is
+-- planned for what it is: a scan of these pages.
 CREATE OR REPLACE FUNCTION simsql._packed_fingerprints(table_id regclass, column_name text, first bigint, pages bigint)
 RETURNS bytea
 LANGUAGE plpgsql STABLE
@@ -21,8 +22,8 @@ BEGIN
 END
 $$;
 
--- The same of one scope, and for a role that may read columns alone, and so no places of rows: all at once, so many to a
--- piece.
+-- The same for one scope, and for a role that can read only columns, and so not ctid. It reads everything at once and returns
+-- pieces of `size` fingerprints.
 CREATE OR REPLACE FUNCTION simsql._packed_column(index simsql.registry, scope jsonb, size bigint) RETURNS SETOF bytea
 LANGUAGE plpgsql STABLE
 AS $$
@@ -35,14 +36,14 @@ BEGIN
 END
 $$;
 
--- The fingerprints of all rows of an indexed table, in pieces of so many pages, or those of a scope. Called in a list
--- of results, not behind FROM, it makes them one at a time. The last piece has no end: between the measuring of the table and
--- the first scan, which locks it, a change of the whole table may have made it longer.
+-- The fingerprints of all rows of an indexed table, or of a scope, in pieces of so many pages. Called in a select list, not in
+-- FROM, it makes one piece at a time. The last piece is open-ended: the table may have grown between measuring it and the first
+-- scan, which locks it.
 CREATE OR REPLACE FUNCTION simsql._packed_pieces(table_name regclass, column_name text, pages bigint, scope jsonb DEFAULT NULL)
 RETURNS SETOF bytea
 LANGUAGE sql STABLE
 AS $$
-    -- Asked once: a grant that comes in between would leave out both branches.
+    -- Checked once: a grant in between could leave out both branches.
     WITH asked AS MATERIALIZED (
         SELECT i AS index, i.table_id, i.column_name, scope IS NULL AND has_table_privilege(i.table_id, 'SELECT') AS by_pages
           FROM simsql._searched_index(table_name, column_name, scope) AS i)
@@ -60,10 +61,10 @@ AS $$
      WHERE NOT i.by_pages
 $$;
 
--- The indexes without a scope of a table on these columns whose keys this session may write itself, the trigger being switched
--- off: it owns the table and the keys, no trigger of the user's changes or adds rows, and none waits for the end
--- of the transaction, during which PostgreSQL refuses to switch triggers. And PostgreSQL counts the rows that are
--- inserted: so the load finds out if there were more than its own.
+-- The indexes on these columns, without a scope, whose keys this session may write itself with the insert trigger disabled. It
+-- has to own the table and the keys. No trigger of the user may change or add rows, and none may be deferrable: while its
+-- events are pending, PostgreSQL refuses to disable triggers. PostgreSQL has to count inserted rows, so that the load can tell
+-- whether there were more than its own.
 CREATE OR REPLACE FUNCTION simsql._loadable_indexes(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
@@ -86,7 +87,7 @@ BEGIN
          WHERE r.table_id = _loadable_indexes.table_name AND r.column_name = ANY (columns) AND r.scope_columns = '{}'
          ORDER BY r.id
     LOOP
-        -- What is wrong with an index, its trigger tells the writer, if it concerns writers.
+        -- The trigger reports what is wrong with an index, if it concerns writers.
         BEGIN
             index := simsql._index(table_name, index.column_name);
         EXCEPTION
@@ -100,16 +101,15 @@ BEGIN
 END
 $$;
 
--- Keeps other writers out until the end of the transaction, and switches off the insert triggers of the indexes
--- whose keys this session may write itself: of these it has to add the keys of all that it inserts, then call
--- _end_load.
+-- Locks out other writers until the end of the transaction, and disables the insert triggers of the indexes whose keys this
+-- session may write itself. The session then has to add the keys of everything that it inserts, and to call _end_load.
 CREATE OR REPLACE FUNCTION simsql._begin_load(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
 LANGUAGE plpgsql
 AS $$
 DECLARE
     index simsql.registry;
 BEGIN
-    -- An older snapshot than the lock may not show a trigger that fires.
+    -- A snapshot that is older than the lock may not show a trigger that fires.
     IF current_setting('transaction_isolation') <> 'read committed'
        OR NOT EXISTS (SELECT FROM simsql._loadable_indexes(table_name, columns))
     THEN
@@ -121,7 +121,7 @@ BEGIN
         RETURN NEXT index;
     END LOOP;
 EXCEPTION
-    -- A cursor of this session reads the table.
+    -- A cursor of this session is reading the table.
     WHEN object_in_use THEN RETURN;
 END
 $$;

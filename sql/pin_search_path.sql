@@ -1,6 +1,6 @@
--- The last file: every function looks names up in pg_catalog alone, and this session as it did before. Otherwise a role that may create
--- functions in a schema on somebody's search_path could have them called, with that caller's rights:
--- a better match than pg_catalog's format(text, VARIADIC "any") is easily made.
+-- The last file. It makes every function look up names in pg_catalog alone, and resets the search_path of this session.
+-- Otherwise a role that may create functions in a schema on a caller's search_path could have them called with that caller's
+-- privileges: it is easy to create a better match than pg_catalog's format(text, VARIADIC "any").
 
 DO $$
 DECLARE
@@ -9,8 +9,8 @@ BEGIN
     FOR signature IN
         SELECT p.oid::regprocedure::text FROM pg_proc AS p
          WHERE p.pronamespace = 'simsql'::regnamespace
-           AND p.prokind = 'f'  -- a procedure with settings could not commit: these name everything in full
-           AND p.prosqlbody IS NULL  -- else its names were looked up when it was created, and it stays inlinable
+           AND p.prokind = 'f'  -- a procedure with settings cannot commit: ours qualify every name
+           AND p.prosqlbody IS NULL  -- other functions looked up names when they were created, and stay inlinable
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', signature);
     END LOOP;

@@ -1,5 +1,5 @@
--- The schema, its registry of indexes and the row types that searches return.
--- Everything of simsql lives in the schema "simsql"; searching needs no grant on it beyond these.
+-- The schema, the registry of indexes, and the row types that searches return. Everything of simsql lives in the schema
+-- "simsql", and searching needs no privileges on it beyond those granted here.
 
 DO $$
 BEGIN
@@ -7,9 +7,9 @@ BEGIN
         RAISE EXCEPTION 'PostgreSQL % is too old for simsql', current_setting('server_version')
             USING HINT = 'simsql needs PostgreSQL 14 or newer (bit_count on bit strings).';
     END IF;
-    -- The other files replace functions, and so would leave those of somebody else to their owner.
+    -- The other files replace functions: those of somebody else would keep their owner.
     IF EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace('simsql')) THEN
-        RAISE EXCEPTION 'there is a schema simsql with functions already'
+        RAISE EXCEPTION 'a schema simsql with functions already exists'
             USING HINT = 'If it is an older simsql, upgrade it: simsql status shows its revision, and '
                          'simsql sql --from REVISION prints the upgrade. Otherwise rename or drop it.';
     END IF;
@@ -20,7 +20,7 @@ CREATE SCHEMA IF NOT EXISTS simsql;
 
 GRANT USAGE ON SCHEMA simsql TO PUBLIC;
 
--- Which revision of migrations/ this is; Alembic creates it before the first, where Alembic's commands are used.
+-- The revision of migrations/ that is installed. Alembic has already created this table if its commands install simsql.
 CREATE TABLE IF NOT EXISTS simsql.schema_version (
     version_num varchar(32) NOT NULL CONSTRAINT schema_version_pkc PRIMARY KEY
 );
@@ -36,20 +36,20 @@ CREATE TYPE simsql.member AS (cluster bigint, fingerprint bigint);
 CREATE TYPE simsql.finding AS (
     table_name text, column_name text, problem text, object text, keys bigint, fault boolean, hint text);
 
--- What a vacuum has done so far.
+-- The progress of a vacuum.
 CREATE TYPE simsql._vacuum_state AS (
     index_id integer,
-    tables   integer[],         -- the numbers of the key tables that are still to be read, the first one now ...
-    key      bigint,            -- ... and its next key
+    tables   integer[],         -- the numbers of the key tables that remain to be read; the first is being read ...
+    key      bigint,            -- ... from this key on
     scope    text[],            -- ... in this scope
-    seen     bigint,            -- keys of the first table
-    removed  bigint,            -- keys
-    share    double precision,  -- of the work, from 0 to 1
+    seen     bigint,            -- keys read in the first table
+    removed  bigint,            -- keys removed
+    share    double precision,  -- of the work that is done, from 0 to 1
     finished boolean
 );
 
--- The table is held twice, by OID and by name: near compares the two, so that a table swapped by
--- rename is never read in silence. regclass survives pg_dump and pg_upgrade, which restore it by name.
+-- The table is recorded twice, by OID and by name. near compares the two, so it never silently reads a table that has taken
+-- over the name. regclass survives pg_dump and pg_upgrade, which restore it by name.
 CREATE TABLE simsql.registry (
     id          integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     table_id    regclass NOT NULL,
@@ -61,10 +61,10 @@ CREATE TABLE simsql.registry (
     inner_blocks integer NOT NULL CHECK (inner_blocks = 0 OR inner_blocks BETWEEN 2 AND 63),
     recipe      text,
     ready       boolean NOT NULL,
-    built_to    bigint,  -- the last fingerprint that an unfinished build has filled in, and its scope
+    built_to    bigint,  -- the last fingerprint whose keys an unfinished build has added, and its scope
     built_scope text[],
     scope_columns text[] NOT NULL DEFAULT '{}',
-    -- No secret. The triggers hand it to their functions: those of an index of another database may have the same id.
+    -- Not a secret. The triggers pass it to their functions, because an index of another database may have the same id.
     nonce       text NOT NULL DEFAULT gen_random_uuid(),
     UNIQUE (table_id, column_name)
 );

@@ -1,15 +1,16 @@
--- The functions that create_index generates for the searches of an index, and their text.
+-- The functions that create_index generates for the searches of an index.
 
--- The text of a search over an index. $2 is the distance; the fingerprint permuted for each table, the
--- flips of its prefix and the scope stand in the variables that _search_variables lists, or under the names given here.
--- The generated search function and explain_near both run exactly this text.
+-- The statement of a search in an index. $2 is the distance. The fingerprint permuted for each table, the flips of its prefix
+-- and the scope are in the variables that _search_variables lists, or under the names in `variables`. The generated search
+-- function and explain_near both run exactly this statement.
 --   exact   one range per permutation: the prefix has to be equal
 --   probes  one range per permutation and flip of its prefix
 --   skip    the same ranges, in pieces, without the copies of equal keys
 --   scan    all keys of the first permutation, or those of the scope
--- A scan gives matches, the others give candidates for _check_statement: fingerprints of keys. A key may be stored many
--- times, so exact and probes stop after _candidates() of them, and skip begins again. So that this also happens where a
--- key with many copies is a little too far away, they take keys for candidates that are some bits farther away than matches.
+-- A scan returns matches. The others return candidates for _check_statement: fingerprints of keys. A key may be stored many
+-- times, so exact and probes stop after _candidates() of them, and skip starts over. They also count keys as candidates that
+-- are a few bits farther away than a match, so that this also happens for a key with many copies that is just outside the
+-- distance.
 CREATE OR REPLACE FUNCTION simsql._search_statement(index simsql.registry, strategy text, variables text[] DEFAULT NULL)
 RETURNS text
 LANGUAGE plpgsql STABLE
@@ -21,13 +22,13 @@ DECLARE
     in_scope text;
     branches text;
 BEGIN
-    -- Names come last of all, those of the scope.
+    -- The names of the scope come last.
     SELECT coalesce(string_agg(format('k.%I = %s AND ', s.name, names[cardinality(names) - cardinality(index.scope_columns) + s.number]),
                                '' ORDER BY s.number), '')
       INTO in_scope
       FROM simsql._scope_columns(index) AS s;
     IF strategy = 'scan' THEN
-        -- Keys of the first permutation are the fingerprints themselves.
+        -- The keys of the first permutation are the fingerprints themselves.
         RETURN simsql._check_statement(
             index, format('(SELECT k.key FROM simsql.keys_%s_0 AS k WHERE %strue)', index.id, in_scope), names);
     END IF;
@@ -53,10 +54,10 @@ BEGIN
                           'WHERE bit_count((k.key # %4$s)::bit(64)) <= $2' END,
                       simsql._unpermute('k.key', p.lead_mask), format('keys_%s_%s', index.id, p.number), in_scope, center,
                       outside, inside,
-                      -- OFFSET 0, here and in probes: the bounds stay bare columns, which are compared in an index condition
-                      -- also where row-level security is active, since other operators such as & are not leakproof. And the
-                      -- planner can neither join all ranges with all keys of a scope, which it takes to be few before they are
-                      -- analyzed, nor move the condition elsewhere.
+                      -- OFFSET 0, here and in probes, keeps the bounds bare columns. Comparisons with bare columns are index
+                      -- conditions even under row-level security; operators such as & are not, because they are not leakproof.
+                      -- It also keeps the planner from joining all ranges with all keys of a scope, which it estimates to be
+                      -- few until they are analyzed, and from moving the condition elsewhere.
                       format('(SELECT (%1$s # (f << %2$s)) & %3$L::bigint AS low, (%1$s # (f << %2$s)) | %4$L::bigint AS high '
                              'FROM unnest(%5$s) AS f OFFSET 0)',
                              center, 64 - p.prefix, outside, inside, names[tables + p.number + 1]),
@@ -78,15 +79,15 @@ BEGIN
 END
 $$;
 
--- After how many candidates a search begins again and skips equal keys, which takes twice as long for keys that are all
--- different: more than most searches have, and few enough to be read in less than a millisecond.
+-- After this many candidates a search starts over and skips equal keys, which takes twice as long if all keys are different.
+-- Most searches have fewer candidates, and these are read in less than a millisecond.
 CREATE OR REPLACE FUNCTION simsql._candidates() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 2000;
 
--- The matches of the fingerprint $1 within the distance $2 among the candidates of a table expression. Keys may be stored twice
--- and may outlive their rows: keep one of each, and keep those that a live row has. The scope is in these variables.
--- LIMIT makes the proof one look-up per candidate, whatever the planner expects.
+-- The statement that selects the matches of the fingerprint $1 within the distance $2 from a table expression of candidates.
+-- Keys may be stored twice and may outlive their rows. So it keeps one of each, if a live row has it. `scope` names the
+-- variables of the scope. LIMIT makes the planner look up each candidate once, whatever it estimates.
 CREATE OR REPLACE FUNCTION simsql._check_statement(index simsql.registry, candidates text, scope text[]) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -103,22 +104,22 @@ AS $$
            FROM simsql._scope_columns(index) AS s), simsql._guard(index))
 $$;
 
--- simsql._radius for the distance $2, written out with the layout as constants.
+-- The expression of simsql._radius for the distance $2, with the design as constants.
 CREATE OR REPLACE FUNCTION simsql._radius_of_parameter(blocks integer, lead integer, inner_blocks integer, number integer) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
     SELECT CASE WHEN inner_blocks > 0 THEN format('(%1$s + ($2 - %1$s) / %2$s)', outer_radius, inner_blocks)
                 WHEN lead > 1 THEN outer_radius
-                -- Rounded down, also below 0.
+                -- This rounds down, also below 0.
                 ELSE format('(($2 - %s) / %s - 1)', number - blocks, blocks)
            END
       FROM format('(%1$s * ($2 / %2$s) + greatest(0, %1$s - (%2$s - $2 %% %2$s)))', lead, blocks)
            AS f (outer_radius)
 $$;
 
--- The variables of a search, keys first and the scope last, behind the reach: a name, a type, and the expression that gives the value, for
--- the fingerprint $1, the distance $2 and the scope $3. A table that need not be read at this distance has no key, and no
--- range of it is looked up.
+-- The variables of a search: keys first, then flips, the reach and the scope. Each has a name, a type, and the expression of
+-- its value for the fingerprint $1, the distance $2 and the scope $3. If a table need not be read at this distance, its key is
+-- null, so none of its ranges are looked up.
 CREATE OR REPLACE FUNCTION simsql._search_variables(index simsql.registry, strategy text)
 RETURNS TABLE (number integer, name text, type text, value text)
 LANGUAGE sql STABLE
@@ -132,7 +133,7 @@ AS $$
      CROSS JOIN LATERAL simsql._permute('$1', p.lead_mask) AS permuted (text)
      WHERE strategy <> 'scan'
     UNION ALL
-    -- Flips are written out where they are few, since a search at radius 1 takes about as long as computing them.
+    -- A few flips are constants: a search at radius 1 takes about as long as computing them would.
     SELECT p.number + simsql._table_count(index.blocks, index.lead, index.inner_blocks)::integer,
            'flips_' || p.number, 'bigint[]',
            format('CASE %1$s WHEN 0 THEN ''{0}'' WHEN 1 THEN %2$L::bigint[]%3$s ELSE simsql._flips(%4$s, %1$s) END',
@@ -155,23 +156,21 @@ AS $$
      CROSS JOIN LATERAL CAST(simsql._table_count(index.blocks, index.lead, index.inner_blocks) AS integer) AS t (tables)
 $$;
 
--- Two functions per index, with the layout and the names baked in. They run with the caller's
--- rights: the policy on the key tables and the table's own grants decide who may search. What a search
--- compares with is computed once, in variables: written into the statement it would be compiled at each of the
--- places where it stands, at every call. Candidates are collected first, since most searches have none, and then
--- no row has to be looked up.
--- A generic plan cannot know how narrow a range is; with the settings below it is a nested loop of
--- index scans whatever it estimates, and it is planned once per session. The scan runs inside the search
--- function, under its settings but for those that it takes back; a hash join would read the whole table of
--- the user for the few rows that are near. Within a scope it is an index-only scan like the others: a sequential one
--- would read the keys of all scopes.
+-- Two generated functions per index, with the design and the names as constants. They run with the caller's privileges: the
+-- policy of the key tables and the privileges on the user's table decide who may search. Values to compare with are computed
+-- once, in variables; within the statement, each occurrence would be compiled at every call. Candidates are collected first:
+-- most searches have none, and then no row has to be looked up.
+-- A generic plan cannot know how narrow a range is. With the settings below it is a nested loop of index scans, whatever the
+-- estimates, and it is planned once per session. A scan runs within the search function, under its settings except for those
+-- that it resets; a hash join would read the user's whole table for the few matching rows. Within a scope, the scan is an
+-- index-only scan like the others: a sequential scan would read the keys of all scopes.
 CREATE OR REPLACE FUNCTION simsql._search_functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     scoped constant boolean := cardinality(index.scope_columns) > 0;
-    -- A variable of the scope is called like the column of the keys that it is compared with.
+    -- A variable of the scope has the same name as the key column that it is compared with.
     beginning constant text := CASE WHEN scoped THEN E'#variable_conflict use_variable\n' ELSE '' END || 'DECLARE';
     declared text := (SELECT string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n' ORDER BY v.number)
                         FROM simsql._search_variables(index, 'exact') AS v);
@@ -204,7 +203,7 @@ BEGIN
                    'IF cardinality(candidates) > 0 THEN\nRETURN QUERY\n%15$s;\nEND IF;\nEND',
                    beginning, declared, flips,
                    CASE WHEN scoped THEN E'    probing boolean := true;\n' END,
-                   -- A question to a table takes longer than one to variables.
+                   -- Reading a table takes longer than comparing variables.
                    CASE WHEN scoped THEN format(E'IF $2 > %s THEN\n    probing := %s;\nEND IF;\n',
                                                 simsql._probed_up_to(index), pays) END,
                    CASE WHEN scoped THEN 'probing' ELSE pays END,
@@ -222,7 +221,7 @@ BEGIN
 END
 $$;
 
--- The greatest distance for which no prefix is flipped.
+-- The greatest distance at which no prefix is flipped.
 CREATE OR REPLACE FUNCTION simsql._exact_up_to(index simsql.registry) RETURNS integer
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -230,7 +229,7 @@ AS $$
      WHERE simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, d) <= 0
 $$;
 
--- The greatest distance for which probing pays from at most a thousand rows on.
+-- The greatest distance at which probing pays from at most a thousand rows on.
 CREATE OR REPLACE FUNCTION simsql._probed_up_to(index simsql.registry) RETURNS integer
 LANGUAGE sql STABLE
 AS $$
@@ -240,10 +239,10 @@ AS $$
      WHERE coalesce(scan_below[d + 1] > 1000, true)
 $$;
 
--- The condition under which probing for the distance $2 is expected to be cheaper than a scan. Where it is so from a
--- thousand rows on, the size is not asked for. A key takes 36 bytes of its table. What a scope takes, only counting
--- tells: it stops where probing begins to pay, so it costs less than the scan that it saves, and nothing that is
--- taken for larger or smaller than it is, by old statistics or uneven keys, is ever read in vain.
+-- The condition under which probing at the distance $2 is expected to be cheaper than a scan. If that is so from a thousand
+-- rows on, it does not check the size. For a whole table, the size tells the number of keys: a key takes 36 bytes. For a scope,
+-- only counting tells. It stops where probing begins to pay, so it costs less than the scan that it saves, and neither old
+-- statistics nor uneven keys can mislead it.
 CREATE OR REPLACE FUNCTION simsql._probing_pays(index simsql.registry, in_scope text) RETURNS text
 LANGUAGE sql STABLE
 AS $$

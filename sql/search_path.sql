@@ -1,4 +1,4 @@
--- Until the end of the last file, names are looked up in pg_catalog alone: whoever runs the files may have another schema
+-- Until the end of the last file, names are looked up in pg_catalog alone: the role that runs the files may have another schema
 -- before it, with a type called text.
 
 DO $$

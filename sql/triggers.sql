@@ -1,24 +1,24 @@
 -- The triggers of an index and the functions that they call.
 --
--- Writers always add keys, and never look whether a key is there. The trigger functions have the layout baked in and
--- read no table of simsql: a writer with an older snapshot would not see the registry's row, and add nothing.
+-- Writers always add keys and never check whether a key exists. The design is a constant in the trigger functions, and they
+-- read no table of simsql: a writer with an older snapshot would not see the row in the registry, and would add nothing.
 --
--- Statement triggers add the keys of new rows, set by set. They are ENABLE ALWAYS, so that whoever switches them off and on
--- again leaves a trace. When logical replication applies rows, no statement ends: a row trigger that is ENABLE REPLICA adds
--- keys there, and the statement triggers leave it to that one.
+-- Statement triggers add the keys of all new rows at once. They are ENABLE ALWAYS, so that disabling and enabling them leaves a
+-- trace. Logical replication applies rows without firing statement triggers, so an ENABLE REPLICA row trigger adds the keys
+-- there. Statement triggers that do fire in a replica session leave the keys to it.
 --
--- The functions run with the rights of the index's owner, so that a writer needs no right but to write the table. So
--- nothing that the owner of the table controls may be evaluated in them:
---   * What a column is, pg_typeof says of a transition row. The catalogue would say it as of the transaction's snapshot,
---     which may be older than the column. Only when all types are right is the INSERT planned at all: planning
---     a cast may already call a function.
---   * Transition tables are called like relations of pg_catalog. A trigger without them, on whatever table, reads the
---     catalogue, and not a temporary table or view that its owner has given the name.
---   * Until then, columns are named without a table: PostgreSQL reads n.name as name(n) where n has no such column.
---   * Relations of the catalogue are qualified: a transition table may have the name of any of them. So are variables that
---     stand beside its columns.
+-- The functions run with the privileges of the index's owner, so a writer needs no privileges other than those on the table.
+-- Nothing that the owner of the table controls may therefore be evaluated in them:
+--   * pg_typeof of a transition row tells the type of a column. The catalogue would tell it as of the transaction's snapshot,
+--     which may be older than the column. The INSERT is planned only if all types are right: planning a cast may already
+--     call a function.
+--   * Transition tables have the names of relations in pg_catalog. If a trigger without transition tables calls the function,
+--     on whatever table, the function reads the catalogue, and not a temporary table or view of that name.
+--   * Until the types are checked, columns are named without a table: PostgreSQL reads n.name as name(n) if n has no such column.
+--   * Relations of the catalogue are qualified, because a transition table may have the name of any of them. So are variables
+--     that are used beside its columns.
 
--- The type below a domain, or else the type itself.
+-- The base type of a domain, or the type itself.
 CREATE OR REPLACE FUNCTION simsql._base_type(type regtype) RETURNS regtype
 LANGUAGE plpgsql STABLE
 AS $$
@@ -34,8 +34,8 @@ BEGIN
 END
 $$;
 
--- What all trigger functions of an index begin with: they refuse a trigger of another index, which pg_dump has
--- carried to a table here, and columns that have been renamed. The nonce is no secret; it differs where ids are equal.
+-- The beginning of all trigger functions of an index. They refuse triggers of other indexes, which pg_dump may have carried to
+-- a table here, and renamed columns. The nonce is not secret; it distinguishes indexes with the same id.
 CREATE OR REPLACE FUNCTION simsql._trigger_checks(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -55,7 +55,8 @@ AS $$
 $body$, index.nonce, index.column_name, index.id, index.column_name || index.scope_columns)
 $$;
 
--- The condition that the columns have the types that the index was made for. Where the pattern says %s, a name is put.
+-- The condition that the columns have the types for which the index was created. %s in the pattern stands for the name of a
+-- column.
 CREATE OR REPLACE FUNCTION simsql._types_are_right(index simsql.registry, pattern text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -67,7 +68,7 @@ AS $$
             SELECT s.number, s.column_name, s.type FROM simsql._scope_columns(index) AS s) AS c (number, name, type)
 $$;
 
--- The statement that refuses any others.
+-- The statement that raises an error for any other types.
 CREATE OR REPLACE FUNCTION simsql._type_refusal(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -79,8 +80,8 @@ AS $$
                   index.column_name)
 $$;
 
--- The statements that add the keys of new fingerprints to all tables of an index. %1$s in the pattern is where a table takes its
--- scope and its key from, %2$s the key.
+-- The statements that add the keys of new fingerprints to all tables of an index. `pattern` selects the scope and the key; %s
+-- in it stands for the expression of the key.
 CREATE OR REPLACE FUNCTION simsql._key_inserts(index simsql.registry, pattern text, fingerprint text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -89,10 +90,9 @@ AS $$
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
 $$;
 
--- Sorted keys go into a B-tree in two thirds of the time where there are many, and one key needs no sort.
--- An update of other columns adds no key: what the old rows have, has keys. That is not so for old rows of inheritance
--- children, nor where foreign keys change the columns: PostgreSQL may update a row twice in one statement then, and its
--- state in between is among the old rows.
+-- With many keys, inserting them into a B-tree in their order takes a third less time; a single key needs no sort. An update of
+-- other columns adds no keys, because the old rows have theirs. Two kinds of old rows do not: those of inheritance children, and
+-- the intermediate states of rows that PostgreSQL updates twice in one statement to enforce foreign keys.
 CREATE OR REPLACE FUNCTION simsql._trigger_functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE
@@ -173,13 +173,13 @@ BEGIN
 END
 $$;
 
--- The triggers of an index, as pg_get_triggerdef tells them, and when they fire, as pg_trigger.tgenabled tells it: null for those
--- that never do.
+-- The triggers of an index: their definitions as pg_get_triggerdef shows them, and when they fire, as in pg_trigger.tgenabled.
+-- Null marks those that never fire.
 --
--- Two of them never run; the catalogue says through them what a name cannot. The first knows the columns,
--- that of the fingerprints and then those of the scope, as the catalogue does, whatever they are called (see _check_columns),
--- and makes PostgreSQL refuse ALTER COLUMN TYPE, which rewrites values without firing triggers. With the second, PostgreSQL
--- refuses to make the table a partition or an inheritance child, whose rows come through a parent.
+-- Two of them never run, but they record in the catalogue what a name cannot. The first identifies the columns, the fingerprint
+-- column and then the scope, by number, whatever their names are (see _check_columns). It also makes PostgreSQL refuse ALTER
+-- COLUMN TYPE, which rewrites values without firing triggers. The second makes PostgreSQL refuse to turn the table into a
+-- partition or an inheritance child, whose rows can be written through a parent.
 CREATE OR REPLACE FUNCTION simsql._index_triggers(index simsql.registry)
 RETURNS TABLE (name text, definition text, fires "char")
 LANGUAGE sql STABLE
@@ -201,7 +201,7 @@ AS $$
            AS t (suffix, function, fires, event)
 $$;
 
--- A statement that says when a trigger fires, in the words of ALTER TABLE.
+-- Sets when a trigger fires, as in pg_trigger.tgenabled.
 CREATE OR REPLACE FUNCTION simsql._set_firing(table_name text, trigger_name text, fires "char") RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -227,7 +227,8 @@ BEGIN
 END
 $$;
 
--- Drops the triggers of indexes that are not this table's, by which a restored copy of another table refuses every write.
+-- Drops the triggers of indexes that are not this table's. A restored copy of another table has such triggers, and they refuse
+-- every write.
 CREATE OR REPLACE FUNCTION simsql._drop_foreign_triggers(table_id regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$

@@ -1,10 +1,10 @@
 -- verify: tells what is wrong with indexes.
 --
--- A fault is what makes searches miss rows, fail or be slow, or may do so after a crash, and what gives rights to others.
--- Superfluous keys are not faults, and verify does not list them: see superfluous_keys.
+-- A fault makes searches miss rows, fail or be slow, or may do so after a crash, or grants privileges to others. Superfluous
+-- keys are not faults, and verify does not list them: see superfluous_keys.
 
--- An index with the names that its table and its columns have now; those are null where there is none. The
--- columns are those that the index's trigger knows by number, or else those of the registered names.
+-- An index with the current names of its table and columns; null replaces the name of a dropped one. The columns are those that
+-- the index's trigger identifies by number or, without that trigger, those with the registered names.
 CREATE OR REPLACE FUNCTION simsql._as_named(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
@@ -33,8 +33,8 @@ BEGIN
 END
 $$;
 
--- What the catalogue tells: tables, columns, B-trees, triggers, functions and policies that are not as
--- create_index made them. What repair cannot mend comes with another hint than to call it.
+-- Reports tables, columns, B-trees, triggers, functions and policies that differ from what create_index made, according to the
+-- catalogue. If repair cannot mend a fault, its hint names another remedy.
 CREATE OR REPLACE FUNCTION simsql._verify_objects(index simsql.registry) RETURNS SETOF simsql.finding
 LANGUAGE plpgsql STABLE
 AS $$
@@ -89,7 +89,7 @@ BEGIN
                 OR p.prosecdef <> (d.head LIKE '%SECURITY DEFINER%')
                 OR p.provolatile <> CASE WHEN d.head LIKE '%STABLE%' THEN 's' ELSE 'v' END)
         UNION ALL
-        -- As after a restore by pg_restore --no-acl.
+        -- pg_restore --no-acl leaves it like this.
         SELECT 'function can be called by others', 'simsql.' || d.name, repair
           FROM simsql._functions(index) AS d
          WHERE d.head LIKE '%SECURITY DEFINER%'
@@ -117,7 +117,7 @@ BEGIN
         RETURN QUERY SELECT 'key table missing', keys;
         RETURN;
     END IF;
-    -- Values are compared as what they are in the user's table.
+    -- Scope values are compared by the type and collation that they have in the user's table.
     IF class.relkind <> 'r' OR EXISTS (
         SELECT FROM (SELECT 'key' AS name, 'bigint'::regtype::oid AS type_id, 0::oid AS collation_id
                       UNION ALL
@@ -138,7 +138,7 @@ BEGIN
     THEN
         RETURN QUERY SELECT 'key table unlogged', keys;
     END IF;
-    -- Under another policy readers would miss keys in silence, or see what they may not.
+    -- Under another policy, readers would silently miss keys, or see keys that they may not.
     IF NOT class.relrowsecurity OR NOT has_table_privilege('public', class.oid, 'SELECT')
        OR (SELECT array_agg(format('%s %s %s %s', p.polname, p.polcmd, p.polpermissive, p.polroles))
              FROM pg_policy AS p WHERE p.polrelid = class.oid) IS DISTINCT FROM ARRAY['readers r t {0}']
@@ -159,8 +159,8 @@ AS $$
      WHERE NOT EXISTS (SELECT FROM simsql._btrees(table_id, column_names) AS any_of WHERE any_of.valid)
 $$;
 
--- Compares the keys of one table with the rows, in one pass over both in the order of keys: hashing more
--- than fits into work_mem takes three times as long. Superfluous are keys without a row, and equal keys but for one.
+-- Compares the keys of one table with the rows, in one pass over both in the order of keys: hashing more than fits into
+-- work_mem takes three times as long. A key is superfluous if it has no row, and so are all but one of equal keys.
 CREATE OR REPLACE FUNCTION simsql._compare_keys(
     index simsql.registry, number integer, OUT missing bigint, OUT superfluous bigint)
 LANGUAGE plpgsql STABLE
@@ -181,7 +181,7 @@ BEGIN
 END
 $$;
 
--- The key tables that lack keys of rows.
+-- Reports the key tables that lack keys of rows.
 CREATE OR REPLACE FUNCTION simsql._verify_keys(index simsql.registry) RETURNS SETOF simsql.finding
 LANGUAGE plpgsql STABLE
 AS $$
@@ -207,7 +207,7 @@ BEGIN
 END
 $$;
 
--- One snapshot: whoever calls it, it only reads.
+-- STABLE: all its reads share one snapshot.
 CREATE OR REPLACE FUNCTION simsql.verify(table_name regclass DEFAULT NULL, column_name text DEFAULT NULL)
 RETURNS SETOF simsql.finding
 LANGUAGE plpgsql STABLE ROWS 10
@@ -221,7 +221,7 @@ DECLARE
 BEGIN
     FOR index IN
         SELECT r.* FROM simsql.registry AS r
-         -- By name too: the index of a table whose name another one has got.
+         -- By name too: this finds the index of a table whose name another table has taken over.
          WHERE (verify.table_name IS NULL OR r.table_id = verify.table_name OR r.table_name = full_name)
            AND (verify.column_name IS NULL OR r.column_name = verify.column_name)
          ORDER BY r.id
@@ -242,7 +242,7 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.verify(regclass, text) IS
-    'what is wrong with the indexes of a table, or with all; no row if nothing is';
+    'list the faults of the indexes of one table or of all tables; no row means no fault';
 
 CREATE OR REPLACE FUNCTION simsql.superfluous_keys(table_name regclass, column_name text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql STABLE
@@ -258,4 +258,4 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.superfluous_keys(regclass, text) IS
-    'how many keys simsql.vacuum would remove: those without a row, and those stored again. Reads the table and all keys';
+    'number of keys that simsql.vacuum would remove: keys without a row, and all but one of equal keys. Reads the table and all keys';

@@ -1,4 +1,4 @@
--- The version, by which a client knows what it can call.
+-- The version tells a client what it can call.
 
 CREATE OR REPLACE FUNCTION simsql.version() RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
