@@ -1,6 +1,6 @@
--- What a backfill in Python puts its statements together from: see simsql/database/backfill.py.
+-- The parts from which a backfill in Python composes its statements: see simsql/database/backfill.py.
 
--- Raises unless the column can take fingerprints, the others hold text, and the rows can be updated by a primary key.
+-- Raises an error unless the column can hold fingerprints, the other columns hold text, and a primary key identifies the rows.
 CREATE OR REPLACE FUNCTION simsql._check_backfill(table_name regclass, column_name text, text_columns text[]) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -27,12 +27,13 @@ BEGIN
     END LOOP;
     IF NOT EXISTS (SELECT FROM simsql._primary_key(table_name)) THEN
         RAISE EXCEPTION 'simsql: % has no primary key', table_name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A backfill goes through a table by its primary key.';
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'A backfill reads a table in the order of its primary key: add one.';
     END IF;
 END
 $$;
 
--- The columns of a primary key, the last one first, and the schemas of the operators that it is sorted by.
+-- The columns of a primary key, the last one first, and the schemas of the operators that sort it.
 CREATE OR REPLACE FUNCTION simsql._primary_key(table_name regclass) RETURNS TABLE (place bigint, name text, type text, operators text)
 LANGUAGE sql STABLE
 AS $$
@@ -50,17 +51,17 @@ AS $$
      ORDER BY k.place DESC
 $$;
 
--- Expressions about the rows `t` of a table and about keys `v.key`, each of which is a JSON array with the values of a
--- primary key as text. They name the operators by which the key is sorted in full: where those of citext, for one, are
--- not on the search_path, PostgreSQL would compare text.
---   rows_of       the table, without what inherits from it
---   fingerprint   the column that takes fingerprints
+-- Expressions about the rows `t` of a table and about keys `v.key`, JSON arrays with the values of a primary key as text. They
+-- qualify the operators that sort the key: if those of citext, for example, are not on the search_path, PostgreSQL would
+-- compare text.
+--   rows_of       the table, without its inheritance children
+--   fingerprint   the fingerprint column
 --   texts         the texts of a row
---   needs_one     whether a row needs a fingerprint: it has a text and none, or, of all rows, a text or one
+--   needs_one     whether a row needs a fingerprint: it has a text but no fingerprint or, with all_rows, either of them
 --   key           the key of a row
---   key_order     what to order rows by
+--   key_order     the ORDER BY expressions of the key
 --   same_key      whether a row has the key
---   later_key     whether a row comes behind the key
+--   later_key     whether a row comes after the key
 CREATE OR REPLACE FUNCTION simsql._backfill_parts(
     table_name regclass, column_name text, text_columns text[], all_rows boolean,
     OUT rows_of text, OUT fingerprint text, OUT texts text, OUT needs_one text,
@@ -94,7 +95,7 @@ BEGIN
                             part.name, part.operators, value, coalesce(later_key, 'false'));
         schemas := schemas || part.operators;
     END LOOP;
-    -- As one comparison, wherever it can be written as one, it is a range of the key's B-tree.
+    -- A single row comparison, where possible, is a range of the B-tree of the primary key.
     IF schemas[1] = ALL (schemas) THEN
         later_key := format('ROW(%s) OPERATOR(%I.>) ROW(%s)', key_order, schemas[1], given);
     END IF;

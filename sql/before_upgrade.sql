@@ -1,9 +1,9 @@
--- What an upgrade begins with: it locks all indexes.
+-- The first step of an upgrade: it locks all indexes.
 --
--- Trigger functions and triggers change together, so nobody may write an indexed table meanwhile. Tables of users stay
--- readable, since no trigger is dropped. Searches wait, since the policies of the key tables change. A lock is waited for so
--- briefly that a transaction that waits for this one is not taken for a deadlock, and others do not queue behind it for long;
--- then all are released, and taken again a little later.
+-- Trigger functions and triggers change together, so nobody may write to an indexed table in the meantime. Users' tables stay
+-- readable, since no trigger is dropped. Searches wait, since the policies of the key tables change. The upgrade waits for each
+-- lock so briefly that a transaction waiting for the upgrade does not fail with a deadlock, and other transactions do not queue
+-- behind it for long. Then it releases all locks and tries again a little later.
 
 DO $$
 DECLARE
@@ -16,7 +16,8 @@ DECLARE
     sessions text;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'simsql: the upgrade needs a transaction that is read committed, not %', current_setting('transaction_isolation')
+        RAISE EXCEPTION 'simsql: the transaction of an upgrade must be read committed, not %',
+                        current_setting('transaction_isolation')
             USING ERRCODE = 'active_sql_transaction';
     END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('simsql.install', 0));
@@ -28,7 +29,7 @@ BEGIN
               JOIN pg_class AS c ON c.oid IN (r.table_id, to_regclass(format('simsql.keys_%s_0', r.id)))
              WHERE NOT pg_has_role(c.relowner, 'USAGE') LIMIT 1;
             IF FOUND THEN
-                RAISE EXCEPTION 'simsql: role % may not upgrade the simhash index with the table %', current_user, foreign_table
+                RAISE EXCEPTION 'simsql: role % may not upgrade the simhash index that uses the table %', current_user, foreign_table
                     USING ERRCODE = 'insufficient_privilege',
                           HINT = 'Upgrade as a superuser, or as a role that is a member of the owners of all indexed tables.';
             END IF;
@@ -44,7 +45,7 @@ BEGIN
             IF key_tables IS NOT NULL THEN
                 EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', key_tables);
             END IF;
-            -- An index that was created before the registry was locked.
+            -- Start over if an index was created before the registry was locked.
             EXIT WHEN NOT EXISTS (
                 SELECT FROM simsql.registry AS r JOIN pg_class AS c ON c.oid = r.table_id
                  WHERE NOT EXISTS (SELECT FROM pg_locks AS l
@@ -58,9 +59,9 @@ BEGIN
                   LEFT JOIN pg_class AS c ON c.oid = l.relation AND c.relnamespace = 'simsql'::regnamespace
                  WHERE l.granted AND l.pid <> pg_backend_pid() AND (r.id IS NOT NULL OR c.oid IS NOT NULL)
                    AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
-                RAISE EXCEPTION 'simsql: indexed tables are in use, and could not be locked within a minute'
+                RAISE EXCEPTION 'simsql: indexed tables are in use and could not be locked within a minute'
                     USING ERRCODE = 'lock_not_available',
-                          HINT = format('Upgrade again when the transactions of these sessions have ended: %s.', sessions);
+                          HINT = format('Upgrade again after the transactions of these sessions have ended: %s.', sessions);
             END IF;
         END;
         PERFORM pg_sleep(0.1);

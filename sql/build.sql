@@ -1,14 +1,14 @@
 -- build: creates an index while others read and write.
 --
--- Tables, B-trees and triggers come first, and are committed. From then on every writer adds keys, and all that
--- is missing are those of rows that were committed before. They are filled in in ranges of the fingerprint, behind
--- the scope, not of the row's place: a row that is updated moves, and where both stay the same, that adds no key. Each
--- batch commits how far it has come, so a build that was interrupted goes on there. `ready` is committed with
--- the last batch, and a snapshot that does not see it does not search.
+-- Tables, B-trees and triggers come first and are committed. From then on, every writer adds keys, so only the keys of rows
+-- that were committed before are missing. Batches add them in order of scope and fingerprint, not in the physical order of
+-- rows: an update moves a row, but if it changes neither scope nor fingerprint, it adds no key. Each batch commits its
+-- progress, so an interrupted build resumes there. `ready` is committed with the last batch, and a snapshot that does not see
+-- it does not search.
 
--- Registers an index and creates its objects, or finds the one that another build has begun with these arguments.
--- Returns its id. Builds take turns here as they do for their batches: otherwise two that begin together would both
--- find no index. If the other one has made the index ready meanwhile, there is nothing left to build.
+-- Registers an index and creates its objects, or finds the one that an earlier build has started with these arguments. Returns
+-- its id. Builds take turns here, as they do for batches: otherwise two builds that start together would both find no index. If
+-- the other build has finished in the meantime, there is nothing left to do.
 CREATE OR REPLACE FUNCTION simsql._begin_build(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
     recipe text, scope text[] DEFAULT '{}')
@@ -37,18 +37,18 @@ BEGIN
         PERFORM simsql._create_functions(index);
         PERFORM simsql._create_triggers(index);
     ELSIF has_other_arguments THEN
-        RAISE EXCEPTION 'simsql.build: an unfinished build of the index on %(%) has other arguments', table_name,
+        RAISE EXCEPTION 'simsql.build: an unfinished build of the simhash index on %(%) has other arguments', table_name,
                         quote_ident(column_name)
             USING ERRCODE = 'duplicate_object',
-                  HINT = format('Go on with it: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
+                  HINT = format('Finish it: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
                                 simsql._build_call(index), table_name, column_name);
     END IF;
     RETURN index.id;
 END
 $$;
 
--- The text of a batch: adds the keys of the next $1 fingerprints to every table, and gives the last one, with its scope,
--- unless there were fewer.
+-- The statement of a batch. It adds the keys of the next $1 fingerprints to every table and returns the last of these
+-- fingerprints and its scope, unless there were fewer than $1.
 CREATE OR REPLACE FUNCTION simsql._build_statement(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -70,7 +70,7 @@ AS $$
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
 $$;
 
--- Which share of the work is done, by what is registered.
+-- The share of the work that is done, according to the registry.
 CREATE OR REPLACE FUNCTION simsql._built_share(index simsql.registry) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
@@ -80,14 +80,15 @@ AS $$
                         FROM pg_class AS c WHERE c.oid = index.table_id) END
 $$;
 
--- Fills in the keys of the next fingerprints, in a transaction of its own, and tells which share of the work is done:
--- of all possible fingerprints or, where they stand scope by scope, of the rows that the table is thought to have.
+-- Adds the keys of the next fingerprints, in its own transaction, and returns the share of the work that is done. This is a
+-- share of all possible fingerprints or, within scopes, of the estimated number of rows.
 CREATE OR REPLACE FUNCTION simsql._build_batch(
     table_name regclass, column_name text, OUT ready boolean, OUT share double precision)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashagg = off
 SET max_parallel_workers_per_gather = 0 SET jit = off
-SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET extra_float_digits = 1  -- a scope as text is that value again
+-- So that a scope survives its conversion to text:
+SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET extra_float_digits = 1
 AS $$
 DECLARE
     index simsql.registry;
@@ -100,7 +101,7 @@ BEGIN
       FROM simsql.registry AS r
      WHERE r.table_id = _build_batch.table_name AND r.column_name = _build_batch.column_name;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'simsql.build: the simhash index on %(%) was dropped meanwhile', table_name, quote_ident(column_name)
+        RAISE EXCEPTION 'simsql.build: the simhash index on %(%) was dropped during the build', table_name, quote_ident(column_name)
             USING ERRCODE = 'undefined_object';
     END IF;
     ready := index.ready;
@@ -112,7 +113,7 @@ BEGIN
     PERFORM simsql._check_upkeep(index, 'build');
     PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
     before := simsql._built_share(index);
-    -- What is committed after this snapshot was written under the triggers.
+    -- Rows that are committed after this snapshot were written under the triggers.
     EXECUTE simsql._build_statement(index) INTO last USING simsql._batch_size();
     ready := last.fp IS NULL;
     UPDATE simsql.registry AS r SET ready = _build_batch.ready, built_to = last.fp, built_scope = last.scope
@@ -150,4 +151,4 @@ END
 $$;
 
 COMMENT ON PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[]) IS
-    'create a simhash index while others read and write, or go on with a build that was interrupted';
+    'create a simhash index while others read and write, or resume an interrupted build';

@@ -1,10 +1,10 @@
--- claim: a search before an insert that holds beside other writers.
+-- claim: a search before an insert that takes other writers into account.
 --
--- Two transactions that look for near-duplicates and then insert do not see each other's rows. So whoever is about
--- to insert locks the blocks of the fingerprint first. Fingerprints that differ in up to k bits agree in at least one of
--- k + 1 blocks: of two such claims, the second waits until the first transaction has ended, and then searches.
+-- Two transactions that search for near-duplicates and then insert do not see each other's rows. So claim first locks the
+-- blocks of the fingerprint. Fingerprints that differ in up to k bits agree in at least one of k + 1 blocks. Of two such
+-- claims, the second therefore waits for the first transaction to end, and then searches.
 
--- A hash that all values of a scope have in common which its columns take for equal.
+-- A hash of a scope. Scopes that the columns compare as equal have equal hashes.
 CREATE OR REPLACE FUNCTION simsql._scope_hash(index simsql.registry, scope jsonb) RETURNS bigint
 LANGUAGE plpgsql STABLE
 AS $$
@@ -24,17 +24,17 @@ BEGIN
 END
 $$;
 
--- Any role can see in pg_locks which advisory locks are held. A block has so few bits that a hash that anybody can compute
--- would give it away. So locks are hashes under a key, and the key is derived from a secret of this database.
+-- Any role can see the held advisory locks in pg_locks. A block has so few bits that a hash which anyone can compute would
+-- reveal it. So a lock is a hash under a key, and the key is derived from a secret of this database.
 --
--- The secret is in a materialized view because pg_dump does not read materialized views: a role that cannot read the secret
--- can still dump the database, and a restore makes a new one.
+-- The secret is in a materialized view because pg_dump does not read materialized views. So a role that cannot read the secret
+-- can still dump the database, and a restore creates a new secret.
 CREATE MATERIALIZED VIEW IF NOT EXISTS simsql._claim_secret AS
 SELECT pg_catalog.sha256(pg_catalog.uuid_send(pg_catalog.gen_random_uuid())
                          || pg_catalog.uuid_send(pg_catalog.gen_random_uuid())) AS secret;
 
 COMMENT ON MATERIALIZED VIEW simsql._claim_secret IS
-    'the secret behind the locks of simsql.claim, for its owner alone; REFRESH MATERIALIZED VIEW changes it';
+    'the secret behind the locks of simsql.claim, readable only by its owner; REFRESH MATERIALIZED VIEW replaces it';
 
 -- Default privileges may have granted SELECT on it to other roles.
 DO $$
@@ -51,8 +51,8 @@ BEGIN
 END
 $$;
 
--- Makes the secret if there is none, after a restore without data. It returns nothing, so any role may call it. REFRESH waits
--- for transactions that have read an old secret, so two are never in use at once.
+-- Creates the secret if there is none, as after a restore without data. It returns nothing, so any role may call it. REFRESH
+-- waits for transactions that have read the old secret, so two secrets are never in use at once.
 CREATE OR REPLACE FUNCTION simsql._make_claim_secret() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 AS $$
@@ -67,29 +67,32 @@ $$;
 
 -- The key of each index whose columns the caller can read. The view reads the secret with the privileges of its owner, but
 -- has_column_privilege checks those of the caller, which a SECURITY DEFINER function would not know. A role that can read the
--- column learns no more from the key than which fingerprints are being claimed. What is hashed with the secret always has the
--- same length, and of what is hashed with the key only a part is visible, so a hash of both in a row is as good as HMAC.
+-- column learns no more from the key than which fingerprints are being claimed. The input hashed with the secret always has the
+-- same length, and only a part of each hash under the key is visible. So a plain hash of both, one after the other, is as safe
+-- as HMAC.
 CREATE OR REPLACE VIEW simsql._claim_keys WITH (security_barrier) AS
 SELECT r.id AS index_id, pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) AS key
   FROM simsql.registry AS r
   JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
  CROSS JOIN simsql._claim_secret AS s
- -- By number, as the policy of the key tables: another column may get the name.
+ -- Columns are identified by number, as in the policy of the key tables: another column may take over the name.
  WHERE (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(t.tgrelid, a.number, 'SELECT'))
           FROM pg_catalog.pg_trigger AS t
          CROSS JOIN pg_catalog.unnest(t.tgattr) AS a (number)
          WHERE t.tgrelid = r.table_id AND t.tgname = pg_catalog.format('simsql_%s_column', r.id));
 
-COMMENT ON VIEW simsql._claim_keys IS 'the keys that the locks of simsql.claim are hashed with, for roles that can read the columns of an index';
+COMMENT ON VIEW simsql._claim_keys IS
+    'the keys behind the locks of simsql.claim, readable by roles that can read the columns of the index';
 
 GRANT SELECT ON simsql._claim_keys TO PUBLIC;
 
--- The advisory locks of a claim, in the order in which every claim takes them: so no two claims wait for one
--- another. A lock is a hash of the index, the scope, the number of blocks, the number of the block and its bits; where
--- two hashes are equal by chance, a claim waits in vain.
--- Claims at different distances have to meet too, where the nearer of them would find the other. So k is that of the index
--- for lower distances too, and for higher ones the number of blocks is doubled until it suffices; of each number
--- on the way all blocks are locked, because others may have stopped there. More blocks than bits are one lock for the index.
+-- The advisory locks of a claim. Every claim takes them in the same order, so claims cannot deadlock with each other. A lock is
+-- a hash of the index, the scope, the number of blocks, the number of the block and its bits. If two hashes are equal by
+-- chance, a claim waits needlessly.
+-- Claims at different distances have to meet too, whenever the one with the lower distance would find the other. So lower
+-- distances use the k of the index. For higher distances the number of blocks is doubled until it suffices, and the blocks of
+-- every step are locked, because other claims may have stopped there. If there are more blocks than bits, a single lock covers
+-- the whole index.
 CREATE OR REPLACE FUNCTION simsql._claim_locks(
     index_id integer, scope_hash bigint, fingerprint bigint, of_index integer, distance integer)
 RETURNS SETOF bigint
@@ -104,7 +107,7 @@ BEGIN
     SELECT k.key INTO secret_key FROM simsql._claim_keys AS k WHERE k.index_id = _claim_locks.index_id;
     IF secret_key IS NULL THEN
         RAISE EXCEPTION 'simsql.claim: role % cannot read the columns of the simhash index %', current_user, index_id
-            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant SELECT on the column of fingerprints and on those of the scope.';
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant SELECT on the fingerprint column and on the scope columns.';
     END IF;
     RETURN QUERY
     SELECT ('x' || encode(substring(sha256(secret_key || convert_to(format('%s %s %s %s', scope_hash, blocks, number, block),
@@ -130,11 +133,11 @@ DECLARE
     asked integer;
     lock bigint;
 BEGIN
-    -- The search below is a statement of its own, with a snapshot from after the locks, because this function is
-    -- VOLATILE and the transaction READ COMMITTED. With an older one it would not see what it has waited for.
+    -- The search below is a statement of its own. Its snapshot is taken after the locks, because this function is VOLATILE and
+    -- the transaction is READ COMMITTED. An older snapshot would not show the rows that this call has waited for.
     PERFORM simsql._check_read_committed('claim');
-    -- From here on the index cannot be dropped. If it were dropped and created again while this waits, claims on the new index
-    -- would take other locks.
+    -- From here on the index cannot be dropped. If it were dropped and re-created while this call waits, claims on the new index
+    -- would take different locks.
     PERFORM simsql._hold(table_name);
     index := simsql._searched_index(table_name, column_name, scope);
     asked := simsql._distance(distance, index.distance);
@@ -151,4 +154,4 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.claim(regclass, bigint, integer, text, jsonb) IS
-    'before an insert: waits for other claims of near fingerprints to end, then gives the nearest one that a row has, or no row';
+    'call it before an insert: waits for other claims of near fingerprints, then returns the nearest match, or no row';

@@ -1,7 +1,7 @@
--- clear_on_change: a fingerprint whose text was changed by a writer who knows nothing of it becomes NULL.
+-- clear_on_change: sets a fingerprint to NULL when its text is changed by a writer that does not update the fingerprint.
 
--- Sets the fingerprint of the new row to NULL. The column is that of the trigger's companion, which knows it by number, as
--- the catalogue and pg_dump carry it along: a rename of the column changes nothing here.
+-- Sets the fingerprint of the new row to NULL. The trigger's companion identifies the column by number, as the catalogue and
+-- pg_dump carry it along, so the column may be renamed.
 CREATE OR REPLACE FUNCTION simsql._clear_fingerprint() RETURNS trigger
 LANGUAGE plpgsql
 AS $$
@@ -15,13 +15,13 @@ BEGIN
         RAISE EXCEPTION 'simsql: trigger %_column of % is missing, or newer than the snapshot of this transaction',
                         TG_NAME, TG_RELID::regclass
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Begin a new transaction. If that is of no use, call simsql.clear_on_change for the column again.';
+                  HINT = 'Start a new transaction. If that does not help, call simsql.clear_on_change for the column again.';
     END IF;
     RETURN jsonb_populate_record(NEW, jsonb_build_object(column_name, NULL));
 END
 $$;
 
--- The triggers of clear_on_change for a column, the one that fires and its companion, which never does.
+-- The triggers of clear_on_change on a column: the one that fires and its companion, which never does.
 CREATE OR REPLACE FUNCTION simsql._clearing_triggers(table_name regclass, column_name text) RETURNS SETOF text
 LANGUAGE sql STABLE
 AS $$
@@ -32,8 +32,8 @@ AS $$
      WHERE t.tgrelid = table_name AND t.tgname ~ '^zz_simsql_clear_\d+_column$' AND a.attname = column_name
 $$;
 
--- The name makes the trigger one of the last to fire before the update: it sees what others make of the text.
--- Texts are compared byte by byte, whatever their type and collation take for equal.
+-- By its name the trigger is one of the last to fire before the update, so it sees what other triggers make of the text. Texts
+-- are compared byte by byte, even if their type or collation considers them equal.
 CREATE OR REPLACE FUNCTION simsql.clear_on_change(table_name regclass, column_name text, sources text[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -46,9 +46,9 @@ BEGIN
     IF table_name IS NULL OR column_name IS NULL OR coalesce(cardinality(sources), 0) = 0
        OR array_position(sources, NULL) IS NOT NULL
     THEN
-        RAISE EXCEPTION 'simsql.clear_on_change: the table, the column and its sources have to be named'
+        RAISE EXCEPTION 'simsql.clear_on_change: the table, the column and its sources must not be null or empty'
             USING ERRCODE = 'null_value_not_allowed',
-                  HINT = 'As in SELECT simsql.clear_on_change(''article'', ''fingerprint'', ARRAY[''body'']);';
+                  HINT = 'For example: SELECT simsql.clear_on_change(''article'', ''fingerprint'', ARRAY[''body'']);';
     END IF;
     FOREACH name IN ARRAY column_name || sources LOOP
         SELECT a.attgenerated INTO generated FROM pg_attribute AS a
@@ -58,11 +58,11 @@ BEGIN
                 USING ERRCODE = 'undefined_column';
         ELSIF generated <> '' THEN
             RAISE EXCEPTION 'simsql.clear_on_change: column % of % is generated', quote_ident(name), table_name
-                USING ERRCODE = 'feature_not_supported', HINT = 'Name the columns that it is made of.';
+                USING ERRCODE = 'feature_not_supported', HINT = 'Name the columns that it is generated from.';
         END IF;
     END LOOP;
     IF column_name = ANY (sources) THEN
-        RAISE EXCEPTION 'simsql.clear_on_change: column % of % is no source of itself', quote_ident(column_name), table_name
+        RAISE EXCEPTION 'simsql.clear_on_change: column % of % cannot be its own source', quote_ident(column_name), table_name
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the columns that hold the text.';
     END IF;
     FOR name IN SELECT simsql._clearing_triggers(table_name, column_name) LOOP
@@ -81,7 +81,7 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.clear_on_change(regclass, text, text[]) IS
-    'let an UPDATE that changes a source and leaves the fingerprint as it is set the fingerprint to NULL, by a trigger';
+    'create a trigger that sets the fingerprint to NULL when an UPDATE changes a source but not the fingerprint';
 
 CREATE OR REPLACE FUNCTION simsql.drop_clear_on_change(table_name regclass, column_name text) RETURNS void
 LANGUAGE plpgsql
@@ -95,9 +95,9 @@ BEGIN
     IF name IS NULL THEN
         RAISE EXCEPTION 'simsql.drop_clear_on_change: nothing clears column % of %',
                         coalesce(quote_ident(column_name), 'NULL'), coalesce(table_name::text, 'NULL')
-            USING ERRCODE = 'undefined_object', HINT = 'simsql.clear_on_change makes the trigger that this drops.';
+            USING ERRCODE = 'undefined_object', HINT = 'simsql.clear_on_change creates the trigger that this drops.';
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION simsql.drop_clear_on_change(regclass, text) IS 'drop what simsql.clear_on_change has made';
+COMMENT ON FUNCTION simsql.drop_clear_on_change(regclass, text) IS 'drop the trigger that simsql.clear_on_change created';

@@ -1,7 +1,9 @@
--- The clusters that pairs within a distance form: fingerprints of live rows, with the caller's rights and snapshot.
+-- clusters: the connected components of the pairs within a distance.
+--
+-- It searches with the caller's privileges and snapshot, and reports only fingerprints of live rows.
 
--- Connected components by union-find: linear in the pairs, without temporary tables, so that it also
--- runs in a read-only transaction. The root of a cluster is its smallest fingerprint.
+-- Union-find takes time linear in the pairs and needs no temporary tables, so it also works in read-only transactions. The root
+-- of a cluster is its smallest fingerprint.
 CREATE OR REPLACE FUNCTION simsql.clusters(
     table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.member
@@ -47,7 +49,7 @@ BEGIN
             END IF;
         END LOOP;
     END LOOP;
-    -- A parent never stands behind its child: one pass upwards finds every root.
+    -- A parent never comes after its child, so one pass in ascending order finds every root.
     FOR number IN 1 .. cardinality(vertices) LOOP
         parents[number] := parents[parents[number]];
     END LOOP;
@@ -64,5 +66,5 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.clusters(regclass, integer, text, jsonb) IS
-    'connected components of the pairs: every fingerprint that two rows share or that has a neighbour, '
+    'connected components of the pairs: each fingerprint that has a neighbour or that two rows share, '
     'with the smallest fingerprint of its cluster';

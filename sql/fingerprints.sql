@@ -1,4 +1,4 @@
--- Fingerprints are unsigned in Python and bigint with the same 64 bits here.
+-- Fingerprints are unsigned in Python, and bigint with the same 64 bits here.
 
 CREATE OR REPLACE FUNCTION simsql.fp(fingerprint numeric) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -8,7 +8,7 @@ BEGIN
         RAISE EXCEPTION 'simsql.fp: % is not an unsigned 64-bit fingerprint', fingerprint
             USING ERRCODE = 'numeric_value_out_of_range',
                   HINT = 'Pass a whole number from 0 to 18446744073709551615. A negative number is '
-                         'already the bigint that the column holds: use it as it is.';
+                         'already the bigint that the column holds: use it unchanged.';
     END IF;
     IF fingerprint > 9223372036854775807 THEN
         RETURN (fingerprint - 18446744073709551616)::bigint;
@@ -18,11 +18,11 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.fp(numeric) IS
-    'the bigint with the bits of an unsigned decimal fingerprint: simsql.fp(13835058055282163712)';
+    'convert an unsigned decimal fingerprint to the bigint with the same bits: simsql.fp(13835058055282163712)';
 
 CREATE OR REPLACE FUNCTION simsql.hamming_distance(a bigint, b bigint) RETURNS integer
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN bit_count((a # b)::bit(64))::integer;
 
 COMMENT ON FUNCTION simsql.hamming_distance(bigint, bigint) IS
-    'number of bits, 0 to 64, in which two fingerprints differ';
+    'number of bits in which two fingerprints differ, from 0 to 64';

@@ -1,6 +1,6 @@
 -- What create_index and build require of a table, its columns, the caller and the design.
 
--- Raises unless this column of a table can be indexed exactly, within this scope.
+-- Raises an error unless a search in this column and scope would be exact and the caller may create the index.
 CREATE OR REPLACE FUNCTION simsql._check_indexable(table_name regclass, column_name text, scope text[], caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -11,7 +11,7 @@ DECLARE
 BEGIN
     SELECT c.* INTO class FROM pg_class AS c WHERE c.oid = table_name;
     reason := CASE
-        WHEN class.relkind = 'p' THEN 'is partitioned: rows written straight into a partition would be missed'
+        WHEN class.relkind = 'p' THEN 'is partitioned: rows written directly to a partition would be missed'
         WHEN class.relkind = 'f' THEN 'is a foreign table: rows written on the other server would be missed'
         WHEN class.relkind IN ('v', 'm') THEN 'is a view: index the table below it'
         WHEN class.relkind <> 'r' THEN 'is not a table'
@@ -23,7 +23,7 @@ BEGIN
     END;
     IF reason IS NOT NULL THEN
         RAISE EXCEPTION 'simsql.%: % %', caller, table_name, reason
-            USING ERRCODE = 'feature_not_supported', HINT = 'An ordinary table can be indexed.';
+            USING ERRCODE = 'feature_not_supported', HINT = 'Only ordinary tables can be indexed.';
     END IF;
     SELECT a.* INTO attribute FROM pg_attribute AS a
      WHERE a.attrelid = table_name AND a.attname = column_name AND a.attnum > 0 AND NOT a.attisdropped;
@@ -36,11 +36,11 @@ BEGIN
         RAISE EXCEPTION 'simsql.%: column % of % is %, not bigint', caller, quote_ident(column_name), table_name,
                         format_type(attribute.atttypid, attribute.atttypmod)
             USING ERRCODE = 'datatype_mismatch',
-                  HINT = 'A fingerprint is kept as bigint with the same 64 bits: simsql.fp converts an unsigned decimal.';
+                  HINT = 'Store fingerprints as bigint: simsql.fp converts an unsigned decimal to the bigint with the same 64 bits.';
     END IF;
     IF attribute.attgenerated = 'v' THEN
         RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller, quote_ident(column_name), table_name
-            USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it has to have a B-tree.';
+            USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it needs a B-tree.';
     END IF;
     PERFORM simsql._check_scope_columns(table_name, column_name, scope, caller);
     IF NOT pg_has_role(class.relowner, 'USAGE') THEN
@@ -50,16 +50,16 @@ BEGIN
     IF NOT (has_schema_privilege('simsql', 'CREATE') AND has_table_privilege('simsql.registry', 'INSERT')
             AND has_table_privilege('simsql.registry', 'UPDATE') AND has_table_privilege('simsql.registry', 'DELETE'))
     THEN
-        RAISE EXCEPTION 'simsql.%: % may not create objects in schema simsql', caller, current_user
+        RAISE EXCEPTION 'simsql.%: role % may not create objects in schema simsql', caller, current_user
             USING ERRCODE = 'insufficient_privilege',
-                  HINT = format('To a role that you trust as you trust its owner: GRANT CREATE ON SCHEMA simsql TO %1$I; '
+                  HINT = format('If you trust this role as much as the owner of the schema: GRANT CREATE ON SCHEMA simsql TO %1$I; '
                                 'GRANT INSERT, UPDATE, DELETE ON simsql.registry TO %1$I;', current_user);
     END IF;
     PERFORM simsql._check_sees_all(table_name, caller);
 END
 $$;
 
--- Raises unless this role sees all rows.
+-- Raises an error unless this role sees all rows.
 CREATE OR REPLACE FUNCTION simsql._check_sees_all(table_id regclass, caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -71,22 +71,22 @@ BEGIN
 END
 $$;
 
--- An older snapshot than a lock misses rows that were committed in between. Under read committed every
--- statement has a new one.
+-- A snapshot that is older than a lock misses rows that were committed in between. In a read committed transaction, every
+-- statement takes a new snapshot.
 CREATE OR REPLACE FUNCTION simsql._check_read_committed(caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'simsql.%: the transaction is %, and has to be read committed', caller,
+        RAISE EXCEPTION 'simsql.%: the transaction must be read committed, not %', caller,
                         current_setting('transaction_isolation')
             USING ERRCODE = 'active_sql_transaction',
-                  HINT = 'Begin it with BEGIN ISOLATION LEVEL READ COMMITTED.';
+                  HINT = 'Start it with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 END
 $$;
 
--- Raises unless a design can be laid out; without blocks it is chosen.
+-- Raises an error if there is no such design. Without blocks, create_index and build choose one.
 CREATE OR REPLACE FUNCTION simsql._check_design(blocks integer, lead integer, inner_blocks integer, caller text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE
 AS $$
@@ -96,29 +96,33 @@ DECLARE
     tables numeric;
 BEGIN
     IF blocks IS NULL AND (lead IS NOT NULL OR inner_blocks IS NOT NULL) THEN
-        RAISE EXCEPTION 'simsql.%: a lead or inner blocks without blocks', caller
+        RAISE EXCEPTION 'simsql.%: lead and inner_blocks need blocks', caller
             USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Name the blocks too, or none of them: then the design is chosen by the number of rows.';
+                  HINT = 'Set blocks too, or leave out all three: the design is then chosen by the number of rows.';
     END IF;
-    IF NOT (blocks BETWEEN 2 AND 64 AND front BETWEEN 1 AND blocks - 1) THEN
-        RAISE EXCEPTION 'simsql.%: no layout has % blocks with % in the lead', caller, blocks, front
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take 2 to 64 blocks, and a lead of at least 1 and less than the blocks.';
+    IF NOT blocks BETWEEN 2 AND 64 THEN
+        RAISE EXCEPTION 'simsql.%: blocks must be between 2 and 64, not %', caller, blocks
+            USING ERRCODE = 'invalid_parameter_value';
+    ELSIF NOT front BETWEEN 1 AND blocks - 1 THEN
+        RAISE EXCEPTION 'simsql.%: lead must be between 1 and %, not %', caller, blocks - 1, front
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    -- The first lead blocks are the largest: the fewest bits that are left.
+    -- The first blocks are the largest. If they lead, the fewest bits are left.
     IF inner_count <> 0 AND NOT inner_count BETWEEN 2 AND 64 - front * (64 / blocks) - least(front, 64 % blocks) THEN
-        RAISE EXCEPTION 'simsql.%: the bits behind % of % blocks cannot be split into % inner blocks', caller, front, blocks, inner_count
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take 2 inner blocks or more, at most one for each bit, or 0 for none.';
+        RAISE EXCEPTION 'simsql.%: inner_blocks cannot be % with % of % blocks in the lead', caller, inner_count, front, blocks
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Use 0 for none, or a number from 2 to the number of bits that do not lead.';
     END IF;
     tables := simsql._table_count(blocks, front, inner_count);
     IF tables > 128 THEN
         RAISE EXCEPTION 'simsql.%: % blocks with % in the lead and % inner blocks need % tables', caller, blocks, front,
                         inner_count, tables
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Take a layout of at most 128 tables.';
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use a design with at most 128 tables.';
     END IF;
 END
 $$;
 
--- The B-trees that lead from values of these columns, in this order, to all rows with them; a valid one may be used.
+-- The B-trees on these columns, in this order, that cover all rows. Only a valid one can be used.
 CREATE OR REPLACE FUNCTION simsql._btrees(table_id regclass, column_names text[]) RETURNS TABLE (index regclass, valid boolean)
 LANGUAGE sql STABLE
 AS $$
@@ -144,14 +148,14 @@ BEGIN
                         CASE cardinality(column_names) WHEN 1 THEN 'column ' ELSE 'columns ' END || simsql._name_list(column_names),
                         table_id::text || CASE cardinality(column_names) WHEN 1 THEN ' has' ELSE ' have' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = coalesce((SELECT format('An attempt to create it has failed: REINDEX INDEX CONCURRENTLY %s;', b.index)
+                  HINT = coalesce((SELECT format('An attempt to create it failed: REINDEX INDEX CONCURRENTLY %s;', b.index)
                                      FROM simsql._btrees(table_id, column_names) AS b LIMIT 1),
                                   format('CREATE INDEX CONCURRENTLY ON %s (%s);', table_id, simsql._name_list(column_names)));
     END IF;
 END
 $$;
 
--- Raises unless these arguments make an index.
+-- Raises an error unless an index can be created with these arguments.
 CREATE OR REPLACE FUNCTION simsql._check_new(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer, scope text[],
     caller text)
@@ -160,9 +164,9 @@ LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     IF table_name IS NULL OR column_name IS NULL OR simsql._distance(distance, NULL) IS NULL THEN
-        RAISE EXCEPTION 'simsql.%: the table, the column and the distance have to be named', caller
+        RAISE EXCEPTION 'simsql.%: the table, the column and the distance must not be null', caller
             USING ERRCODE = 'null_value_not_allowed',
-                  HINT = format('As in %s simsql.%s(''article'', ''fingerprint'', distance => 3);',
+                  HINT = format('For example: %s simsql.%s(''article'', ''fingerprint'', distance => 3);',
                                 CASE caller WHEN 'build' THEN 'CALL' ELSE 'SELECT' END, caller);
     END IF;
     PERFORM simsql._check_design(blocks, lead, inner_blocks, caller);

@@ -1,8 +1,7 @@
--- create_index and drop_index: key tables, triggers and search functions of one column.
+-- create_index and drop_index: the key tables, triggers and search functions of one column.
 --
--- All objects are named by the registry's id: the name of the user's table may be 63 bytes long, may
--- stand in two schemas and may change. No function here depends on the user's table or its row type,
--- so DROP TABLE stays possible.
+-- All objects are named by the id in the registry: the name of the user's table may be 63 bytes long, occur in two schemas, or
+-- change. No function depends on the user's table or its row type, so DROP TABLE keeps working.
 
 CREATE OR REPLACE VIEW simsql.indexes AS
 SELECT r.id,
@@ -38,13 +37,13 @@ SELECT r.id,
          FROM pg_catalog.pg_trigger AS g
         WHERE g.tgrelid = r.table_id) AS t ON true;
 
-COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state as far as the catalogue tells: see simsql.verify';
+COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';
 
 GRANT SELECT ON simsql.indexes TO PUBLIC;
 
--- One table per permutation: permuted keys, with the scope before them, and nothing else, so that any primary key
--- works and deleting a document touches nothing.
--- Of a table that was not analyzed yet the planner expects few distinct fingerprints, and would hash them all.
+-- One table per permutation. It holds the permuted keys, preceded by the scope, and nothing else: any primary key works, and
+-- deleting a row of the user's table changes nothing here.
+-- For a table that has not been analyzed, the planner expects few distinct fingerprints and would hash them all. So it sorts.
 CREATE OR REPLACE FUNCTION simsql._create_keys(index simsql.registry, filled boolean) RETURNS void
 LANGUAGE plpgsql
 SET enable_hashagg = off
@@ -60,13 +59,13 @@ DECLARE
                                    WHEN 'u' THEN 'UNLOGGED' ELSE '' END;
     work_mem constant text := current_setting('work_mem');
 BEGIN
-    -- This sorts as CREATE INDEX does, with the memory for it.
+    -- This sorts as CREATE INDEX does, so it gets the same memory.
     IF pg_size_bytes(work_mem) < pg_size_bytes(current_setting('maintenance_work_mem')) THEN
         PERFORM set_config('work_mem', current_setting('maintenance_work_mem'), true);
     END IF;
     FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
         keys := format('simsql.keys_%s_%s', index.id, permutation.number);
-        -- Created with its rows, a table is filled a fifth faster than by INSERT.
+        -- CREATE TABLE AS is a fifth faster than INSERT.
         EXECUTE format('CREATE %s TABLE %s AS SELECT DISTINCT %s%s AS key FROM ONLY %s AS t WHERE t.%I IS NOT NULL%s '
                        'ORDER BY %s %s',
                        unlogged, keys, scope, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
@@ -78,9 +77,9 @@ BEGIN
                        format('keys of the simhash index on %s(%I), permutation %s, lead bits %s',
                               index.table_name, index.column_name, permutation.number,
                               to_hex(permutation.lead_mask)));
-        -- The B-tree comes after a sorted fill: a quarter faster, and packed.
+        -- A B-tree that is created after a sorted fill is packed, and takes a quarter less time.
         EXECUTE format('CREATE INDEX ON %s (%s)', keys, simsql._name_list(simsql._key_columns(index)));
-        -- Equal keys are allowed, so there is no unique index to identify a row by.
+        -- Equal keys are allowed, so no unique index can identify a row.
         EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', keys);
         PERFORM simsql._guard_keys(keys, index);
     END LOOP;
@@ -88,9 +87,9 @@ BEGIN
 END
 $$;
 
--- Any role that can read the column, and those of the scope, can read its keys, and nobody else. It is asked for the role that
--- searches, at the time of the search, and by number: another table or column may get the name. The subquery makes
--- it one question per scan.
+-- A role can read the keys if, and only if, it can read the fingerprint column and the scope columns. The policy checks the
+-- role that searches, at the time of the search, and identifies columns by number: another table or column may take over the
+-- name. As a subquery it is evaluated once per scan.
 CREATE OR REPLACE FUNCTION simsql._policy(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -110,7 +109,7 @@ BEGIN
 END
 $$;
 
--- All functions of an index.
+-- All generated functions of an index.
 CREATE OR REPLACE FUNCTION simsql._functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE sql STABLE
@@ -140,7 +139,7 @@ BEGIN
 END
 $$;
 
--- The roles that may call a function, but for its owner; 0 is PUBLIC.
+-- The roles other than the owner that may call a function; 0 is PUBLIC.
 CREATE OR REPLACE FUNCTION simsql._other_callers(function regprocedure) RETURNS SETOF oid
 LANGUAGE sql STABLE
 AS $$
@@ -150,8 +149,8 @@ AS $$
      WHERE p.oid = function AND a.grantee <> p.proowner
 $$;
 
--- Enters an index into the registry, under a lock on its table that is kept. Writers wait, as for CREATE INDEX;
--- all that follows reads with a later snapshot than this lock.
+-- Adds an index to the registry and locks its table until the end of the transaction. Writers wait, as for CREATE INDEX.
+-- Everything that follows reads with a snapshot that is later than the lock.
 CREATE OR REPLACE FUNCTION simsql._register(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
     recipe text, scope text[], online boolean)
@@ -166,7 +165,7 @@ BEGIN
     scope := coalesce(scope, '{}');
     PERFORM simsql._check_new(table_name, column_name, distance, blocks, lead, inner_blocks, scope, caller);
     IF blocks IS NULL THEN
-        -- A search meets the keys of one scope: the largest one counts.
+        -- A search meets the keys of one scope only, so the largest scope counts.
         EXECUTE format('SELECT coalesce(max(rows), 0) FROM (SELECT count(t.%I) AS rows FROM ONLY %s AS t WHERE %s%s) AS s',
                        column_name, table_name, simsql._guard(table_name::text, column_name),
                        CASE WHEN cardinality(scope) > 0 THEN ' GROUP BY ' || simsql._name_list(scope) END) INTO rows;
@@ -181,13 +180,13 @@ BEGIN
       FROM simsql.registry AS r
      WHERE r.table_id = _register.table_name AND r.column_name = _register.column_name;
     IF FOUND THEN
-        RAISE EXCEPTION 'simsql.%: column % of % has % already', caller, quote_ident(column_name), table_name,
+        RAISE EXCEPTION 'simsql.%: column % of % already has %', caller, quote_ident(column_name), table_name,
                         CASE WHEN index.ready THEN 'a simhash index' ELSE 'an unfinished simhash index' END
             USING ERRCODE = 'duplicate_object',
                   HINT = CASE WHEN index.ready
-                         THEN format('To lay it out anew, drop it first: SELECT simsql.drop_index(%L, %L);',
+                         THEN format('To change its design, drop it first: SELECT simsql.drop_index(%L, %L);',
                                      table_name, column_name)
-                         ELSE format('Go on with its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
+                         ELSE format('Finish its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
                                      simsql._build_call(index), table_name, column_name) END;
     END IF;
     -- In this order: such a trigger may use a function of an index whose table is gone.
@@ -227,10 +226,10 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[]) IS
-    'create a simhash index on a bigint column, in this transaction; writers wait. Returns its id. '
-    'scope: the columns to whose values searches are confined';
+    'create a simhash index on a bigint column, in this transaction, and return its id; writers wait. '
+    'scope: the columns whose values restrict each search';
 
--- Drops what create_index made, apart from the B-tree on the user's column.
+-- Drops everything that create_index creates, except for the B-tree on the user's column.
 CREATE OR REPLACE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -258,8 +257,7 @@ BEGIN
 END
 $$;
 
--- DROP TABLE leaves the keys of its index behind; whoever creates the next index clears away those
--- that this role owns.
+-- DROP TABLE leaves the keys of its indexes behind. Whoever creates the next index drops those that this role owns.
 CREATE OR REPLACE FUNCTION simsql._drop_orphans() RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -272,18 +270,19 @@ BEGIN
          WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = r.table_id)
            AND pg_has_role(keys.relowner, 'USAGE')
     LOOP
-        RAISE NOTICE 'simsql: table % is gone; dropping what is left of its simhash index', index.table_name;
-        -- Another role's trigger may use a function of it. That is for its owner to mend, and no reason to fail here.
+        RAISE NOTICE 'simsql: table % was dropped; dropping the remains of its simhash index', index.table_name;
+        -- Another role's trigger may use one of its functions. Its owner has to drop that, and this call need not fail.
         BEGIN
             PERFORM simsql._drop_objects(index);
         EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING 'simsql: what is left of the simhash index on % stays: %', index.table_name, sqlerrm;
+            RAISE WARNING 'simsql: cannot drop the remains of the simhash index on %: %', index.table_name, sqlerrm;
         END;
     END LOOP;
 END
 $$;
 
--- A dump of the schema alone holds the key tables of an index but not its row in the registry, and ids start from 1 again.
+-- A schema-only dump contains the key tables of an index but not its row in the registry, and a restored registry starts ids
+-- from 1 again.
 CREATE OR REPLACE FUNCTION simsql._drop_leftover_keys(index_id integer) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -310,8 +309,9 @@ DECLARE
     index simsql.registry;
 BEGIN
     IF cardinality(columns) <> 1 THEN
-        RAISE EXCEPTION 'simsql.drop_index: % has % simhash indexes%', table_name, cardinality(columns),
-                        coalesce(' on column ' || quote_ident(column_name), '')
+        RAISE EXCEPTION 'simsql.drop_index: % has %', table_name,
+                        CASE cardinality(columns) WHEN 0 THEN 'no simhash index' ELSE cardinality(columns) || ' simhash indexes' END
+                        || coalesce(' on column ' || quote_ident(column_name), '')
             USING ERRCODE = CASE cardinality(columns) WHEN 0 THEN 'undefined_object' ELSE 'ambiguous_column' END,
                   HINT = CASE cardinality(columns) WHEN 0 THEN 'SELECT * FROM simsql.indexes lists them.'
                          ELSE format('Name the column: one of %s.', array_to_string(columns, ', ')) END;
@@ -324,4 +324,4 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.drop_index(regclass, text) IS
-    'drop a simhash index; the column and its B-tree stay';
+    'drop a simhash index, but not the column and its B-tree';

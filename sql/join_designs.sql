@@ -1,19 +1,18 @@
--- What near_many and pairs share: the designs of a hash join on prefixes.
+-- Designs of a hash join on prefixes, which near_many and pairs share.
 --
--- Both work table by table. A match is reported by the first permutation that can find it, the first whose prefix differs in
--- no more bits than its radius. So no matches are compared across permutations, and the memory for one permutation is free
--- again before the next begins.
+-- Both work table by table. A match is reported by the first permutation that can find it: the first whose prefix differs in no
+-- more bits than its radius. So no matches are compared across permutations, and the memory for one permutation is free again
+-- before the next begins.
 
--- What a candidate of a hash join costs, in microseconds.
+-- The cost of a candidate of a hash join, in microseconds.
 CREATE OR REPLACE FUNCTION simsql._candidate_cost() RETURNS double precision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 0.2;
 
--- The designs of a hash join on prefixes, cheapest first, and what they are expected to cost in microseconds. Its rows are read
--- as they are, so its permutations need not be those of an index: more tables make longer prefixes. A row
--- and a candidate cost what it costs to look them up in a hash table that does not fit the processor's cache; a
--- way to flip the prefix of a query makes that table larger, and costs more; and each statement takes its time to
--- be planned.
+-- The designs of a hash join on prefixes and their estimated costs in microseconds, cheapest first. The join reads rows, not
+-- keys, so its permutations need not be those of an index, and more tables allow longer prefixes. A row or a candidate costs a
+-- look-up in a hash table that exceeds the processor's cache. Each flip of a query's prefix enlarges that table and costs more.
+-- Each statement also takes time to plan.
 CREATE OR REPLACE FUNCTION simsql._join_designs(queries bigint, rows bigint, distance integer)
 RETURNS TABLE (blocks integer, lead integer, cost double precision, candidates double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -26,12 +25,12 @@ AS $$
      CROSS JOIN LATERAL CAST(64 * c / m AS integer) AS prefix
      CROSS JOIN LATERAL (
            SELECT sum(simsql._ways(prefix, simsql._radius(m, c, 0, number, distance)) * share) AS probes
-             -- Permutations with several lead blocks all have the same radius.
+             -- With several lead blocks, all permutations have the same radius.
              FROM generate_series(0, CASE c WHEN 1 THEN m - 1 ELSE 0 END) AS number
             CROSS JOIN CAST(CASE c WHEN 1 THEN 1 ELSE tables END AS double precision) AS share) AS p
      CROSS JOIN LATERAL (SELECT queries * rows * probes * 2::double precision ^ -prefix) AS e (expected)
      CROSS JOIN (VALUES (0.55, 2.0, simsql._candidate_cost())) AS costs (row_cost, flip_cost, candidate_cost)
-     -- Flips are written out in the statement.
+     -- The statement contains the flips as constants.
      WHERE tables <= 128 AND probes <= 5000
      ORDER BY 3, tables, m, c
 $$;
@@ -41,9 +40,9 @@ CREATE OR REPLACE FUNCTION simsql._join_design(queries bigint, rows bigint, dist
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT d.blocks, d.lead, d.cost FROM simsql._join_designs(queries, rows, distance) AS d LIMIT 1 $$;
 
--- What a join on the prefix of each permutation needs: the lead bits where they stand in a fingerprint, the ways
--- to flip them, one of the flipped bits of each way, and the condition that no earlier permutation finds the
--- match. `a` and `b` are the expressions of the two fingerprints.
+-- What a join on prefixes needs, for each permutation: the mask of the lead bits, the flips of the prefix, one flipped bit of
+-- each flip (the pivot), and the condition that no earlier permutation finds the match. `a` and `b` are the expressions of the
+-- two fingerprints.
 CREATE OR REPLACE FUNCTION simsql._join_tables(blocks integer, lead integer, inner_blocks integer, distance integer, a text, b text)
 RETURNS TABLE (number integer, lead_mask bigint, prefix integer, flips bigint[], pivots bigint[], not_earlier text)
 LANGUAGE plpgsql STABLE
@@ -70,15 +69,15 @@ BEGIN
 END
 $$;
 
--- Raises where a search or a join has found more than a hundred million: they would fill the disk.
+-- Raises an error after more than a hundred million results, which would fill the disk.
 CREATE OR REPLACE FUNCTION simsql._refuse_more(results bigint, what text, distance integer) RETURNS void
 LANGUAGE plpgsql IMMUTABLE
 AS $$
 BEGIN
     IF results > 100000000 THEN
-        RAISE EXCEPTION 'simsql: there are more than 100000000 % within distance %', what, distance
+        RAISE EXCEPTION 'simsql: more than 100000000 % within distance %', what, distance
             USING ERRCODE = 'program_limit_exceeded',
-                  HINT = 'Take a lower distance, or simsql clusters on the command line, which keeps no pairs.';
+                  HINT = 'Use a lower distance, or run simsql clusters on the command line, which does not store pairs.';
     END IF;
 END
 $$;

@@ -1,9 +1,8 @@
--- The index that a statement is about, or an error that says what is wrong with it.
+-- Finds the index that a statement refers to, or raises an error that tells what is wrong with it.
 
--- Raises unless the columns of an index, fingerprints and then the scope, still have the names that the index's functions
--- use: columns swapped by rename would be taken for one another in silence. The index's trigger knows its columns
--- by number, as the catalogue and pg_dump carry it along; the names are those of this moment, whatever
--- the snapshot.
+-- Raises an error unless the columns of an index, the fingerprint column and then the scope, still have the names that the
+-- index's functions use. Otherwise columns that swapped names would silently be mixed up. The index's trigger identifies its
+-- columns by number, as the catalogue and pg_dump carry it along. The names are the current ones, whatever the snapshot.
 CREATE OR REPLACE FUNCTION simsql._check_columns(table_id regclass, index_id integer, column_names text[], writes boolean)
 RETURNS void
 LANGUAGE plpgsql STABLE
@@ -18,18 +17,18 @@ DECLARE
     wanted text;
     found_name text;
 BEGIN
-    -- PostgreSQL has no values of such a column to give to a trigger.
+    -- PostgreSQL does not pass values of such a column to a trigger.
     IF writes AND NOT is_known
        AND EXISTS (SELECT FROM pg_attribute AS a
                     WHERE a.attrelid = table_id AND a.attname = ANY (column_names) AND a.attgenerated = 'v')
     THEN
-        RAISE EXCEPTION 'simsql: column % of % was replaced by a virtual generated one after its simhash index was created',
+        RAISE EXCEPTION 'simsql: column % of % was replaced by a virtual generated column after its simhash index was created',
                         quote_ident(column_names[1]), table_id
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Drop the index: SELECT simsql.drop_index(%L, %L);', table_id, column_names[1]);
     END IF;
     IF NOT is_known THEN
-        -- A column was dropped. Or the snapshot may be older than the index, which is no error for a writer.
+        -- Either a column was dropped, or the snapshot is older than the index, which is not an error for a writer.
         found_names := ARRAY(SELECT a.attname::text
                                FROM unnest(column_names) WITH ORDINALITY AS n (name, number)
                                LEFT JOIN pg_attribute AS a
@@ -50,7 +49,7 @@ BEGIN
 END
 $$;
 
--- Raises unless an index fits its table, and the table has been written under its triggers ever since.
+-- Raises an error unless an index fits its table and its triggers have been enabled ever since it was created.
 CREATE OR REPLACE FUNCTION simsql._check_sound(index simsql.registry) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -64,34 +63,34 @@ BEGIN
                                 index.table_id);
     END IF;
     PERFORM simsql._check_columns(index.table_id, index.id, index.column_name || index.scope_columns, writes => false);
-    -- DISABLE TRIGGER ALL disables even triggers that are ENABLE ALWAYS, and ENABLE TRIGGER ALL, which
-    -- follows it in a restore, does not make them ENABLE ALWAYS again: so this tells what has happened.
+    -- DISABLE TRIGGER ALL disables even ENABLE ALWAYS triggers, and the ENABLE TRIGGER ALL that follows it in a restore does
+    -- not make them ENABLE ALWAYS again. So this detects it.
     IF (SELECT count(*) FROM simsql._index_triggers(index) AS d
           JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name AND t.tgenabled = d.fires) < 3
     THEN
         RAISE EXCEPTION 'simsql: triggers of the simhash index on %(%) have been disabled or dropped', index.table_id,
                         quote_ident(index.column_name)
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Rows written meanwhile are not in it: SELECT * FROM simsql.repair(%L);', index.table_id);
+                  HINT = format('It lacks rows that were written in the meantime: SELECT * FROM simsql.repair(%L);', index.table_id);
     END IF;
     IF keys IS NULL THEN
         RAISE EXCEPTION 'simsql: the simhash index on %(%) was dropped after this transaction took its snapshot',
                         index.table_id, quote_ident(index.column_name)
-            USING ERRCODE = 'undefined_object', HINT = 'Begin a new transaction.';
+            USING ERRCODE = 'undefined_object', HINT = 'Start a new transaction.';
     END IF;
-    -- ALTER TABLE SET LOGGED leaves the keys unlogged: a crash would empty them, and keep the rows.
+    -- ALTER TABLE SET LOGGED leaves the key tables unlogged: a crash would empty them but keep the rows.
     IF (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = keys) = 'u'
        AND (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = index.table_id) <> 'u'
     THEN
         RAISE EXCEPTION 'simsql: table % was set logged after its simhash index was created', index.table_id
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Let its keys be logged too: SELECT * FROM simsql.repair(%L);', index.table_id);
+                  HINT = format('Make its key tables logged too: SELECT * FROM simsql.repair(%L);', index.table_id);
     END IF;
-    -- Writes that go through a parent table fire the parent's triggers only.
+    -- Writes through a parent table fire only the statement triggers of the parent.
     IF EXISTS (SELECT FROM pg_inherits WHERE inhrelid = index.table_id)
        OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = index.table_id)
     THEN
-        RAISE EXCEPTION 'simsql: table % takes part in inheritance or partitioning since its index was created',
+        RAISE EXCEPTION 'simsql: table % became part of an inheritance tree after its simhash index was created',
                         index.table_id
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Rows written through another table are not indexed: detach the table, then '
@@ -100,7 +99,7 @@ BEGIN
 END
 $$;
 
--- The index of a column, as the caller's snapshot sees it, or an error that says what is wrong with it.
+-- Returns the index of a column, as the caller's snapshot sees it, or raises an error that tells what is wrong with it.
 CREATE OR REPLACE FUNCTION simsql._index(table_name regclass, column_name text) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
@@ -130,13 +129,13 @@ BEGIN
     IF NOT found_index.ready THEN
         RAISE EXCEPTION 'simsql: the simhash index on %(%) is still being built', table_name, quote_ident(found_index.column_name)
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Wait until its build has finished. If it was interrupted: %s', simsql._build_call(found_index));
+                  HINT = format('Wait for the build to finish. If it was interrupted: %s', simsql._build_call(found_index));
     END IF;
     RETURN found_index;
 END
 $$;
 
--- The index of a column for a search within a scope, or an error that says what is wrong with either.
+-- Returns the index of a column for a search within a scope, or raises an error that tells what is wrong with either.
 CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_name text, scope jsonb) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
@@ -148,7 +147,7 @@ BEGIN
 END
 $$;
 
--- How to go on with a build.
+-- The statement that resumes a build.
 CREATE OR REPLACE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE STRICT
 AS $$
@@ -157,13 +156,13 @@ AS $$
                   CASE WHEN cardinality(index.scope_columns) > 0 THEN format(', %L', index.scope_columns) END)
 $$;
 
--- The distance of a search: the one asked for, or the index's own.
+-- The distance of a search: the requested one or, by default, that of the index.
 CREATE OR REPLACE FUNCTION simsql._distance(asked integer, of_index integer) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 BEGIN
     IF asked < 0 OR asked > 64 THEN
-        RAISE EXCEPTION 'simsql: a distance is a number of bits from 0 to 64, not %', asked
+        RAISE EXCEPTION 'simsql: distance must be between 0 and 64, not %', asked
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     RETURN coalesce(asked, of_index);

@@ -1,7 +1,7 @@
--- Searching: near, near_rows and explain_near.
+-- Single searches: near, near_rows and explain_near.
 
--- Everything that _index checks is looked at here in a fifth of the time; where it is not as it should be,
--- _index says what is wrong. (Publishable is a table that is logged.)
+-- This checks everything that _index checks, in a fifth of the time. If a check fails, it calls _index, which raises the error.
+-- (A publishable table is a logged one.)
 CREATE OR REPLACE FUNCTION simsql.near(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
@@ -34,8 +34,8 @@ BEGIN
     trigger_names := ARRAY['simsql_' || index_id || '_insert', 'simsql_' || index_id || '_update',
                            'simsql_' || index_id || '_replica',
                            'simsql_' || index_id || '_column', 'simsql_' || index_id || '_no_parent'];
-    -- Those with a condition never run, enabled or not (see _index_triggers). Compared as text, the names are no condition for
-    -- the catalogue's index: four descents of it take longer than a look at all triggers of the table.
+    -- Triggers with a condition never run, enabled or not (see _index_triggers). Comparing the names as text keeps the planner
+    -- from using the index of the catalogue: four descents of it take longer than reading all triggers of the table.
     SELECT count(*) FILTER (WHERE t.tgenabled = CASE t.tgname::text WHEN trigger_names[3] THEN 'R' ELSE 'A' END
                                   OR t.tgqual IS NOT NULL),
            min(t.tgattr[0]), (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = table_name)
@@ -73,9 +73,10 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
-    'every fingerprint within the distance that a row of the table, or of the scope, has; once each, nearest first';
+    'every fingerprint within the distance, once each, nearest first; only fingerprints of rows in the table or the scope';
 
--- The rows of the table, called t, that a search $1, $2 and $3 finds within this scope: what of them to list, nearest first.
+-- The statement that joins the matches of a search with the rows of the table, nearest first. $1 is the fingerprint, $2 the
+-- distance and $3 the scope; `list` is the select list, in which the table is called t and the matches m.
 CREATE OR REPLACE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -108,10 +109,11 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.near_rows(anyelement, bigint, integer, text, jsonb) IS
-    'rows of a table whose fingerprint is within the distance, nearest first: simsql.near_rows(NULL::article, ...)';
+    'every row whose fingerprint is within the distance, nearest first: simsql.near_rows(NULL::article, ...)';
 
--- The same for a caller who has no row type, with the distances: table, fingerprint, distance, column and scope. to_jsonb would
--- call casts to json that the owner of a type has made, so values of types that are not PostgreSQL's are written as text.
+-- The same for callers without a row type. It returns the distances too. The parameters are the table, the fingerprint, the
+-- distance, the column and the scope.
+-- to_jsonb would call casts to JSON that the owner of a type has created, so values of types that are not built in are text.
 CREATE OR REPLACE FUNCTION simsql._near_documents(regclass, bigint, integer, text, jsonb)
 RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
@@ -137,7 +139,8 @@ BEGIN
 END
 $$;
 
--- EXPLAIN ANALYZE of a statement with these parameters, types and expressions, and what it returns if that is an array.
+-- Returns the EXPLAIN ANALYZE output of a statement and, if it returns an array, that array. `types` and `expressions` are the
+-- types and values of its parameters.
 CREATE OR REPLACE FUNCTION simsql._explain(statement text, types text[], expressions text[], OUT plan text[], OUT candidates bigint[])
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -145,7 +148,7 @@ DECLARE
     execution constant text := format('EXECUTE simsql_explain(%s)', array_to_string(expressions, ', '));
     line text;
 BEGIN
-    -- An error leaves a prepared statement behind: this one's, the last time.
+    -- An error in an earlier call leaves its prepared statement behind.
     IF EXISTS (SELECT FROM pg_prepared_statements AS s WHERE s.name = 'simsql_explain') THEN
         DEALLOCATE simsql_explain;
     END IF;
@@ -160,7 +163,7 @@ BEGIN
 END
 $$;
 
--- Of one search the statements run one after the other, as in the generated function: each shows its plan.
+-- Runs the statements of one search one after another, as the generated function does, and shows the plan of each.
 CREATE OR REPLACE FUNCTION simsql.explain_near(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
@@ -183,7 +186,7 @@ BEGIN
        INTO strategy USING fingerprint, asked;
     RETURN NEXT format('strategy: %s, radius: %s', strategy,
                        simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, asked));
-    -- The settings under which this text runs, for this call only; the later ones win.
+    -- The settings under which this statement runs in near, for this call only. Later settings win.
     settings := ARRAY(SELECT unnest(p.proconfig) FROM pg_proc AS p
                        WHERE p.pronamespace = 'simsql'::regnamespace
                          AND (p.proname = 'search_' || index.id
@@ -192,10 +195,11 @@ BEGIN
     BEGIN
         PERFORM set_config(split_part(s, '=', 1), split_part(s, '=', 2), true) FROM unnest(settings) AS s;
         LOOP
-            -- What are variables in the function are parameters here.
+            -- Variables of the generated function are parameters here.
             SELECT ARRAY['bigint', 'integer'] || array_agg(v.type ORDER BY v.number),
                    ARRAY[quote_nullable(fingerprint), asked::text] || array_agg(
-                       -- The name of a scope column may look like a parameter: ($3 ->> 'a$1')::text.
+                       -- Replace only the leading $3, since the name of a scope column may look like a parameter: ($3 ->>
+                       -- 'a$1')::text.
                        CASE WHEN v.name LIKE 'scope%' THEN overlay(v.value PLACING format('%L::jsonb', scope) FROM 2 FOR 2)
                             ELSE replace(replace(v.value, '$1', quote_nullable(fingerprint) || '::bigint'), '$2', asked::text) END
                        ORDER BY v.number),
@@ -210,7 +214,7 @@ BEGIN
             strategy := 'skip';
         END LOOP;
         IF cardinality(explained.candidates) > 0 THEN
-            -- The scope comes last, and behind it the candidates.
+            -- The scope comes last, followed by the candidates.
             explained := simsql._explain(
                 simsql._check_statement(index, format('unnest($%s)', scopes + 3),
                                         ARRAY(SELECT '$' || number + 2 FROM generate_series(1, scopes) AS number)),
@@ -218,7 +222,7 @@ BEGIN
                 expressions[:2] || expressions[cardinality(expressions) - scopes + 1:] || quote_literal(explained.candidates));
             RETURN QUERY SELECT unnest(explained.plan);
         END IF;
-        -- Leaving the block through an error undoes its settings.
+        -- Leaving the block through an error resets the settings.
         RAISE EXCEPTION USING ERRCODE = 'SIM00';
     EXCEPTION
         WHEN SQLSTATE 'SIM00' THEN NULL;
@@ -227,4 +231,4 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.explain_near(regclass, bigint, integer, text, jsonb) IS
-    'EXPLAIN ANALYZE of exactly what simsql.near runs for the same arguments';
+    'EXPLAIN ANALYZE of the statements that simsql.near runs for the same arguments';

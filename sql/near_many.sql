@@ -1,7 +1,8 @@
 -- near_many: many searches in a few statements.
 
--- A table expression of the ranges in a key table that a search for each of the fingerprints $1 reads: fp, its key as the
--- center, low and high. In the order of keys, so that neighbours are read one after another. OFFSET 0: see _search_statement.
+-- A table expression of the ranges in a key table that searches for the fingerprints $1 read: fp, its key as the center, low
+-- and high. Ranges come in the order of keys, so that neighbours are read one after another. For OFFSET 0 see
+-- _search_statement.
 CREATE OR REPLACE FUNCTION simsql._ranges(lead_mask bigint, prefix integer, radius integer) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -13,7 +14,7 @@ AS $$
                   -1::bigint << (64 - prefix), ~(-1::bigint << (64 - prefix)))
 $$;
 
--- What a search in one key table finds for each of these fingerprints, within the distance, rows or not. It skips equal keys.
+-- Returns the matches of each fingerprint in one key table, whether or not a row has them. It skips equal keys.
 CREATE OR REPLACE FUNCTION simsql._skip_many(index_id integer, number integer, fingerprints bigint[], distance integer, scope jsonb)
 RETURNS SETOF simsql.query_match
 LANGUAGE plpgsql STABLE
@@ -42,9 +43,10 @@ BEGIN
 END
 $$;
 
--- One statement for each permutation that gives every match of the distinct fingerprints $1 within the distance $2.
---   probes  range scans of the index, in the order of keys, so that neighbours are read one after another
---   join    a hash join of the queries with the rows, on prefixes
+-- Returns statements that together find every match of the distinct fingerprints $1 within the distance $2.
+--   probes  one statement per permutation: range scans of the index, in the order of keys
+--   join    one statement per permutation of a join design: a hash join of the queries with the rows, on prefixes
+--   scan    one statement that compares all queries with all rows
 CREATE OR REPLACE FUNCTION simsql._near_many_statements(index simsql.registry, queries bigint, rows bigint, distance integer,
                                              scope jsonb DEFAULT NULL, OUT strategy text, OUT statements text[])
 LANGUAGE plpgsql STABLE
@@ -77,13 +79,13 @@ BEGIN
                 index.column_name, index.table_name, t.lead_mask, t.flips, t.not_earlier, rows_in_scope, simsql._guard(index))
               FROM simsql._join_tables(design.blocks, design.lead, 0, distance, 'q.fp', format('t.%I', index.column_name)) AS t);
     ELSE
-        -- As in a search (see _search_statement): where a statement meets too many candidates, equal keys are skipped.
+        -- As in a single search (see _search_statement), a statement that meets too many candidates skips equal keys.
         statements := ARRAY(
             SELECT format(
                 'WITH found AS MATERIALIZED ('
                 'SELECT p.fp AS query, %1$s AS fingerprint, bit_count((k.key # p.center)::bit(64))::integer AS distance FROM %2$s AS p '
-                -- LATERAL and OFFSET 0: the planner may not compare all ranges with each key in turn, which it takes
-                -- to be cheaper for some ten thousand queries.
+                -- LATERAL and OFFSET 0 keep the planner from comparing all ranges with each key in turn, which it estimates to
+                -- be cheaper for about ten thousand queries.
                 'CROSS JOIN LATERAL (SELECT r.key FROM simsql.keys_%3$s_%4$s AS r '
                 'WHERE r.key >= p.low AND r.key <= p.high AND bit_count((r.key # p.center)::bit(64)) <= %5$s%6$s OFFSET 0) AS k '
                 'LIMIT %7$s) '
@@ -104,9 +106,9 @@ BEGIN
 END
 $$;
 
--- How many keys a search for so many fingerprints has to reckon with. A table is measured: a key takes 36 bytes of it, and
--- the planner's own estimate may be old. A scope is counted, but no further than to where searches in the index are the
--- cheapest way however many there are; counting a key takes a 25th of the time of a probe.
+-- Estimates how many keys the searches have to deal with. For a whole table, the size of the first key table tells: a key takes
+-- 36 bytes, and the planner's own estimate may be old. For a scope, keys are counted, but only up to the number from which
+-- index searches are the cheapest strategy anyway. Counting a key takes 1/25 of the time of a probe.
 CREATE OR REPLACE FUNCTION simsql._expected_keys(index simsql.registry, queries bigint, distance integer, scope jsonb) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET max_parallel_workers_per_gather = 0
@@ -126,8 +128,8 @@ BEGIN
 END
 $$;
 
--- Parallel workers share the rows of a hash join; a search table by table needs the settings of near. Within a scope
--- the table is read by its B-tree, whatever the planner thinks of that.
+-- Parallel workers share the rows of a hash join. Probes need the settings of near. Within a scope, the table is always read
+-- through its B-tree, whatever the planner estimates.
 CREATE OR REPLACE FUNCTION simsql.near_many(
     table_name regclass, fingerprints bigint[], distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
@@ -162,7 +164,7 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.near_many(regclass, bigint[], integer, text, jsonb) IS
-    'what simsql.near finds for each of these fingerprints; one that is given twice is searched for once';
+    'the matches of simsql.near for each of these fingerprints; duplicates are searched for once';
 
 CREATE OR REPLACE FUNCTION simsql.near_many(
     table_name regclass, query_table regclass, query_column text, distance integer DEFAULT NULL,
@@ -181,18 +183,18 @@ BEGIN
     IF column_type IS NULL THEN
         RAISE EXCEPTION 'simsql.near_many: % has no column %', coalesce(query_table::text, 'NULL'),
                         coalesce(quote_ident(query_column), 'NULL')
-            USING ERRCODE = 'undefined_column', HINT = 'Name the table of the queries and its column of fingerprints.';
+            USING ERRCODE = 'undefined_column', HINT = 'Name the query table and its fingerprint column.';
     ELSIF column_type NOT IN ('bigint', 'integer', 'smallint') THEN
         RAISE EXCEPTION 'simsql.near_many: column % of % is %, not bigint', quote_ident(query_column), query_table, column_type
-            USING ERRCODE = 'datatype_mismatch', HINT = 'simsql.fp makes the bigint of an unsigned decimal.';
+            USING ERRCODE = 'datatype_mismatch', HINT = 'simsql.fp converts an unsigned decimal to bigint.';
     END IF;
     IF recipe_of_queries IS NOT NULL THEN
         index := simsql._searched_index(table_name, column_name, scope);
         IF recipe_of_queries <> index.recipe THEN
-            RAISE EXCEPTION 'simsql.near_many: fingerprints of %(%) are of the recipe %, and those of %(%) of %', table_name,
+            RAISE EXCEPTION 'simsql.near_many: %(%) has fingerprints of recipe %, but %(%) has fingerprints of recipe %', table_name,
                             quote_ident(index.column_name), index.recipe, query_table, quote_ident(query_column), recipe_of_queries
                 USING ERRCODE = 'object_not_in_prerequisite_state',
-                      HINT = 'Between them a distance means nothing: make those of one anew by the recipe of the other.';
+                      HINT = 'Distances between recipes mean nothing: recompute one column with the recipe of the other.';
         END IF;
     END IF;
     EXECUTE format('SELECT array_agg(DISTINCT q.%I::bigint) FROM %s AS q', query_column, query_table) INTO queries;
@@ -201,4 +203,4 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.near_many(regclass, regclass, text, integer, text, jsonb) IS
-    'what simsql.near finds for each fingerprint in a column of another table or view';
+    'the matches of simsql.near for each fingerprint in a column of another table or view';

@@ -1,6 +1,6 @@
 -- pairs: every pair of fingerprints within a distance.
 
--- The distinct fingerprints of an index, or of this scope, that are not null, in ascending order.
+-- The distinct fingerprints of an index, or of a scope, in ascending order, without nulls.
 CREATE OR REPLACE FUNCTION simsql._fingerprints(index simsql.registry, scope jsonb) RETURNS bigint[]
 LANGUAGE plpgsql STABLE
 AS $$
@@ -14,7 +14,7 @@ BEGIN
 END
 $$;
 
--- At most so many elements of an array, at equal distances.
+-- At most `size` elements of an array, evenly spaced.
 CREATE OR REPLACE FUNCTION simsql._sample(fingerprints bigint[], size bigint) RETURNS bigint[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
@@ -23,8 +23,8 @@ AS $$
                              FROM generate_series(0, size - 1) AS n) END
 $$;
 
--- How many candidates a join of these distinct, sorted fingerprints with themselves meets, by a sample of both sides. Groups of equal
--- prefixes are multiplied, not joined, so a crowded prefix costs no more than others.
+-- Estimates from samples how many candidates a self-join of these distinct, sorted fingerprints meets. Groups of equal prefixes
+-- are multiplied, not joined, so a crowded prefix costs no more than any other.
 CREATE OR REPLACE FUNCTION simsql._measured_candidates(fingerprints bigint[], distance integer, blocks integer, lead integer)
 RETURNS double precision
 LANGUAGE plpgsql STABLE
@@ -59,9 +59,9 @@ BEGIN
 END
 $$;
 
--- One statement for each permutation of a design: together they give every pair within the distance $2 of the distinct
--- fingerprints $1 once. One side is looked up under each flip of its prefix; of two that differ
--- in it, the one in which the lowest differing bit is not set.
+-- Returns one statement per permutation of a design. Together they find every pair of the distinct fingerprints $1 within the
+-- distance $2 once. One side is looked up under each flip of its prefix: of two fingerprints whose prefixes differ, the one in
+-- which the lowest differing bit is 0.
 CREATE OR REPLACE FUNCTION simsql._pairs_by_prefix(distance integer, blocks integer, lead integer) RETURNS SETOF text
 LANGUAGE sql STABLE
 AS $$
@@ -75,9 +75,9 @@ AS $$
       FROM simsql._join_tables(blocks, lead, 0, distance, 'a.fp', 'b.fp') AS t
 $$;
 
--- The statements that give every pair of distinct, sorted fingerprints: those of the design that is the cheapest for them. Real
--- ones crowd some prefixes, and then meet more candidates than expected, but never fewer: so a design whose expected cost is above
--- the measured cost of another one need not be measured. If every design costs more, one statement compares all with all.
+-- Returns the statements that find every pair of distinct, sorted fingerprints, by the cheapest design. Real fingerprints crowd
+-- some prefixes and meet more candidates than expected, never fewer. So a design whose expected cost exceeds the measured cost
+-- of another need not be measured. If every design costs more than a comparison of all with all, one statement does that.
 CREATE OR REPLACE FUNCTION simsql._statements_for_pairs(fingerprints bigint[], distance integer) RETURNS SETOF text
 LANGUAGE plpgsql STABLE
 AS $$
@@ -104,7 +104,7 @@ BEGIN
         END IF;
     END LOOP;
     IF chosen IS NULL THEN
-        -- A thousand at a time, with those from there on: half as many comparisons as a plain self-join makes.
+        -- Each thousand is compared with itself and what follows: half as many comparisons as a plain self-join.
         RETURN NEXT 'SELECT p.* FROM generate_series(1, cardinality($1), 1000) AS c (start) CROSS JOIN LATERAL ('
                     'SELECT a.fp, b.fp, bit_count((a.fp # b.fp)::bit(64))::integer '
                     'FROM unnest($1[c.start : c.start + 999]) AS a (fp) JOIN unnest($1[c.start :]) AS b (fp) '
@@ -115,7 +115,7 @@ BEGIN
 END
 $$;
 
--- The planner knows nothing about prefixes and would sort both sides of each join: it hashes.
+-- The planner knows nothing about prefixes and would sort both sides of each join. Without merge joins it hashes them.
 CREATE OR REPLACE FUNCTION simsql.pairs(
     table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.pair
@@ -140,4 +140,4 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.pairs(regclass, integer, text, jsonb) IS
-    'every pair of different fingerprints within the distance that rows of the table, or of the scope, have, a < b, once each';
+    'every pair of different fingerprints (a < b) within the distance, once each, of rows in the table or the scope';

@@ -1,7 +1,7 @@
 -- repair: mends what verify finds.
 
--- Lets the registered names of all indexes of a table follow the table and their columns. Columns may have
--- swapped names, so the old ones are taken away first; no column has 64 characters.
+-- Updates the registered names of a table and its indexed columns. Columns may have swapped names, so the old names are
+-- replaced first, by names of 64 characters, which no column can have.
 CREATE OR REPLACE FUNCTION simsql._follow_names(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -18,8 +18,8 @@ BEGIN
 END
 $$;
 
--- Drops what is left of an index and creates it anew under another id: a snapshot that is older than its new key
--- tables would see them as empty, and finds the old id's gone.
+-- Drops the remains of an index and creates it under a new id. A snapshot that is older than the new key tables would see them
+-- as empty, but it finds the old id's tables gone.
 CREATE OR REPLACE FUNCTION simsql._renew(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
@@ -39,7 +39,7 @@ BEGIN
 END
 $$;
 
--- Mends what _verify_objects has found, but for names and lost key tables.
+-- Mends what _verify_objects finds, except for names and lost key tables.
 CREATE OR REPLACE FUNCTION simsql._mend_objects(index simsql.registry, findings simsql.finding[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -68,13 +68,13 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE 'trigger %') THEN
         PERFORM simsql._create_triggers(index);
-        -- An unfinished build has passed rows that were written meanwhile: it begins again.
+        -- An unfinished build has already passed rows that were written without triggers, so it starts over.
         UPDATE simsql.registry AS r SET built_to = NULL, built_scope = NULL WHERE r.id = index.id;
     END IF;
 END
 $$;
 
--- Adds the keys that rows lack, and tells how many they were.
+-- Adds missing keys and reports how many there were.
 CREATE OR REPLACE FUNCTION simsql._mend_keys(index simsql.registry) RETURNS SETOF simsql.finding
 LANGUAGE plpgsql
 SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
@@ -102,7 +102,7 @@ BEGIN
 END
 $$;
 
--- Gives the objects of an index to the owner that its others have: whoever repairs need not be its owner.
+-- Gives all objects of an index to one owner: the role that repairs need not be the owner.
 CREATE OR REPLACE FUNCTION simsql._give(index simsql.registry, owner oid) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -137,7 +137,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = repair.table_name) THEN
         PERFORM simsql._index(table_name, NULL);
     END IF;
-    -- Writers wait, as for create_index; where an index has to be made anew, drop_index keeps readers out too.
+    -- Writers wait, as for create_index. If an index has to be re-created, readers wait too, because its objects are dropped.
     lost := EXISTS (
         SELECT FROM simsql.registry AS r
          CROSS JOIN LATERAL simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p
@@ -147,7 +147,7 @@ BEGIN
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
         FOR finding IN SELECT v.* FROM simsql._verify_objects(index) AS v LOOP
             IF finding.problem IN ('column dropped', 'column is no longer a stored bigint') THEN
-                RAISE EXCEPTION 'simsql.repair: column % of %: %', finding.object, table_name, finding.problem
+                RAISE EXCEPTION 'simsql.repair: cannot repair column % of %: %', finding.object, table_name, finding.problem
                     USING ERRCODE = 'object_not_in_prerequisite_state', HINT = finding.hint;
             ELSIF finding.problem <> 'not ready' THEN
                 finding.hint := NULL;
@@ -177,7 +177,7 @@ BEGIN
         IF FOUND THEN
             RAISE EXCEPTION 'simsql.repair: % is beyond repair: %', finding.object, finding.problem
                 USING ERRCODE = 'object_not_in_prerequisite_state',
-                      HINT = format('Create the index anew: SELECT simsql.drop_index(%1$L, %2$L); '
+                      HINT = format('Re-create the index: SELECT simsql.drop_index(%1$L, %2$L); '
                                     'SELECT simsql.create_index(%1$L, %2$L);', table_name, index.column_name);
         END IF;
     END LOOP;
@@ -185,4 +185,4 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.repair(regclass) IS
-    'mend what simsql.verify finds, in this transaction; writers wait. Returns what was mended.';
+    'mend the faults that simsql.verify finds, in this transaction, and return them; writers wait';

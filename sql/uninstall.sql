@@ -1,7 +1,7 @@
--- uninstall: simsql leaves the database as it found it, apart from the user's columns and their B-trees.
+-- uninstall: leaves the database as it was before simsql, except for the user's columns and their B-trees.
 
--- What of others' would go with the schema: views, columns, functions and the like that use something in it. Triggers
--- are not among them: those on users' tables that call simsql are its own.
+-- Objects of others that DROP SCHEMA would drop too: views, columns, functions and the like that use something in it. Triggers
+-- on users' tables that call simsql's functions belong to simsql and are not listed.
 CREATE OR REPLACE FUNCTION simsql._dependents() RETURNS SETOF text
 LANGUAGE sql STABLE
 AS $$
@@ -18,7 +18,7 @@ $$;
 
 CREATE OR REPLACE FUNCTION simsql.uninstall(drop_indexes boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql
-SET client_min_messages = warning  -- not a notice for everything that goes
+SET client_min_messages = warning  -- no notice for each dropped object
 AS $$
 DECLARE
     found text;
@@ -26,19 +26,19 @@ BEGIN
     IF NOT pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'simsql'), 'USAGE') THEN
         RAISE EXCEPTION 'simsql.uninstall: must be owner of schema simsql' USING ERRCODE = 'insufficient_privilege';
     END IF;
-    LOCK TABLE simsql.registry IN ACCESS EXCLUSIVE MODE;  -- nobody creates another index meanwhile
+    LOCK TABLE simsql.registry IN ACCESS EXCLUSIVE MODE;  -- so that nobody creates another index
     SELECT string_agg(format('%s(%I)', i.table_name, i.column_name), ', ' ORDER BY i.id) INTO found
       FROM simsql.indexes AS i
      WHERE i.state <> 'table dropped' AND NOT coalesce(drop_indexes, false);
     IF found IS NOT NULL THEN
-        RAISE EXCEPTION 'simsql.uninstall: there are simhash indexes: %', found
+        RAISE EXCEPTION 'simsql.uninstall: simhash indexes exist: %', found
             USING ERRCODE = 'dependent_objects_still_exist',
-                  HINT = 'Drop them first, or have them dropped: SELECT simsql.uninstall(drop_indexes => true); or '
+                  HINT = 'Drop them first, or together with simsql: SELECT simsql.uninstall(drop_indexes => true); or '
                          'simsql uninstall --drop-indexes. Columns and their B-trees stay.';
     END IF;
     SELECT string_agg(d, ', ' ORDER BY d) INTO found FROM simsql._dependents() AS d;
     IF found IS NOT NULL THEN
-        RAISE EXCEPTION 'simsql.uninstall: simsql is used by %', found
+        RAISE EXCEPTION 'simsql.uninstall: other objects use simsql: %', found
             USING ERRCODE = 'dependent_objects_still_exist', HINT = 'Drop or change them first.';
     END IF;
     DROP SCHEMA simsql CASCADE;
@@ -46,4 +46,4 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.uninstall(boolean) IS
-    'remove simsql from this database; refuses while there are simhash indexes, unless these are to be dropped';
+    'remove simsql from this database; refuses if there are simhash indexes, unless drop_indexes is true';

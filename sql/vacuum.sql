@@ -1,20 +1,20 @@
--- vacuum: removes keys that no row has any more, and all but one of equal keys.
+-- vacuum: removes keys without a row, and all but one of equal keys.
 --
--- A vacuum removes only what its own snapshot proves superfluous. A writer's new key is invisible to it, and so
--- it needs no lock on the user's table and stops nobody. Two vacuums of one index that proved things at once
--- could each remove the key that the other kept: so each batch first waits for the index's turn, and only then
--- takes its snapshot. Two vacuums of one index take turns, batch by batch.
+-- A vacuum removes only keys that its own snapshot proves superfluous. A writer's new key is invisible to it, so it needs no
+-- lock on the user's table and blocks nobody. Two vacuums of one index with snapshots of the same time could each remove the
+-- key that the other keeps. So they take turns, batch by batch: each batch waits for its turn, and only then takes its
+-- snapshot.
 
--- How many keys or fingerprints one transaction of vacuum or build takes: it lasts about a second. Smaller ones
--- would come back to the same pages more often.
+-- How many keys or fingerprints a batch of vacuum or build handles: it lasts about a second. Smaller batches would visit the
+-- same pages more often.
 CREATE OR REPLACE FUNCTION simsql._batch_size() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 200000;
 
--- Raises inside a transaction, where a procedure cannot commit.
+-- Raises an error inside a transaction, where a procedure cannot commit.
 --
--- Procedures that commit may not have a search_path of their own: they qualify types, functions and operators, and leave
--- the work to functions.
+-- Procedures that commit cannot set a search_path. So they qualify types, functions and operators, and leave the work to
+-- functions.
 CREATE OR REPLACE PROCEDURE simsql._leave_transaction(caller text)
 LANGUAGE plpgsql
 AS $$
@@ -22,8 +22,8 @@ DECLARE
     at_commit pg_catalog.text;
     at_rollback pg_catalog.text;
 BEGIN
-    -- In a block with an exception clause neither is allowed. Only the messages, in any language, tell why:
-    -- inside a transaction they are the same, and otherwise they speak of committing and of rolling back.
+    -- In a block with an exception clause neither is allowed, and only the messages, in any language, tell why. Inside a
+    -- transaction they are equal. Otherwise one speaks of committing and the other of rolling back.
     BEGIN
         COMMIT;
     EXCEPTION WHEN invalid_transaction_termination THEN
@@ -35,15 +35,15 @@ BEGIN
         at_rollback := sqlerrm;
     END;
     IF at_commit OPERATOR(pg_catalog.=) at_rollback THEN
-        RAISE EXCEPTION 'simsql.%: it commits as it goes, and cannot run inside a transaction', caller
+        RAISE EXCEPTION 'simsql.%: it commits each batch and cannot run inside a transaction', caller
             USING ERRCODE = 'active_sql_transaction',
-                  HINT = 'Call it alone: outside BEGIN and COMMIT, in no function, from a driver in autocommit mode.';
+                  HINT = 'Call it on its own: outside BEGIN and COMMIT, not from a function, with the driver in autocommit mode.';
     END IF;
 END
 $$;
 
--- Waits until nobody else does upkeep of the table's indexes: vacuum and build for a batch, repair as a whole. What
--- the caller then reads must be read with a later snapshot than this call's.
+-- Waits until nobody else maintains the indexes of this table: vacuum and build take turns by batch, repair takes one turn.
+-- What the caller reads afterwards must be read with a later snapshot than that of this call.
 CREATE OR REPLACE FUNCTION simsql._take_turn(table_name regclass, caller text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -51,14 +51,14 @@ BEGIN
     PERFORM simsql._check_read_committed(caller);
     PERFORM pg_advisory_xact_lock(hashtextextended('simsql.upkeep', table_name::oid::bigint));
     IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = table_name) THEN
-        RAISE EXCEPTION 'simsql.%: the table was dropped meanwhile', caller USING ERRCODE = 'undefined_table';
+        RAISE EXCEPTION 'simsql.%: the table no longer exists', caller USING ERRCODE = 'undefined_table';
     END IF;
 END
 $$;
 
--- Until the end of the transaction nobody drops or renames the table, a column or an index of it. drop_index needs
--- the table first, and so must whoever uses its keys. Anything else that may be searched for in vain is left alone: and should the
--- name belong to a view by now, PostgreSQL must not even plan it, so there is a TABLESAMPLE.
+-- Keeps others from dropping or renaming the table, its columns and its indexes until the end of the transaction. drop_index
+-- locks the table first, so whoever uses its keys must do so too.
+-- Should the name belong to a view by now, PostgreSQL must not even plan it: hence TABLESAMPLE.
 CREATE OR REPLACE FUNCTION simsql._hold(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -69,7 +69,7 @@ BEGIN
 END
 $$;
 
--- Raises unless this role may take all keys in hand, and sees all rows.
+-- Raises an error unless this role owns all key tables and sees all rows.
 CREATE OR REPLACE FUNCTION simsql._check_upkeep(index simsql.registry, caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -85,9 +85,9 @@ BEGIN
 END
 $$;
 
--- The superfluous keys of one batch of a key table, from key $1 of this scope on, or from the first one, $2 keys. LIMIT
--- makes the proof one lookup per key, whatever the planner expects. Equal keys may go on in the next batch, which begins
--- where this one ends.
+-- The superfluous keys in one batch of a key table: of $2 keys from key $1 of this scope on, or from the first key on. LIMIT
+-- makes the planner look up each key once, whatever it estimates. Equal keys may continue in the next batch, which begins where
+-- this one ends.
 CREATE OR REPLACE FUNCTION simsql._superfluous(index simsql.registry, number integer, scope text[]) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -110,10 +110,10 @@ AS $$
      WHERE p.number = _superfluous.number
 $$;
 
--- The text of a batch. It is one statement, and so has one snapshot: a key that was proved superfluous in one and
--- deleted in the next may be another writer's by then. Writers add the same keys to all tables, so what is
--- superfluous in the first is removed from the others too, as many copies as there, and one always stays where a
--- row has the fingerprint. For another table than the first it is removed from that table alone.
+-- The statement of a batch. As one statement it has one snapshot. With two, a key that is proved superfluous in the first could
+-- belong to another writer by the time of the second. Writers add the same keys to all tables, so superfluous keys of the first
+-- table are removed from the others too, as many copies as there, and one copy stays for each fingerprint that a row has. In a
+-- batch of another table, keys are removed from that table alone.
 CREATE OR REPLACE FUNCTION simsql._vacuum_statement(index simsql.registry, number integer, scope text[] DEFAULT NULL) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -142,7 +142,7 @@ AS $$
      WHERE p.number = _vacuum_statement.number OR _vacuum_statement.number = 0
 $$;
 
--- The key tables that do not have as many keys as the first: they may have keys of their own.
+-- The key tables whose number of keys differs from that of the first: their superfluous keys may be others.
 CREATE OR REPLACE FUNCTION simsql._uneven_tables(index simsql.registry) RETURNS integer[]
 LANGUAGE plpgsql STABLE
 AS $$
@@ -159,14 +159,15 @@ BEGIN
 END
 $$;
 
--- The next batch of a vacuum, in a transaction of its own; `state` is null at first, then what the last one
--- returned.
+-- Runs the next batch of a vacuum, in its own transaction. `state` is null for the first batch and otherwise what the last
+-- batch returned.
 CREATE OR REPLACE FUNCTION simsql._vacuum_batch(table_name regclass, column_name text, state simsql._vacuum_state)
 RETURNS simsql._vacuum_state
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET max_parallel_workers_per_gather = 0 SET jit = off
-SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET extra_float_digits = 1  -- a scope as text is that value again
+-- So that a scope survives its conversion to text:
+SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET extra_float_digits = 1
 AS $$
 DECLARE
     smallest constant bigint := '-9223372036854775808';
@@ -180,7 +181,7 @@ BEGIN
     IF state IS NULL THEN
         state := (index.id, '{0}', smallest, NULL, 0, 0, 0, false);
     ELSIF state.index_id <> index.id THEN
-        RAISE EXCEPTION 'simsql.vacuum: the simhash index on %(%) was created anew meanwhile', table_name, index.column_name
+        RAISE EXCEPTION 'simsql.vacuum: the simhash index on %(%) was re-created during the vacuum', table_name, index.column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A new index has no superfluous keys.';
     END IF;
     PERFORM simsql._check_upkeep(index, 'vacuum');
@@ -206,19 +207,20 @@ BEGIN
         state.tables := CASE state.tables[1] WHEN 0 THEN simsql._uneven_tables(index) ELSE state.tables[2:] END;
         state.finished := cardinality(state.tables) = 0;
         IF state.finished THEN
-            RAISE NOTICE 'simsql.vacuum: % keys of %(%) removed', state.removed, table_name, quote_ident(index.column_name);
+            RAISE NOTICE 'simsql.vacuum: removed % keys of %(%)', state.removed, table_name, quote_ident(index.column_name);
         END IF;
     END IF;
     RETURN state;
 END
 $$;
 
--- Which share of all keys or fingerprints is not greater, from 0 to almost 1: they fill the range evenly enough.
+-- The share of all keys or fingerprints that are not greater than this one, from 0 to almost 1, on the assumption that they are
+-- evenly distributed.
 CREATE OR REPLACE FUNCTION simsql._share(key bigint) RETURNS double precision
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN key / 18446744073709551616.0::double precision + 0.5;
 
--- How many keys the first table holds, by its size.
+-- The number of keys in the first table, estimated from its size.
 CREATE OR REPLACE FUNCTION simsql._keys_by_size(index simsql.registry) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
@@ -242,4 +244,4 @@ END
 $$;
 
 COMMENT ON PROCEDURE simsql.vacuum(regclass, text) IS
-    'remove the keys that no row has any more, and all but one of equal keys, while others read and write';
+    'remove keys without a row, and all but one of equal keys, while others read and write';

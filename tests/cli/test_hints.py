@@ -97,6 +97,6 @@ def test_options_are_named_as_the_program_has_them(connection, call, tmp_path):
     for command in (["pairs", "article"], ["index", "drop", "article"]):
         call(*command).failed(1, "Name the column with --column: one of title, fingerprint.")
     call("pairs", "article", "--column", "fingerprint").failed(
-        1, "Give a value of each column: --scope tenant=..."
+        1, "Give a value for each column: --scope tenant=..."
     )
     call("index", "drop", "article", "--column", "body").failed(1, "simsql index list lists them.")

@@ -38,11 +38,11 @@ def test_an_index_is_made_and_dropped(table, index, command):
     assert listed(index) == [["public.article", "fingerprint", "-", "3", "4", "1", "0", "words12-log-1", "ready"]]
     assert missing_keys(table) == []
     index(command, "article", "fingerprint").failed(
-        1, "PostgreSQL: ", "has a simhash index already", "drop it first"
+        1, "PostgreSQL: ", "already has a simhash index", "drop it first"
     )
     index("drop", "article").done()
     assert listed(index) == []
-    index("drop", "article").failed(1, "PostgreSQL: ", "has 0 simhash indexes")
+    index("drop", "article").failed(1, "PostgreSQL: ", "has no simhash index")
 
 
 @pytest.mark.parametrize("command", ["create", "build"])

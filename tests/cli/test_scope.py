@@ -44,8 +44,8 @@ def test_a_wrong_scope(simsql):
     simsql("index", "create", "article", "fingerprint", "--scope-column", "tenant").done()
     for command in (["near", "--fingerprint", 0], ["pairs"], ["clusters"]):
         name, *options = command
-        simsql(name, "article", *options).failed(1, "none is given", "scope")
-        simsql(name, "article", *options, "--scope", "lang=de").failed(1, "no value of tenant")
+        simsql(name, "article", *options).failed(1, "needs a scope", "--scope")
+        simsql(name, "article", *options, "--scope", "lang=de").failed(1, "no value for tenant")
         simsql(name, "article", *options, "--scope", "tenant=x").failed(1, "type integer")
         simsql(name, "article", *options, "--scope", "tenant").failed(
             2, "write a scope as COLUMN=VALUE, not tenant"

@@ -109,5 +109,5 @@ def test_a_distance_out_of_range_is_refused(articles, database, distance):
 
 
 def test_dropping_what_is_not_there_is_an_error(articles, database):
-    with database.connect() as transaction, pytest.raises(DBAPIError, match="has 0 simhash indexes"):
+    with database.connect() as transaction, pytest.raises(DBAPIError, match="has no simhash index"):
         drop_index(transaction, "article")

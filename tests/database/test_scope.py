@@ -89,7 +89,7 @@ def test_every_search_keeps_to_its_scope(index):
     ],
 )
 def test_every_search_needs_a_whole_scope(articles, search):
-    for scope, message in ((None, "none is given"), ({"tenant": TENANT}, "no value of day")):
+    for scope, message in ((None, "needs a scope"), ({"tenant": TENANT}, "no value for day")):
         with pytest.raises(DBAPIError, match=message), articles.begin_nested():
             search(SearchIndex(articles, "article", scope=scope))
 

@@ -48,7 +48,7 @@ def test_indexes_go_only_when_that_is_asked_for(prepared, empty_database):
     with pytest.raises(errors.DependentObjectsStillExist) as refused:
         uninstall(connection)
     assert refused.value.diag.message_primary == (
-        'simsql.uninstall: there are simhash indexes: public.article(fingerprint), public."An ""article"(print)'
+        'simsql.uninstall: simhash indexes exist: public.article(fingerprint), public."An ""article"(print)'
     )
     assert "drop_indexes => true" in refused.value.diag.message_hint
     assert objects_of_database(empty_database) == complete

@@ -299,7 +299,7 @@ def test_a_call_that_has_waited_for_its_turn_is_done_if_the_index_is_ready_by_th
         create_index(table)
         turn.execute("COMMIT")
     assert same.exception() is None
-    assert "has a simhash index already" in str(different.exception())
+    assert "already has a simhash index" in str(different.exception())
     assert count_keys(table) == [5] * 4
 
 
@@ -314,7 +314,7 @@ def test_other_arguments_do_not_go_on_with_it_and_the_hint_does(table):
 
 def test_create_index_says_that_a_build_is_unfinished_and_the_hint_finishes_it(table):
     table.execute(BEGIN_BUILD)
-    with pytest.raises(errors.DuplicateObject, match="has an unfinished simhash index already") as refused:
+    with pytest.raises(errors.DuplicateObject, match="already has an unfinished simhash index") as refused:
         create_index(table)
     table.execute(refused.value.diag.message_hint.partition(": ")[2].partition(" Or")[0])
     searches_are_exact(table)
@@ -330,7 +330,7 @@ def test_an_unfinished_index_can_be_dropped(table, connect):
         table.execute("COMMIT")
     dropped.result()
     assert count_keys(table) == []
-    with pytest.raises(errors.UndefinedObject, match="was dropped meanwhile"):
+    with pytest.raises(errors.UndefinedObject, match="was dropped during the build"):
         table.execute(BATCH)
     create_index(table)
     searches_are_exact(table)
@@ -338,7 +338,7 @@ def test_an_unfinished_index_can_be_dropped(table, connect):
 
 def test_a_ready_index_is_not_built_again(table):
     table.execute(BUILD)
-    with pytest.raises(errors.DuplicateObject, match="has a simhash index already"):
+    with pytest.raises(errors.DuplicateObject, match="already has a simhash index"):
         table.execute(BUILD)
 
 
@@ -350,8 +350,8 @@ STOPPED = {
     "ALTER TABLE article RENAME TO paper": "was called public.article",
     "ALTER TABLE article DISABLE TRIGGER simsql_1_insert": "have been disabled",
     "DROP INDEX article_fingerprint_idx": "has no B-tree",
-    "CREATE TABLE child () INHERITS (article)": "takes part in inheritance",
-    "DROP TABLE article": "was dropped meanwhile",
+    "CREATE TABLE child () INHERITS (article)": "became part of an inheritance tree",
+    "DROP TABLE article": "the table no longer exists",
 }
 
 
@@ -409,10 +409,10 @@ def test_an_invalid_b_tree_does_not_count_and_the_hint_mends_it(table):
 
 
 REFUSED = {
-    "('article', NULL)": "have to be named",
+    "('article', NULL)": "must not be null",
     "('article', 'body')": "simsql.build: column body of public.article is text, not bigint",
-    "('article', 'fingerprint', blocks => 1)": "simsql.build: no layout has 1 blocks",
-    "('article', 'fingerprint', distance => 65)": "from 0 to 64",
+    "('article', 'fingerprint', blocks => 1)": "simsql.build: blocks must be between 2 and 64, not 1",
+    "('article', 'fingerprint', distance => 65)": "between 0 and 64",
     "('simsql.indexes', 'id')": "simsql.build: simsql.indexes is a view",
 }
 

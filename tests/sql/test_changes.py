@@ -182,7 +182,7 @@ def test_a_column_that_took_the_name_is_an_error(articles):
 @searches
 def test_an_inheritance_child_since_is_an_error(articles, search):
     articles.execute("CREATE TABLE child () INHERITS (article)")
-    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="article takes part in inheritance") as caught:
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="part of an inheritance tree") as caught:
         articles.execute(f"SELECT * FROM simsql.{search.format('article')}")
     assert "detach the table" in caught.value.diag.message_hint
 

@@ -159,7 +159,7 @@ def test_claims_wait_within_a_scope_however_it_is_written(connection, connect):
     with blocked(connect, lambda second: post_in(second, the_same, agreeing_in(2, 3))) as second:
         connection.execute("COMMIT")
     assert second.result() == [(CENTRE,)]
-    with pytest.raises(errors.InvalidParameterValue, match="within a scope, and none is given"):
+    with pytest.raises(errors.InvalidParameterValue, match="needs a scope"):
         claim(connection, CENTRE)
 
 
@@ -247,13 +247,15 @@ def test_a_claim_that_searches_with_an_older_snapshot_than_its_locks_would_miss_
 @pytest.mark.parametrize("level", ONE_SNAPSHOT)
 def test_a_transaction_with_one_snapshot_cannot_claim(articles, level):
     articles.execute(f"BEGIN ISOLATION LEVEL {level}")
-    with pytest.raises(errors.ActiveSqlTransaction, match=f"the transaction is {level.lower()}") as refused:
+    with pytest.raises(
+        errors.ActiveSqlTransaction, match=f"must be read committed, not {level.lower()}"
+    ) as refused:
         claim(articles, CENTRE)
-    assert refused.value.diag.message_hint == "Begin it with BEGIN ISOLATION LEVEL READ COMMITTED."
+    assert refused.value.diag.message_hint == "Start it with BEGIN ISOLATION LEVEL READ COMMITTED."
 
 
 def test_what_cannot_be_claimed(articles):
-    with pytest.raises(errors.InvalidParameterValue, match="from 0 to 64, not 65"):
+    with pytest.raises(errors.InvalidParameterValue, match="between 0 and 64, not 65"):
         claim(articles, CENTRE, 65)
     articles.execute("SELECT simsql.drop_index('article')")
     with pytest.raises(errors.UndefinedObject, match=r"public\.article has no simhash index"):

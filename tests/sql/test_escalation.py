@@ -122,7 +122,7 @@ def test_a_virtual_generated_column_is_refused_in_plain_words(connection, bob, s
     bob.execute("ALTER TABLE bob.article DROP COLUMN fingerprint CASCADE")
     bob.execute("ALTER TABLE bob.article ADD COLUMN fingerprint bigint GENERATED ALWAYS AS (id * 2) VIRTUAL")
     with pytest.raises(
-        errors.ObjectNotInPrerequisiteState, match="replaced by a virtual generated one"
+        errors.ObjectNotInPrerequisiteState, match="replaced by a virtual generated column"
     ) as refused:
         bob.execute("INSERT INTO bob.article (id) VALUES (1)")
     assert "simsql.drop_index" in refused.value.diag.message_hint

@@ -121,7 +121,7 @@ def test_without_a_distance_the_one_of_the_index_is_taken(connection):
 @pytest.mark.parametrize("within", [-1, 65])
 def test_a_distance_out_of_range_is_an_error(connection, function, within):
     create_articles(connection, [0])
-    with pytest.raises(errors.InvalidParameterValue, match=f"from 0 to 64, not {within}"):
+    with pytest.raises(errors.InvalidParameterValue, match=f"between 0 and 64, not {within}"):
         connection.execute(f"SELECT * FROM simsql.{function.format(within)}")
 
 

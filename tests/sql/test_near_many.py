@@ -202,7 +202,7 @@ def test_queries_of_another_recipe_are_refused(connection):
         with pytest.raises(errors.ObjectNotInPrerequisiteState) as raised:
             count(*names)
     assert raised.value.diag.message_primary == (
-        "simsql.near_many: fingerprints of public.post(g) are of the recipe words12-log-1,"
-        " and those of public.post(f) of words3-set-1"
+        "simsql.near_many: public.post(g) has fingerprints of recipe words12-log-1,"
+        " but public.post(f) has fingerprints of recipe words3-set-1"
     )
-    assert raised.value.diag.message_hint.startswith("Between them a distance means nothing")
+    assert raised.value.diag.message_hint.startswith("Distances between recipes mean nothing")

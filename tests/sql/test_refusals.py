@@ -52,7 +52,7 @@ def test_a_relation_that_is_no_ordinary_table_is_refused(connection, statements,
         connection.execute(statement)
     with pytest.raises(errors.FeatureNotSupported, match=f"simsql.create_index: {message}") as caught:
         create_index(connection)
-    assert caught.value.diag.message_hint == "An ordinary table can be indexed."
+    assert caught.value.diag.message_hint == "Only ordinary tables can be indexed."
 
 
 @pytest.mark.parametrize("table", ["simsql.registry", "simsql.keys_1_0", "pg_catalog.pg_sequence"])
@@ -96,7 +96,7 @@ def test_a_table_column_and_distance_have_to_be_named(connection, arguments):
     create_table(connection)
     with pytest.raises(errors.NullValueNotAllowed, match=r"^simsql.create_index: the table") as caught:
         connection.execute(f"SELECT simsql.create_index({arguments})")
-    connection.execute(caught.value.diag.message_hint.removeprefix("As in "))
+    connection.execute(caught.value.diag.message_hint.removeprefix("For example: "))
 
 
 def test_a_virtual_generated_column_is_refused(connection, server):
@@ -112,7 +112,7 @@ def test_a_virtual_generated_column_is_refused(connection, server):
 def test_a_second_index_on_a_column_is_refused(connection):
     create_articles(connection)
     with pytest.raises(
-        errors.DuplicateObject, match=r"fingerprint of public\.article has a simhash index already"
+        errors.DuplicateObject, match=r"fingerprint of public\.article already has a simhash index"
     ) as caught:
         create_index(connection, design=(2, 1, 0))
     hint = caught.value.diag.message_hint
@@ -136,33 +136,44 @@ def test_an_older_snapshot_than_the_lock_is_refused(connection, level):
 @pytest.mark.parametrize(
     ("design", "message"),
     [
-        ((0, 0, 0), "0 blocks with 0 in the lead"),
-        ((1, 1, 0), "1 blocks with 1 in the lead"),
-        ((65, 1, 0), "65 blocks with 1 in the lead"),
-        ((4, 0, 0), "4 blocks with 0 in the lead"),
-        ((4, 4, 0), "4 blocks with 4 in the lead"),
-        ((4, -1, 0), "4 blocks with -1 in the lead"),
-        ((4, 1, 1), "cannot be split into 1 inner blocks"),
-        ((4, 1, -2), "cannot be split into -2 inner blocks"),
-        ((5, 2, 39), "the bits behind 2 of 5 blocks cannot be split into 39 inner blocks"),
+        ((0, 0, 0), "blocks must be between 2 and 64, not 0"),
+        ((1, 1, 0), "blocks must be between 2 and 64, not 1"),
+        ((65, 1, 0), "blocks must be between 2 and 64, not 65"),
+        ((4, 0, 0), "lead must be between 1 and 3, not 0"),
+        ((4, 4, 0), "lead must be between 1 and 3, not 4"),
+        ((4, -1, 0), "lead must be between 1 and 3, not -1"),
+    ],
+)
+def test_blocks_or_a_lead_out_of_range_are_refused(connection, design, message):
+    create_table(connection)
+    with pytest.raises(errors.InvalidParameterValue, match=message):
+        create_index(connection, design=design)
+
+
+@pytest.mark.parametrize(
+    ("design", "message"),
+    [
+        ((4, 1, 1), "inner_blocks cannot be 1 with 1 of 4 blocks in the lead"),
+        ((4, 1, -2), "inner_blocks cannot be -2"),
+        ((5, 2, 39), "inner_blocks cannot be 39 with 2 of 5 blocks in the lead"),
         ((10, 5, 0), "10 blocks with 5 in the lead and 0 inner blocks need 252 tables"),
         ((4, 1, 33), "need 132 tables"),
         ((64, 32, 0), "need 1832624140942590534 tables"),
-        ((None, 1, None), "without blocks"),
-        ((None, None, 4), "without blocks"),
+        ((None, 1, None), "need blocks"),
+        ((None, None, 4), "need blocks"),
     ],
 )
 def test_a_layout_that_is_none_or_too_large_is_refused(connection, design, message):
     create_table(connection)
     with pytest.raises(errors.InvalidParameterValue, match=message) as caught:
         create_index(connection, design=design)
-    assert caught.value.diag.message_hint.startswith(("Take ", "Name the blocks"))
+    assert caught.value.diag.message_hint.startswith(("Use ", "Set blocks"))
 
 
 @pytest.mark.parametrize("distance", [-1, 65])
 def test_a_distance_out_of_range_is_refused(connection, distance):
     create_table(connection)
-    with pytest.raises(errors.InvalidParameterValue, match=f"from 0 to 64, not {distance}"):
+    with pytest.raises(errors.InvalidParameterValue, match=f"between 0 and 64, not {distance}"):
         connection.execute("SELECT simsql.create_index('article', 'fingerprint', distance => %s)", [distance])
 
 
@@ -192,7 +203,7 @@ def test_an_unsigned_decimal_becomes_the_bigint_with_the_same_bits(connection, f
 
 def test_an_index_that_is_not_there_cannot_be_dropped(connection):
     create_table(connection)
-    with pytest.raises(errors.UndefinedObject, match="article has 0 simhash indexes"):
+    with pytest.raises(errors.UndefinedObject, match="article has no simhash index"):
         connection.execute("SELECT simsql.drop_index('article')")
-    with pytest.raises(errors.UndefinedObject, match="article has 0 simhash indexes on column fingerprint"):
+    with pytest.raises(errors.UndefinedObject, match="article has no simhash index on column fingerprint"):
         connection.execute("SELECT simsql.drop_index('article', 'fingerprint')")

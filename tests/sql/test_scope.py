@@ -338,13 +338,13 @@ def test_whoever_may_not_read_the_scope_reads_no_keys(articles, new_role, connec
 
 
 NO_SCOPES = [
-    (None, r"index on public\.article\(print\) is searched within a scope, and none is given"),
-    ({}, "no value of tenant"),
+    (None, r"a search in the simhash index on public\.article\(print\) needs a scope"),
+    ({}, "no value for tenant"),
     ({"tenant": None}, "tenant is null"),
     ({"tenant": [1]}, r"tenant is \[1\]"),
-    ({"Tenant": 1}, 'no value of tenant, no such column: "Tenant"'),
+    ({"Tenant": 1}, 'no value for tenant, no such column: "Tenant"'),
     ({"tenant": 1, "print": 2}, "no such column: print"),
-    ([1], r"a scope is a JSON object, not \[1\]"),
+    ([1], r"scope must be a JSON object, not \[1\]"),
 ]
 
 
@@ -385,23 +385,27 @@ def test_a_value_that_the_column_cannot_have_is_an_error(articles):
         (["print"], errors.InvalidParameterValue, r"article\(print\) cannot have the scope {print}"),
         (["tenant", "tenant"], errors.InvalidParameterValue, "cannot have the scope {tenant,tenant}"),
         (["tenant", None], errors.InvalidParameterValue, "cannot have the scope {tenant,NULL}"),
-        (["a", "b", "c", "d", "e"], errors.InvalidParameterValue, "a scope of 5 columns"),
+        (["a", "b", "c", "d", "e"], errors.InvalidParameterValue, "a scope has at most 4 columns, not 5"),
         (
             ["payload"],
             errors.DatatypeMismatch,
-            "column payload of public.article is json, which cannot be a scope",
+            "column payload of public.article is json, which cannot be in a scope",
         ),
         (["amount"], errors.DatatypeMismatch, r"column amount of public.article is numeric\(9,2\), which cannot"),
         (
             ["flags"],
             errors.DatatypeMismatch,
-            r"column flags of public.article is bit\(3\), which cannot be a scope",
+            r"column flags of public.article is bit\(3\), which cannot be in a scope",
         ),
-        (["tags"], errors.DatatypeMismatch, r"column tags of public.article is text\[\], which cannot be a scope"),
+        (
+            ["tags"],
+            errors.DatatypeMismatch,
+            r"tags of public.article is text\[\], which cannot be in a scope",
+        ),
         (
             ["lang"],
             errors.DatatypeMismatch,
-            "column lang of public.article is public.language, which cannot be a scope",
+            "column lang of public.article is public.language, which cannot be in a scope",
         ),
         (
             ["virtual"],

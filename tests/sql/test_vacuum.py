@@ -138,7 +138,7 @@ def test_it_says_how_many_keys_it_has_removed(articles):
     articles.execute("DELETE FROM article")
     articles.execute(VACUUM)
     articles.execute(VACUUM)
-    said = "simsql.vacuum: {} keys of public.article(fingerprint) removed"
+    said = "simsql.vacuum: removed {} keys of public.article(fingerprint)"
     assert heard == [said.format(4), said.format(0)]
 
 
@@ -193,7 +193,7 @@ def test_a_procedure_outside_a_transaction_may_call_it(articles):
 def test_a_batch_does_not_run_with_an_older_snapshot(articles):
     for level in ONE_SNAPSHOT:
         articles.execute(f"BEGIN ISOLATION LEVEL {level}")
-        with pytest.raises(errors.ActiveSqlTransaction, match="has to be read committed"):
+        with pytest.raises(errors.ActiveSqlTransaction, match="must be read committed"):
             articles.execute(STEP)
         articles.execute("ROLLBACK")
 
@@ -249,7 +249,7 @@ def test_of_an_index_made_anew_meanwhile_nothing_is_removed(articles):
     set_batch_size(articles, 2)
     (state,) = articles.execute("SELECT simsql._vacuum_batch('article', NULL, NULL)::text").fetchone()
     articles.execute("SELECT simsql.drop_index('article'); SELECT simsql.create_index('article', 'fingerprint')")
-    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="created anew meanwhile"):
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="was re-created during the vacuum"):
         articles.execute("SELECT simsql._vacuum_batch('article', NULL, %s::simsql._vacuum_state)", [state])
 
 
@@ -262,7 +262,7 @@ NOT_SEARCHED = {
     "ALTER TABLE article DISABLE TRIGGER ALL": "have been disabled",
     "ALTER TABLE article ENABLE TRIGGER simsql_1_insert": "have been disabled",
     "UPDATE simsql.registry SET ready = false": "still being built",
-    "CREATE TABLE child () INHERITS (article)": "takes part in inheritance",
+    "CREATE TABLE child () INHERITS (article)": "became part of an inheritance tree",
     "DROP INDEX article_fingerprint_idx": "column fingerprint of public.article has no B-tree",
     "DROP INDEX simsql.keys_1_0_key_idx": "column key of simsql.keys_1_0 has no B-tree",
     "DROP INDEX simsql.keys_1_3_key_idx": "column key of simsql.keys_1_3 has no B-tree",

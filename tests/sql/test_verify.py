@@ -414,7 +414,7 @@ def test_a_child_has_to_be_detached_first(articles, attach, detach):
 def test_repair_does_not_run_with_an_older_snapshot(articles):
     for level in ONE_SNAPSHOT:
         begin(articles, level)
-        with pytest.raises(errors.ActiveSqlTransaction, match="has to be read committed"):
+        with pytest.raises(errors.ActiveSqlTransaction, match="must be read committed"):
             repaired(articles)
         articles.execute("ROLLBACK")
 

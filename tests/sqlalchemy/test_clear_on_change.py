@@ -155,7 +155,7 @@ def test_an_older_snapshot_gets_an_error_and_no_stale_fingerprint(articles, conn
     articles.execute(CLEAR)
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match="newer than the snapshot") as refused:
         writer.execute("UPDATE article SET body = 'y'")
-    assert "Begin a new transaction" in refused.value.diag.message_hint
+    assert "Start a new transaction" in refused.value.diag.message_hint
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,14 @@ def test_an_older_snapshot_gets_an_error_and_no_stale_fingerprint(articles, conn
     [
         ("'article', 'missing', ARRAY['body']", errors.UndefinedColumn, "article has no column missing"),
         ("'article', 'fingerprint', ARRAY['Body']", errors.UndefinedColumn, 'article has no column "Body"'),
-        ("'article', 'fingerprint', ARRAY['fingerprint']", errors.InvalidParameterValue, "no source of itself"),
-        ("'article', 'fingerprint', '{}'", errors.NullValueNotAllowed, "have to be named"),
-        ("'article', 'fingerprint', ARRAY[NULL]", errors.NullValueNotAllowed, "have to be named"),
-        ("'article', NULL, ARRAY['body']", errors.NullValueNotAllowed, "have to be named"),
+        (
+            "'article', 'fingerprint', ARRAY['fingerprint']",
+            errors.InvalidParameterValue,
+            "cannot be its own source",
+        ),
+        ("'article', 'fingerprint', '{}'", errors.NullValueNotAllowed, "must not be null"),
+        ("'article', 'fingerprint', ARRAY[NULL]", errors.NullValueNotAllowed, "must not be null"),
+        ("'article', NULL, ARRAY['body']", errors.NullValueNotAllowed, "must not be null"),
         (
             "'article', 'fingerprint', ARRAY['made']",
             errors.FeatureNotSupported,

@@ -265,8 +265,8 @@ def test_what_is_no_column_is_refused(session):
 
 def test_postgresql_says_what_else_is_wrong(session):
     for statement, said in (
-        (near(Document.fingerprint, 0, 65), "from 0 to 64"),
-        (select(Document.fingerprint.near(0, -1)), "from 0 to 64"),
+        (near(Document.fingerprint, 0, 65), "between 0 and 64"),
+        (select(Document.fingerprint.near(0, -1)), "between 0 and 64"),
         (near(Report.__table__.c.id, 0), "report has no simhash index"),
     ):
         with pytest.raises(DBAPIError, match=said):
