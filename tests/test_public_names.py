@@ -43,6 +43,7 @@ WITHOUT_DATABASE = {
     hamming.iter_pairs: ([1, 3], [[[1, 3]]]),
     hamming.permutations: ((2, 1), None),
     hamming.plan: ((1_000_000, 3), None),
+    models.claim: ((COLUMN, 5, 3), None),
     models.clusters: ((COLUMN, 3), None),
     models.near: ((COLUMN, 5, 3), None),
     models.near_many: ((COLUMN, [5], 3), None),

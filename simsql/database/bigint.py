@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Iterable
+from enum import Enum
 from typing import SupportsIndex, TypeAlias, overload
 
 import numpy as np
@@ -13,6 +14,15 @@ _WHOLE = 1 << 64
 
 OneFingerprint: TypeAlias = SupportsIndex | None
 """An int or a numpy integer in [0, 2**64); or None or a masked element, which are NULL in PostgreSQL."""
+
+
+class NotGiven(Enum):
+    """The type of NOT_GIVEN: None is a fingerprint already, that of a text without features."""
+
+    NOT_GIVEN = "not given"
+
+
+NOT_GIVEN = NotGiven.NOT_GIVEN
 
 
 @overload

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, REGCLASS
 from sqlalchemy.sql.selectable import TableValuedAlias
 
 from simsql.database.backfill import Filled, fill_fingerprints
-from simsql.database.bigint import OneFingerprint, from_bigint, to_bigint
+from simsql.database.bigint import NOT_GIVEN, NotGiven, OneFingerprint, from_bigint, to_bigint
 from simsql.database.connect import READ_COMMITTED, check_engine
 from simsql.database.numpy_search import (
     Batch,
@@ -28,7 +28,7 @@ from simsql.database.recipes import recipe_of
 from simsql.database.scope import Scope, scope_argument
 from simsql.database.upkeep import Finding, Report, repair, vacuum, verify
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe
+from simsql.fingerprint import Recipe, simhash
 
 
 class Match(NamedTuple):
@@ -85,6 +85,12 @@ class SearchIndex:
     recipe
         The recipe of the index, where its id does not say all of it, as with a list of words or a table.
 
+    `near`, `near_rows` and `claim` take a fingerprint, or a text, which they fingerprint by the recipe of the
+    index, asked for at each call. Nothing is near to a text without features, nor to None or a masked element,
+    which stand for its fingerprint. They raise UsageError unless exactly one of the two is given, and where the
+    recipe is not that of the index or has to be given. For an index over several weighted columns pass what
+    `simsql.fingerprint.simhash_parts` returns.
+
     Methods raise sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table, no index, more than one, a
     distance out of range, another scope than the index has, missing privileges. Searches raise ValueError for a
     number that is not a fingerprint and TypeError for a value that no scope holds. A distance that is left out is
@@ -106,25 +112,42 @@ class SearchIndex:
         self._scope = scope
         self._recipe = recipe
 
-    def near(self, fingerprint: OneFingerprint, distance: int | None = None) -> list[Match]:
-        """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first.
-
-        Nothing is near to None or to a masked element, which stand for a text without features.
-        """
+    def near(
+        self,
+        fingerprint: OneFingerprint | NotGiven = NOT_GIVEN,
+        distance: int | None = None,
+        *,
+        text: str | None = None,
+    ) -> list[Match]:
+        """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first."""
         with self._connection() as connection:
-            found = self._call("near", _bigint(fingerprint), distance).table_valued("fingerprint", "distance")
+            query = self._query(connection, fingerprint, text)
+            found = self._call("near", query, distance).table_valued("fingerprint", "distance")
             rows = connection.execute(select(found.c.fingerprint, found.c.distance))
             return [Match(from_bigint(match), bits) for match, bits in rows]
 
-    def near_rows(self, fingerprint: OneFingerprint, distance: int | None = None) -> list[MatchingRow]:
+    def near_rows(
+        self,
+        fingerprint: OneFingerprint | NotGiven = NOT_GIVEN,
+        distance: int | None = None,
+        *,
+        text: str | None = None,
+    ) -> list[MatchingRow]:
         """Return the rows whose fingerprint is within the distance, nearest first."""
         with self._connection() as connection:
-            call = self._call("_near_documents", _bigint(fingerprint), distance)
+            query = self._query(connection, fingerprint, text)
+            call = self._call("_near_documents", query, distance)
             found = call.table_valued("fingerprint", "distance", "document")
             rows = connection.execute(select(found.c.fingerprint, found.c.distance, found.c.document))
             return [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
 
-    def claim(self, fingerprint: OneFingerprint, distance: int | None = None) -> Match | None:
+    def claim(
+        self,
+        fingerprint: OneFingerprint | NotGiven = NOT_GIVEN,
+        distance: int | None = None,
+        *,
+        text: str | None = None,
+    ) -> Match | None:
         """Before an insert: wait for other claims of what is near, then return the nearest of a live row, or None.
 
         Of two transactions that claim near fingerprints and then insert, the second one waits until the first has
@@ -135,7 +158,8 @@ class SearchIndex:
             raise UsageError(
                 "a claim lasts until its transaction ends: pass the Connection of the insert, not an Engine"
             )
-        found = self._call("claim", _bigint(fingerprint), distance).table_valued("fingerprint", "distance")
+        query = self._query(self._bind, fingerprint, text)
+        found = self._call("claim", query, distance).table_valued("fingerprint", "distance")
         row = self._bind.execute(select(found.c.fingerprint, found.c.distance)).one_or_none()
         return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
 
@@ -265,6 +289,18 @@ class SearchIndex:
         with self._bind.connect().execution_options(**options) as connection, connection.begin():
             yield connection
 
+    def _query(
+        self, connection: Connection, fingerprint: OneFingerprint | NotGiven, text: str | None
+    ) -> ColumnElement[int | None]:
+        """Return the fingerprint to search for as an argument; PostgreSQL has to be told the type of NULL."""
+        if isinstance(fingerprint, NotGiven):
+            if text is None:
+                raise UsageError("say what to search for: a fingerprint or text=")
+            fingerprint = simhash(text, recipe_of(connection, self._table, self._column, self._recipe))
+        elif text is not None:
+            raise UsageError("search for a fingerprint or for a text, not for both")
+        return cast(to_bigint(fingerprint), BIGINT)
+
     def _call(self, function: str, *arguments: Any) -> Any:
         scope = scope_argument(self._scope)
         return getattr(func.simsql, function)(cast(self._table, REGCLASS), *arguments, self._column, scope)
@@ -290,8 +326,3 @@ class SearchIndex:
         within = func.simsql._distance(distance, index.c.distance)
         column, bits = connection.execute(select(index.c.column_name, within)).one()
         return column, bits
-
-
-def _bigint(fingerprint: OneFingerprint) -> ColumnElement[int | None]:
-    """Return an argument of type bigint; PostgreSQL has to be told the type of NULL."""
-    return cast(to_bigint(fingerprint), BIGINT)

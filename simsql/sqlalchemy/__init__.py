@@ -2,9 +2,9 @@
 
 Fingerprint(source="body")                     a bigint column, unsigned in Python, that follows its source
 SimhashIndex("fingerprint", distance=3)        in __table_args__: created and dropped with the table
-near, near_many, pairs, clusters               searches as statements, for Session, AsyncSession and Connection
+near, claim, near_many, pairs, clusters        searches as statements, for Session, AsyncSession and Connection
 
-    select(Article).where(Article.fingerprint.near(fingerprint, distance=7))
+    select(Article).where(Article.fingerprint.near(text="some text", distance=7))
     select(Article.fingerprint.hamming_distance(fingerprint))
 
 Nothing here connects to a database, and importing it changes nothing in SQLAlchemy.
@@ -12,6 +12,6 @@ Nothing here connects to a database, and importing it changes nothing in SQLAlch
 
 from simsql.sqlalchemy.column_type import Fingerprint
 from simsql.sqlalchemy.index import SimhashIndex
-from simsql.sqlalchemy.statements import clusters, near, near_many, pairs
+from simsql.sqlalchemy.statements import claim, clusters, near, near_many, pairs
 
-__all__ = ["Fingerprint", "SimhashIndex", "clusters", "near", "near_many", "pairs"]
+__all__ = ["Fingerprint", "SimhashIndex", "claim", "clusters", "near", "near_many", "pairs"]

@@ -4,13 +4,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from sqlalchemy import BigInteger, ColumnElement, Dialect, Integer, and_, any_, event, func, select
+from sqlalchemy import BigInteger, ColumnElement, Dialect, Integer, and_, any_, event, func, select, type_coerce
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
-from simsql.database.bigint import from_bigint, to_bigint
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+from simsql.database.bigint import NOT_GIVEN, NotGiven, from_bigint, to_bigint
+from simsql.database.recipes import agreed_recipe
+from simsql.errors import UsageError
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_parts
 from simsql.fingerprint.recipe import check_recipe
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.ddl import declared_indexes
@@ -18,6 +20,7 @@ from simsql.sqlalchemy.events import Sources, follow_sources
 from simsql.sqlalchemy.expressions import (
     FingerprintArgument,
     Scope,
+    TextArgument,
     as_fingerprint,
     in_scope,
     root_column,
@@ -38,25 +41,33 @@ class _Comparator(TypeDecorator.Comparator[int]):
         a column whose fingerprints are made by another recipe.
         """
         compared = as_fingerprint(other, Fingerprint())
-        check_comparable(self.expr, compared)
+        _check_comparable(self.expr, compared)
         return func.simsql.hamming_distance(self.expr, compared, type_=Integer())
 
     def near(
-        self, fingerprint: FingerprintArgument, distance: int | None = None, *, scope: Scope | None = None
+        self,
+        fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
+        distance: int | None = None,
+        *,
+        text: TextArgument | None = None,
+        recipe: Recipe | None = None,
+        scope: Scope | None = None,
     ) -> ColumnElement[bool]:
         """Return the condition that a row's fingerprint is within the distance, answered by its simhash index.
 
         It stands wherever a condition may: in WHERE, in the ON of a join, in an UPDATE or DELETE. `fingerprint`
-        is a number in [0, 2**64), a column, another expression, or None, which nothing is near to. `distance`
+        is a number in [0, 2**64), a column, another expression, or None, which nothing is near to. In its place
+        `text` is a str, or one for each source of the column by its name. It is fingerprinted by the recipe of the
+        column; `recipe` is needed where the model names one by an id that does not say all of it. `distance`
         is from 0 to 64, that of the index if it is left out. `scope` gives a value for every column of the
         index's scope, by the key of the column in its table.
 
         Raises sqlalchemy.exc.ArgumentError for an expression that is no column of a table, an unknown column in
-        `scope`, or a column whose fingerprints are made by another recipe. When the statement runs PostgreSQL says
-        what else is wrong: there is no index, or none of that scope.
+        `scope`, another recipe than that of the column, and unless either a fingerprint or a text is given that
+        the sources of the column allow. When the statement runs PostgreSQL says what else is wrong: there is no
+        index, or none of that scope.
         """
-        indexed, query = root_column(self.expr), as_fingerprint(fingerprint, Fingerprint())
-        check_comparable(self.expr, query)
+        indexed, query = root_column(self.expr), as_query(self.expr, fingerprint, text, recipe)
         matches = search("near", indexed, [query], distance, scope, {"fingerprint": Fingerprint()})
         # As an array it is one condition of an index scan, also beside OR, and for each row of another table.
         array = func.array(select(matches.c.fingerprint).scalar_subquery())
@@ -138,7 +149,59 @@ def _as_literal(value: int | None) -> str:
     return "NULL" if bigint is None else f"CAST('{bigint}' AS BIGINT)"
 
 
-def check_comparable(one: ColumnElement[Any], other: ColumnElement[Any]) -> None:
+def as_query(
+    searched: ColumnElement[Any],
+    fingerprint: FingerprintArgument | NotGiven,
+    text: TextArgument | None,
+    recipe: Recipe | None,
+) -> ColumnElement[int]:
+    """Return what a search in a column is for, as an expression; ArgumentError unless it is one thing."""
+    if isinstance(fingerprint, NotGiven):
+        if text is None:
+            raise ArgumentError("say what to search for: a fingerprint or text=")
+        return type_coerce(_fingerprint_of(text, searched, recipe), Fingerprint())
+    if text is not None:
+        raise ArgumentError("search for a fingerprint or for a text, not for both")
+    if recipe is not None:
+        raise ArgumentError("recipe= says how a text is fingerprinted: leave it out of a search for a fingerprint")
+    query = as_fingerprint(fingerprint, Fingerprint())
+    _check_comparable(searched, query)
+    return query
+
+
+def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Recipe | None) -> int | None:
+    """Return the fingerprint that a text would have in a column."""
+    sources = searched.type.sources if isinstance(searched.type, Fingerprint) else None
+    weights = dict(sources.weights) if sources is not None else {}
+    if not isinstance(text, Mapping):
+        if len(weights) > 1:
+            raise ArgumentError(
+                f"{searched} is made of several sources, so one text does not say what to search for: pass"
+                f" text={{{', '.join(f'{name!r}: ...' for name in weights)}}}"
+            )
+        return simhash(text, _find_recipe(searched, recipe))
+    if text.keys() != weights.keys():
+        raise ArgumentError(
+            f"text= names {', '.join(map(repr, text)) or 'nothing'}, but the sources of {searched} are"
+            f" {', '.join(map(repr, weights))}: name each of them"
+            if weights
+            else f"{searched} has no source: pass text= as one str"
+        )
+    parts = [(part, weights[name]) for name, part in text.items() if part is not None]
+    return simhash_parts(parts, _find_recipe(searched, recipe))
+
+
+def _find_recipe(searched: ColumnElement[Any], given: Recipe | None) -> Recipe:
+    """Return the recipe of a column: that of its type, of its index or the default one, or the one given."""
+    if given is None and isinstance(searched.type, Fingerprint) and searched.type.known_recipe:
+        return searched.type.recipe
+    try:
+        return agreed_recipe(_known_recipe(searched), given, str(searched))
+    except UsageError as error:
+        raise ArgumentError(str(error)) from None
+
+
+def _check_comparable(one: ColumnElement[Any], other: ColumnElement[Any]) -> None:
     """Raise ArgumentError if the models say that the fingerprints of two expressions are of different recipes."""
     recipes = [_known_recipe(expression) for expression in (one, other)]
     if None not in recipes and recipes[0] != recipes[1]:

@@ -28,6 +28,8 @@ from simsql.hamming._checks import is_missing
 
 # A fingerprint in [0, 2**64), an expression that gives one, or None or a masked element: a text without words.
 FingerprintArgument: TypeAlias = SupportsIndex | SQLColumnExpression[Any] | None
+# A text, or one for each source of a column, by its name.
+TextArgument: TypeAlias = str | Mapping[str, str | None]
 Scope: TypeAlias = Mapping[str, Any]
 
 

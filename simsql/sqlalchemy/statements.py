@@ -1,4 +1,4 @@
-"""near, near_many, pairs, clusters: searches as statements, for Session, AsyncSession and Connection alike."""
+"""Searches as statements, for Session, AsyncSession and Connection: near, claim, near_many, pairs, clusters."""
 
 from collections.abc import Iterable
 from typing import Any, SupportsIndex, overload
@@ -8,9 +8,11 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql.selectable import TableValuedAlias
 
+from simsql.database.bigint import NOT_GIVEN, NotGiven
+from simsql.fingerprint import Recipe
 from simsql.hamming._checks import is_missing
-from simsql.sqlalchemy.column_type import Fingerprint, check_comparable
-from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, as_fingerprint, in_scope, root_column, search
+from simsql.sqlalchemy.column_type import Fingerprint, as_query
+from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, TextArgument, in_scope, root_column, search
 
 _FINGERPRINT = Fingerprint()
 
@@ -18,40 +20,47 @@ _FINGERPRINT = Fingerprint()
 @overload
 def near(
     column: QueryableAttribute[Any],
-    fingerprint: FingerprintArgument,
+    fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
     distance: int | None = None,
     *,
+    text: TextArgument | None = None,
+    recipe: Recipe | None = None,
     scope: Scope | None = None,
 ) -> "Select[Any, int]": ...
 @overload
 def near(
     column: ColumnElement[Any],
-    fingerprint: FingerprintArgument,
+    fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
     distance: int | None = None,
     *,
+    text: TextArgument | None = None,
+    recipe: Recipe | None = None,
     scope: Scope | None = None,
 ) -> "Select[int, int]": ...
 def near(
     column: QueryableAttribute[Any] | ColumnElement[Any],
-    fingerprint: FingerprintArgument,
+    fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
     distance: int | None = None,
     *,
+    text: TextArgument | None = None,
+    recipe: Recipe | None = None,
     scope: Scope | None = None,
 ) -> "Select[Any, int]":
-    """Return a SELECT of what is within the distance of a fingerprint, nearest first.
+    """Return a SELECT of what is within the distance of a fingerprint or a text, nearest first.
 
     `column` is an attribute of a mapped class or of an alias of one, and the rows are (entity, distance); or it
     is a column of a Table, and the rows are (fingerprint, distance), once for each fingerprint that a row has.
-    `fingerprint` is a number in [0, 2**64), an expression, or None, which nothing is near to. `distance` is from
-    0 to 64, that of the index if it is left out. `scope` gives a value for every column of the index's scope, by
-    the key of the column in its table.
+    `fingerprint` is a number in [0, 2**64), an expression, or None, which nothing is near to. In its place `text`
+    is a str, or one for each source of the column by its name. It is fingerprinted by the recipe of the column;
+    `recipe` is needed where the model names one by an id that does not say all of it. `distance` is from 0 to 64,
+    that of the index if it is left out. `scope` gives a value for every column of the index's scope, by the key of
+    the column in its table.
 
     Raises sqlalchemy.exc.ArgumentError for an expression that is no column of a table, an unknown column in
-    `scope`, or a column whose fingerprints are made by another recipe. What else is wrong PostgreSQL says when the
-    statement runs.
+    `scope`, another recipe than that of the column, and unless either a fingerprint or a text is given that the
+    sources of the column allow. What else is wrong PostgreSQL says when the statement runs.
     """
-    query = as_fingerprint(fingerprint, _FINGERPRINT)
-    check_comparable(column.expression if isinstance(column, QueryableAttribute) else column, query)
+    query = as_query(_expression(column), fingerprint, text, recipe)
     matches = _search("near", column, [query], distance, scope, "fingerprint", "distance")
     if not isinstance(column, QueryableAttribute):
         return select(matches.c.fingerprint, matches.c.distance).order_by(
@@ -60,6 +69,27 @@ def near(
     statement: Select[Any, int] = select(_entity(column), matches.c.distance)
     statement = statement.select_from(matches).join(*_rows(column, matches, scope))
     return statement.order_by(matches.c.distance, column, *_primary_key(column))
+
+
+def claim(
+    column: QueryableAttribute[Any] | ColumnElement[Any],
+    fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
+    distance: int | None = None,
+    *,
+    text: TextArgument | None = None,
+    recipe: Recipe | None = None,
+    scope: Scope | None = None,
+) -> "Select[int, int]":
+    """Return a SELECT that waits for other claims of what is near, and gives the nearest one or no row.
+
+    Execute it before an insert, in its transaction, which has to be READ COMMITTED. Of two transactions that claim
+    near fingerprints and then insert, the second one waits until the first has ended, so exactly one of them finds
+    nothing. The row is (fingerprint, distance), for a mapped attribute too: the statement does not see the rows
+    that were committed while it waited, and the next one does. Arguments and errors as for `near`.
+    """
+    query = as_query(_expression(column), fingerprint, text, recipe)
+    found = _search("claim", column, [query], distance, scope, "fingerprint", "distance")
+    return _select_numbers(column, found.c.fingerprint, found.c.distance)
 
 
 @overload
@@ -112,12 +142,7 @@ def pairs(
     share its fingerprints. `a` is the smaller one as PostgreSQL orders them. Arguments and errors as for `near`.
     """
     found = _search("pairs", column, [], distance, scope, "a", "b", "distance")
-    columns = found.c.a, found.c.b, found.c.distance
-    if not isinstance(column, QueryableAttribute):
-        return select(*columns)
-    # A statement about the entity, although no row holds one: a Session chooses its engine by that.
-    statement: Select[int, int, int] = select(_entity(column)).with_only_columns(*columns)
-    return statement
+    return _select_numbers(column, found.c.a, found.c.b, found.c.distance)
 
 
 @overload
@@ -155,9 +180,21 @@ def _search(
     scope: Scope | None,
     *found: str,
 ) -> TableValuedAlias:
-    expression = column.expression if isinstance(column, QueryableAttribute) else column
     types = {name: Integer() if name == "distance" else _FINGERPRINT for name in found}
-    return search(function, root_column(expression), arguments, distance, scope, types)
+    return search(function, root_column(_expression(column)), arguments, distance, scope, types)
+
+
+def _expression(column: QueryableAttribute[Any] | ColumnElement[Any]) -> ColumnElement[Any]:
+    return column.expression if isinstance(column, QueryableAttribute) else column
+
+
+def _select_numbers(
+    column: QueryableAttribute[Any] | ColumnElement[Any], *found: ColumnElement[Any]
+) -> "Select[*tuple[Any, ...]]":
+    """Return a SELECT of numbers, of an entity although no row holds one: a Session chooses its engine by that."""
+    if not isinstance(column, QueryableAttribute):
+        return select(*found)
+    return select(_entity(column)).with_only_columns(*found)
 
 
 def _rows(

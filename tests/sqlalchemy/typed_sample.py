@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, aliased, mapped_column
 
 from simsql import Design, Recipe, simhash
-from simsql.sqlalchemy import Fingerprint, SimhashIndex, clusters, near, near_many, pairs
+from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, clusters, near, near_many, pairs
 
 
 class Base(DeclarativeBase):
@@ -45,16 +45,20 @@ notes = Table(
 
 
 def similar(session: Session, text: str) -> list[tuple[Article, int]]:
-    return [
-        (article, distance) for article, distance in session.execute(near(Article.fingerprint, simhash(text), 7))
-    ]
+    return [(article, distance) for article, distance in session.execute(near(Article.fingerprint, text=text))]
 
 
 async def similar_in(session: AsyncSession, tenant: int, text: str) -> Sequence[Article]:
     statement = near(Article.title_fp, simhash(text), distance=7, scope={"tenant_id": tenant})
     articles: list[Article] = [article for article, _ in (await session.execute(statement)).all()]
-    condition = Article.title_fp.near(simhash(text), distance=7, scope={"tenant_id": tenant})
+    texts = {"title": None, "body": text}
+    condition = Article.title_fp.near(text=texts, distance=7, scope={"tenant_id": tenant})
     return (await session.scalars(select(Article).where(condition))).all() or articles
+
+
+def post(session: Session, text: str) -> int | None:
+    claimed: int | None = session.scalar(claim(Article.fingerprint, text=text, distance=7))
+    return claimed
 
 
 def distances(session: Session, number: int) -> dict[int, int]:

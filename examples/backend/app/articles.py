@@ -3,10 +3,8 @@
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
-from simsql import simhash
-from simsql.sqlalchemy import Fingerprint, near
-from sqlalchemy import cast, column, func, literal, select
-from sqlalchemy.dialects.postgresql import REGCLASS
+from simsql.sqlalchemy import claim, near
+from sqlalchemy import select
 
 from app.database import Session
 from app.models import Article, Author
@@ -20,22 +18,16 @@ async def post_article(new: NewArticle, session: Session) -> Article:
     """Post an article, unless there is one that is nearly the same."""
     if await session.get(Author, new.author_id) is None:
         raise HTTPException(404, "no such author")
-    article = Article(**new.model_dump(), fingerprint=simhash(new.body))
-    if (known := await claim(session, article.fingerprint)) is not None:
+    # Who else claims what is near waits until we commit.
+    found = await session.scalar(claim(Article.fingerprint, text=new.body))
+    if found is not None:
+        # In a statement of its own, which sees what was committed while the one above waited.
+        known = await session.scalar(select(Article.id).where(Article.fingerprint == found).limit(1))
         raise HTTPException(409, f"nearly the same as article {known}")
+    article = Article(**new.model_dump())
     session.add(article)
     await session.commit()
     return article
-
-
-async def claim(session: Session, fingerprint: int | None) -> int | None:
-    """Return the id of an article that is near, or None. Who else claims what is near waits until we commit."""
-    claimed = func.simsql.claim(cast("article", REGCLASS), literal(fingerprint, Fingerprint()))
-    found = await session.scalar(select(claimed.table_valued(column("fingerprint", Fingerprint())).c.fingerprint))
-    if found is None:
-        return None
-    # In a statement of its own, which sees what was committed while the one above waited.
-    return await session.scalar(select(Article.id).where(Article.fingerprint == found).limit(1))
 
 
 @router.get("/{article_id}", response_model=ArticleOut)
