@@ -27,7 +27,7 @@ $(READY): pyproject.toml
 # Licences and metadata, which holds the documentation, of the packages that were installed just now: real
 # text, and full of near-duplicates.
 demo: $(READY) ## find near-duplicates among the texts of the installed packages
-	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/simsql dedup *.dist-info/METADATA *.dist-info/[Ll][Ii][Cc]*
+	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/simsql dedup --format table *.dist-info/METADATA *.dist-info/[Ll][Ii][Cc]*
 
 test: $(READY) ## run the tests against every PostgreSQL there is
 	$(BIN)/python -m pytest --numprocesses 2

@@ -42,6 +42,7 @@ import typer
 
 import simsql
 import simsql.cli
+from simsql.cli._options import MEANINGS
 from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
 from simsql.errors import SimsqlError
@@ -431,13 +432,50 @@ def commands_of(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", command
 
 
+def options_of(command: Any) -> Iterator[Any]:
+    return (parameter for parameter in command.params if parameter.param_type_name == "option")
+
+
+def option_table() -> Iterator[str]:
+    """Yield a table of all options: what each means, and which commands have it."""
+    users: dict[str, list[str]] = {name: [] for name in MEANINGS}
+    commands = list(commands_of(typer.main.get_command(simsql.cli.app)))
+    for name, command in commands:
+        for parameter in options_of(command):
+            users[parameter.opts[0]].append(name)
+    yield from ("| option | meaning | commands |", "|---|---|---|")
+    for option, meaning in sorted(MEANINGS.items()):
+        having = users[option]
+        others = [name for name, _ in commands if name not in having]
+        listed = ", ".join(f"`{name}`" for name in having)
+        if len(others) < len(having):
+            listed = f"all but {', '.join(f'`{name}`' for name in others)}"
+        flags = ", ".join(filter(None, (option, meaning.short)))
+        value = f" {meaning.value}".replace("|", "\\|") if meaning.value else ""
+        yield f"| `{flags}{value}` | {meaning.text.removesuffix('. By default')} | {listed} |"
+
+
+def test_every_option_means_the_same_everywhere() -> None:
+    """One name for a meaning, and one meaning for a name: all of them stand in one place."""
+    used: set[str] = set()
+    for name, command in commands_of(typer.main.get_command(simsql.cli.app)):
+        for parameter in options_of(command):
+            meaning = MEANINGS[parameter.opts[0]]
+            assert parameter.opts[1:] == [meaning.short] * bool(meaning.short), name
+            assert parameter.help.startswith(meaning.text), f"{name} {parameter.opts[0]}"
+            assert parameter.is_flag == (meaning.value is None)
+            used.add(parameter.opts[0])
+    assert used == MEANINGS.keys()
+    assert len({meaning.text for meaning in MEANINGS.values()}) == len(MEANINGS)
+
+
 def command_reference() -> str:
     """Return what the commands say of themselves, as Markdown."""
     # Not as --help prints it: that depends on the version of the library.
-    lines: list[str] = []
+    lines = ["### Options", "", "An option means the same in every command that has it.", "", *option_table(), ""]
     for name, command in commands_of(typer.main.get_command(simsql.cli.app)):
         arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-        options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+        options = list(options_of(command))
         usage = " ".join(argument.metavar or argument.name.upper() for argument in arguments)
         lines += [f"### simsql {name}", "", f"`simsql {name}{' ' * bool(options)}{'[OPTIONS]' * bool(options)}"]
         lines[-1] += f"{' ' * bool(usage)}{usage}`"
@@ -446,7 +484,8 @@ def command_reference() -> str:
             title = parameter.metavar or parameter.name.upper()
             flag = parameter in options and parameter.is_flag
             if parameter in options:
-                title = parameter.opts[0] if flag else f"{parameter.opts[0]} {parameter.metavar or 'TEXT'}"
+                flags = ", ".join(parameter.opts)
+                title = flags if flag else f"{flags} {parameter.metavar}"
             default = f" Default: `{parameter.default}`." if not (parameter.default is None or flag) else ""
             lines.append(f"- `{title}`: {parameter.help}{default}")
         lines += [""] * bool(command.params)

@@ -2,11 +2,13 @@
 
 import errno
 import importlib
+import os
 import re
 import sys
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from signal import SIGPIPE
 from typing import Annotated, Any, ParamSpec
 
 import typer
@@ -15,7 +17,7 @@ from typer.main import get_command, get_group
 
 from simsql import __version__
 from simsql.cli._hints import as_commands
-from simsql.cli._process import complain
+from simsql.cli._process import complain, note
 from simsql.documents.formats import printable, storable
 from simsql.documents.output import abandon
 from simsql.errors import SimsqlError, UsageError
@@ -37,6 +39,7 @@ _COMMANDS = {
     "near": ("search", "Search a table for a text or a fingerprint."),
     "pairs": ("search", "List the pairs of near fingerprints in a table."),
     "clusters": ("search", "List the clusters of fingerprints in a table."),
+    "server": ("server", "Hold an embedded server open."),
     "index": ("index", "Create, build, list, check, mend and drop simhash indexes."),
 }
 
@@ -66,7 +69,7 @@ app = typer.Typer(
     cls=_Commands,
     help="Find near-duplicates in PostgreSQL.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -93,11 +96,16 @@ def run_app() -> int:
 
 def _invoke() -> int:
     # Not through the library's own main(), which has other exit codes for Ctrl-C and for broken pipes.
+    main: Any = get_command(app)
     try:
-        with get_command(app).make_context("simsql", sys.argv[1:]) as context:
+        if "_SIMSQL_COMPLETE" in os.environ:  # a shell asks what could come next
+            main._main_shell_completion({}, "simsql")
+        with main.make_context("simsql", sys.argv[1:]) as context:
             context.command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
+    except SystemExit as end:  # of the library's own options for completion
+        return int(end.code or 0)
     return 0
 
 
@@ -116,6 +124,9 @@ def _report(error: Exception) -> int:
             code, message = 2, "an option holds bytes that are not UTF-8: PostgreSQL takes names and URLs in UTF-8"
         case BrokenProcessPool():
             message = "a process that makes fingerprints was killed: is the machine short of memory?"
+        case BrokenPipeError(filename=None):  # its reader has read enough
+            abandon(sys.stdout)
+            return 128 + SIGPIPE
         case OSError(filename=None):
             message = _describe_output(error)
             abandon(sys.stdout)
@@ -123,8 +134,7 @@ def _report(error: Exception) -> int:
             message = f"{printable(storable(Path(error.filename)))}: {error.strerror}"
         case _:
             raise error
-    if not isinstance(error, BrokenPipeError):  # its reader has read enough
-        complain(f"error: {as_commands(message)}")
+    complain(f"error: {as_commands(message)}")
     return code
 
 
@@ -135,58 +145,17 @@ def _describe_output(error: OSError) -> str:
 
 
 def _show_usage(error: Any) -> int:
-    try:
-        error.show()
-    except OSError:
-        abandon(sys.stderr)
+    """Say in one line what is wrong with the arguments, and what tells more; without any, show the help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        note(error.format_message())
+    else:
+        called = "simsql" if error.ctx is None else error.ctx.command_path
+        if error.ctx is None and sys.argv[1] in _COMMANDS:
+            called = f"simsql {sys.argv[1]}"
+        # As pydantic says it, which some versions of the library use.
+        said = printable(error.format_message().replace(": Value error, ", ": ").removesuffix("."))
+        complain(f"error: {said[:1].lower()}{said[1:]}; see {called} --help")
     return int(error.exit_code)
-
-
-Paths = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="PATH",
-        help="Folders (read recursively), files of text, .jsonl, .ndjson, .csv, .tsv, each also .gz, .xz or .bz2;"
-        " - is JSON lines on standard input.",
-    ),
-]
-TextField = Annotated[str, typer.Option(metavar="NAME", help="Field or column that holds the text.")]
-IdField = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="Field or column that names the document: unique in all files and runs."),
-]
-Encoding = Annotated[str, typer.Option(metavar="NAME", help="Encoding of texts.")]
-MaxDocument = Annotated[
-    str,
-    typer.Option(
-        metavar="SIZE",
-        help="Skip documents that are longer than this after decompression: 500MB, 2GB (1GB is 1024MB).",
-    ),
-]
-Database = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="PostgreSQL database: postgresql://user@host/name, or the URL of any driver of SQLAlchemy; by default"
-        " $SIMSQL_DATABASE, else an embedded server.",
-    ),
-]
-ServerDir = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder of an embedded server whose data stays."),
-]
-_RECIPE_HELP = (
-    "How a text becomes a fingerprint: the id of a recipe, the name of one that simsql knows, or a file that holds"
-    " one. By default "
-)
-RecipeName = Annotated[
-    str | None,
-    typer.Option("--recipe", metavar="RECIPE", help=_RECIPE_HELP + "that of the index, else words12-log-1."),
-]
-NewRecipeName = Annotated[
-    str | None,
-    typer.Option("--recipe", metavar="RECIPE", help=_RECIPE_HELP + "words12-log-1."),
-]
 
 
 def _print_version(wanted: bool) -> None:
@@ -214,10 +183,10 @@ def parse_fingerprint(number: str) -> int:
 
 
 def parse_size(size: str) -> int:
-    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?) ?([kmgtp]?)b?", size, re.IGNORECASE)
+    match = re.fullmatch(r"(\d{1,3}(?:,\d{3}){1,5}|\d{1,18}(?:\.\d{1,9})?) ?([kmgtp]?)b?", size, re.IGNORECASE)
     if match is None:
         raise UsageError(f"{size!r} is not a size: write it as 500MB or 2GB")
-    return int(float(match[1]) * 1024 ** "_KMGTP".index(match[2].upper() or "_"))
+    return int(float(match[1].replace(",", "")) * 1024 ** "_KMGTP".index(match[2].upper() or "_"))
 
 
 def parse_max_document(size: str) -> int:

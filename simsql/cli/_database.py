@@ -1,6 +1,7 @@
 """The database that the options of a command name, and its errors."""
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +39,7 @@ def open_database(database: str | None, server_dir: Path | None, *, new: bool = 
     destination = Destination(database_or_default(database, server_dir), server_dir)
     if destination.server_dir and not new and not holds_server(destination.server_dir):
         folder = destination.server_dir
-        raise SimsqlError(f"{folder} holds no server: simsql dedup PATH --server-dir {folder} makes one")
+        raise SimsqlError(f"{folder} holds no server: simsql server {shlex.quote(str(folder))} makes one")
     with postgresql_errors():
         if destination.database:
             engine = open_engine(destination.database)

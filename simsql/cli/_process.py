@@ -60,10 +60,11 @@ def complain(message: str) -> None:
     note(f"simsql: {message}")
 
 
-def note(message: str) -> None:
+def note(message: str, *, quiet: bool = False) -> None:
     """Print a remark on a result on stderr, if that can be written: stdout is for results alone."""
     try:
-        print(message, file=sys.stderr, flush=True)
+        if not quiet:
+            print(message, file=sys.stderr, flush=True)
     except OSError:
         _abandon(sys.stderr)
 

@@ -1,5 +1,6 @@
 """The stages of a job at a terminal: a progress bar for each, and how long each took."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,12 +8,25 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from simsql.documents.output import abandon
 from simsql.documents.stages import Report
 
 
+class _Messages(Console):
+    def on_broken_pipe(self) -> None:
+        """Let messages vanish where nobody reads them: the library's own way ends the program."""
+        self.quiet = True
+        abandon(sys.stderr)
+
+
+def messages(*, quiet: bool) -> Console:
+    """Return the console for progress and summaries: stderr, or nothing."""
+    return _Messages(stderr=True, quiet=quiet)
+
+
 def is_terminal(console: Console) -> bool:
-    """Return whether a console writes to a terminal: FORCE_COLOR makes rich take a file for one."""
-    return console.is_terminal and console.file.isatty()
+    """Return whether a console writes to a terminal. FORCE_COLOR makes rich take a file for one."""
+    return console.is_terminal and console.file.isatty() and not console.quiet
 
 
 class ProgressBars:

@@ -2,12 +2,19 @@
 
 from typing import Annotated
 
-import typer
-from rich.console import Console
-
-from simsql.cli._app import Database, RecipeName, ServerDir, command
+from simsql.cli._app import command
 from simsql.cli._database import open_database
-from simsql.cli._progress import ProgressBars
+from simsql.cli._options import (
+    Database,
+    IndexedColumn,
+    Quiet,
+    RecipeName,
+    ServerDir,
+    TableName,
+    number_option,
+    option,
+)
+from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
 from simsql.database.search_index import SearchIndex
 from simsql.errors import UsageError
@@ -17,33 +24,23 @@ _PARTS = 1000  # of a progress bar
 
 @command("backfill")
 def backfill_command(
-    table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="The table, as SQL writes it: article, app.article.")
-    ],
+    table: TableName,
     text_column: Annotated[
         list[str],
-        typer.Option(
+        option(
+            "--text-column",
+            "; several of them make one fingerprint, each with its weight",
             metavar="NAME[=WEIGHT]",
-            help="Column of the texts; several of them make one fingerprint, each with its weight.",
         ),
     ],
-    column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column for the fingerprints; by default the one that is indexed."),
-    ] = None,
+    column: IndexedColumn = None,
     recipe: RecipeName = None,
-    all_rows: Annotated[
-        bool, typer.Option("--all-rows", help="Recompute all fingerprints, as after a change of the recipe.")
-    ] = False,
-    batch: Annotated[
-        int, typer.Option(metavar="ROWS", min=1, help="How many rows are read and written at a time.")
-    ] = 1_000,
-    workers: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="How many processes compute the fingerprints of a single column."),
-    ] = 1,
+    all_rows: Annotated[bool, option("--all-rows")] = False,
+    batch: Annotated[int, number_option("--batch", least=1)] = 1_000,
+    workers: Annotated[int, number_option("--workers", " of a single column", least=1)] = 1,
     database: Database = None,
     server_dir: ServerDir = None,
+    quiet: Quiet = False,
 ) -> None:
     """Compute the fingerprints of rows without one.
 
@@ -52,7 +49,7 @@ def backfill_command(
     fingerprints.
     """
     made_by = parse_recipe(recipe)
-    stages = ProgressBars(Console(stderr=True))
+    stages = ProgressBars(messages(quiet=quiet))
     with open_database(database, server_dir) as engine, stages.stage("fingerprints", _PARTS) as report:
         filled = SearchIndex(engine, table, column, recipe=made_by).backfill(
             dict(map(_weighted, text_column)),
@@ -71,7 +68,7 @@ def backfill_command(
 
 
 def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _weighted(source: str) -> tuple[str, int]:

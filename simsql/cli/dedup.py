@@ -1,38 +1,91 @@
 """`simsql dedup`: clusters of near-duplicates in files."""
 
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from rich.console import Console
-
-from simsql.cli._app import (
+from simsql.cli._app import command, parse_max_document
+from simsql.cli._database import database_or_default, postgresql_errors
+from simsql.cli._options import (
     Database,
     Encoding,
+    Formatted,
     IdField,
     MaxDocument,
     NewRecipeName,
     Paths,
+    Quiet,
     ServerDir,
     TextField,
-    command,
-    parse_max_document,
+    distance_option,
+    option,
 )
-from simsql.cli._database import database_or_default, postgresql_errors
-from simsql.cli._progress import ProgressBars
+from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
+from simsql.cli._rows import Format, choose_format
 from simsql.cli._summary import print_summary
-from simsql.dedup.job import DedupOptions, run_dedup
+from simsql.dedup.job import ClusterWriter, DedupOptions, JsonLines, run_dedup
+from simsql.dedup.ranking import RankedDocument
 from simsql.dedup.workspace import Destination
+from simsql.documents.formats import printable
 from simsql.fingerprint import DEFAULT_RECIPE
+
+
+class _Delimited:
+    """A line for each member of a cluster."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter
+
+    def head(self) -> str:
+        return self._lines([("cluster", "id", "place", "distance", "droppable")])
+
+    def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
+        return self._lines(
+            (number, member.document.name, member.document.place, member.distance, json.dumps(member.droppable))
+            for member in members
+        )
+
+    def _lines(self, rows: Iterable[Sequence[object]]) -> str:
+        text = io.StringIO()
+        csv.writer(text, delimiter=self._delimiter, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+
+class _Table:
+    """A line for each member of a cluster, up to ten of them, with the size of the cluster on the first."""
+
+    def head(self) -> str:
+        return ""  # nothing, if there are no clusters
+
+    def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
+        head = f"{'cluster':>7}  {'size':>7}  {'distance':>8}  document\n" if number == 1 else ""
+        first, blank = f"{number:>7,}  {len(members):>7,}", " " * 16
+        lines = [
+            f"{blank if place else first}  {member.distance:>8}  {printable(member.document.name)}\n"
+            for place, member in enumerate(members[:_SHOWN])
+        ]
+        if len(members) > _SHOWN:
+            lines.append(f"{blank}  {'':>8}  and {len(members) - _SHOWN:,} more\n")
+        return head + "".join(lines)
+
+
+_SHOWN = 10  # members of a cluster in a table
+_WRITERS: dict[Format, ClusterWriter] = {
+    Format.TABLE: _Table(),
+    Format.JSONL: JsonLines(),
+    Format.CSV: _Delimited(","),
+    Format.TSV: _Delimited("\t"),
+}
 
 
 @command("dedup")
 def dedup_command(
     paths: Paths,
-    distance: Annotated[
-        int, typer.Option(metavar="BITS", help="How many of 64 bits may differ between near-duplicates.")
-    ] = 7,
+    distance: Annotated[int, distance_option(" between near-duplicates")] = 7,
     recipe: NewRecipeName = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
@@ -40,32 +93,19 @@ def dedup_command(
     max_document: MaxDocument = "100MB",
     database: Database = None,
     server_dir: ServerDir = None,
-    table: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Table for the documents, which stays; a later run adds what is new. In --server-dir it is"
-            " simsql_documents by default; in --database without it, the documents are dropped at the end.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where clusters go, instead of stdout.")
-    ] = None,
-    drop_list: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the ids that a clean-up would drop: those read in this run that are within the distance"
-            " of their cluster's representative.",
-        ),
-    ] = None,
+    table: Annotated[str | None, option("--table")] = None,
+    output: Annotated[Path | None, option("--output")] = None,
+    form: Formatted = None,
+    drop_list: Annotated[Path | None, option("--drop-list")] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Find clusters of near-duplicates in files.
 
-    Prints one JSON line for each cluster. Its representative is its most central document, and distances are
-    counted from there. What cannot be read is skipped, counted and named in the summary on stderr.
+    Prints each cluster as one JSON line, or with a line for each member. Its representative is its most central
+    document, and distances are counted from there. A table names ten members of a cluster at most. What cannot be
+    read is skipped, counted and named in the summary on stderr.
     """
-    console = Console(stderr=True)
+    console = messages(quiet=quiet)
     options = DedupOptions(
         paths,
         distance=distance,
@@ -76,6 +116,7 @@ def dedup_command(
         max_document=parse_max_document(max_document),
         destination=Destination(database_or_default(database, server_dir), server_dir, table),
         output=output,
+        writer=_WRITERS[form or (Format.JSONL if output else choose_format(None))],
         drop_list=drop_list,
     )
     with postgresql_errors():

@@ -2,23 +2,22 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from typing import Annotated
 
-import typer
-from rich.console import Console
-
-from simsql.cli._app import (
+from simsql.cli._app import command, parse_max_document
+from simsql.cli._options import (
+    Encode,
     Encoding,
     IdField,
     MaxDocument,
     NewRecipeName,
     Paths,
+    Quiet,
     TextField,
-    command,
-    parse_max_document,
+    number_option,
+    option,
 )
-from simsql.cli._progress import ProgressBars
+from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._summary import print_skips
 from simsql.database.bigint import to_bigint
@@ -29,16 +28,6 @@ from simsql.documents.stages import Report
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.fingerprint.documents import simhash_items
-
-
-class Encode(StrEnum):
-    """How a fingerprint is written."""
-
-    DECIMAL = "decimal"
-    HEX = "hex"
-    SIGNED = "signed"
-    BITS = "bits"
-
 
 _WRITE: dict[Encode, Callable[[int], str]] = {
     Encode.DECIMAL: str,
@@ -52,31 +41,21 @@ _WRITE: dict[Encode, Callable[[int], str]] = {
 def fingerprint_command(
     paths: Paths,
     recipe: NewRecipeName = None,
-    encode: Annotated[
-        Encode,
-        typer.Option(
-            metavar="|".join(Encode),
-            help="How fingerprints are written: unsigned, in 16 hexadecimal digits, as the bigint of PostgreSQL,"
-            " or as 64 bits, the highest first.",
-        ),
-    ] = Encode.DECIMAL,
-    lines: Annotated[
-        bool,
-        typer.Option("--lines", help="Take every line of a text, and of standard input, for a document."),
-    ] = False,
+    encode: Annotated[Encode, option("--encode")] = Encode.DECIMAL,
+    lines: Annotated[bool, option("--lines")] = False,
     workers: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="How many processes make fingerprints; by default one for each core where files are large, and"
-            " this one alone for standard input.",
+        number_option(
+            "--workers",
+            "; by default one for each core where files are large, and this one alone for standard input",
+            least=1,
         ),
     ] = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
+    quiet: Quiet = False,
 ) -> None:
     """Print the fingerprint of every document.
 
@@ -93,7 +72,7 @@ def fingerprint_command(
         stdin=sys.stdin.buffer,
         max_document=parse_max_document(max_document),
     )
-    console = Console(stderr=True)
+    console = messages(quiet=quiet)
     skips = SkipCount()
 
     def named_texts(report: Report) -> Iterator[tuple[str, str]]:

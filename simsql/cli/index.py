@@ -4,17 +4,26 @@ from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from simsql.cli._app import Database, NewRecipeName, ServerDir, app, command
+from simsql.cli._app import app, command
 from simsql.cli._database import open_database
 from simsql.cli._hints import as_commands
+from simsql.cli._options import (
+    Database,
+    Formatted,
+    IndexedColumn,
+    NewRecipeName,
+    Quiet,
+    ServerDir,
+    TableName,
+    distance_option,
+    number_option,
+    option,
+)
 from simsql.cli._process import note
-from simsql.cli._progress import ProgressBars
+from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._tables import print_table
+from simsql.cli._rows import Column, Format, choose_format, print_rows
 from simsql.database.build import build_keys, create_btree
 from simsql.database.index import create_described, drop_index
 from simsql.database.index_spec import IndexSpec
@@ -35,32 +44,28 @@ group = typer.Typer(
 )
 app.add_typer(group)
 
-TableName = Annotated[
-    str, typer.Argument(metavar="TABLE", help="The table, as SQL writes it: article, app.article.")
-]
 ColumnName = Annotated[
     str, typer.Argument(metavar="COLUMN", help="The bigint column that holds the fingerprints.")
 ]
-Column = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The indexed column, where the table has several.")
-]
-Distance = Annotated[
-    int, typer.Option(metavar="BITS", help="How many bits may differ in a search that says nothing else.")
-]
+Distance = Annotated[int, distance_option(" in a search that names no distance of its own")]
 Blocks = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Blocks of the design; by default it is chosen by the number of rows."),
+    int | None, number_option("--blocks", "; by default chosen by the number of rows", least=1, most=64)
 ]
-Lead = Annotated[int, typer.Option(metavar="N", help="How many of the blocks lead.")]
-Inner = Annotated[
-    int, typer.Option(metavar="N", help="Blocks into which the other bits are cut again; 0 for none.")
-]
-ScopeColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="Confine each search to the rows with one value of this column; may be given several times.",
-    ),
+Lead = Annotated[int, number_option("--lead", least=1, most=64)]
+Inner = Annotated[int, number_option("--inner-blocks", least=0, most=64)]
+ScopeColumns = Annotated[list[str] | None, option("--scope-column")]
+_INDEXES = (
+    *(Column("table"), Column("column"), Column("scope"), Column("distance", "number")),
+    *(Column("blocks", "number"), Column("lead", "number"), Column("inner_blocks", "number")),
+    *(Column("recipe"), Column("state")),
+)
+_FINDINGS = (
+    *(Column("table"), Column("column"), Column("problem"), Column("object")),
+    *(Column("keys", "count"), Column("hint")),
+)
+IndexedTable = Annotated[
+    str | None,
+    typer.Argument(metavar="TABLE", help="The table, as SQL writes it; by default all that have an index."),
 ]
 
 
@@ -99,6 +104,7 @@ def build_command(
     scope_column: ScopeColumns = None,
     database: Database = None,
     server_dir: ServerDir = None,
+    quiet: Quiet = False,
 ) -> None:
     """Create an index while others write.
 
@@ -106,7 +112,7 @@ def build_command(
     called again with the same arguments.
     """
     spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope_column)
-    stages = ProgressBars(Console(stderr=True))
+    stages = ProgressBars(messages(quiet=quiet))
     with open_database(database, server_dir) as engine:
         with stages.stage("B-tree"):
             create_btree(engine, table, spec)
@@ -116,69 +122,84 @@ def build_command(
 
 
 @command("list", group)
-def list_command(database: Database = None, server_dir: ServerDir = None) -> None:
+def list_command(
+    form: Formatted = None,
+    database: Database = None,
+    server_dir: ServerDir = None,
+    quiet: Quiet = False,
+) -> None:
     """List the indexes of a database with their designs and states."""
     with open_database(database, server_dir) as engine:
         status = read_status(engine)
     if status.version is None:
         raise SimsqlError("schema simsql is not installed: run simsql install")
-    print_indexes(status.indexes)
+    print_indexes(choose_format(form), status.indexes)
+    if not status.indexes:
+        note("there are no simhash indexes", quiet=quiet)
 
 
 @command("verify", group)
 def verify_command(
-    table: Annotated[
-        str | None,
-        typer.Argument(metavar="TABLE", help="The table, as SQL writes it; by default all that have an index."),
-    ] = None,
-    column: Column = None,
+    table: IndexedTable = None,
+    column: IndexedColumn = None,
+    form: Formatted = None,
     database: Database = None,
     server_dir: ServerDir = None,
+    quiet: Quiet = False,
 ) -> None:
     """Check indexes against their tables.
 
-    Prints one line for each fault, with tabs between its parts: the table, the column, the problem, the object,
-    the number of keys, and what to run. The exit code is 1 if there is a fault. Superfluous keys are not faults:
-    simsql index vacuum removes them.
+    Prints one row for each fault: the table, the column, the problem, the object, the number of keys, and what to
+    run. The exit code is 1 if there is a fault. Superfluous keys are not faults: simsql index vacuum removes them.
     """
     with open_database(database, server_dir) as engine, engine.connect() as connection:
         findings = verify(connection, table, column)
-    _print_findings(findings)
+    _print_findings(choose_format(form), findings)
     if findings:
         raise typer.Exit(1)
-    note("nothing is wrong")
+    note("nothing is wrong", quiet=quiet)
 
 
 @command("repair", group)
-def repair_command(table: TableName, database: Database = None, server_dir: ServerDir = None) -> None:
+def repair_command(
+    table: TableName,
+    form: Formatted = None,
+    database: Database = None,
+    server_dir: ServerDir = None,
+    quiet: Quiet = False,
+) -> None:
     """Mend what simsql index verify finds in the indexes of a table.
 
     Prints what was mended, as verify does. Writers of the table wait until it is done.
     """
     with open_database(database, server_dir) as engine:
         findings = SearchIndex(engine, table).repair()
-    _print_findings(findings)
+    _print_findings(choose_format(form), findings)
     if not findings:
-        note("nothing was wrong")
+        note("nothing was wrong", quiet=quiet)
 
 
 @command("vacuum", group)
 def vacuum_command(
-    table: TableName, column: Column = None, database: Database = None, server_dir: ServerDir = None
+    table: TableName,
+    column: IndexedColumn = None,
+    database: Database = None,
+    server_dir: ServerDir = None,
+    quiet: Quiet = False,
 ) -> None:
     """Remove superfluous keys: those that no row has any more, and all but one of equal ones.
 
     Others read and write meanwhile. Prints how many keys were removed.
     """
-    stages = ProgressBars(Console(stderr=True))
+    stages = ProgressBars(messages(quiet=quiet))
     with open_database(database, server_dir) as engine, stages.stage("keys", _PARTS) as report:
         removed = SearchIndex(engine, table, column).vacuum(report=_parts(report))
-    print(f"{removed} keys removed")
+    print(f"{removed:,} keys removed")
 
 
 @command("drop", group)
 def drop_command(
-    table: TableName, column: Column = None, database: Database = None, server_dir: ServerDir = None
+    table: TableName, column: IndexedColumn = None, database: Database = None, server_dir: ServerDir = None
 ) -> None:
     """Drop an index.
 
@@ -188,16 +209,19 @@ def drop_command(
         drop_index(connection, table, column)
 
 
-def print_indexes(indexes: Iterable[IndexStatus]) -> None:
-    """Print a table of indexes on stdout."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("table", "column", "scope", "distance", "blocks", "lead", "inner", "recipe", "state"):
-        table.add_column(heading, overflow="fold")
-    for index in indexes:
-        names = Text(index.table_name), Text(index.column_name), Text(", ".join(index.scope) or "-")
-        numbers = map(str, (index.distance, index.blocks, index.lead, index.inner_blocks))
-        table.add_row(*names, *numbers, Text(index.recipe or "-"), index.state)
-    print_table(table)
+def print_indexes(form: Format, indexes: Iterable[IndexStatus]) -> None:
+    """Print a row for each index on stdout."""
+    print_rows(
+        form,
+        _INDEXES,
+        (
+            (
+                *(index.table_name, index.column_name, list(index.scope), index.distance),
+                *(index.blocks, index.lead, index.inner_blocks, index.recipe, index.state),
+            )
+            for index in indexes
+        ),
+    )
 
 
 _PARTS = 1000  # of a progress bar
@@ -211,12 +235,18 @@ def _print_ready(table: str, column: str) -> None:
     print(f"simhash index on {printable(table)}({printable(column)}): ready")
 
 
-def _print_findings(findings: Iterable[Finding]) -> None:
-    for finding in findings:
-        keys = "" if finding.keys is None else str(finding.keys)
-        hint = as_commands(finding.hint or "")
-        parts = (finding.table, finding.column, finding.problem, finding.object, keys, hint)
-        print(*map(printable, parts), sep="\t")
+def _print_findings(form: Format, findings: Iterable[Finding]) -> None:
+    print_rows(
+        form,
+        _FINDINGS,
+        (
+            (
+                *(finding.table, finding.column, finding.problem, finding.object, finding.keys),
+                as_commands(finding.hint) if finding.hint else None,
+            )
+            for finding in findings
+        ),
+    )
 
 
 def _describe(

@@ -2,23 +2,23 @@
 
 from typing import Annotated
 
-import typer
-from rich.console import Console
-
-from simsql.cli._app import (
+from simsql.cli._app import command, parse_max_document
+from simsql.cli._database import open_database
+from simsql.cli._options import (
     Database,
     Encoding,
     IdField,
+    IndexedColumn,
     MaxDocument,
     Paths,
+    Quiet,
     RecipeName,
     ServerDir,
+    TableName,
     TextField,
-    command,
-    parse_max_document,
+    option,
 )
-from simsql.cli._database import open_database
-from simsql.cli._progress import ProgressBars
+from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._summary import print_load_summary
 from simsql.dedup.loading import LoadOptions, run_load
@@ -26,20 +26,11 @@ from simsql.dedup.loading import LoadOptions, run_load
 
 @command("load")
 def load_command(
-    table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="The table, as SQL writes it: article, app.article.")
-    ],
+    table: TableName,
     paths: Paths,
-    id_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column for the ids; without it they are not stored.")
-    ] = None,
-    text_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column for the texts; without it they are not stored.")
-    ] = None,
-    column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column for the fingerprints; by default the one that is indexed."),
-    ] = None,
+    id_column: Annotated[str | None, option("--id-column")] = None,
+    text_column: Annotated[str | None, option("--text-column", "; without it they are not stored")] = None,
+    column: IndexedColumn = None,
     recipe: RecipeName = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
@@ -47,6 +38,7 @@ def load_command(
     max_document: MaxDocument = "100MB",
     database: Database = None,
     server_dir: ServerDir = None,
+    quiet: Quiet = False,
 ) -> None:
     """Load documents into a table, with their fingerprints.
 
@@ -54,7 +46,7 @@ def load_command(
     index, which stays complete. Documents that cannot be read, and those whose id is there already if the column
     for ids has a unique index, are skipped, counted and named in the summary on stderr.
     """
-    console = Console(stderr=True)
+    console = messages(quiet=quiet)
     options = LoadOptions(
         paths,
         table,

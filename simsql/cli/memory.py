@@ -10,33 +10,20 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
-from rich.console import Console
 
 from simsql.cli._app import command
-from simsql.cli._progress import is_terminal
+from simsql.cli._options import Quiet, distance_option, number_option, option
+from simsql.cli._progress import is_terminal, messages
 from simsql.documents.formats import printable
 from simsql.documents.output import open_output
 from simsql.errors import SimsqlError, UsageError
 from simsql.hamming import find_clusters, find_pairs
 
-Input = Annotated[
-    Path,
-    typer.Option(
-        "--input", "-i", metavar="FILE", help="Fingerprints, one unsigned decimal number a line; - is stdin."
-    ),
-]
-Output = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes; - is stdout.")
-]
-Blocks = Annotated[
-    int | None,
-    typer.Option(
-        "--blocks", "-b", metavar="N", help="Cut the bits into so many blocks; by default what is cheapest."
-    ),
-]
-Distance = Annotated[int, typer.Option("--distance", "-d", metavar="BITS", help="How many of 64 bits may differ.")]
+Input = Annotated[Path, option("--input")]
+Output = Annotated[Path, option("--output", "; - is stdout")]
+Blocks = Annotated[int | None, number_option("--blocks", "; by default what is cheapest", least=1, most=64)]
+Distance = Annotated[int, distance_option("")]
 
 _STREAM = Path("-")
 _LARGEST = 2**64 - 1
@@ -45,15 +32,19 @@ _WRITTEN = 1 << 16  # pairs at a time
 
 @command("find-all")
 def find_all_command(
-    source: Input = _STREAM, output: Output = _STREAM, blocks: Blocks = None, distance: Distance = 3
+    source: Input = _STREAM,
+    output: Output = _STREAM,
+    blocks: Blocks = None,
+    distance: Distance = 3,
+    quiet: Quiet = False,
 ) -> None:
     """Find all pairs of fingerprints in a file.
 
     Prints one JSON array [a, b] a line, the smaller fingerprint first. A fingerprint that comes twice counts once.
     """
     _check(blocks, distance)
-    fingerprints = _read(source)
-    with _progress("comparing"):
+    fingerprints = _read(source, quiet=quiet)
+    with _progress("comparing", quiet=quiet):
         try:
             pairs = find_pairs(fingerprints, distance, blocks=blocks)
         except ValueError as error:  # too many pairs or passes
@@ -64,15 +55,19 @@ def find_all_command(
 
 @command("find-clusters")
 def find_clusters_command(
-    source: Input = _STREAM, output: Output = _STREAM, blocks: Blocks = None, distance: Distance = 3
+    source: Input = _STREAM,
+    output: Output = _STREAM,
+    blocks: Blocks = None,
+    distance: Distance = 3,
+    quiet: Quiet = False,
 ) -> None:
     """Find the clusters of fingerprints in a file.
 
     Prints one JSON array a line: the fingerprints of a cluster, which chains of pairs connect, in rising order.
     """
     _check(blocks, distance)
-    fingerprints = _read(source)
-    with _progress("comparing"):
+    fingerprints = _read(source, quiet=quiet)
+    with _progress("comparing", quiet=quiet):
         try:
             clusters = find_clusters(fingerprints, distance, blocks=blocks)
         except ValueError as error:  # too many passes
@@ -81,17 +76,13 @@ def find_clusters_command(
 
 
 def _check(blocks: int | None, distance: int) -> None:
-    if not 0 <= distance <= 64:
-        raise UsageError(f"a distance is a number of bits from 0 to 64, not {distance}")
-    if blocks is not None and not distance < blocks <= 64:
-        raise UsageError(
-            f"there have to be more blocks than the distance of {distance}, and 64 at most, not {blocks}"
-        )
+    if blocks is not None and not distance < blocks:
+        raise UsageError(f"--blocks must be greater than the distance of {distance}, not {blocks}")
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[None]:
-    console = Console(stderr=True)
+def _progress(what: str, *, quiet: bool) -> Iterator[None]:
+    console = messages(quiet=quiet)
     if is_terminal(console):
         with console.status(what):
             yield
@@ -99,9 +90,9 @@ def _progress(what: str) -> Iterator[None]:
         yield
 
 
-def _read(source: Path) -> NDArray[np.uint64]:
+def _read(source: Path, *, quiet: bool) -> NDArray[np.uint64]:
     """Read a fingerprint from each line that is not empty."""
-    with _progress("reading"):
+    with _progress("reading", quiet=quiet):
         if source == _STREAM:
             content = sys.stdin.buffer.read()
         elif source.exists():

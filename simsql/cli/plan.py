@@ -1,21 +1,21 @@
 """`simsql plan`: which design for how many rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 
-from simsql.cli._app import Database, ServerDir, command, parse_size
+from simsql.cli._app import command, parse_size
 from simsql.cli._database import database_or_default, open_database, postgresql_errors
+from simsql.cli._options import Database, Formatted, Quiet, ServerDir, distance_option, number_option, option
 from simsql.cli._process import note
-from simsql.cli._progress import ProgressBars
-from simsql.cli._tables import print_table
+from simsql.cli._progress import ProgressBars, messages
+from simsql.cli._rows import Column, Format, choose_format, print_rows
 from simsql.database.calibrate import STEPS, measure_costs
 from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
@@ -26,55 +26,58 @@ from simsql.server.scratch import scratch_database
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
+_HEADINGS = (
+    Column("tables"),
+    *(Column(name, "number") for name in ("blocks", "lead", "inner", "prefix bits", "probes", "candidates")),
+    *(Column(name, "number") for name in ("disk", "search", "write")),
+    Column("best for"),
+)
+_FIELDS = tuple(
+    map(
+        Column,
+        (
+            *("tables", "blocks", "lead", "inner_blocks", "prefix_bits", "probes", "candidates", "scans"),
+            *("bytes", "search_us", "write_us", "best_for", "fits"),
+        ),
+    )
+)
+
 
 @command("plan")
 def plan_command(
-    rows: Annotated[int, typer.Option(metavar="N", help="How many fingerprints the table has, or will have.")],
-    distance: Annotated[
-        int, typer.Option(metavar="BITS", help="How many bits of 64 searches allow to differ.")
-    ] = 3,
-    disk: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="What the index may take on disk: 500MB, 2GB (1GB is 1024MB)."),
-    ] = None,
-    calibrate: Annotated[
-        bool,
-        typer.Option(
-            "--calibrate",
-            help="Measure first what searches and writes cost on the server, by a million fingerprints of its own,"
-            " which are removed afterwards. It takes seconds to minutes, and half a gigabyte.",
-        ),
-    ] = False,
+    rows: Annotated[int, number_option("--rows", least=0, most=1 << 64)],
+    distance: Annotated[int, distance_option(" in a search")] = 3,
+    disk: Annotated[str | None, option("--disk")] = None,
+    calibrate: Annotated[bool, option("--calibrate")] = False,
+    form: Formatted = None,
     database: Database = None,
     server_dir: ServerDir = None,
+    quiet: Quiet = False,
 ) -> None:
     """Compare the designs of an index.
 
-    Prints one line for each design worth considering, from the fewest tables to the most: blocks, lead blocks
+    Prints one row for each design worth considering, from the fewest tables to the most: blocks, lead blocks
     and inner blocks, the probes and candidates of one search, what the tables of keys take on disk, the
     expected time of a search and of adding a row, and what the design is best for. Connects to nothing, unless
-    it calibrates.
+    it calibrates: then the costs that it measured are printed on stderr.
     """
-    if not 0 <= rows <= 1 << 64:
-        raise UsageError(f"the rows of a table are a number from 0 to 2**64, not {rows}")
-    if not 0 <= distance <= 64:
-        raise UsageError(f"a distance is a number of bits from 0 to 64, not {distance}")
     if not calibrate and (database or server_dir):
         raise UsageError("a plan needs a database only to measure costs in it: add --calibrate")
     room = None if disk is None else parse_size(disk)
     costs = Costs()
+    console = messages(quiet=quiet)
     if calibrate:
-        costs = _calibrate(database, server_dir)
-        _print_costs(costs)
+        costs = _calibrate(database, server_dir, console)
+        _print_costs(costs, console)
     made = plan(rows, distance, storage=room, costs=costs)
-    _print_plan(made)
+    _print_plan(choose_format(form), made, room)
     if room is not None and made.within_storage is None:
         least = _format_size(min(choice.bytes for choice in made.choices))
-        note(f"no design fits into {_format_size(room)}; the smallest takes {least}")
+        note(f"no design fits into {_format_size(room)}; the smallest takes {least}", quiet=quiet)
 
 
-def _calibrate(database: str | None, server_dir: Path | None) -> Costs:
-    stages = ProgressBars(Console(stderr=True))
+def _calibrate(database: str | None, server_dir: Path | None, console: Console) -> Costs:
+    stages = ProgressBars(console)
     with _server_to_measure(database, server_dir) as engine, stages.stage("measuring the server", STEPS) as report:
         return measure_costs(engine, report=report)
 
@@ -94,63 +97,70 @@ def _server_to_measure(database: str | None, server_dir: Path | None) -> Iterato
             engine.dispose()
 
 
-def _print_costs(costs: Costs) -> None:
-    table = _new_table("microseconds", "measured", "built in")
-    names = ("a search", "a probe", "a candidate", "a row of a scan", "a row added to a table")
+def _print_costs(costs: Costs, console: Console) -> None:
+    names = "a search", "a probe", "a candidate", "a row of a scan", "a row added to a table"
+    table = Table(box=None, pad_edge=False)
+    for heading in ("microseconds", "measured", "built in"):
+        table.add_column(heading, justify="left" if heading == "microseconds" else "right")
     for name, cost in zip(names, fields(Costs), strict=True):
         table.add_row(name, *(f"{getattr(of, cost.name):.3g}" for of in (costs, Costs())))
-    print_table(table)
-    print()
+    console.print(table)
 
 
-def _print_plan(made: Plan) -> None:
-    headings = (
-        "tables",
-        "blocks",
-        "lead",
-        "inner",
-        "prefix bits",
-        "probes",
-        "candidates",
-        "disk",
-        "search",
-        "write",
+def _print_plan(form: Format, made: Plan, room: int | None) -> None:
+    if form is Format.TABLE:
+        print_rows(form, _HEADINGS, (_describe(choice, made, room) for choice in made.choices))
+        return
+    print_rows(
+        form,
+        _FIELDS,
+        (
+            (
+                *(choice.tables, choice.design.blocks, choice.design.lead, choice.design.inner_blocks),
+                *(list(choice.prefix_bits), choice.probes, choice.candidates, choice.scans, choice.bytes),
+                *(choice.search_us, choice.write_us, _purposes(choice, made, room), _fits(choice, room)),
+            )
+            for choice in made.choices
+        ),
     )
-    table = _new_table(*headings, "best for")
+
+
+def _describe(choice: Choice, made: Plan, room: int | None) -> Sequence[str]:
+    """Return the cells of a design in a table."""
+    design, (shortest, longest) = choice.design, choice.prefix_bits
+    return (
+        str(choice.tables),
+        str(design.blocks),
+        str(design.lead),
+        str(design.inner_blocks or "-"),
+        str(shortest) if shortest == longest else f"{shortest}-{longest}",
+        *_format_reads(choice),
+        _format_size(choice.bytes),
+        _format_time(choice.search_us),
+        _format_time(choice.write_us),
+        ", ".join(_purposes(choice, made, room)) if _fits(choice, room) else "too large",
+    )
+
+
+def _fits(choice: Choice, room: int | None) -> bool:
+    return room is None or choice.bytes <= room
+
+
+def _purposes(choice: Choice, made: Plan, room: int | None) -> list[str]:
+    """Return what a design is best for: nothing, if it does not fit."""
     best = {
         "reading": made.reading,
         "writing": made.writing,
         "disk": made.within_storage,
         "default": made.default,
     }
-    for choice in made.choices:
-        design, (shortest, longest) = choice.design, choice.prefix_bits
-        table.add_row(
-            str(choice.tables),
-            str(design.blocks),
-            str(design.lead),
-            str(design.inner_blocks or "-"),
-            str(shortest) if shortest == longest else f"{shortest}-{longest}",
-            *_format_reads(choice),
-            _format_size(choice.bytes),
-            _format_time(choice.search_us),
-            _format_time(choice.write_us),
-            ", ".join(purpose for purpose, chosen in best.items() if chosen == choice),
-        )
-    print_table(table)
+    return [purpose for purpose, chosen in best.items() if chosen == choice and _fits(choice, room)]
 
 
 def _format_reads(choice: Choice) -> tuple[str, str]:
     if choice.scans:
         return "scan", "-"
     return f"{choice.probes:,}", f"{choice.candidates:,.{0 if choice.candidates >= 10 else 1}f}"
-
-
-def _new_table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in (headings[0], "best for") else "right")
-    return table
 
 
 def _format_size(size: float) -> str:

@@ -2,12 +2,14 @@
 
 from typing import Annotated
 
-import typer
-
-from simsql.cli._app import Database, ServerDir, command
+from simsql.cli._app import command
 from simsql.cli._database import open_database
+from simsql.cli._options import Database, Formatted, ServerDir, option
+from simsql.cli._rows import Column, Format, choose_format, print_rows
 from simsql.cli.index import print_indexes
 from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema, upgrade_schema
+
+_STATUS = tuple(map(Column, ("postgresql", "schema", "revision", "outdated", "indexes")))
 
 
 @command("install")
@@ -33,7 +35,7 @@ def upgrade_command(database: Database = None, server_dir: ServerDir = None) -> 
 
 @command("uninstall")
 def uninstall_command(
-    drop_indexes: Annotated[bool, typer.Option("--drop-indexes", help="Drop all simhash indexes, too.")] = False,
+    drop_indexes: Annotated[bool, option("--drop-indexes")] = False,
     database: Database = None,
     server_dir: ServerDir = None,
 ) -> None:
@@ -48,27 +50,37 @@ def uninstall_command(
 
 
 @command("status")
-def status_command(database: Database = None, server_dir: ServerDir = None) -> None:
-    """Show the version and the indexes of a database."""
+def status_command(
+    form: Formatted = None,
+    database: Database = None,
+    server_dir: ServerDir = None,
+) -> None:
+    """Show the version and the indexes of a database.
+
+    Lines for programs hold the versions and the number of indexes: simsql index list prints the indexes.
+    """
+    wanted = choose_format(form)
     with open_database(database, server_dir) as engine:
         status = read_status(engine)
+    outdated = status.version is not None and status.revision != status.newest_revision
+    if wanted is not Format.TABLE:
+        row = status.server, status.version, status.revision, outdated, len(status.indexes)
+        print_rows(wanted, _STATUS, [row])
+        return
     print(f"PostgreSQL     {status.server}")
     if status.version is None:
         print("schema simsql  not installed: run simsql install")
         return
-    outdated = "" if status.revision == status.newest_revision else ", outdated: run simsql upgrade"
-    print(f"schema simsql  {status.version} (revision {status.revision}{outdated})")
-    print(f"indexes        {len(status.indexes)}")
+    advice = ", outdated: run simsql upgrade" if outdated else ""
+    print(f"schema simsql  {status.version} (revision {status.revision}{advice})")
+    print(f"indexes        {len(status.indexes):,}")
     if status.indexes:
-        print_indexes(status.indexes)
+        print_indexes(wanted, status.indexes)
 
 
 @command("sql")
 def sql_command(
-    start: Annotated[
-        str | None,
-        typer.Option("--from", metavar="REVISION", help="Print the upgrade of a database that has this revision."),
-    ] = None,
+    start: Annotated[str | None, option("--from")] = None,
 ) -> None:
     """Print the SQL that installs or updates the schema.
 

@@ -1,34 +1,38 @@
 """`simsql near`, `pairs` and `clusters`: searches in an indexed table."""
 
-import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from simsql.cli._app import (
+from simsql.cli._app import command, parse_fingerprint, parse_max_document
+from simsql.cli._database import open_database
+from simsql.cli._options import (
     Database,
     Encoding,
+    Formatted,
+    IndexedColumn,
     MaxDocument,
+    Quiet,
     RecipeName,
+    ScopeValues,
+    SearchDistance,
     ServerDir,
-    command,
-    parse_fingerprint,
-    parse_max_document,
+    option,
 )
-from simsql.cli._database import open_database
 from simsql.cli._process import note
-from simsql.cli._progress import ProgressBars
+from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
+from simsql.cli._rows import Column, Format, choose_format, print_json, print_rows
 from simsql.database.numpy_search import Batch, MemberBatch, PairBatch, Stream
 from simsql.database.scope import Scope
-from simsql.database.search_index import SearchIndex
+from simsql.database.search_index import MatchingRow, SearchIndex
 from simsql.documents.content import UnfitError, read_document
 from simsql.documents.formats import printable
 from simsql.documents.single import read_single_text
@@ -38,57 +42,35 @@ from simsql.fingerprint import simhash
 IndexedTable = Annotated[
     str, typer.Argument(metavar="TABLE", help="The indexed table, as SQL writes it: article, app.article.")
 ]
-IndexedColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The indexed column, where the table has several.")
-]
-Distance = Annotated[
-    int | None, typer.Option(metavar="BITS", help="How many bits may differ; by default the index's own.")
-]
-ScopeValues = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN=VALUE",
-        help="The scope to search, where the index has one; once for each of its columns.",
-    ),
-]
-Into = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Create this table and write them there, instead of to stdout."),
-]
+Into = Annotated[str | None, option("--into")]
 
 
 @command("near")
 def near_command(
     table: IndexedTable,
-    text: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Search for texts like this one; - reads it from stdin.")
-    ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Search for texts like the one in this file; - reads it from stdin."),
-    ] = None,
-    fingerprint: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Search for this fingerprint, unsigned decimal.")
-    ] = None,
-    distance: Distance = None,
+    text: Annotated[str | None, option("--text")] = None,
+    file: Annotated[str | None, option("--file")] = None,
+    fingerprint: Annotated[str | None, option("--fingerprint")] = None,
+    distance: SearchDistance = None,
     column: IndexedColumn = None,
     recipe: RecipeName = None,
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
     scope: ScopeValues = None,
+    form: Formatted = None,
     database: Database = None,
     server_dir: ServerDir = None,
+    quiet: Quiet = False,
 ) -> None:
     """Search a table for a text or a fingerprint.
 
-    Prints the rows that are near as one JSON line each, nearest first.
+    Prints the rows that are near, nearest first.
     """
     if [text, file, fingerprint].count(None) != 2:
         raise UsageError("say what to search for: one of --text, --file and --fingerprint")
-    _check_distance(distance)
     wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
     within, given, limit = _parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
-    content = "" if wanted is not None else _read_text(text, file, encoding, limit)
+    content = "" if wanted is not None else _read_text(text, file, encoding, limit, quiet=quiet)
     with open_database(database, server_dir) as engine, engine.connect() as connection:
         index = SearchIndex(connection, table, column, scope=within, recipe=given)
         if wanted is None or given:
@@ -100,10 +82,24 @@ def near_command(
                 f"the text has too few letters and digits for a fingerprint of the recipe {made_by.id}"
             )
         rows = index.near_rows(wanted, distance)
-    for found in rows:
-        print(json.dumps(found._asdict(), ensure_ascii=False))
+    _print_near(choose_format(form), rows)
     if not rows:
-        note("nothing is that near")
+        note("nothing is that near", quiet=quiet)
+
+
+def _print_near(form: Format, rows: Sequence[MatchingRow]) -> None:
+    if form is Format.JSONL:
+        for found in rows:
+            print_json(found._asdict())
+        return
+    names = rows[0].row if rows else ()
+    # The table may have columns of these names, too: mostly that of its fingerprints.
+    columns = (f"row.{name}" if name in ("fingerprint", "distance") else name for name in names)
+    print_rows(
+        form,
+        (Column("fingerprint"), Column("distance", "number"), *(Column(name, "long") for name in columns)),
+        ((found.fingerprint, found.distance, *found.row.values()) for found in rows),
+    )
 
 
 def _read_stdin(limit: int) -> str:
@@ -116,49 +112,51 @@ def _read_stdin(limit: int) -> str:
 @command("pairs")
 def pairs_command(
     table: IndexedTable,
-    distance: Distance = None,
+    distance: SearchDistance = None,
     column: IndexedColumn = None,
     scope: ScopeValues = None,
     into: Into = None,
+    form: Formatted = None,
     database: Database = None,
     server_dir: ServerDir = None,
+    quiet: Quiet = False,
 ) -> None:
     """List the pairs of near fingerprints in a table.
 
-    Prints each pair of different fingerprints as one JSON line, in no order. It works in the memory of this
-    process, and needs some 60 bytes there for each row.
+    Prints each pair of different fingerprints, in no order. It works in the memory of this process, and needs some
+    60 bytes there for each row.
     """
-    _check_distance(distance)
-    within = _parse_scope(scope)
+    within, output = _parse_scope(scope), _Output("pairs", form, into, quiet=quiet)
     with open_database(database, server_dir) as engine:
-        index = SearchIndex(engine, table, column, scope=within)
-        _list(index.stream_pairs(distance), "pairs", _pair_lines, into)
+        stream = SearchIndex(engine, table, column, scope=within).stream_pairs(distance)
+        output.run(stream, partial(_print_pairs, choose_format(form)))
 
 
 @command("clusters")
 def clusters_command(
     table: IndexedTable,
-    distance: Distance = None,
+    distance: SearchDistance = None,
     column: IndexedColumn = None,
     scope: ScopeValues = None,
     into: Into = None,
+    form: Formatted = None,
     database: Database = None,
     server_dir: ServerDir = None,
+    quiet: Quiet = False,
 ) -> None:
     """List the clusters of fingerprints in a table.
 
-    Prints each cluster as one JSON line: fingerprints that chains of near pairs connect, or one that several
-    rows have. Its number is the fingerprint that PostgreSQL sorts first. It works in the memory of this process,
-    and needs some 80 bytes there for each row.
+    Prints each cluster as one JSON line, or with a line for each member: fingerprints that chains of near pairs
+    connect, or one that several rows have. Its number is the fingerprint that PostgreSQL sorts first. It works in
+    the memory of this process, and needs some 80 bytes there for each row.
     """
-    _check_distance(distance)
-    within = _parse_scope(scope)
+    within, output = _parse_scope(scope), _Output("clusters", form, into, quiet=quiet)
     with open_database(database, server_dir) as engine:
-        index = SearchIndex(engine, table, column, scope=within)
-        _list(index.stream_clusters(distance), "clusters", _cluster_lines, into)
+        stream = SearchIndex(engine, table, column, scope=within).stream_clusters(distance)
+        output.run(stream, partial(_print_clusters, choose_format(form)))
 
 
-def _read_text(text: str | None, file: str | None, encoding: str, limit: int) -> str:
+def _read_text(text: str | None, file: str | None, encoding: str, limit: int, *, quiet: bool) -> str:
     """Return the text to search for, of at most so many bytes."""
     if file is not None:
         return read_single_text(file, encoding=encoding, max_document=limit, stdin=sys.stdin.buffer)
@@ -167,13 +165,11 @@ def _read_text(text: str | None, file: str | None, encoding: str, limit: int) ->
     with suppress(OSError):  # longer than the name of a file can be
         if Path(str(text)).is_file():
             name = printable(str(text))
-            note(f"{name} is a file, and --text searches for its name: use --file {name} to search for its text")
+            note(
+                f"{name} is a file, and --text searches for its name: use --file {name} to search for its text",
+                quiet=quiet,
+            )
     return str(text)
-
-
-def _check_distance(distance: int | None) -> None:
-    if distance is not None and not 0 <= distance <= 64:
-        raise UsageError(f"a distance is a number of bits from 0 to 64, not {distance}")
 
 
 def _parse_scope(values: list[str] | None) -> Scope | None:
@@ -190,31 +186,49 @@ def _parse_scope(values: list[str] | None) -> Scope | None:
     return scope
 
 
-def _list(stream: Stream[Batch], what: str, lines: Callable[[Batch], Iterator[str]], into: str | None) -> None:
-    """Print what a stream finds, or have it copied into a table."""
-    # A bar between the lines of the output would be neither.
-    shown = into is not None or not sys.stdout.isatty()
-    found = 0
-    with ProgressBars(Console(stderr=True)).stage(f"find {what}", shown=shown):
-        if into is not None:
-            found = stream.copy_into(into)
-        else:
-            for batch in stream:
-                for line in lines(batch):
-                    print(line)
-                    found += 1
-    if into is not None:
-        print(f"{into}: {found} rows")
-    elif not found:
-        note(f"there are no {what}")
+class _Output:
+    """Where pairs or clusters go."""
+
+    def __init__(self, what: str, form: Format | None, into: str | None, *, quiet: bool) -> None:
+        if into is not None and form:
+            raise UsageError("--into writes the results into a table: leave out --format")
+        self._what, self._into, self._quiet = what, into, quiet
+
+    def run(self, stream: Stream[Batch], print_all: Callable[[Iterable[Batch]], int]) -> None:
+        """Print what a stream finds, or have it copied into a table."""
+        # A bar between the lines of the output would be neither.
+        shown = self._into is not None or not sys.stdout.isatty()
+        with ProgressBars(messages(quiet=self._quiet)).stage(f"find {self._what}", shown=shown):
+            found = print_all(stream) if self._into is None else stream.copy_into(self._into)
+        if self._into is not None:
+            print(f"{self._into}: {found:,} rows")
+        elif not found:
+            note(f"there are no {self._what}", quiet=self._quiet)
 
 
-def _pair_lines(batch: PairBatch) -> Iterator[str]:
-    for a, b, bits in zip(batch.a.tolist(), batch.b.tolist(), batch.distance.tolist(), strict=True):
-        yield json.dumps({"a": a, "b": b, "distance": bits})
+def _print_pairs(form: Format, batches: Iterable[PairBatch]) -> int:
+    columns = Column("a"), Column("b"), Column("distance", "number")
+    return print_rows(
+        form,
+        columns,
+        (
+            pair
+            for batch in batches
+            for pair in zip(batch.a.tolist(), batch.b.tolist(), batch.distance.tolist(), strict=True)
+        ),
+    )
 
 
-def _cluster_lines(batch: MemberBatch) -> Iterator[str]:
-    members = zip(batch.cluster.tolist(), batch.fingerprint.tolist(), strict=True)
+def _print_clusters(form: Format, batches: Iterable[MemberBatch]) -> int:
+    members = (
+        member
+        for batch in batches
+        for member in zip(batch.cluster.tolist(), batch.fingerprint.tolist(), strict=True)
+    )
+    if form is not Format.JSONL:
+        return print_rows(form, (Column("cluster"), Column("fingerprint")), members)
+    count = 0
     for cluster, group in groupby(members, key=itemgetter(0)):
-        yield json.dumps({"cluster": cluster, "fingerprints": [fingerprint for _, fingerprint in group]})
+        print_json({"cluster": cluster, "fingerprints": [fingerprint for _, fingerprint in group]})
+        count += 1
+    return count

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from sqlalchemy import Connection
 
@@ -22,6 +23,37 @@ from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 
+class ClusterWriter(Protocol):
+    """How clusters are written."""
+
+    def head(self) -> str:
+        """Return what comes before all clusters."""
+
+    def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
+        """Return the text of a cluster, its representative first."""
+
+
+class JsonLines:
+    """A line of JSON for each cluster."""
+
+    def head(self) -> str:
+        """Return nothing: each line tells what it holds."""
+        return ""
+
+    def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
+        """Return a line of JSON."""
+        cluster = {
+            "cluster": number,
+            "size": len(members),
+            "representative": members[0].document.name,
+            "members": [
+                {"id": member.document.name, "place": member.document.place, "distance": member.distance}
+                for member in members
+            ],
+        }
+        return json.dumps(cluster, ensure_ascii=False) + "\n"
+
+
 @dataclass(frozen=True)
 class DedupOptions:
     """What a run reads, how near is near, and where things go. `-` among the paths is JSON lines on stdin."""
@@ -35,6 +67,7 @@ class DedupOptions:
     max_document: int = MAX_DOCUMENT
     destination: Destination = field(default_factory=Destination)
     output: Path | None = None
+    writer: ClusterWriter = field(default_factory=JsonLines)
     drop_list: Path | None = None
 
 
@@ -66,7 +99,7 @@ class ClusterCount:
 
 
 def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
-    """Find the clusters of near-duplicates, write them as JSON lines, and say what was done.
+    """Find the clusters of near-duplicates, write them, and say what was done.
 
     Clusters go to `options.output` or stdout. Output files appear only when complete; a run
     that fails or is interrupted changes neither them nor a kept table. Raises UsageError for arguments that
@@ -151,6 +184,8 @@ def _write_clusters(
         # A bar between the lines of the output would be neither.
         shown = options.output is not None or not sys.stdout.isatty()
         with stages.stage("find and write clusters", shown=shown):
+            if head := options.writer.head():
+                output.write(head)
             for documents in store.clusters(connection, options.distance):
                 members = rank_members(documents, options.distance)
                 droppable = [member.document for member in members if member.droppable]
@@ -158,7 +193,7 @@ def _write_clusters(
                 count.members += len(members)
                 count.far += sum(member.distance > options.distance for member in members)
                 count.droppable += len(droppable)
-                output.write(_as_json(count.clusters, members))
+                output.write(options.writer.cluster(count.clusters, members))
                 if drop_list:
                     listed = [document.name for document in droppable if _is_plain(document)]
                     count.unlisted += len(droppable) - len(listed)
@@ -177,16 +212,3 @@ def _is_plain(document: StoredDocument) -> bool:
     if document.name == document.place:
         return not set("\n\r\\") & set(document.name)
     return not set("\n\r") & set(document.name) and not is_path(document.name)
-
-
-def _as_json(number: int, members: Sequence[RankedDocument]) -> str:
-    cluster = {
-        "cluster": number,
-        "size": len(members),
-        "representative": members[0].document.name,
-        "members": [
-            {"id": member.document.name, "place": member.document.place, "distance": member.distance}
-            for member in members
-        ],
-    }
-    return json.dumps(cluster, ensure_ascii=False) + "\n"

@@ -1,5 +1,6 @@
 """What errors and findings advise: commands of this program, which can be run as they stand, and help."""
 
+import json
 import re
 import shlex
 
@@ -61,7 +62,7 @@ def test_the_commands_that_verify_names_help(table, call):
     found = call("index", "verify")
     assert found.code == 1
     for line in found.lines:
-        (help_,) = advised(line.split("\t")[-1])
+        (help_,) = advised(json.loads(line)["hint"])
         call(*help_).done()
     assert call("index", "verify").done().out == ""
 

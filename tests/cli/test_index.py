@@ -1,5 +1,6 @@
 """`simsql index ...`: what it prints, and its exit codes."""
 
+import json
 import signal
 
 import pytest
@@ -25,9 +26,14 @@ def index(database_url):
 
 def listed(index):
     """The cells of each index."""
-    heading, *rows = (line.split() for line in index("list").done().lines)
-    assert heading == ["table", "column", "scope", "distance", "blocks", "lead", "inner", "recipe", "state"]
-    return rows
+    rows = [json.loads(line) for line in index("list").done().lines]
+    names = ["table", "column", "scope", "distance", "blocks", "lead", "inner_blocks", "recipe", "state"]
+    assert all(list(row) == names for row in rows)
+    return [list(row.values()) for row in rows]
+
+
+def rows_of(found):
+    return [list(json.loads(line).values()) for line in found.lines]
 
 
 @pytest.mark.parametrize("command", ["create", "build"])
@@ -35,7 +41,7 @@ def test_an_index_is_made_and_dropped(table, index, command):
     assert listed(index) == []
     made = index(command, "article", "fingerprint").done()
     assert made.out == "simhash index on article(fingerprint): ready\n"
-    assert listed(index) == [["public.article", "fingerprint", "-", "3", "4", "1", "0", "words12-log-1", "ready"]]
+    assert listed(index) == [["public.article", "fingerprint", [], 3, 4, 1, 0, "words12-log-1", "ready"]]
     assert missing_keys(table) == []
     index(command, "article", "fingerprint").failed(
         1, "PostgreSQL: ", "already has a simhash index", "drop it first"
@@ -50,7 +56,7 @@ def test_distance_design_and_recipe(table, index, command):
     recipe = Recipe(shingles=(3,)).id
     options = ["--distance", 7, "--blocks", 5, "--lead", 2, "--inner-blocks", 3, "--recipe", recipe]
     index(command, "public.article", "fingerprint", *options).done()
-    assert listed(index) == [["public.article", "fingerprint", "-", "7", "5", "2", "3", recipe, "ready"]]
+    assert listed(index) == [["public.article", "fingerprint", [], 7, 5, 2, 3, recipe, "ready"]]
 
 
 @pytest.mark.parametrize(
@@ -76,14 +82,14 @@ def test_faults_are_printed_and_mended(table, index):
     assert (sound.out, sound.err) == ("", "nothing is wrong\n")
     table.execute('DELETE FROM simsql.keys_1_1; ALTER TABLE article RENAME TO "odd\tname"')
     found = index("verify")
-    repair = "simsql index repair 'public.\"odd\\tname\"'"
-    renamed = ["public.article", "fingerprint", "table renamed", 'public."odd\\tname"', ""]
-    missing = ["public.article", "fingerprint", "keys missing", "simsql.keys_1_1", "3"]
+    repair = "simsql index repair 'public.\"odd\tname\"'"
+    renamed = ["public.article", "fingerprint", "table renamed", 'public."odd\tname"', None]
+    missing = ["public.article", "fingerprint", "keys missing", "simsql.keys_1_1", 3]
     assert (found.code, found.err) == (1, "")
-    assert [line.split("\t") for line in found.lines] == [[*renamed, repair], [*missing, repair]]
+    assert rows_of(found) == [[*renamed, repair], [*missing, repair]]
     mended = index("repair", '"odd\tname"').done()
-    missing[0] = 'public."odd\\tname"'
-    assert [line.split("\t") for line in mended.lines] == [[*renamed, ""], [*missing, ""]]
+    missing[0] = 'public."odd\tname"'
+    assert rows_of(mended) == [[*renamed, None], [*missing, None]]
     for again in (index("verify", '"odd\tname"').done(), index("repair", '"odd\tname"').done()):
         assert again.out == ""
         assert again.err.startswith("nothing ")
@@ -123,7 +129,7 @@ def test_an_interrupted_build_goes_on(table, database_url, index):
     (row,) = listed(index)
     assert row[-1] == "building"
     (line,) = index("verify").lines
-    assert line.split("\t")[2] == "not ready"
+    assert json.loads(line)["problem"] == "not ready"
     set_batch_size(table, 1000)
     index("build", "article", "fingerprint").done()
     assert missing_keys(table) == []

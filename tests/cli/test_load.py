@@ -244,5 +244,5 @@ def test_what_cannot_be_listed(articles, database_url):
     for command in ("pairs", "clusters"):
         run(command, "missing", *options).failed(1, 'relation "missing" does not exist')
         run(command, "article", "--column", "body", *options).failed(1, "no simhash index on column body")
-        run(command, "article", "--distance", 65, *options).failed(2, "from 0 to 64, not 65")
+        run(command, "article", "--distance", 65, *options).failed(2, "between 0 and 64, not 65")
         run(command, "article", "--into", "a.b.c", *options).failed(2, "not the name of a table")

@@ -67,9 +67,9 @@ def test_what_is_no_fingerprint_is_named_with_its_line(line, shown):
 
 
 def test_wrong_usage_and_missing_files(tmp_path):
-    run("find-all", "--distance", "65").failed(2, "from 0 to 64, not 65")
-    run("find-all", "--blocks", "3").failed(2, "more blocks than the distance of 3")
-    run("find-clusters", "--blocks", "65").failed(2, "64 at most, not 65")
+    run("find-all", "--distance", "65").failed(2, "between 0 and 64, not 65")
+    run("find-all", "--blocks", "3").failed(2, "--blocks must be greater than the distance of 3, not 3")
+    run("find-clusters", "--blocks", "65").failed(2, "between 1 and 64, not 65")
     missing = tmp_path / "missing"
     run("find-all", "--input", missing).failed(2, f"no such file: {missing}")
     run("find-all", "--output", missing / "x", stdin=b"1\n").failed(1, str(missing), "No such file")

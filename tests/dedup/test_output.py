@@ -140,7 +140,7 @@ def test_who_reads_may_stop_reading(many, home, out):
     process.stdout.close()
     err = process.stderr.read()
     process.stderr.close()
-    assert process.wait(60) == 1
+    assert process.wait(60) == 141
     assert json.loads(first)["cluster"] == 1
     assert err == b""
     assert left_in(out) == []

@@ -61,7 +61,7 @@ def test_a_kept_folder(tmp_path, home, lines, texts, groups):
         # Beside it another table, which knows nothing of the first.
         found = run("dedup", lines, "--server-dir", keep, "--table", "Other", home=home).done()
         assert found.groups == groups
-        status = run("status", "--server-dir", keep, home=home).done()
+        status = run("status", "--format", "table", "--server-dir", keep, home=home).done()
         assert "simsql_documents" in status.out
         assert '"Other"' in status.out
         found = run("near", '"Other"', "--text", texts["ship"], "--server-dir", keep, home=home).done()

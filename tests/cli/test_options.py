@@ -1,0 +1,183 @@
+"""What all commands have in common: numbers, -h, --quiet, errors in arguments, completion, a pipe that closes."""
+
+import json
+import shutil
+import signal
+import subprocess
+
+import psycopg
+import pytest
+import typer
+from articles import create_articles
+from program import (
+    PROGRAM,
+    environment,
+    finish,
+    run,
+    run_at_terminal,
+    spawn,
+    temporary_folder,
+    write_lines,
+)
+from typer.main import get_command
+
+from simsql import cli
+
+
+@pytest.fixture
+def server(newest):
+    return newest
+
+
+def all_commands(group=None, *path):
+    group = group or get_command(cli.app)
+    yield path
+    for name in group.list_commands(typer.Context(group)):
+        command = group.get_command(typer.Context(group), name)
+        if hasattr(command, "commands"):
+            yield from all_commands(command, *path, name)
+        else:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("written", ["1000000", "1,000,000", "1e6", "1.0E+6"])
+def test_large_numbers_are_written_in_several_ways(written):
+    found = run("plan", "--rows", written, "--distance", "3").done()
+    assert found.out == run("plan", "--rows", 10**6).done().out
+
+
+@pytest.mark.parametrize("written", ["1,00", "1e", "1.5", "1.25e1", "1_000", "0x10", "", "1e99", "\u0663"])
+def test_what_is_no_number(written):
+    run("plan", "--rows", written).failed(2, "invalid value for '--rows': ", "; see simsql plan --help")
+
+
+def test_every_command_has_a_short_option_for_help():
+    for path in all_commands():
+        found = run(*path, "-h").done()
+        assert found.out.startswith(f"Usage: {' '.join(['simsql', *path])} ")
+        assert found.out == run(*path, "--help").done().out
+
+
+def test_without_a_command_there_is_help():
+    for path in ([], ["index"]):
+        found = run(*path)
+        assert "Usage: simsql" in found.out + found.err
+        assert "error" not in found.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["frobnicate"], "no such command 'frobnicate'; see simsql --help"),
+        (["index", "frobnicate"], "no such command 'frobnicate'; see simsql index --help"),
+        (["near"], "missing argument 'TABLE'; see simsql near --help"),
+        (["plan"], "missing option '--rows'; see simsql plan --help"),
+        (
+            ["fingerprint", ".", "--encode", "octal"],
+            "'octal' is not one of 'decimal', 'hex', 'signed', 'bits'",
+        ),
+        (["near", "article", "--format", "xml"], "'xml' is not one of 'table', 'jsonl', 'csv', 'tsv'; see"),
+        (["plan", "--rows"], "option '--rows' requires an argument; see simsql plan --help"),
+    ],
+)
+def test_errors_in_arguments_are_one_line(arguments, said):
+    found = run(*arguments)
+    found.failed(2, said)
+    assert "Value error" not in found.err
+
+
+def test_quiet(tmp_path, connection, database_url):
+    create_articles(connection, [1, 3])
+    lines = write_lines(tmp_path / "a.jsonl", [{"id": "a", "text": "some words"}, {"id": "b"}])
+    numbers = tmp_path / "numbers"
+    numbers.write_text("1\n3\n")
+    at = ["--database", database_url]
+    for arguments in (
+        ["dedup", lines, *at],
+        ["fingerprint", lines],
+        ["load", "article", lines, *at],
+        ["backfill", "article", "--text-column", "body", *at],
+        ["near", "article", "--fingerprint", 2**63, *at],
+        ["pairs", "article", "--distance", 0, *at],
+        ["clusters", "article", "--distance", 0, *at],
+        ["find-all", "--input", numbers],
+        ["find-clusters", "--input", numbers],
+        ["plan", "--rows", 10, "--disk", 0],
+        ["index", "list", *at],
+        ["index", "verify", *at],
+        ["index", "repair", "article", *at],
+        ["index", "vacuum", "article", *at],
+    ):
+        found = run_at_terminal(*arguments, "--quiet", redirected={"stdout"})
+        assert (found.code, found.terminal) == (0, ""), arguments
+        assert run(*arguments, "-q").err == ""
+    run("dedup", tmp_path / "missing", "-q").failed(2, "no such file or folder")
+
+
+# Completion
+
+
+def complete(*words):
+    """What bash offers for the last word."""
+    variables = {"_SIMSQL_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": len(words) - 1}
+    return run(**{name: str(value) for name, value in variables.items()}).done().lines
+
+
+def test_commands_and_options_are_completed():
+    assert complete("simsql", "inst") == ["install"]
+    assert complete("simsql", "index", "v") == ["verify", "vacuum"]
+    assert "--server-dir" in complete("simsql", "near", "article", "--")
+    assert complete("simsql", "near", "--format", "j") == ["jsonl"]
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+def test_completion_is_shown_and_installed(tmp_path):
+    # The shell is the process above this one; bash would become the program, were that its last command.
+    script = f"{PROGRAM} --show-completion && {PROGRAM} --install-completion; echo $?"
+    variables = {**environment(None), "HOME": str(tmp_path)}
+    found = subprocess.run(["bash", "-c", script], env=variables, capture_output=True, text=True, check=True)
+    assert "_SIMSQL_COMPLETE=complete_bash" in found.stdout
+    assert found.stdout.endswith("\n0\n")
+    assert found.stderr == ""
+    (installed,) = (path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".bashrc")
+    assert "_SIMSQL_COMPLETE=complete_bash" in installed.read_text()
+    assert str(installed) in (tmp_path / ".bashrc").read_text()
+
+
+# Pipes
+
+
+@pytest.mark.parametrize("redirection", ["| head -n 1", "2>&1 | head -n 1"])
+def test_a_reader_that_has_read_enough_is_no_error(tmp_path, redirection):
+    documents = [{"id": number} for number in range(5000)]
+    lines = write_lines(tmp_path / "a.jsonl", [{"id": "a", "text": "some words " * 50_000}, *documents])
+    for arguments in ("sql", f"fingerprint {lines}", f"fingerprint {lines} --lines"):
+        script = f"{PROGRAM} {arguments} {redirection}; echo ${{PIPESTATUS[0]}}"
+        found = subprocess.run(
+            ["bash", "-c", script], env=environment(None), capture_output=True, text=True, check=True
+        )
+        assert found.stdout.splitlines()[-1] in ("0", "141")
+        assert "Traceback" not in found.stderr
+        assert "error" not in found.stderr
+
+
+# simsql server
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_server_is_held_open_until_it_is_told_to_end(end, code, said):
+    with temporary_folder() as folder:
+        process = spawn("server", folder / "data")
+        url = process.stdout.readline().decode().strip()
+        assert url.startswith("postgresql://")
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT current_database()").fetchone() == ("simsql",)
+        run("install", "--database", url).done()
+        assert json.loads(run("status", "--server-dir", folder / "data").done().out)["indexes"] == 0
+        process.send_signal(end)
+        ended = finish(process)
+        assert (ended.code, ended.out, ended.err) == (code, "", f"simsql: {said}\n")
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(url)

@@ -1,0 +1,118 @@
+"""`--format`: a table for people at a terminal, lines for programs elsewhere."""
+
+import csv
+import io
+import json
+
+import pytest
+from articles import create_articles
+from oracle import to_bigint
+from program import run, run_at_terminal, write_lines
+
+FINGERPRINTS = [5, 4, 2**64 - 1, 2**40, 5]
+
+
+@pytest.fixture
+def server(newest):
+    return newest
+
+
+@pytest.fixture
+def call(connection, database_url):
+    """Run a command on a table with two clusters of fingerprints, one of them on two rows."""
+    create_articles(connection, [to_bigint(number) for number in FINGERPRINTS])
+    connection.execute("""UPDATE article SET body = E'one, "two"\n\\tthree' WHERE id = 1""")
+    return lambda *arguments, **options: run(*arguments, "--database", database_url, **options)
+
+
+def records(found, delimiter=","):
+    return list(csv.DictReader(io.StringIO(found.out, newline=""), delimiter=delimiter))
+
+
+@pytest.mark.parametrize(("form", "delimiter"), [("csv", ","), ("tsv", "\t")])
+def test_csv_and_tsv_hold_the_same_as_json_lines(call, form, delimiter):
+    search = ["near", "article", "--fingerprint", 5, "--distance", 1]
+    rows = [json.loads(line) for line in call(*search).done().lines]
+    assert {row["row"]["id"] for row in rows} == {1, 2, 5}
+    for row, record in zip(rows, records(call(*search, "--format", form).done(), delimiter), strict=True):
+        assert [record["fingerprint"], record["distance"]] == [str(row["fingerprint"]), str(row["distance"])]
+        assert record["id"] == str(row["row"]["id"])
+        assert record["body"] == (row["row"]["body"] or "")
+        assert record["row.fingerprint"] == str(row["row"]["fingerprint"])
+    listed = call("index", "list", "--format", form).done()
+    assert records(listed, delimiter)[0]["scope"] == "[]"
+
+
+def test_clusters_have_a_line_for_each_member(call):
+    found = call("clusters", "article", "--distance", 1).done()
+    assert [json.loads(line) for line in found.lines] == [{"cluster": 4, "fingerprints": [4, 5]}]
+    found = call("clusters", "article", "--distance", 1, "--format", "csv").done()
+    assert found.lines == ["cluster,fingerprint", "4,4", "4,5"]
+    found = call("clusters", "article", "--distance", 1, "--format", "table").done()
+    assert found.lines == ["cluster  fingerprint", "4        4", "4        5"]
+
+
+def test_nothing_found_is_no_table_and_a_header_of_csv(call):
+    search = ["near", "article", "--fingerprint", 2**50, "--distance", 0]
+    for form, lines in (("table", []), ("jsonl", []), ("csv", ["fingerprint,distance"])):
+        found = call(*search, "--format", form).done()
+        assert (found.lines, found.err) == (lines, "nothing is that near\n")
+
+
+def test_a_table_at_a_terminal_fits_on_it(call, connection, database_url):
+    connection.execute("UPDATE article SET body = repeat('long ', 100) WHERE id = 2")
+    search = ["near", "article", "--fingerprint", 5, "--distance", 1, "--database", database_url]
+    found = run_at_terminal(*search, redirected={"stderr"}, COLUMNS="80")
+    header, *rows = found.terminal.splitlines()
+    assert header.split() == ["fingerprint", "distance", "id", "body", "row.fingerprint"]
+    assert len(rows) == 3
+    assert all(len(row) <= 80 for row in rows)
+    assert "…" in rows[2]
+    assert r'one, "two"\n\tthree' in rows[0] + rows[1]
+    assert "long " * 100 in call(*search[:-2], "--format", "table").done().out
+    piped = run_at_terminal(*search, redirected={"stdout", "stderr"})
+    assert [json.loads(line)["distance"] for line in piped.lines] == [0, 0, 1]
+
+
+def test_counts_are_grouped_in_tables_alone(call, connection):
+    connection.execute("DELETE FROM article")
+    connection.execute("INSERT INTO article (fingerprint) SELECT 1000000 + n FROM generate_series(1, 2000) AS n")
+    connection.execute("DELETE FROM simsql.keys_1_0")
+    at = ["index", "verify", "--format"]
+    assert " 2,000 " in call(*at, "table").out
+    assert ",2000," in call(*at, "csv").out
+    assert json.loads(call(*at, "jsonl").lines[0])["keys"] == 2000
+
+
+def test_results_in_a_table_of_the_database_have_no_format(call):
+    call("pairs", "article", "--into", "found", "--format", "csv").failed(2, "leave out --format")
+
+
+def test_clusters_of_files(tmp_path, connection, database_url):
+    texts = {f"copy {number}": "One and the same text." for number in range(12)}
+    lines = write_lines(tmp_path / "a.jsonl", {**texts, 'a "name"': "Something else", "b": "something ELSE"})
+    dedup = ["dedup", lines, "--database", database_url]
+    found = run_at_terminal(*dedup, redirected={"stderr"})
+    header, first, *others = found.terminal.splitlines()
+    assert header.split() == ["cluster", "size", "distance", "document"]
+    assert first.split() == ["1", "12", "0", "copy", "0"]
+    assert [row.split() for row in others[8:]] == [
+        ["0", "copy", "9"],
+        ["and", "2", "more"],
+        ["2", "2", "0", "a", '"name"'],
+        ["0", "b"],
+    ]
+    found = records(run(*dedup, "--format", "csv").done())
+    assert len(found) == 14
+    assert found[12] == {
+        "cluster": "2",
+        "id": 'a "name"',
+        "place": f"{lines}:13",
+        "distance": "0",
+        "droppable": "false",
+    }
+    assert found[13]["droppable"] == "true"
+    run_at_terminal(*dedup, "--output", tmp_path / "out", redirected={"stderr"})
+    assert json.loads((tmp_path / "out").read_text().splitlines()[1])["size"] == 2
+    none = write_lines(tmp_path / "none.jsonl", {"a": "one text", "b": "quite another thing"})
+    assert run("dedup", none, "--database", database_url, "--format", "table").done().out == ""
