@@ -71,6 +71,7 @@ MEANINGS = {
     "--inner-blocks": Meaning("N", "Blocks into which the other bits are cut again; 0 for none"),
     "--input": Meaning("FILE", "Fingerprints, one unsigned decimal number a line; - is stdin", "-i"),
     "--into": Meaning("NAME", "Create this table and write the results there, instead of to stdout"),
+    "--keys": Meaning(None, "Print the primary keys of the rows beside each fingerprint"),
     "--lead": Meaning("N", "How many of the blocks lead"),
     "--lines": Meaning(None, "Take every line of a text, and of standard input, for a document"),
     "--max-document": Meaning(

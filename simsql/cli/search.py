@@ -1,13 +1,13 @@
 """`simsql near`, `pairs` and `clusters`: searches in an indexed table."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -31,6 +31,7 @@ from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._rows import Column, Format, choose_format, print_json, print_rows
 from simsql.database.numpy_search import Batch, MemberBatch, PairBatch, Stream
+from simsql.database.primary_keys import PrimaryKeys
 from simsql.database.scope import Scope
 from simsql.database.search_index import MatchingRow, SearchIndex
 from simsql.documents.content import UnfitError, read_document
@@ -39,9 +40,12 @@ from simsql.documents.single import read_single_text
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash
 
+_Item = TypeVar("_Item")
+
 IndexedTable = Annotated[
     str, typer.Argument(metavar="TABLE", help="The indexed table, as SQL writes it: article, app.article.")
 ]
+Keys = Annotated[bool, option("--keys")]
 Into = Annotated[str | None, option("--into")]
 
 
@@ -115,6 +119,7 @@ def pairs_command(
     distance: SearchDistance = None,
     column: IndexedColumn = None,
     scope: ScopeValues = None,
+    keys: Keys = False,
     into: Into = None,
     form: Formatted = None,
     database: Database = None,
@@ -126,10 +131,11 @@ def pairs_command(
     Prints each pair of different fingerprints, in no order. It works in the memory of this process, and needs some
     60 bytes there for each row.
     """
-    within, output = _parse_scope(scope), _Output("pairs", form, into, quiet=quiet)
-    with open_database(database, server_dir) as engine:
-        stream = SearchIndex(engine, table, column, scope=within).stream_pairs(distance)
-        output.run(stream, partial(_print_pairs, choose_format(form)))
+    within, output = _parse_scope(scope), _Output("pairs", form, into, keys=keys, quiet=quiet)
+    with open_database(database, server_dir) as engine, engine.begin() as connection:
+        stream = SearchIndex(connection, table, column, scope=within).stream_pairs(distance)
+        rows = PrimaryKeys(connection, table, column, scope=within) if keys else None
+        output.run(stream, partial(_print_pairs, choose_format(form), rows))
 
 
 @command("clusters")
@@ -138,6 +144,7 @@ def clusters_command(
     distance: SearchDistance = None,
     column: IndexedColumn = None,
     scope: ScopeValues = None,
+    keys: Keys = False,
     into: Into = None,
     form: Formatted = None,
     database: Database = None,
@@ -150,10 +157,11 @@ def clusters_command(
     connect, or one that several rows have. Its number is the fingerprint that PostgreSQL sorts first. It works in
     the memory of this process, and needs some 80 bytes there for each row.
     """
-    within, output = _parse_scope(scope), _Output("clusters", form, into, quiet=quiet)
-    with open_database(database, server_dir) as engine:
-        stream = SearchIndex(engine, table, column, scope=within).stream_clusters(distance)
-        output.run(stream, partial(_print_clusters, choose_format(form)))
+    within, output = _parse_scope(scope), _Output("clusters", form, into, keys=keys, quiet=quiet)
+    with open_database(database, server_dir) as engine, engine.begin() as connection:
+        stream = SearchIndex(connection, table, column, scope=within).stream_clusters(distance)
+        rows = PrimaryKeys(connection, table, column, scope=within) if keys else None
+        output.run(stream, partial(_print_clusters, choose_format(form), rows))
 
 
 def _read_text(text: str | None, file: str | None, encoding: str, limit: int, *, quiet: bool) -> str:
@@ -189,9 +197,9 @@ def _parse_scope(values: list[str] | None) -> Scope | None:
 class _Output:
     """Where pairs or clusters go."""
 
-    def __init__(self, what: str, form: Format | None, into: str | None, *, quiet: bool) -> None:
-        if into is not None and form:
-            raise UsageError("--into writes the results into a table: leave out --format")
+    def __init__(self, what: str, form: Format | None, into: str | None, *, keys: bool, quiet: bool) -> None:
+        if into is not None and (form or keys):
+            raise UsageError("--into writes fingerprints into a table: leave out --format and --keys")
         self._what, self._into, self._quiet = what, into, quiet
 
     def run(self, stream: Stream[Batch], print_all: Callable[[Iterable[Batch]], int]) -> None:
@@ -206,29 +214,57 @@ class _Output:
             note(f"there are no {self._what}", quiet=self._quiet)
 
 
-def _print_pairs(form: Format, batches: Iterable[PairBatch]) -> int:
-    columns = Column("a"), Column("b"), Column("distance", "number")
-    return print_rows(
-        form,
-        columns,
-        (
-            pair
-            for batch in batches
-            for pair in zip(batch.a.tolist(), batch.b.tolist(), batch.distance.tolist(), strict=True)
-        ),
+def _print_pairs(form: Format, keys: PrimaryKeys | None, batches: Iterable[PairBatch]) -> int:
+    columns = [Column("a"), Column("b"), Column("distance", "number")]
+    pairs = (
+        pair
+        for batch in batches
+        for pair in zip(batch.a.tolist(), batch.b.tolist(), batch.distance.tolist(), strict=True)
     )
+    if keys is None:
+        return print_rows(form, columns, pairs)
+    found = (
+        (a, b, distance, rows[a], rows[b])
+        for part in _parts(pairs)
+        for rows in [keys.find({side for a, b, _ in part for side in (a, b)})]
+        for a, b, distance in part
+    )
+    return print_rows(form, [*columns, Column("a_keys"), Column("b_keys")], found)
 
 
-def _print_clusters(form: Format, batches: Iterable[MemberBatch]) -> int:
+def _print_clusters(form: Format, keys: PrimaryKeys | None, batches: Iterable[MemberBatch]) -> int:
     members = (
         member
         for batch in batches
         for member in zip(batch.cluster.tolist(), batch.fingerprint.tolist(), strict=True)
     )
+    found = (
+        ((cluster, fingerprint, None) for cluster, fingerprint in members)
+        if keys is None
+        else (
+            (cluster, fingerprint, rows[fingerprint])
+            for part in _parts(members)
+            for rows in [keys.find({fingerprint for _, fingerprint in part})]
+            for cluster, fingerprint in part
+        )
+    )
+    columns = [Column("cluster"), Column("fingerprint")]
     if form is not Format.JSONL:
-        return print_rows(form, (Column("cluster"), Column("fingerprint")), members)
+        if keys is None:
+            return print_rows(form, columns, (member[:2] for member in found))
+        lines = ((cluster, fingerprint, key) for cluster, fingerprint, rows in found for key in rows or [None])
+        return print_rows(form, [*columns, Column("key")], lines)
     count = 0
-    for cluster, group in groupby(members, key=itemgetter(0)):
-        print_json({"cluster": cluster, "fingerprints": [fingerprint for _, fingerprint in group]})
+    for cluster, group in groupby(found, key=itemgetter(0)):
+        _, fingerprints, rows = zip(*group, strict=True)
+        printed = {"cluster": cluster, "fingerprints": fingerprints}
+        print_json(printed if keys is None else {**printed, "keys": rows})
         count += 1
     return count
+
+
+def _parts(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    """Cut into parts whose keys are looked up at once."""
+    rest = iter(items)
+    while part := list(islice(rest, 5_000)):
+        yield part

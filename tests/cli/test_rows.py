@@ -52,6 +52,38 @@ def test_clusters_have_a_line_for_each_member(call):
     assert found.lines == ["cluster  fingerprint", "4        4", "4        5"]
 
 
+def test_primary_keys_beside_fingerprints(call):
+    pairs, clusters = (["pairs", "article", "--distance", 1, "--keys"], ["clusters", "article", "--keys"])
+    (line,) = call(*pairs).done().lines
+    assert json.loads(line) == {"a": 4, "b": 5, "distance": 1, "a_keys": [2], "b_keys": [1, 5]}
+    assert call(*pairs, "--format", "csv").done().lines[1:] == ['4,5,1,[2],"[1, 5]"']
+    assert call(*pairs, "--format", "table").done().lines[1].split() == ["4", "5", "1", "2", "1,", "5"]
+    clusters += ["--distance", 1]
+    (line,) = call(*clusters).done().lines
+    assert json.loads(line) == {"cluster": 4, "fingerprints": [4, 5], "keys": [[2], [1, 5]]}
+    found = call(*clusters, "--format", "csv").done()
+    assert found.lines == ["cluster,fingerprint,key", "4,4,2", "4,5,1", "4,5,5"]
+    call(*clusters, "--into", "found").failed(2, "leave out --format and --keys")
+
+
+def test_primary_keys_of_several_columns_in_a_scope(connection, database_url):
+    connection.execute(
+        'CREATE TABLE "a b" ("the key" text, tenant int, f bigint, PRIMARY KEY (tenant, "the key"));'
+        "INSERT INTO \"a b\" VALUES ('x', 1, -1), ('y', 1, -2), ('x', 2, -1);"
+        "SELECT simsql.create_index('\"a b\"', 'f', scope => '{tenant}')"
+    )
+    options = ["--keys", "--database", database_url]
+    found = run("pairs", '"a b"', "--scope", "tenant=1", *options).done()
+    assert json.loads(found.out) == {
+        **{"a": 2**64 - 2, "b": 2**64 - 1, "distance": 1},
+        **{"a_keys": [[1, "y"]], "b_keys": [[1, "x"]]},
+    }
+    connection.execute('ALTER TABLE "a b" DROP CONSTRAINT "a b_pkey"')
+    run("clusters", '"a b"', "--scope", "tenant=1", *options).failed(
+        2, '"a b" has no primary key: leave out --keys'
+    )
+
+
 def test_nothing_found_is_no_table_and_a_header_of_csv(call):
     search = ["near", "article", "--fingerprint", 2**50, "--distance", 0]
     for form, lines in (("table", []), ("jsonl", []), ("csv", ["fingerprint,distance"])):
@@ -85,7 +117,7 @@ def test_counts_are_grouped_in_tables_alone(call, connection):
 
 
 def test_results_in_a_table_of_the_database_have_no_format(call):
-    call("pairs", "article", "--into", "found", "--format", "csv").failed(2, "leave out --format")
+    call("pairs", "article", "--into", "found", "--format", "csv").failed(2, "leave out --format and --keys")
 
 
 def test_clusters_of_files(tmp_path, connection, database_url):
