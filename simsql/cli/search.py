@@ -131,11 +131,12 @@ def pairs_command(
     Prints each pair of different fingerprints, in no order. It works in the memory of this process, and needs some
     60 bytes there for each row.
     """
-    within, output = _parse_scope(scope), _Output("pairs", form, into, keys=keys, quiet=quiet)
+    _check_into(into, form, keys=keys)
+    within = _parse_scope(scope)
     with open_database(database, server_dir) as engine, engine.begin() as connection:
         stream = SearchIndex(connection, table, column, scope=within).stream_pairs(distance)
         rows = PrimaryKeys(connection, table, column, scope=within) if keys else None
-        output.run(stream, partial(_print_pairs, choose_format(form), rows))
+        _list(stream, "pairs", partial(_print_pairs, choose_format(form), rows), into, quiet=quiet)
 
 
 @command("clusters")
@@ -157,11 +158,12 @@ def clusters_command(
     connect, or one that several rows have. Its number is the fingerprint that PostgreSQL sorts first. It works in
     the memory of this process, and needs some 80 bytes there for each row.
     """
-    within, output = _parse_scope(scope), _Output("clusters", form, into, keys=keys, quiet=quiet)
+    _check_into(into, form, keys=keys)
+    within = _parse_scope(scope)
     with open_database(database, server_dir) as engine, engine.begin() as connection:
         stream = SearchIndex(connection, table, column, scope=within).stream_clusters(distance)
         rows = PrimaryKeys(connection, table, column, scope=within) if keys else None
-        output.run(stream, partial(_print_clusters, choose_format(form), rows))
+        _list(stream, "clusters", partial(_print_clusters, choose_format(form), rows), into, quiet=quiet)
 
 
 def _read_text(text: str | None, file: str | None, encoding: str, limit: int, *, quiet: bool) -> str:
@@ -194,24 +196,23 @@ def _parse_scope(values: list[str] | None) -> Scope | None:
     return scope
 
 
-class _Output:
-    """Where pairs or clusters go."""
+def _check_into(into: str | None, form: Format | None, *, keys: bool) -> None:
+    if into is not None and (form or keys):
+        raise UsageError("--into writes fingerprints into a table: leave out --format and --keys")
 
-    def __init__(self, what: str, form: Format | None, into: str | None, *, keys: bool, quiet: bool) -> None:
-        if into is not None and (form or keys):
-            raise UsageError("--into writes fingerprints into a table: leave out --format and --keys")
-        self._what, self._into, self._quiet = what, into, quiet
 
-    def run(self, stream: Stream[Batch], print_all: Callable[[Iterable[Batch]], int]) -> None:
-        """Print what a stream finds, or have it copied into a table."""
-        # A bar between the lines of the output would be neither.
-        shown = self._into is not None or not sys.stdout.isatty()
-        with ProgressBars(messages(quiet=self._quiet)).stage(f"find {self._what}", shown=shown):
-            found = print_all(stream) if self._into is None else stream.copy_into(self._into)
-        if self._into is not None:
-            print(f"{self._into}: {found:,} rows")
-        elif not found:
-            note(f"there are no {self._what}", quiet=self._quiet)
+def _list(
+    stream: Stream[Batch], what: str, print_all: Callable[[Iterable[Batch]], int], into: str | None, *, quiet: bool
+) -> None:
+    """Print what a stream finds, or have it copied into a table."""
+    # A bar between the lines of the output would be neither.
+    shown = into is not None or not sys.stdout.isatty()
+    with ProgressBars(messages(quiet=quiet)).stage(f"find {what}", shown=shown):
+        found = print_all(stream) if into is None else stream.copy_into(into)
+    if into is not None:
+        print(f"{into}: {found:,} rows")
+    elif not found:
+        note(f"there are no {what}", quiet=quiet)
 
 
 def _print_pairs(form: Format, keys: PrimaryKeys | None, batches: Iterable[PairBatch]) -> int:
