@@ -33,6 +33,7 @@ class Column(NamedTuple):
     kind: Literal["text", "long", "number", "count"] = "text"
 
 
+_as_json = json.JSONEncoder(ensure_ascii=False).encode
 _MEASURED = 1000  # rows that tell how wide the columns of a table are
 _NARROWEST = 12
 _GAP = "  "
@@ -78,7 +79,7 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> in
     measured = list(islice(shown, _MEASURED))
     if not measured:
         return 0
-    headings = [column.name.replace("_", " ") for column in columns]
+    headings = [_head(column) for column in columns]
     widths = [max(map(cell_len, cells)) for cells in zip(headings, *measured, strict=True)]
     at_terminal = sys.stdout.isatty()
     if at_terminal:
@@ -111,6 +112,11 @@ def _align(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str
             yield " " * missing + cell if column.kind in ("number", "count") else cell + " " * missing
 
 
+def _head(column: Column) -> str:
+    # Long texts come from a column of the user's, whose name stays as it is.
+    return printable(column.name) if column.kind == "long" else column.name.replace("_", " ")
+
+
 def _show(column: Column, cell: Any) -> str:
     if cell is None or cell in ("", []):
         return "-"
@@ -119,7 +125,3 @@ def _show(column: Column, cell: Any) -> str:
     if isinstance(cell, list):
         return ", ".join(printable(part) if isinstance(part, str) else _as_json(part) for part in cell)
     return printable(cell) if isinstance(cell, str) else _as_json(cell)
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)

@@ -92,11 +92,13 @@ def test_nothing_found_is_no_table_and_a_header_of_csv(call):
 
 
 def test_a_table_at_a_terminal_fits_on_it(call, connection, database_url):
-    connection.execute("UPDATE article SET body = repeat('long ', 100) WHERE id = 2")
+    connection.execute(
+        "UPDATE article SET body = repeat('long ', 100) WHERE id = 2; ALTER TABLE article RENAME body TO a_body"
+    )
     search = ["near", "article", "--fingerprint", 5, "--distance", 1, "--database", database_url]
     found = run_at_terminal(*search, redirected={"stderr"}, COLUMNS="80")
     header, *rows = found.terminal.splitlines()
-    assert header.split() == ["fingerprint", "distance", "id", "body", "row.fingerprint"]
+    assert header.split() == ["fingerprint", "distance", "id", "a_body", "row.fingerprint"]
     assert len(rows) == 3
     assert all(len(row) <= 80 for row in rows)
     assert "…" in rows[2]
