@@ -120,6 +120,13 @@ def test_each_operation_is_the_other_ones_reverse():
         DropSimhashIndexOp("t", "c").reverse()
 
 
+@pytest.mark.parametrize("options", ["lead=2", "inner_blocks=3"])
+def test_a_part_of_a_design_is_refused(bare_project, options):
+    bare_project.write(f"op.install_simsql()\nop.create_simhash_index('article', 'fingerprint', {options})")
+    with pytest.raises(ValueError, match="a design needs blocks"):
+        bare_project.upgrade()
+
+
 def test_upgrade_and_downgrade_as_plain_sql(bare_project, server, tmp_path):
     bare_project.options = {"include_schemas": True}
     bare_project.execute("""CREATE SCHEMA "Hard ""name' %s :x \\" """)
