@@ -1,19 +1,19 @@
-"""Text to fingerprint: 64-bit SimHash of any script, with numpy alone.
+"""Text to fingerprint: 64-bit SimHash of any script, with only NumPy.
 
 simhash("some text")            an int in [0, 2**64), or None for a text without features
 simhash_many(texts)             a masked array of uint64
-simhash_batches(texts)          the same piece by piece
-simhash_parts(parts)            one fingerprint of several texts with weights
-simhash_features(features)      one fingerprint of features that you have: strings, with or without weights
-simhash_rows(matrix, names)     those of the rows of a sparse matrix of scipy, such as TF-IDF
-simhash_html(page)              one fingerprint of a web page, its main content
-html_parts(page)                the text of it: title, headings, rest
+simhash_batches(texts)          the same in batches
+simhash_parts(parts)            one fingerprint of several weighted texts
+simhash_features(features)      one fingerprint of your own features: strings, with or without weights
+simhash_rows(matrix, names)     fingerprints of the rows of a SciPy sparse matrix, such as TF-IDF
+simhash_html(page)              one fingerprint of the main content of a web page
+html_parts(page)                the texts of a web page: title, headings, rest
 Recipe(...), DEFAULT_RECIPE     how a text becomes features, weights and hashes
-Pattern, Tokenizer              tokens by a regular expression, or by a function of your own
+Pattern, Tokenizer              tokens from a regular expression or from your own function
 KNOWN_RECIPES                   the recipes of other programs, by name
 read_recipe, write_recipe       recipes in files
-count_documents(texts)          an IdfTable: how rare the features of a corpus are
-majority(hashes, weights)       the vote alone, for hashes of your own
+count_documents(texts)          an IdfTable with the rarity of the features of a corpus
+majority(hashes, weights)       only the vote, for your own hashes
 """
 
 from simsql.fingerprint.documents import simhash, simhash_batches, simhash_many, simhash_parts

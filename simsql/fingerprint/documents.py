@@ -17,13 +17,12 @@ from simsql.fingerprint.outcome import Outcome, Tally, fingerprints_of
 from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
 
-# Its arrays, of some 30 bytes for each character, stay in the cache; smaller batches pay more calls of numpy.
+# The arrays of a batch, about 30 bytes for each character, fit the cache; smaller batches need more NumPy calls.
 _BATCH_CHARACTERS = 1 << 18
 _BATCH_TEXTS = 1 << 14
-# Of texts of more characters the features are counted some at a time: all of them would take up to a hundred bytes
-# for each character.
+# Features of longer texts are counted in portions: all at once would take up to 100 bytes for each character.
 _LONG = 1 << 20
-# What a process is given at once, so that passing it on costs little beside the work.
+# Characters of a task for a process: transferring them costs little compared with the work.
 _TASK_CHARACTERS = 1 << 22
 
 Item = TypeVar("Item")
@@ -42,15 +41,15 @@ def simhash(text: str, recipe: Recipe = DEFAULT_RECIPE) -> int | None:
 
 
 def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAULT_RECIPE) -> int | None:
-    """Return the fingerprint of a document of several texts with weights, or None if none of them has features.
+    """Return the fingerprint of several weighted texts, or None if they have no features.
 
-    Each text has the features and weights that it would have alone, so no feature spans two of them. The
-    weights are multiplied by that of the text, and all features of all texts vote together: a feature that two
-    texts share votes twice. So one text alone has the fingerprint of `simhash`, whatever its weight, and the
-    order of the texts does not count. The weight of a text may also be the name of a class of the recipe.
+    Each text has the same features and weights as on its own, so no feature spans two texts. The weights of the
+    features are multiplied by the weight of their text, and all features vote together: a feature that two texts
+    share votes twice. So a single text has the fingerprint that `simhash` returns, at any weight, and the order
+    of the texts does not matter. The weight of a text can also be the name of a class of the recipe.
 
-    Raises TypeError if a part is no pair, a text not a str or a weight no integer, ValueError for a weight outside
-    of 1 to 1,000,000 and for a class that the recipe does not name.
+    Raises TypeError if a part is not a pair, a text not a str or a weight not an integer, ValueError for a weight
+    outside 1 to 1,000,000 and for a class that the recipe does not name.
     """
     check_recipe(recipe)
     texts: list[str] = []
@@ -74,9 +73,7 @@ def _pair(part: tuple[str, int | str], position: int) -> tuple[str, int | str]:
     try:
         text, weight = () if isinstance(part, str) else part
     except (TypeError, ValueError):
-        raise TypeError(
-            f"a part must be a pair of a text and its weight, but part {position} is {part!r}"
-        ) from None
+        raise TypeError(f"part {position} must be a pair of a text and its weight, not {part!r}") from None
     return text, weight
 
 
@@ -85,14 +82,14 @@ def _constant(weight: int | str, position: int, recipe: Recipe) -> int:
         classes = dict(recipe.class_weights)
         if weight not in classes:
             known = ", ".join(classes) or "none"
-            raise ValueError(f"text {position} is of the class {weight!r}, but the recipe's classes are {known}")
+            raise ValueError(f"the recipe has no class {weight!r} for text {position}: its classes are {known}")
         return classes[weight]
     try:
         constant = index(weight)
     except TypeError:
-        raise TypeError(f"a weight must be an integer, but that of text {position} is {weight!r}") from None
+        raise TypeError(f"the weight of text {position} must be an integer, not {weight!r}") from None
     if not 1 <= constant <= CONSTANT_AT_MOST:
-        raise ValueError(f"a text weighs from 1 to {CONSTANT_AT_MOST}, but text {position} {constant}")
+        raise ValueError(f"the weight of text {position} must be between 1 and {CONSTANT_AT_MOST}, not {constant}")
     return constant
 
 
@@ -101,10 +98,10 @@ def simhash_many(
 ) -> Fingerprints:
     """Return the fingerprints of texts, in their order; texts without features are masked.
 
-    `texts` may be any iterable, a generator too; it is read as the work goes on. `workers` is the number of
-    processes; None and 1 mean this process alone. Further processes are spawned: they import the main module
-    anew, so a script must keep its own work behind `if __name__ == "__main__":`. Fingerprints depend neither
-    on `workers` nor on the other texts.
+    `texts` can be any iterable, including a generator, and is read in batches. `workers` is the number of
+    processes; None and 1 mean only this process. Additional processes are spawned and import the main module
+    again, so put the code of a script behind `if __name__ == "__main__":`. Fingerprints depend neither on
+    `workers` nor on the other texts.
 
     Returns a masked array of uint64, one-dimensional, with a full mask. Raises TypeError if a text is not a
     str, and ValueError if `workers` is less than 1.
@@ -118,12 +115,12 @@ def simhash_many(
 def simhash_batches(
     texts: Iterable[str], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
 ) -> Iterator[Fingerprints]:
-    """Yield what `simhash_many` returns piece by piece, so that neither texts nor fingerprints pile up.
+    """Yield the results of `simhash_many` in batches, in bounded memory.
 
-    `texts` is read some batches ahead of what has been yielded. Arguments and errors as for `simhash_many`.
+    `texts` is read a few batches ahead of the results. Arguments and errors as for `simhash_many`.
     """
     if isinstance(texts, str):
-        raise TypeError("texts must be an iterable of str, not one str: use simhash")
+        raise TypeError("texts must be an iterable of str, not a single str: use simhash")
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be None or at least 1, not {workers}")
     if workers is None or workers == 1:
@@ -140,10 +137,10 @@ def simhash_batches(
 def simhash_items(
     items: Iterable[tuple[Item, str]], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
 ) -> Iterator[tuple[list[Item], Fingerprints]]:
-    """Yield items of any kind, in their order and in batches, with the fingerprints of their texts.
+    """Yield batches of items, in their order, with the fingerprints of their texts.
 
-    Each item comes with its text, and is kept until the fingerprint is there. Arguments, errors and reading ahead
-    as for `simhash_batches`.
+    `items` are pairs of an item of any type and its text. Arguments, errors and reading ahead as for
+    `simhash_batches`.
     """
     waiting: deque[Item] = deque()
 
@@ -163,12 +160,12 @@ def _fingerprint_task(texts: list[str], recipe: Recipe) -> Outcome:
 
 
 def _count_tasks(texts: list[str]) -> float:
-    """Return as how many tasks a batch counts: a long text takes as much memory as many of them."""
+    """Return the size of a batch in tasks: a long text takes as much memory as several tasks."""
     return max(1, sum(map(len, texts)) / _TASK_CHARACTERS)
 
 
 def batches_of(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
-    """Yield lists of texts of so many characters or a little more; a long text is a batch of its own."""
+    """Yield lists of texts of at most `characters` characters; a longer text is a batch of its own."""
     batch: list[str] = []
     size = 0
     positions = count()
@@ -189,7 +186,7 @@ def batches_of(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
 
 def _check(text: object, position: int) -> None:
     if not isinstance(text, str):
-        raise TypeError(f"a text must be str, but text {position} is {type(text).__name__}")
+        raise TypeError(f"text {position} must be a str, not {type(text).__name__}")
 
 
 def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:
@@ -207,7 +204,7 @@ def distinct_features(texts: list[str], recipe: Recipe) -> U64:
 
 
 def _fingerprint_long(parts: Iterable[tuple[str, int]], recipe: Recipe) -> Outcome:
-    """Return the fingerprint of one document of long texts with weights, in little more memory than these take."""
+    """Return the fingerprint of one document of long weighted texts, in bounded memory beside the texts."""
     tally = Tally(recipe)
     for text, constant in parts:
         for hashes, occurrences in iter_counts(iter_features(text, recipe)):

@@ -1,4 +1,4 @@
-"""Fingerprints of what has features already: lists of strings with or without weights, rows of sparse matrices."""
+"""Fingerprints of existing features: lists of strings with or without weights, rows of sparse matrices."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,16 +15,16 @@ from simsql.fingerprint.outcome import fingerprints_of
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, check_recipe
 from simsql.fingerprint.spelled import hash_as_tokens
 
-# All weights of a document are less together, so that an idf table may multiply them and every sum is exact.
+# The weights of a document add up to less, so that an idf table can multiply them and every sum is exact.
 _WEIGHT_BELOW = 2**53
 _ROWS_AT_ONCE = 1 << 12
 
 
 class SparseMatrix(Protocol):
-    """A matrix or an array of scipy.sparse."""
+    """A scipy.sparse matrix or array."""
 
     def tocsr(self) -> Any:
-        """Return it by rows."""
+        """Return the matrix in row format."""
 
 
 def simhash_features(
@@ -32,20 +32,20 @@ def simhash_features(
 ) -> int | None:
     """Return the fingerprint of features, in [0, 2**64), or None if there are none.
 
-    A feature is a str, or a pair of one and its weight: an integer of at least 0, and their sum is below 2**53.
-    The order does not count. Without any weights, a feature weighs what `recipe.weight` says for as often as it
-    occurs. If a feature has a weight, the weights are as given, a feature without one weighs 1, and equal
-    features weigh their sum.
+    A feature is a str, or a pair of a str and its weight. Weights are integers of at least 0 whose sum is below
+    2**53. The order does not matter. If no feature has a weight, features are weighted by the number of their
+    occurrences, as `recipe.weight` defines. Otherwise the weights are used as given, a feature without a weight
+    has the weight 1, and the weights of equal features are added.
 
-    Of the recipe, what is about finding features does not count: `tokens`, `shingles`, `normalise`, `cyclic`,
-    `stop_words`. The hash is that of a feature of a single token, so `simhash_features(["a", "b"])` is
+    The fields of the recipe that find features are ignored: `tokens`, `shingles`, `normalise`, `cyclic` and
+    `stop_words`. A feature is hashed like a single token, so `simhash_features(["a", "b"])` equals
     `simhash("a b", Recipe(shingles=(1,)))`.
 
-    Raises TypeError for a feature that is no str and a weight that is no integer, ValueError for a weight that is
-    negative and for weights that are too large.
+    Raises TypeError if a feature is not a str or a weight not an integer, ValueError if a weight is negative or
+    the sum is too large.
     """
     if isinstance(features, str):
-        raise TypeError("features must be an iterable of str or of pairs, not one str: use simhash")
+        raise TypeError("features must be an iterable of str or of pairs, not a single str: use simhash")
     check_recipe(recipe)
     weights: dict[str, int] = {}
     weighted = isinstance(features, Mapping)
@@ -57,7 +57,7 @@ def simhash_features(
             weights[spelling] = weights.get(spelling, 0) + weight
             weighted = True
     if sum(weights.values()) >= _WEIGHT_BELOW:
-        raise ValueError(f"the weights of all features must come to less than 2**53, not {sum(weights.values())}")
+        raise ValueError(f"the sum of all weights must be less than 2**53, not {sum(weights.values())}")
     weights = {spelling: weight for spelling, weight in weights.items() if weight}
     found = Features(
         _hash_features(list(weights), recipe),
@@ -71,39 +71,37 @@ def simhash_features(
 def _check(feature: object, position: int) -> tuple[str, int]:
     # JSON has lists where Python has tuples.
     if not isinstance(feature, tuple | list) or len(feature) != 2 or not isinstance(feature[0], str):
-        raise TypeError(
-            f"a feature must be a str or a pair of a str and its weight, but feature {position} is {feature!r}"
-        )
+        raise TypeError(f"feature {position} must be a str or a pair of a str and its weight, not {feature!r}")
     spelling, weight = feature
     try:
         weight = index(weight)
     except TypeError:
         raise TypeError(
-            f"a weight must be an integer, but that of feature {position} is {weight!r}: round it, such as by"
+            f"the weight of feature {position} must be an integer, not {weight!r}: round it, for example with"
             " round(1000 * weight)"
         ) from None
     if weight < 0:
-        raise ValueError(f"a weight must not be negative, but that of feature {position} is {weight}")
+        raise ValueError(f"the weight of feature {position} must not be negative, but is {weight}")
     return spelling, weight
 
 
 def simhash_rows(
     matrix: SparseMatrix, names: Sequence[str] | None = None, recipe: Recipe = DEFAULT_RECIPE, scale: int = 1000
 ) -> Fingerprints:
-    """Return the fingerprints of the rows of a sparse matrix, such as one of TF-IDF; empty rows are masked.
+    """Return the fingerprints of the rows of a sparse matrix, such as a TF-IDF matrix; empty rows are masked.
 
-    `matrix` is one of scipy.sparse, of the shape (documents, features); its values, times `scale` and rounded, are
-    the weights. `names` are the features, one for each column: by these they are hashed, so that the rows of
-    another matrix, with other columns, can be compared. Without names, columns are hashed by their number. A row
-    has the fingerprint of `simhash_features` for its names and weights.
+    `matrix` is a scipy.sparse matrix of the shape (documents, features). The weights are its values, multiplied by
+    `scale` and rounded. `names` are the features, one for each column. Columns are hashed by their names, so that
+    their rows can be compared with those of another matrix with other columns; without names, by their numbers. A
+    row has the fingerprint that `simhash_features` returns for its names and weights.
 
     Returns a masked array of uint64 of the shape (documents,), with a full mask. Raises TypeError if `matrix` is
-    not sparse or a name no str, ValueError if there are not as many names as columns or two are the same, or if a
-    value is negative, no number, or too large.
+    not sparse or a name not a str, ValueError if the number of names is not that of columns or two names are
+    equal, or if a value is negative, not a number, or too large.
     """
     if not hasattr(matrix, "tocsr"):
         raise TypeError(
-            f"matrix must be one of scipy.sparse, not {type(matrix).__name__}: see scipy.sparse.csr_array"
+            f"matrix must be a scipy.sparse matrix, not {type(matrix).__name__}: see scipy.sparse.csr_array"
         )
     check_recipe(recipe)
     rows = matrix.tocsr()
@@ -111,14 +109,14 @@ def simhash_rows(
         raise ValueError(f"matrix must have two dimensions, not {len(rows.shape)}")
     if isinstance(names, str | Mapping):
         raise TypeError(
-            f"names must be a list with the name of each column, not {type(names).__name__}: such as that of"
+            f"names must be a list with the name of each column, not {type(names).__name__}: use, for example,"
             " get_feature_names_out() of a vectorizer"
         )
     if names is not None and len(names) != rows.shape[1]:
-        raise ValueError(f"{rows.shape[1]} columns need as many names, not {len(names)}")
+        raise ValueError(f"{rows.shape[1]} columns need {rows.shape[1]} names, not {len(names)}")
     if names is not None and len(set(names)) < len(names):
         twice = next(name for position, name in enumerate(names) if name in names[:position])
-        raise ValueError(f"the names of columns must be distinct, but there are two of {twice!r}")
+        raise ValueError(f"column names must be distinct, but {twice!r} occurs twice")
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
@@ -137,14 +135,14 @@ def _round(rows: Any, scale: int) -> I64:
     if wrong.any():
         place = int(np.argmax(wrong))
         row = int(np.searchsorted(rows.indptr, place, side="right")) - 1
-        raise ValueError(f"values must be numbers that are not negative, but row {row} has {rows.data[place]}")
+        raise ValueError(f"values must be numbers of at least 0, but row {row} contains {rows.data[place]}")
     totals = np.zeros(rows.shape[0])
     np.add.at(totals, np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), scaled)
     if (totals >= _WEIGHT_BELOW).any():
         row = int(np.argmax(totals))
         raise ValueError(
-            f"the values of a row, times {scale}, must come to less than 2**53, but those of row {row} to"
-            f" {totals[row]:g}: give another scale"
+            f"the values of row {row}, multiplied by {scale}, must add up to less than 2**53, not {totals[row]:g}:"
+            " use a smaller scale"
         )
     weights: I64 = scaled.astype(np.int64)
     return weights
@@ -156,7 +154,7 @@ def _name(columns: I64, names: Sequence[str] | None) -> list[str]:
     chosen = [names[column] for column in columns.tolist()]
     for column, name in zip(columns.tolist(), chosen, strict=True):
         if not isinstance(name, str):
-            raise TypeError(f"a name must be str, but that of column {column} is {type(name).__name__}")
+            raise TypeError(f"the name of column {column} must be a str, not {type(name).__name__}")
     return chosen
 
 

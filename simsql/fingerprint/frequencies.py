@@ -1,4 +1,4 @@
-"""How many documents of a corpus have each feature: what an idf table is made of."""
+"""Document frequencies of the features of a corpus, for idf tables."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,8 +13,7 @@ from simsql.fingerprint.idf import IdfTable
 from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, check_recipe
 
-# Characters whose features are found at once, and that a worker is given at once: what it returns takes some ten
-# bytes for each of them.
+# Characters of a batch, and of a task for a worker, whose result takes about ten bytes for each of them.
 _BATCH_CHARACTERS = 1 << 18
 _TASK_CHARACTERS = 1 << 21
 
@@ -22,18 +21,18 @@ _TASK_CHARACTERS = 1 << 21
 def count_documents(
     texts: Iterable[str], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None, *, at_least: int = 2
 ) -> IdfTable:
-    """Return the idf table of a corpus for `Recipe.idf`: how rare each feature of these texts is.
+    """Return the idf table of a corpus for `Recipe.idf`: the rarity of each feature of these texts.
 
-    `texts` may be any iterable, and is read once. The features are those of `recipe`, and its own table does not
-    count. Features of fewer texts than `at_least` are left out, and weigh as if no text had them: most features
-    of a corpus are in one text alone, and a table takes 12 bytes for each that it holds. Memory grows with the
-    table, not with the corpus; what does not fit goes to temporary files, of at most 12 bytes for each feature of
-    each text. `workers` as for `simhash_many`; the table depends neither on it nor on the order of the texts.
+    `texts` can be any iterable, and is read once. The features are those of `recipe`, whose own table is ignored.
+    The table omits features of fewer texts than `at_least`, which then weigh as if no text had them: most features
+    of a corpus occur in a single text, and each feature in the table takes 12 bytes. Memory grows with the table,
+    not with the corpus. The rest goes to temporary files, with at most 12 bytes for each feature of each text.
+    `workers` as for `simhash_many`; the table depends neither on it nor on the order of the texts.
 
     Raises TypeError if a text is not a str, ValueError if `workers` or `at_least` is less than 1.
     """
     if isinstance(texts, str):
-        raise TypeError("texts must be an iterable of str, not one str")
+        raise TypeError("texts must be an iterable of str, not a single str")
     check_recipe(recipe)
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be None or at least 1, not {workers}")
@@ -55,6 +54,6 @@ def count_documents(
 
 
 def _features_of(texts: list[str], recipe: Recipe) -> tuple[U64, int]:
-    """Return the distinct features of each text, and how many texts that was."""
+    """Return the distinct features of each text, and the number of texts."""
     batches = batches_of(texts, _BATCH_CHARACTERS)
     return np.concatenate([distinct_features(batch, recipe) for batch in batches]), len(texts)

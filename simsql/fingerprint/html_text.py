@@ -1,7 +1,7 @@
-"""The text of web pages: their main content, without menus, advertisements and footers, as trafilatura finds it.
+"""The main content of web pages, without menus, advertisements and footers, as trafilatura finds it.
 
-What it finds depends on its version, which no recipe's id names: of pages that are compared, take all with the
-same one. A page in which it finds nothing is taken as a whole.
+The result depends on the version of trafilatura, which is not part of a recipe's id: read all pages that you
+compare with the same version. If trafilatura finds nothing, the whole page is used.
 """
 
 import codecs
@@ -14,9 +14,9 @@ from simsql.fingerprint.documents import simhash_parts
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, check_recipe
 
 _NEVER_TEXT = ("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "textarea")
-# "head" is what trafilatura makes of them.
+# trafilatura replaces them by "head".
 _HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6", "head"}
-# Elements within a line, which may be within a word; "hi", "ref" and "del" are what trafilatura makes of some.
+# Inline elements, which may be inside a word; trafilatura replaces some of them by "hi", "ref" and "del".
 _INLINE = frozenset(
     [
         "a",
@@ -63,7 +63,7 @@ _MARKS = (
 # Where the HTML standard looks for the declaration of an encoding.
 _DECLARED_WITHIN = 1024
 _DECLARATION = re.compile(rb"<(?:meta[^>]+?charset|\?xml[^>]+?encoding)\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
-# What browsers read where pages declare the encoding on the left, in Python's names.
+# The encodings that browsers use instead of declared ones, by their names in Python.
 _MEANT = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -75,12 +75,12 @@ _MEANT = {
     "shift_jis": "cp932",
     "euc_kr": "cp949",
     "big5": "big5hkscs",
-    # Whoever can read the declaration reads no UTF-16.
+    # A declaration that is readable as ASCII is not in UTF-16.
     "utf-16": "utf-8",
     "utf-16-le": "utf-8",
     "utf-16-be": "utf-8",
 }
-# What is not closed goes on to the end, as for browsers: else every one of many would be searched to the end.
+# Elements that are not closed extend to the end, as in browsers. Otherwise the search would be quadratic.
 _NO_TEXT = re.compile(
     r"<!--.*?(?:-->|\Z)"
     r"|<(script|style|noscript|template)(?=[\s/>]).*?(?:</\1(?=[\s/>])[^>]*(?:>|\Z)|\Z)"
@@ -88,16 +88,16 @@ _NO_TEXT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SPACE = re.compile(r"\s+")
-# Characters of a page in which a main content may be found: where trafilatura finds less, it takes the whole page,
-# and separates the parts of words that are marked up.
+# Characters that a page needs before its main content is searched: in shorter pages trafilatura takes the whole
+# page, and separates the parts of words that are marked up.
 _ENOUGH = 250
 
 
 def simhash_html(html: str | bytes, recipe: Recipe = DEFAULT_RECIPE) -> int | None:
     """Return the fingerprint of a web page, in [0, 2**64), or None if its text has no features.
 
-    That of `html_parts`, by `simhash_parts`: a part weighs what `recipe.class_weights` says of its class, 1 where
-    it says nothing. Arguments and errors as for `html_parts`.
+    It is the fingerprint of `simhash_parts` for the parts of `html_parts`, each with the weight of its class in
+    `recipe.class_weights`, or 1. Arguments and errors as for `html_parts`.
     """
     check_recipe(recipe)
     classes = dict(recipe.class_weights)
@@ -105,15 +105,15 @@ def simhash_html(html: str | bytes, recipe: Recipe = DEFAULT_RECIPE) -> int | No
 
 
 def html_parts(html: str | bytes) -> list[tuple[str, str]]:
-    """Return the text of a web page as pairs of a text and its class: "title", "heading" and "text", once each.
+    """Return the texts of a web page with their classes: one each of "title", "heading" and "text".
 
-    The title is that of the page; the headings and the rest are those of the main content, or, where none is
-    found and where the page has fewer than 250 characters, of the whole page. What has no text is left out.
-    Scripts and styles never are text. Bytes are decoded as browsers do it: by a byte order mark, by the encoding
-    that the page declares, else as UTF-8 or, if they are none, as Windows-1252; what an encoding does not have is
-    replaced. Any HTML is read, however broken.
+    The title is that of the page. The headings and the text are those of the main content, or of the whole page
+    if it has fewer than 250 characters or no main content is found. Empty parts are omitted. Scripts and styles
+    are not text. Bytes are decoded as in a browser: by a byte order mark, by the encoding that the page declares,
+    otherwise as UTF-8 or, if they are not valid UTF-8, as Windows-1252. Invalid bytes are replaced. Broken HTML is
+    read as far as possible.
 
-    Raises TypeError for what is neither str nor bytes, ModuleNotFoundError without the extra `html`.
+    Raises TypeError if `html` is neither str nor bytes, ModuleNotFoundError without the `html` extra.
     """
     if not isinstance(html, str | bytes):
         raise TypeError(f"a page must be str or bytes, not {type(html).__name__}")
@@ -129,18 +129,16 @@ def html_parts(html: str | bytes) -> list[tuple[str, str]]:
     parser = lxml.html.HTMLParser(encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True)
     try:
         tree = lxml.html.document_fromstring(page.replace("\0", "").encode("utf-8", "replace"), parser=parser)
-    except lxml.etree.ParserError:  # nothing but white space and comments
+    except lxml.etree.ParserError:  # only white space and comments
         return []
     if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):
-        # Nested too deeply: the parser has left the rest out.
+        # Nested too deeply: the parser has dropped the rest.
         return _named(title="", heading="", text=entities.unescape(_NO_TEXT.sub(" ", page)))
     lxml.etree.strip_elements(tree, *_NEVER_TEXT, with_tail=False)
     title = str(tree.xpath("string((//title)[1])"))
     lxml.etree.strip_elements(tree, "title", with_tail=False)
     for head in tree.findall("head"):
-        head.tag = (
-            "div"  # of a page without the tag <body> it may hold the text, and is no heading of trafilatura's
-        )
+        head.tag = "div"  # without <body> it may contain the text, and it is not one of trafilatura's headings
     heading, text = _read(tree)
     if len(heading) + len(text) >= _ENOUGH:
         found = trafilatura.bare_extraction(tree, include_comments=False)
@@ -201,7 +199,7 @@ def decode_page(data: bytes) -> str:
         try:
             encoding = codecs.lookup(declared[1].decode("ascii", "replace")).name
             return data.decode(_MEANT.get(encoding, encoding), "replace")
-        except (LookupError, UnicodeError):  # no such encoding, or one that is for something else
+        except (LookupError, UnicodeError):  # an unknown encoding, or a codec that is not for text
             pass
     try:
         return data.decode()

@@ -5,10 +5,10 @@ byte after the other. Here whole arrays of bytes are hashed at once:
 
     h[i + 1] = P * h[i] ^ b[i] = P * h[i] + ((m[i] ^ b[i]) - m[i]),    m[i] = the low 8 bits of P * h[i]
 
-Once every m is known, this is a polynomial in P. The low 8 bits of a state depend on no bit above them; and as P
-is odd, bit k of the next state is bit k of this one, XORed with what b and the bits below k come to: eight prefix
-XORs find them all. FNV-1a is P times the FNV-1 that starts from the basis divided by P. UTF-16 code units are the
-same with 16 bits.
+Once every m is known, this is a polynomial in P. The low 8 bits of a state do not depend on higher bits.
+Because P is odd, bit k of the next state is bit k of this state, XORed with a function of b and of the bits below
+k: eight prefix XORs find them all. FNV-1a is P times the FNV-1 that starts from the basis divided by P. For UTF-16
+code units the same holds with 16 bits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from simsql.fingerprint.recipe import HashKind
 
 _BASIS = 0xCBF29CE484222325
 _PRIME = 0x100000001B3
-# Units hashed at once: their arrays stay in the cache, and a string of any length takes no more memory.
+# Units hashed at once: their arrays fit the cache, and memory does not grow with the length of a string.
 _AT_ONCE = 1 << 16
 
 
@@ -46,7 +46,7 @@ def hash_strings(spellings: Sequence[str], kind: HashKind) -> U64:
         return np.frombuffer(digests, dtype=">u8")[kind == "md5low" :: 2].astype(np.uint64)
     if kind == "xxh3":
         return _hash_xxh3(octets)
-    raise ValueError(f"{kind!r} is no hash of a spelling")
+    raise ValueError(f"{kind!r} is not a hash of strings")
 
 
 def _hash_xxh3(octets: Iterator[bytes]) -> U64:
@@ -69,7 +69,7 @@ def _hash_fnv(encoded: Sequence[bytes], unit: str, basis: int) -> U64:
     ends = np.cumsum(lengths[filled])
     for start in range(0, len(units), _AT_ONCE):
         stop = min(start + _AT_ONCE, len(units))
-        # The strings that have units here; the first may have begun and the last may go on elsewhere.
+        # The strings with units here; the first may begin before and the last may end after them.
         first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()
         here = filled[first : last + 1]
         states[here] = _append(states[here], units[start:stop], np.minimum(ends[first : last + 1], stop) - start)
@@ -77,13 +77,13 @@ def _hash_fnv(encoded: Sequence[bytes], unit: str, basis: int) -> U64:
 
 
 def _append(states: U64, units: NDArray[np.unsignedinteger], ends: I64) -> U64:
-    """Return the states of FNV-1 after further units: each string has those up to its end, at least one."""
+    """Return the states of FNV-1 after more units: each string has those up to its end, at least one."""
     lengths = np.diff(ends, prepend=0)
     starts = ends - lengths
     owner = np.repeat(np.arange(len(ends)), lengths)
     prime = units.dtype.type(_PRIME & np.iinfo(units.dtype).max)
     low = states.astype(units.dtype)
-    before = np.zeros_like(units)  # the low part of the state before each unit: one bit more in each round
+    before = np.zeros_like(units)  # the low part of the state before each unit, one more bit in each round
     for _ in range(8 * units.itemsize):
         change = before * prime
         change ^= before
@@ -100,7 +100,7 @@ def _append(states: U64, units: NDArray[np.unsignedinteger], ends: I64) -> U64:
 
 @cache
 def _powers() -> U64:
-    """Return the powers of the prime, from 0 on."""
+    """Return the powers of the prime, starting with 1."""
     factors = np.full(_AT_ONCE + 1, _PRIME, dtype=np.uint64)
     factors[0] = 1
     return np.multiply.accumulate(factors)

@@ -1,4 +1,4 @@
-"""What the features of documents come to: their weights, the vote, and texts that have too few."""
+"""From the features of documents to fingerprints: weights, the vote, and texts with too few features."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,17 +8,17 @@ from simsql.fingerprint.hashes import I64, U64, mix
 from simsql.fingerprint.recipe import Recipe
 from simsql.fingerprint.vote import decide, majorities, weigh_ones
 
-# Fingerprints, and which documents have none.
+# Fingerprints, and a mask of the documents without one.
 Outcome = tuple[U64, NDArray[np.bool_]]
 
 
 def fingerprints_of(
     features: Features, recipe: Recipe, constants: I64 | None = None, different: I64 | None = None
 ) -> Outcome:
-    """Return the fingerprints of documents with these features, and which documents have none.
+    """Return the fingerprints of documents with these features, and a mask of the documents without one.
 
-    `constants` multiply the weights, one for each feature. `different` says how many different features each
-    document has, where some stand there several times.
+    `constants` multiply the weights, one for each feature. `different` is the number of distinct features of each
+    document, if `features` contains some of them several times.
     """
     weights = _weigh(features.hashes, features.occurrences, recipe)
     if constants is not None:
@@ -36,7 +36,7 @@ def fingerprints_of(
 
 
 class Tally:
-    """The fingerprint of one document, whose features come some at a time: that of `fingerprints_of`."""
+    """The fingerprint of one document whose features arrive in portions, equal to that of `fingerprints_of`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
@@ -46,7 +46,7 @@ class Tally:
         self._different = np.zeros(0, dtype=np.uint64)
 
     def add(self, hashes: U64, occurrences: I64, constant: int = 1) -> None:
-        """Let features vote, each of them once; such as were there before vote again."""
+        """Let distinct features vote; features of earlier calls vote again."""
         if not len(hashes):
             return
         weights = _weigh(hashes, occurrences, self._recipe) * constant
@@ -54,12 +54,12 @@ class Tally:
         self._total += int(weights.sum())
         if self._recipe.short == "exact":
             self._exact += np.add.reduce(_hash_counted(hashes, occurrences), keepdims=True)
-        # No more of them need to be told apart than the recipe asks for.
+        # The recipe does not need to distinguish more of them.
         if len(self._different) < self._recipe.min_features:
             self._different = np.union1d(self._different, hashes[: self._recipe.min_features])
 
     def outcome(self) -> Outcome:
-        """Return the fingerprint of the document, and whether it has none, each in an array."""
+        """Return the fingerprint of the document and its mask, each in an array."""
         empty = np.array([self._total == 0])
         if empty[0]:
             return np.zeros(1, dtype=np.uint64), empty
@@ -74,5 +74,5 @@ def _weigh(hashes: U64, occurrences: I64, recipe: Recipe) -> I64:
 
 
 def _hash_counted(hashes: U64, occurrences: I64) -> U64:
-    """Return hashes of features and of how often they occur: their sum stands for all, in whatever order."""
+    """Return hashes of features with their counts, whose sum identifies all of them in any order."""
     return mix(hashes ^ mix(occurrences.view(np.uint64)))

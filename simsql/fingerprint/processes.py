@@ -1,4 +1,4 @@
-"""Work on batches in further processes, in order, with a bounded number of batches in memory."""
+"""Process batches in several processes, in order, with a bounded number of batches in memory."""
 
 import contextlib
 import multiprocessing
@@ -16,12 +16,12 @@ Batch = TypeVar("Batch")
 Result = TypeVar("Result")
 
 
-# What a process of a pool does with a batch: passed once, since a recipe may hold a table of millions of features.
+# The function of a pool process, passed once because a recipe may contain a table of millions of features.
 _work: list[Callable[[Any], Any]] = []
 
-# Batches that a further process is given ahead keep it busy; more would only hold texts in memory.
+# Batches queued for each additional process: they keep it busy, and more would only keep texts in memory.
 _AHEAD = 2
-# Results that wait for an earlier one: they are small, but what they belong to may not be.
+# Results for each process that wait for an earlier one: they are small, but their items may be large.
 _WAITING = 8
 
 
@@ -31,10 +31,10 @@ def map_in_processes(
     workers: int,
     load: Callable[[Batch], float] = lambda _: 1,
 ) -> Iterator[Result]:
-    """Yield what `work` makes of each batch, in their order. `work` and the batches are pickled.
+    """Yield the result of `work` for each batch, in order. `work` and the batches are pickled.
 
-    This process is one of the workers: it has the batches at hand, and works while the others start. `load` says
-    as how many batches of the usual size one counts where the memory is bounded that they take.
+    This process is one of the workers, and works while the others start. `load` returns the size of a batch in
+    batches of the usual size, which bounds the memory of the queued batches.
     """
     found: deque[Future[Result]] = deque()
     loads: dict[Future[Result], float] = {}
@@ -67,7 +67,7 @@ def _done(result: Result) -> Future[Result]:
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Let processes that start here inherit that Ctrl-C is not for them: this process handles it."""
+    """Make processes that start here inherit a block of Ctrl-C, which this process handles."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -85,24 +85,24 @@ def _do(batch: Any) -> Any:
         return _work[0](batch)
     except Exception as error:
         if not _passes(error):
-            # It would break the pool, as if this process had been killed.
+            # An exception that cannot be unpickled would break the pool, as if this process had been killed.
             raise RuntimeError("".join(traceback.format_exception_only(error)).strip()) from None
         raise
 
 
 def _passes(error: Exception) -> bool:
-    """Return whether the other process can have an exception: not if it wants other arguments than it keeps."""
+    """Return whether the exception survives pickling: not if its constructor needs arguments that are lost."""
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - what has been made here
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled in this line
     except Exception:
         return False
     return True
 
 
 def _end_with_parent() -> None:
-    """Let this process end when its parent is killed: it would wait for the next task for ever."""
+    """Exit when the parent is killed, instead of waiting for the next task forever."""
     parent = multiprocessing.parent_process()
-    assert parent is not None  # noqa: S101 - runs in processes of the pool alone
+    assert parent is not None  # noqa: S101 - only runs in processes of the pool
 
     def watch() -> None:
         parent.join()

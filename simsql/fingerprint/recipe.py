@@ -14,11 +14,11 @@ WeightKind = Literal["set", "log", "tf"]
 HashKind = Literal["splitmix", "fnv1", "fnv1a", "fnv1utf16", "md5", "md5low", "xxh3"]
 ShortKind = Literal["none", "exact"]
 
-# The last part of every id. It counts the definitions that the fields do not name: normalisation, character
-# classes, hashes and the logarithm. A change to any of them that changes a fingerprint raises it.
+# The last part of every id: the revision of the definitions that the fields do not name, such as normalisation,
+# character classes, hashes and the logarithm. Raise it if a change of one of them changes a fingerprint.
 REVISION = 1
 
-# Times the weights of a text of any length that fits into memory, this stays far below the 2**62 of a vote.
+# Multiplied by the weights of any text that fits into memory, this stays far below the 2**62 of a vote.
 CONSTANT_AT_MOST = 1_000_000
 
 _ID = re.compile(
@@ -39,9 +39,9 @@ _SHAPE = re.compile(r"[A-Za-z0-9_.@+-]+")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Tokens are what a regular expression of `re` matches, in order, or with `characters` its characters.
+    """Tokens from a regular expression: its matches in order, or with `characters` their characters.
 
-    Raises ValueError for an expression that `re` refuses or that matches the empty text.
+    Raises ValueError for an expression that `re` rejects or that matches the empty text.
     """
 
     expression: str
@@ -54,24 +54,24 @@ class Pattern:
         try:
             empty = re.search(self.expression, "")
         except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"{self.expression!r} is no regular expression: {error}") from None
+            raise ValueError(f"{self.expression!r} is not a regular expression: {error}") from None
         if empty:
-            raise ValueError(f"{self.expression!r} matches the empty text, which is no token")
+            raise ValueError(f"{self.expression!r} matches the empty text, which cannot be a token")
 
     @property
     def id(self) -> str:
-        """What stands for the expression in the id of a recipe."""
+        """The part of a recipe's id that identifies the expression."""
         kind = "letters" if self.characters else "pattern"
         return f"{kind}.{_digest([self.expression])}."
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """Tokens are what a function makes of a normalised text: an iterable of str.
+    """Tokens from a function that takes a normalised text and returns an iterable of str.
 
-    `name` and `version` stand for the function in the id of a recipe, so they change when its tokens change.
-    With `workers` the function must be one that pickle can find by its name. Raises ValueError for a name that is
-    not of a-z, 0-9 and _, and for a version that is not of letters, digits, _ and dots.
+    `name` and `version` identify the function in the id of a recipe, so change them if its tokens change. To use
+    `workers`, pickle must be able to import the function by name. Raises ValueError unless the name consists of
+    a-z, 0-9 and _, and the version of letters, digits, _ and dots.
     """
 
     name: str
@@ -80,13 +80,15 @@ class Tokenizer:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise ValueError(f"the name of a tokenizer is of a-z, 0-9 and _, not {self.name!r}")
+            raise ValueError(f"the name of a tokenizer must consist of a-z, 0-9 and _, not {self.name!r}")
         if not isinstance(self.version, str) or not _VERSION.fullmatch(self.version):
-            raise ValueError(f"the version of a tokenizer is of letters, digits, _ and dots, not {self.version!r}")
+            raise ValueError(
+                f"the version of a tokenizer must consist of letters, digits, _ and dots, not {self.version!r}"
+            )
 
     @property
     def id(self) -> str:
-        """What stands for the function in the id of a recipe."""
+        """The part of a recipe's id that identifies the function."""
         return f"custom.{self.name}.{self.version}."
 
 
@@ -100,42 +102,41 @@ class Recipe:
     """How a text becomes features and weights. Fingerprints of different recipes cannot be compared.
 
     tokens
-        "words": runs of letters, digits and vowel signs; scripts that put no spaces between words are cut into
-        short runs of characters; an emoji is a word (see `simsql.fingerprint.tokens`). "characters": the
-        characters of those words, without what stands between the words. "jieba": Chinese words, as the extra
-        `zh` finds them. Or a Pattern, or a Tokenizer of your own.
+        "words": runs of letters, digits and vowel signs; scripts without spaces between words are cut into short
+        runs of characters; an emoji is a word (see `simsql.fingerprint.tokens`). "characters": the characters of
+        those words. "jieba": Chinese words, found by jieba (the `zh` extra). Or a Pattern or Tokenizer.
     shingles
-        The lengths, in tokens, of the runs of tokens that are features: one to nine, ascending. A text that
-        is shorter than the shortest has one feature, all of it.
+        The lengths, in tokens, of the runs of tokens that are features: one to nine, ascending. A text with fewer
+        tokens than the shortest length has one feature, the whole text.
     weight
-        What a feature that occurs n times in the text weighs: "set" 1, "log" 2 + floor(log2 n), "tf" n.
+        The weight of a feature that occurs n times in the text: "set" 1, "log" 2 + floor(log2 n), "tf" n.
     normalise
-        What is done to a text first, in this order: "nfkc" (Unicode's compatibility form), "casefold" or
+        The steps applied to a text first, in this order: "nfkc" (Unicode's compatibility form), "casefold" or
         "lower" (letter case), "marks" (drop optional marks and format characters).
     hash
-        What makes 64 bits of a feature: "splitmix" (see `simsql.fingerprint.hashes`), or one of the named hashes
-        of its spelling, the tokens of a shingle joined by one space, or by nothing if they are characters:
-        "fnv1" and "fnv1a" of the UTF-8, "fnv1utf16" of the UTF-16 code units, "md5" its first and "md5low" its
-        last eight bytes, big-endian, and "xxh3", for which the extra `xxh3` is needed.
+        The 64-bit hash of a feature: "splitmix" (see `simsql.fingerprint.hashes`), or a named hash of the tokens
+        of the shingle, joined by a space, or by nothing if they are characters: "fnv1" and "fnv1a" of the UTF-8,
+        "fnv1utf16" of the UTF-16 code units, "md5" for the first and "md5low" for the last eight bytes of MD5,
+        big-endian, and "xxh3" (the `xxh3` extra).
     cyclic
-        Whether shingles go on at the beginning of the text where it ends: as many shingles as tokens.
+        Whether shingles continue from the end of the text to its beginning: as many shingles as tokens.
     tie
-        The bit where the features that have it weigh as much as those that have it not: 0 or 1.
+        The value of a bit, 0 or 1, if the features with this bit weigh as much as those without it.
     stop_words
-        Only shingles that hold at least one of these words are features: in advertisements and menus there are
-        few (Theobald, Siddharth, Paepcke: "SpotSigs", SIGIR 2008). Empty: all shingles are.
+        Use only shingles that contain at least one of these words, which are rare in advertisements and menus
+        (Theobald, Siddharth, Paepcke: "SpotSigs", SIGIR 2008). If empty, use all shingles.
     idf
-        Weights of features by how rare they are, which multiply the others: see IdfTable.
+        Weights of features by their rarity, which multiply the other weights: see IdfTable.
     class_weights
-        Names of classes of text, such as ("title", 3), with the constant that multiplies the weights of their
-        features: for `simhash_parts` and `simhash_html`.
+        Classes of text and the factors of their weights, such as ("title", 3), for `simhash_parts` and
+        `simhash_html`.
     min_features
-        How many different features a text needs at least for a fingerprint that means something.
+        The number of distinct features that a text needs for a meaningful fingerprint.
     short
-        What a text with fewer has: "none", no fingerprint, or "exact", a hash of all its features, so that only
-        texts with the same ones match.
+        The fingerprint of a text with fewer features: "none" for no fingerprint, or "exact" for a hash of all its
+        features, so that it only matches texts with the same features.
 
-    Raises ValueError for any other argument, and for those that contradict each other.
+    Raises ValueError for other arguments and for arguments that contradict each other.
     """
 
     tokens: Tokens = "words"
@@ -170,20 +171,20 @@ class Recipe:
         ):
             raise ValueError(f"stop_words must be a frozenset of str, not {self.stop_words!r}")
         if self.idf is not None and not isinstance(self.idf, IdfTable):
-            raise ValueError(f"idf must be an IdfTable, which count_documents makes, not {self.idf!r}")
+            raise ValueError(f"idf must be an IdfTable, as count_documents returns, not {self.idf!r}")
         if self.idf is not None and self.idf.features not in ("", self.features_id):
             raise ValueError(
-                f"the idf table has the features of {self.idf.features}, and this recipe has those of"
-                f" {self.features_id}: count the documents by a recipe with the same features"
+                f"the idf table was counted with the features of {self.idf.features}, but this recipe has those of"
+                f" {self.features_id}: count the documents with a recipe that has the same features"
             )
         if type(self.min_features) is not int or self.min_features < 1:
             raise ValueError(f"min_features must be an int of at least 1, not {self.min_features!r}")
         if self.short == "exact" and self.min_features == 1:
-            raise ValueError("short='exact' needs min_features of 2 or more: no text has fewer than one")
+            raise ValueError("short='exact' needs min_features of at least 2")
 
     @property
     def id(self) -> str:
-        """A short name, such as "words12-log-1", that no recipe with other fingerprints shares."""
+        """A short name, such as "words12-log-1", unique among recipes with different fingerprints."""
         tokens = self.tokens if isinstance(self.tokens, str) else self.tokens.id
         parts = [f"{tokens}{''.join(map(str, self.shingles))}", self.weight]
         if self.normalise != _NORMAL:
@@ -206,31 +207,31 @@ class Recipe:
 
     @property
     def features_id(self) -> str:
-        """The id of the recipe with the same features and hashes, all of which weigh 1."""
+        """The id of the recipe with the same features and hashes, all with the weight 1."""
         alike = replace(self, weight="set", tie=0, idf=None, class_weights=(), min_features=1, short="none")
         return alike.id
 
     @staticmethod
     def from_id(id: str) -> "Recipe":  # noqa: A002 - the name of the property it inverts
-        """Return the recipe of this id, or of this name in KNOWN_RECIPES.
+        """Return the recipe with this id, or with this name in KNOWN_RECIPES.
 
-        Raises ValueError for a name that is no id in this version, and for an id that stands for more than it
-        says: a list of words, a table, an expression or a function of the caller's.
+        Raises ValueError for a string that is not an id in this version, and for an id that does not spell out
+        the recipe: one with a list of words, a table, an expression or a function.
         """
         for name, recipe in KNOWN_RECIPES.items():
             if id in (name, recipe.id):
                 return recipe
         match = _ID.fullmatch(id)
         if match is None:
-            # Written so by this version, but for what its file or the program that made it holds.
+            # An id of this version, with parts that only its file or the program that created it contains.
             if id.endswith(f"-{REVISION}") and _SHAPE.fullmatch(id) and re.search(r"\.[0-9a-f]{8}|^custom\.", id):
                 raise ValueError(
-                    f"the recipe {id!r} has parts that its id does not spell out: give the recipe itself,"
-                    " or the file that write_recipe has made"
+                    f"the recipe {id!r} has parts that its id does not spell out: pass the recipe itself,"
+                    " or a file written by write_recipe"
                 )
             known = ", ".join(KNOWN_RECIPES)
             raise ValueError(
-                f"{id!r} is not the id of a recipe: expected one such as {DEFAULT_RECIPE.id!r}, or {known}"
+                f"{id!r} is not the id of a recipe: use an id such as {DEFAULT_RECIPE.id!r}, or one of {known}"
             )
         found = match.groupdict()
         classes = (found["classes"] or "").split(".")[1:]
@@ -253,11 +254,11 @@ class Recipe:
 
 
 def check_recipe(recipe: object) -> None:
-    """Raise TypeError for what is no recipe, such as the id of one."""
+    """Raise TypeError for anything but a Recipe, such as the id of one."""
     if not isinstance(recipe, Recipe):
         message = f"a recipe must be a Recipe, not {type(recipe).__name__}"
         if isinstance(recipe, str):
-            message += ": Recipe.from_id gives that of an id or a name, read_recipe that in a file"
+            message += ": use Recipe.from_id for an id or a name, read_recipe for a file"
         raise TypeError(message)
 
 
@@ -268,7 +269,7 @@ def _steps(written: str | None) -> tuple[str, ...]:
 
 
 def _check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
-    # 1.0 and True are equal to 1, but a float has no place in sums of integers.
+    # 1.0 and True equal 1, but a float must not enter sums of integers.
     if not isinstance(value, type(allowed[0])) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
@@ -292,7 +293,7 @@ def _check_steps(steps: tuple[Step, ...]) -> None:
         or {"casefold", "lower"} <= set(steps)
     ):
         raise ValueError(
-            f"normalise must be a tuple of steps out of {order}, in this order and not both of casefold and lower,"
+            f"normalise must be a tuple of steps from {order}, in this order and without both casefold and lower,"
             f" not {steps!r}"
         )
 
@@ -302,16 +303,18 @@ def _check_classes(classes: tuple[tuple[str, int], ...]) -> None:
         raise ValueError(f"class_weights must be a tuple of pairs such as ('title', 3), not {classes!r}")
     names = [name for name, _ in classes]
     if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
-        raise ValueError(f"names in class_weights are of a-z, 0-9 and _, not {names!r}")
+        raise ValueError(f"names in class_weights must consist of a-z, 0-9 and _, not {names!r}")
     if names != sorted(set(names)):
-        raise ValueError(f"class_weights must be in the order of their names, each once, not {names!r}")
+        raise ValueError(f"class_weights must be sorted by name, without duplicates, not {names!r}")
     for name, weight in classes:
         if type(weight) is not int or not 1 <= weight <= CONSTANT_AT_MOST:
-            raise ValueError(f"a class weighs from 1 to {CONSTANT_AT_MOST}, but {name!r} {weight!r}")
+            raise ValueError(
+                f"the weight of the class {name!r} must be between 1 and {CONSTANT_AT_MOST}, not {weight!r}"
+            )
 
 
 def _digest(parts: Sequence[str]) -> str:
-    """Return eight hexadecimal digits that stand for these texts."""
+    """Return eight hexadecimal digits that identify these texts."""
     summary = sha256()
     for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")
@@ -321,7 +324,7 @@ def _digest(parts: Sequence[str]) -> str:
 
 DEFAULT_RECIPE = Recipe()
 
-# What other programs make of a text, bit for bit: docs/compatibility.md says of which versions and calls.
+# The recipes of other programs, bit for bit: docs/compatibility.md lists their versions and calls.
 KNOWN_RECIPES: dict[str, Recipe] = {
     "pypi-simhash": Recipe(
         Pattern(r"[\w\u4e00-\u9fcc]+", characters=True), (4,), "tf", normalise=("lower",), hash="md5low"

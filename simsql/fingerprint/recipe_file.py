@@ -1,4 +1,4 @@
-"""Recipes in files: JSON that people read and write, and beside it the table of a recipe that has one.
+"""Recipes in JSON files, each with its idf table, if any, in a file beside it.
 
     {
       "tokens": {"pattern": "[a-z]+", "characters": false},
@@ -8,8 +8,8 @@
       "class_weights": {"title": 3}
     }
 
-The fields are those of `Recipe`; one that is left out has its default. `idf` is the path of a file that
-`IdfTable.write` has written, seen from the folder of the JSON file. `id` may say which recipe it is meant to be.
+The fields are those of `Recipe`, and missing fields have their defaults. `idf` is the path of a file that
+`IdfTable.write` has written, relative to the folder of the JSON file. `id` is optional, but must be correct.
 """
 
 import json
@@ -25,34 +25,34 @@ _FIELDS = tuple(field.name for field in fields(Recipe))
 
 
 def write_recipe(recipe: Recipe, path: str | PathLike[str]) -> None:
-    """Write a recipe to a file, and its idf table to a file beside it, called alike but for the ending .npz.
+    """Write a recipe to a file, and its idf table to a file of the same name with the extension .npz.
 
-    Raises ValueError for a recipe whose tokens are a function, which no file can hold, and for a path that ends
-    with .npz itself; OSError if a file cannot be written.
+    Raises ValueError for a recipe with a Tokenizer, which cannot be written, and for a path with the extension
+    .npz; OSError if a file cannot be written.
     """
     check_recipe(recipe)
     path = Path(path)
     if type(recipe.tokens) is Tokenizer:
         raise ValueError(
-            f"the tokens of {recipe.id} are made by a function, which no file can hold: keep the recipe in Python"
+            f"the tokenizer of {recipe.id} is a function and cannot be written: keep the recipe in Python"
         )
     if path.suffix == ".npz":
-        raise ValueError(f"{path}: .npz is for the idf table of a recipe: give the file another ending")
+        raise ValueError(f"{path}: .npz is the extension of idf tables: use another one for the recipe")
     written: dict[str, Any] = {"id": recipe.id}
     for name in _FIELDS:
         value = getattr(recipe, name)
         if value != getattr(DEFAULT_RECIPE, name):
             written[name] = _encode(name, value, path)
-    # Half a character is no UTF-8, and this writes it as JSON escapes it.
+    # A lone surrogate cannot be encoded as UTF-8: write it as a JSON escape.
     path.write_bytes(json.dumps(written, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace") + b"\n")
 
 
 def read_recipe(path: str | PathLike[str]) -> Recipe:
     """Read a recipe that `write_recipe` or a person has written.
 
-    Raises ValueError, which begins with the path, for what is no JSON object, fields that there are not, values
-    that make no recipe, an idf table that cannot be read, and an `id` that is not that of the recipe; OSError if
-    the file cannot be read.
+    Raises ValueError, which begins with the path, for anything but a JSON object, unknown fields, invalid values,
+    an idf table that cannot be read, and an `id` that is not that of the recipe; OSError if the file cannot be
+    read.
     """
     path = Path(path)
     data = path.read_bytes()
@@ -61,7 +61,7 @@ def read_recipe(path: str | PathLike[str]) -> Recipe:
     except RecursionError:
         raise ValueError(f"{path}: nested too deeply to be read") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: a recipe is one JSON object, and this is no JSON: {error}") from None
+        raise ValueError(f"{path}: a recipe must be a JSON object, but this is not JSON: {error}") from None
     except (ValueError, OSError) as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -80,14 +80,14 @@ def _encode(name: str, value: Any, path: Path) -> Any:
 
 def _decode(found: object, path: Path) -> Recipe:
     if type(found) is not dict:
-        raise ValueError(f"a recipe is one JSON object, not {found!r}")
+        raise ValueError(f"a recipe must be a JSON object, not {found!r}")
     wanted = found.pop("id", None)
     _check_names(found, _FIELDS)
     recipe = Recipe(**{name: _decode_field(name, value, path) for name, value in found.items()})
     if wanted is not None and wanted != recipe.id:
         raise ValueError(
-            f"it says that it is the recipe {wanted!r}, but its fields make {recipe.id!r}, whose fingerprints are"
-            " others: take the id out if that is meant"
+            f"the id is {wanted!r}, but the fields define {recipe.id!r}, which has other fingerprints:"
+            " remove the id if the fields are correct"
         )
     return recipe
 
@@ -97,20 +97,22 @@ def _decode_field(name: str, value: Any, path: Path) -> Any:
         _check_names(value, ("pattern", "characters"))
         expression, characters = value.get("pattern"), value.get("characters", False)
         if not isinstance(expression, str) or not isinstance(characters, bool):
-            raise ValueError('tokens of an expression are written {"pattern": "...", "characters": false}')
+            raise ValueError(
+                'tokens with an expression must be written as {"pattern": "...", "characters": false}'
+            )
         return Pattern(expression, characters)
     if name == "idf" and value is not None:
         if not isinstance(value, str):
-            raise ValueError(f"idf is the path of a table, not {value!r}")
+            raise ValueError(f"idf must be the path of a table, not {value!r}")
         return IdfTable.read(path.parent / value)
     if name == "class_weights":
         if not isinstance(value, dict):
-            raise ValueError(f'class_weights is an object such as {{"title": 3}}, not {value!r}')
+            raise ValueError(f'class_weights must be an object such as {{"title": 3}}, not {value!r}')
         return tuple(sorted(value.items()))
     default = getattr(DEFAULT_RECIPE, name)
     if isinstance(default, tuple | frozenset):
         if not isinstance(value, list) or any(isinstance(item, list | dict) for item in value):
-            raise ValueError(f"{name} is a list of names or numbers, not {value!r}")
+            raise ValueError(f"{name} must be a list of names or numbers, not {value!r}")
         return type(default)(value)
     return value
 
@@ -118,13 +120,13 @@ def _decode_field(name: str, value: Any, path: Path) -> Any:
 def _check_names(found: dict[str, Any], known: tuple[str, ...]) -> None:
     unknown = ", ".join(repr(name) for name in found if name not in known)
     if unknown:
-        raise ValueError(f"there is no field {unknown}: they are {', '.join(known)}")
+        raise ValueError(f"unknown field {unknown}: the fields are {', '.join(known)}")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"the field {name!r} stands there twice")
+            raise ValueError(f"the field {name!r} occurs twice")
         found[name] = value
     return found

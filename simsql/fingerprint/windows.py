@@ -1,4 +1,4 @@
-"""The tokens of a long text, some at a time, with those that shingles need of what follows."""
+"""Windows over the tokens of a long text, each with the following tokens that its shingles need."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from simsql.fingerprint.recipe import Recipe
 
 Some = TypeVar("Some", list[str], NDArray[np.uint64])
 
-# Tokens whose shingles are made at once.
+# Tokens in a window.
 _AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
 class Window(Generic[Some]):
-    """Some tokens of a text, and those after them that shingles go on with which begin here."""
+    """Consecutive tokens of a text, and the following ones that complete the shingles that begin here."""
 
     tokens: Some
     following: Some
     is_all: bool
-    """Whether these are all tokens of the text."""
+    """Whether the window has all tokens of the text."""
 
     @staticmethod
     def of_all(tokens: Some, recipe: Recipe) -> "Window[Some]":
@@ -33,7 +33,7 @@ class Window(Generic[Some]):
 def iter_windows(
     pieces: Iterable[Some], recipe: Recipe, join: Callable[[list[Some]], Some]
 ) -> Iterator[Window[Some]]:
-    """Yield the tokens of a text, each in one window, given some of them at a time."""
+    """Yield windows over the tokens of a text, which arrive in pieces; each token is in one window."""
     ahead = recipe.shingles[-1] - 1
     waiting: list[Some] = []
     beginning: Some | None = None

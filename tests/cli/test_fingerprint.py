@@ -110,7 +110,7 @@ def test_recipes_by_id_and_from_a_file(tmp_path):
     for folder in (tmp_path, ""):
         run("fingerprint", lines, "--recipe", folder).failed(2, "is not the id of a recipe", "no such file")
     path.write_text('{"weigth": "set"}')
-    run("fingerprint", lines, "--recipe", path).failed(2, f"{path}: there is no field 'weigth'")
+    run("fingerprint", lines, "--recipe", path).failed(2, f"{path}: unknown field 'weigth'")
 
 
 def test_recipes_by_name(tmp_path):

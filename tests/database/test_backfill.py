@@ -309,5 +309,5 @@ def test_what_cannot_be_filled(connection, database):
         fill("article", batch_rows=0)
     with pytest.raises(ValueError, match="source names no column"):
         fill("article", {})
-    with pytest.raises(ValueError, match="weighs from 1 to"):
+    with pytest.raises(ValueError, match="the weight of text 0 must be between 1 and"):
         fill("article", {"body": 0})

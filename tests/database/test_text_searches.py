@@ -76,7 +76,7 @@ def test_with_an_engine_too(articles, database):
 
 @finders
 def test_a_recipe_that_its_id_does_not_say_is_asked_for(articles, find):
-    with pytest.raises(UsageError, match=r"article\(weighed\): the recipe .* give the recipe itself"):
+    with pytest.raises(UsageError, match=r"article\(weighed\): the recipe .* pass the recipe itself"):
         find(SearchIndex(articles, "article", "weighed"), text=TEXTS[0])
     found = find(SearchIndex(articles, "article", "weighed", recipe=WEIGHED), text=TEXTS[0], distance=0)
     assert found == [(simhash(TEXTS[0], WEIGHED), 0)]
@@ -94,7 +94,7 @@ def test_either_a_fingerprint_or_a_text(articles, find):
     for nothing in ({}, {"distance": 3}, {"text": None}):
         with pytest.raises(UsageError, match="say what to search for: a fingerprint or text="):
             find(index, **nothing)
-    with pytest.raises(TypeError, match="a text must be str"):
+    with pytest.raises(TypeError, match="text 0 must be a str"):
         find(index, text={"body": "five"})
 
 

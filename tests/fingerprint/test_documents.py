@@ -100,15 +100,15 @@ def test_parts_need_different_features():
 
 def test_parts_that_cannot_be_are_refused():
     for weight in (0, -1, 10**6 + 1):
-        with pytest.raises(ValueError, match="weighs from 1 to 1000000, but text 1"):
+        with pytest.raises(ValueError, match="the weight of text 1 must be between 1 and 1000000"):
             simhash_parts([("a", 1), ("b", weight)])
     for part, message in (
-        (("b", 1.5), "a weight must be an integer, but that of text 1 is 1.5"),
-        ((None, 1), "text 1 is NoneType"),
-        ((b"b", 1), "text 1 is bytes"),
-        ("ab", "a pair of a text and its weight, but part 1 is 'ab'"),
-        (("b",), "a pair of a text and its weight, but part 1 is"),
-        (5, "a pair of a text and its weight, but part 1 is 5"),
+        (("b", 1.5), "the weight of text 1 must be an integer, not 1.5"),
+        ((None, 1), "text 1 must be a str, not NoneType"),
+        ((b"b", 1), "text 1 must be a str, not bytes"),
+        ("ab", "part 1 must be a pair of a text and its weight, not 'ab'"),
+        (("b",), "part 1 must be a pair of a text and its weight, not"),
+        (5, "part 1 must be a pair of a text and its weight, not 5"),
     ):
         with pytest.raises(TypeError, match=message):
             simhash_parts([("a", 1), part])
@@ -162,7 +162,7 @@ def test_workers_give_the_same_and_keep_the_order(monkeypatch):
 
 @pytest.mark.parametrize("wrong", [None, 3, b"bytes", ["a"]])
 def test_what_is_no_text_is_refused_with_its_place(wrong):
-    with pytest.raises(TypeError, match=rf"text 2 is {type(wrong).__name__}"):
+    with pytest.raises(TypeError, match=rf"text 2 must be a str, not {type(wrong).__name__}"):
         simhash_many(["a", "b", wrong])
     with pytest.raises(TypeError, match=type(wrong).__name__):
         simhash(wrong)

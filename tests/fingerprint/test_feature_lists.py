@@ -92,17 +92,21 @@ def test_pairs_may_be_lists_as_in_json():
 @pytest.mark.parametrize(
     ("features", "error", "message"),
     [
-        ("one two", TypeError, "not one str: use simhash"),
+        ("one two", TypeError, "not a single str: use simhash"),
         (
             ["a", b"b"],
             TypeError,
-            "a feature must be a str or a pair of a str and its weight, but feature 1 is b'b'",
+            "feature 1 must be a str or a pair of a str and its weight, not b'b'",
         ),
-        ([("a", 1, 2)], TypeError, "but feature 0 is"),
-        ([(1, "a")], TypeError, "but feature 0 is"),
-        ([("a", 0.5)], TypeError, r"that of feature 0 is 0.5: round it, such as by round\(1000 \* weight\)"),
-        ({"a": "1"}, TypeError, "a weight must be an integer"),
-        ([("a", 1), ("b", -1)], ValueError, "must not be negative, but that of feature 1 is -1"),
+        ([("a", 1, 2)], TypeError, "feature 0 must be a str or a pair"),
+        ([(1, "a")], TypeError, "feature 0 must be a str or a pair"),
+        (
+            [("a", 0.5)],
+            TypeError,
+            r"feature 0 must be an integer, not 0.5: round it, for example with round\(1000 \* weight\)",
+        ),
+        ({"a": "1"}, TypeError, "the weight of feature 0 must be an integer"),
+        ([("a", 1), ("b", -1)], ValueError, "the weight of feature 1 must not be negative, but is -1"),
         ([("a", 2**52), ("b", 2**52)], ValueError, r"less than 2\*\*53, not 9007199254740992"),
     ],
 )
@@ -169,19 +173,24 @@ def test_many_rows_are_the_rows_one_by_one():
 @pytest.mark.parametrize(
     ("matrix", "names", "error", "message"),
     [
-        (np.eye(2), None, TypeError, "must be one of scipy.sparse, not ndarray"),
+        (np.eye(2), None, TypeError, "must be a scipy.sparse matrix, not ndarray"),
         (scipy.sparse.coo_array([1.0, 2.0]), None, ValueError, "must have two dimensions, not 1"),
-        (scipy.sparse.eye_array(2), ["a"], ValueError, "2 columns need as many names, not 1"),
+        (scipy.sparse.eye_array(2), ["a"], ValueError, "2 columns need 2 names, not 1"),
         (scipy.sparse.eye_array(2), {"a": 0, "b": 1}, TypeError, "a list with the name of each column, not dict"),
-        (scipy.sparse.eye_array(3), ["a", "b", "a"], ValueError, "must be distinct, but there are two of 'a'"),
-        (scipy.sparse.eye_array(2), ["a", 7], TypeError, "that of column 1 is int"),
-        (scipy.sparse.csr_array([[1.0], [-0.5]]), None, ValueError, "not negative, but row 1 has -0.5"),
-        (scipy.sparse.csr_array([[1.0], [np.nan]]), None, ValueError, "must be numbers .* row 1 has nan"),
+        (scipy.sparse.eye_array(3), ["a", "b", "a"], ValueError, "must be distinct, but 'a' occurs twice"),
+        (scipy.sparse.eye_array(2), ["a", 7], TypeError, "the name of column 1 must be a str, not int"),
+        (
+            scipy.sparse.csr_array([[1.0], [-0.5]]),
+            None,
+            ValueError,
+            "numbers of at least 0, but row 1 contains -0.5",
+        ),
+        (scipy.sparse.csr_array([[1.0], [np.nan]]), None, ValueError, "must be numbers .* row 1 contains nan"),
         (
             scipy.sparse.csr_array([[0.0], [1e14]]),
             None,
             ValueError,
-            r"those of row 1 to 1e\+17: give another scale",
+            r"the values of row 1, .* not 1e\+17: use a smaller scale",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_table_is_for_the_features_that_were_counted(tmp_path):
         assert Recipe(shingles=(1,), weight="tf", class_weights=(("title", 2),), idf=found).idf is found
         for fields in ({}, {"shingles": (1, 2)}, {"shingles": (1,), "hash": "md5"}, {"tokens": "characters"}):
             with pytest.raises(
-                ValueError, match="the idf table has the features of words1-set-1, and this recipe"
+                ValueError, match="the idf table was counted with the features of words1-set-1, but this recipe"
             ):
                 Recipe(**fields, idf=found)
 
@@ -96,8 +96,8 @@ def test_no_documents():
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "message"),
     [
-        (("a text",), {}, TypeError, "not one str"),
-        (([b"a text"],), {}, TypeError, "a text must be str, but text 0 is bytes"),
+        (("a text",), {}, TypeError, "not a single str"),
+        (([b"a text"],), {}, TypeError, "text 0 must be a str, not bytes"),
         (([],), {"workers": 0}, ValueError, "workers must be None or at least 1, not 0"),
         (([],), {"at_least": 0}, ValueError, "at_least must be at least 1, not 0"),
     ],

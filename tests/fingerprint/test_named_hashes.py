@@ -82,5 +82,5 @@ def test_no_strings_have_no_hashes():
 
 
 def test_splitmix_is_no_hash_of_a_spelling():
-    with pytest.raises(ValueError, match="'splitmix' is no hash of a spelling"):
+    with pytest.raises(ValueError, match="'splitmix' is not a hash of strings"):
         hash_strings(["a"], "splitmix")

@@ -111,32 +111,38 @@ def test_a_person_can_read_it(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "a recipe is one JSON object"),
-        ("{", "a recipe is one JSON object, and this is no JSON: Expecting property name"),
-        ("some text", "this is no JSON: Expecting value"),
+        ("[]", "a recipe must be a JSON object"),
+        ("{", "a recipe must be a JSON object, but this is not JSON: Expecting property name"),
+        ("some text", "this is not JSON: Expecting value"),
         ("[" * 100_000, "nested too deeply"),
-        ('{"shingle": [3], "wait": 1}', "there is no field 'shingle', 'wait': they are tokens, shingles, weight"),
-        ('{"weight": "set", "weight": "tf"}', "the field 'weight' stands there twice"),
+        (
+            '{"shingle": [3], "wait": 1}',
+            "unknown field 'shingle', 'wait': the fields are tokens, shingles, weight",
+        ),
+        ('{"weight": "set", "weight": "tf"}', "the field 'weight' occurs twice"),
         ('{"weight": "count"}', "weight must be one of 'set', 'log', 'tf', not 'count'"),
         ('{"weight": ["set"]}', "weight must be one of"),
-        ('{"tokens": {"expression": "a"}}', "there is no field 'expression': they are pattern, characters"),
-        ('{"tokens": {"pattern": 5}}', "tokens of an expression are written"),
+        ('{"tokens": {"expression": "a"}}', "unknown field 'expression': the fields are pattern, characters"),
+        ('{"tokens": {"pattern": 5}}', "tokens with an expression must be written as"),
         ('{"tokens": {"pattern": "a*"}}', "matches the empty text"),
-        ('{"tokens": {"pattern": "("}}', "is no regular expression"),
-        ('{"tokens": {"pattern": "a{99999999999}"}}', "is no regular expression"),
+        ('{"tokens": {"pattern": "("}}', "is not a regular expression"),
+        ('{"tokens": {"pattern": "a{99999999999}"}}', "is not a regular expression"),
         ('{"tie": 1.0}', "tie must be one of 0, 1, not 1.0"),
-        ('{"shingles": 3}', "shingles is a list of names or numbers, not 3"),
-        ('{"stop_words": "the"}', "stop_words is a list of names or numbers, not 'the'"),
-        ('{"stop_words": [["the"]]}', "stop_words is a list of names"),
+        ('{"shingles": 3}', "shingles must be a list of names or numbers, not 3"),
+        ('{"stop_words": "the"}', "stop_words must be a list of names or numbers, not 'the'"),
+        ('{"stop_words": [["the"]]}', "stop_words must be a list of names"),
         ('{"stop_words": [1]}', "stop_words must be a frozenset of str"),
-        ('{"class_weights": [["title", 3]]}', "class_weights is an object such as"),
-        ('{"class_weights": {"title": 0}}', "a class weighs from 1 to 1000000, but 'title' 0"),
+        ('{"class_weights": [["title", 3]]}', "class_weights must be an object such as"),
+        (
+            '{"class_weights": {"title": 0}}',
+            "the weight of the class 'title' must be between 1 and 1000000, not 0",
+        ),
         ('{"cyclic": "yes"}', "cyclic must be one of False, True, not 'yes'"),
-        ('{"idf": 5}', "idf is the path of a table, not 5"),
+        ('{"idf": 5}', "idf must be the path of a table, not 5"),
         ('{"idf": "missing.npz"}', "No such file"),
-        ('{"idf": "recipe.json"}', r"recipe\.json is no idf table that simsql has written"),
-        ('{"id": "words12-log-1", "weight": "set"}', "'words12-log-1', but its fields make 'words12-set-1'"),
-        ('{"id": "words12-log-0"}', "'words12-log-0', but its fields make 'words12-log-1'"),
+        ('{"idf": "recipe.json"}', r"recipe\.json is not an idf table written by simsql"),
+        ('{"id": "words12-log-1", "weight": "set"}', "'words12-log-1', but the fields define 'words12-set-1'"),
+        ('{"id": "words12-log-0"}', "'words12-log-0', but the fields define 'words12-log-1'"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, text, message):
@@ -149,7 +155,7 @@ def test_what_is_wrong_is_named(tmp_path, text, message):
 def test_what_is_no_text_and_what_is_not_there(tmp_path):
     path = tmp_path / "recipe.json"
     path.write_bytes(b'{"weight": "\xff"}')
-    with pytest.raises(ValueError, match=r"recipe\.json: .* this is no JSON: 'utf-8' codec"):
+    with pytest.raises(ValueError, match=r"recipe\.json: .* this is not JSON: 'utf-8' codec"):
         read_recipe(path)
     with pytest.raises(FileNotFoundError):
         read_recipe(tmp_path / "missing.json")
@@ -161,7 +167,7 @@ def test_a_damaged_table_is_named(tmp_path, damage):
     write_recipe(replace(DEFAULT_RECIPE, idf=TABLE), path)
     table = tmp_path / "recipe.npz"
     table.write_bytes(damage(table.read_bytes()))
-    with pytest.raises(ValueError, match=r"recipe\.npz is no idf table that simsql has written"):
+    with pytest.raises(ValueError, match=r"recipe\.npz is not an idf table written by simsql"):
         read_recipe(path)
 
 
@@ -206,7 +212,7 @@ def test_an_archive_of_other_things_is_no_table(tmp_path, members):
     _of_members(tmp_path / "table.npz")
     assert IdfTable.read(tmp_path / "table.npz").other == 9
     _of_members(tmp_path / "table.npz", **members)
-    with pytest.raises(ValueError, match=r"table\.npz is no idf table that simsql has written"):
+    with pytest.raises(ValueError, match=r"table\.npz is not an idf table written by simsql"):
         IdfTable.read(tmp_path / "table.npz")
 
 
@@ -221,13 +227,13 @@ def test_an_archive_that_python_cannot_unpack_is_no_table(tmp_path, place, bits)
     data = bytearray(path.read_bytes())
     data[data.index(b"PK\x01\x02") + place] ^= bits  # of the first entry of the directory
     path.write_bytes(data)
-    with pytest.raises(ValueError, match=r"table\.npz is no idf table"):
+    with pytest.raises(ValueError, match=r"table\.npz is not an idf table"):
         IdfTable.read(path)
 
 
 def test_weights_are_so_small_that_no_sum_overflows():
     nothing = np.zeros(0, np.uint64), np.zeros(0, np.int32)
-    with pytest.raises(ValueError, match="the weights of an idf table must be from 1 to 256"):
+    with pytest.raises(ValueError, match="the weights of an idf table must be between 1 and 256"):
         IdfTable(*nothing, 2**62)
     heaviest = Recipe(weight="tf", idf=IdfTable(*nothing, 256))
     features = {"a": 2**51, "b": 2**51, "c": 2**51, "d": 2**50, "e": 2**50 - 1}
@@ -237,23 +243,23 @@ def test_weights_are_so_small_that_no_sum_overflows():
 def test_tables_that_differ_have_ids_that_differ():
     """The digest is of hashes, weights and digits one after the other: digits may not pass for hashes."""
     digits = b"1" * 12
-    with pytest.raises(ValueError, match="from 1 to 256"):
+    with pytest.raises(ValueError, match="between 1 and 256"):
         IdfTable(np.frombuffer(digits[:8], "<u8"), np.frombuffer(digits[8:], "<i4"), 5)
-    with pytest.raises(ValueError, match="from 1 to 256"):
+    with pytest.raises(ValueError, match="between 1 and 256"):
         IdfTable(np.zeros(0, np.uint64), np.zeros(0, np.int32), int(digits + b"5"))
 
 
 def test_an_array_is_no_table(tmp_path):
     path = written(tmp_path, '{"idf": "array.npy"}')
     np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(ValueError, match=r"array\.npy is no idf table"):
+    with pytest.raises(ValueError, match=r"array\.npy is not an idf table"):
         read_recipe(path)
 
 
 def test_a_function_cannot_be_written(tmp_path):
     recipe = Recipe(tokens=Tokenizer("mine", "1", str.split))
-    with pytest.raises(ValueError, match=r"custom\.mine\.1\.12-log-1 are made by a function"):
+    with pytest.raises(ValueError, match=r"custom\.mine\.1\.12-log-1 is a function"):
         write_recipe(recipe, tmp_path / "recipe.json")
-    with pytest.raises(ValueError, match=r"\.npz is for the idf table"):
+    with pytest.raises(ValueError, match=r"\.npz is the extension of idf tables"):
         write_recipe(DEFAULT_RECIPE, tmp_path / "recipe.npz")
     assert not list(tmp_path.iterdir())

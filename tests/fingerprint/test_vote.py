@@ -85,9 +85,9 @@ def test_arrays_are_taken():
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="2 hashes need as many weights, not 1"):
+    with pytest.raises(ValueError, match="2 hashes need 2 weights, not 1"):
         majority([1, 2], [1])
-    with pytest.raises(ValueError, match="must not be negative, and one is -3"):
+    with pytest.raises(ValueError, match="must not be negative, but one is -3"):
         majority([1], [-3])
     with pytest.raises(TypeError):
         majority([1], [0.5])

@@ -118,7 +118,7 @@ def test_several_sources_take_a_mapping(session):
         ("fp", {}, "text= names nothing, but the sources of"),
         ("plain", {"body": "b"}, "has no source: pass text= as one str"),
         ("image", "one text", "'phash64' is not the id of a recipe"),
-        ("listed", "one text", "give the recipe itself"),
+        ("listed", "one text", "pass the recipe itself"),
     ],
 )
 def test_a_text_that_does_not_say_what_to_search_for_is_refused(name, given, said):
@@ -138,7 +138,7 @@ def test_either_a_fingerprint_or_a_text():
         with pytest.raises(ArgumentError, match="recipe= says how a text is fingerprinted"):
             make(Article.fp, 5, recipe=DEFAULT_RECIPE)
         for wrong in (Article.body, b"five", 5):
-            with pytest.raises(TypeError, match="a text must be str"):
+            with pytest.raises(TypeError, match="text 0 must be a str"):
                 make(Article.fp, text=wrong)
 
 
