@@ -1,4 +1,4 @@
-"""docs/permissions.md is true: with what it says every object can be used, and with anything less it cannot."""
+"""The privileges in docs/permissions.md are sufficient, and each of them is necessary."""
 
 import re
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from psycopg import errors
 from test_docs import REPOSITORY, rows_of_table
 
 PAGE = REPOSITORY / "docs/permissions.md"
-FUNCTIONS = {row[0].strip("`"): row[2] for row in rows_of_table(PAGE, "object", "what it does", "least rights")}
-STATEMENTS = {row[0].strip("`"): row[1] for row in rows_of_table(PAGE, "statement", "least rights")}
-COMMANDS = {row[0].strip("`"): row[1] for row in rows_of_table(PAGE, "command", "least rights")}
-RELATIONS = rows_of_table(PAGE, "object", "what it is", "everybody may")
+FUNCTIONS = {row[0].strip("`"): row[2] for row in rows_of_table(PAGE, "object", "purpose", "least privileges")}
+STATEMENTS = {row[0].strip("`"): row[1] for row in rows_of_table(PAGE, "statement", "least privileges")}
+COMMANDS = {row[0].strip("`"): row[1] for row in rows_of_table(PAGE, "command", "least privileges")}
+RELATIONS = rows_of_table(PAGE, "object", "contents", "granted to `PUBLIC`")
 
 USES = {
     "simsql.near": "SELECT * FROM simsql.near('article', 1)",
@@ -40,21 +40,23 @@ USES = {
 OWNED = "owning the index"
 
 
-def rights_of(cell: str) -> list[str]:
-    """The rights of a cell one by one: statements without the role at their end, and the owning of the index."""
-    rights = [OWNED] if cell.startswith(OWNED) else []
+def privileges_of(cell: str) -> list[str]:
+    """Return the privileges of a cell: statements without the role at the end, and ownership of the index."""
+    privileges = [OWNED] if cell.startswith(OWNED) else []
     for statement in re.findall(r"`(.+?) TO \w+`", cell):
         match = re.fullmatch(r"GRANT (.*) ON (.*)", statement)
         if match:
-            rights += [f"GRANT {right} ON {match[2]}" for right in re.split(r", (?![^(]*\))", match[1])]
+            privileges += [
+                f"GRANT {privilege} ON {match[2]}" for privilege in re.split(r", (?![^(]*\))", match[1])
+            ]
         else:
-            rights.append(statement)
-    assert rights or cell == "none"
-    return rights
+            privileges.append(statement)
+    assert privileges or cell == "none"
+    return privileges
 
 
 class Workplace:
-    """A table with an index, and a role with some rights on them."""
+    """A table with an index, and a role with some privileges on them."""
 
     def __init__(self, connection, connect, role):
         self.connection = connection
@@ -67,20 +69,20 @@ class Workplace:
             "GRANT ALL ON simsql.registry",
         ]
 
-    def give(self, rights):
-        for right in rights:
-            if right != OWNED:
-                self.connection.execute(f"{right} TO {self.role}")
+    def give(self, privileges):
+        for privilege in privileges:
+            if privilege != OWNED:
+                self.connection.execute(f"{privilege} TO {self.role}")
 
-    def prepare(self, rights, statement=""):
-        """Make all anew, so that the statement has a use; then the role has these rights and no others."""
+    def prepare(self, privileges, statement=""):
+        """Make all anew, so that the statement has a use; then the role has these privileges and no others."""
         self.connection.execute(f"REASSIGN OWNED BY {self.role} TO postgres")
         self.connection.execute(f"DROP OWNED BY {self.role}")
         self.connection.execute("SELECT simsql.drop_index(table_id) FROM simsql.registry")
         self.connection.execute("DROP TABLE IF EXISTS article")
         create_table(self.connection, [1, 3])
         self.connection.execute("CREATE INDEX ON article (fingerprint)")
-        if OWNED in rights:
+        if OWNED in privileges:
             self.give(self.everything)
             create_index(self.guest)
             self.connection.execute("ALTER TABLE article OWNER TO postgres")
@@ -90,12 +92,12 @@ class Workplace:
             create_index(self.connection)
         if "drop_clear_on_change" in statement:
             self.connection.execute(USES["simsql.clear_on_change"])
-        self.give(rights)
+        self.give(privileges)
 
 
 @pytest.fixture
 def server(newest):
-    """One server: rights and locks of rows are the same in all of them."""
+    """One server: privileges and locks of rows are the same in all of them."""
     return newest
 
 
@@ -107,30 +109,30 @@ def workplace(connection, connect, new_role) -> Iterator[Workplace]:
     connection.execute(f"REASSIGN OWNED BY {role} TO postgres")
 
 
-def check_least(workplace, statement, rights):
-    workplace.prepare(rights, statement)
+def check_least(workplace, statement, privileges):
+    workplace.prepare(privileges, statement)
     workplace.guest.execute(statement)
-    for right in rights:
-        workplace.prepare([other for other in rights if other != right], statement)
+    for privilege in privileges:
+        workplace.prepare([other for other in privileges if other != privilege], statement)
         try:
             workplace.guest.execute(statement)
         except errors.InsufficientPrivilege:
             continue
-        pytest.fail(f"{statement} does without: {right}")
+        pytest.fail(f"{statement} does without: {privilege}")
 
 
 def test_functions_need_what_the_page_says_and_nothing_less(workplace):
     for name, cell in FUNCTIONS.items():
         if name != "simsql.uninstall":
-            check_least(workplace, USES[name], rights_of(cell))
+            check_least(workplace, USES[name], privileges_of(cell))
     # The last one: it leaves nothing behind.
-    rights = rights_of(FUNCTIONS["simsql.uninstall"])
-    for right in rights:
+    privileges = privileges_of(FUNCTIONS["simsql.uninstall"])
+    for privilege in privileges:
         with workplace.connection.transaction(force_rollback=True):
-            workplace.give(other for other in rights if other != right)
+            workplace.give(other for other in privileges if other != privilege)
             with pytest.raises(errors.InsufficientPrivilege):
                 as_role(workplace, USES["simsql.uninstall"])
-    workplace.prepare(rights)
+    workplace.prepare(privileges)
     workplace.guest.execute(USES["simsql.uninstall"])
 
 
@@ -142,27 +144,27 @@ def as_role(workplace, statement):
 
 def test_writers_need_what_they_needed_before(workplace):
     for statement, cell in STATEMENTS.items():
-        check_least(workplace, statement, rights_of(cell))
+        check_least(workplace, statement, privileges_of(cell))
 
 
 def test_commands_need_what_the_page_says_and_nothing_less(workplace, server, database_url):
     url = database_url.replace("postgres@", f"{workplace.role}@")
     statement = "simsql backfill article --text-column body"
     words = statement.split()[1:]
-    rights = rights_of(COMMANDS[statement])
-    workplace.prepare(rights)
+    privileges = privileges_of(COMMANDS[statement])
+    workplace.prepare(privileges)
     workplace.connection.execute("UPDATE article SET body = 'some words', fingerprint = NULL")
     assert run(*words, "--database", url).done().lines == ["Fingerprinted 2 rows"]
-    for right in rights:
-        workplace.prepare([other for other in rights if other != right])
+    for privilege in privileges:
+        workplace.prepare([other for other in privileges if other != privilege])
         workplace.connection.execute("UPDATE article SET body = 'some words', fingerprint = NULL")
         run(*words, "--database", url).failed(1, "permission denied")
     with server.new_database(template="template0") as empty:
         url = empty.set(username=workplace.role).render_as_string(hide_password=False)
         options = ["install", "--database", url]
         run(*options).failed(1, "may not create the schema simsql")
-        (right,) = rights_of(COMMANDS["simsql install"])
-        server.execute(f"{right.replace(' app', f' {empty.database}')} TO {workplace.role}")
+        (privilege,) = privileges_of(COMMANDS["simsql install"])
+        server.execute(f"{privilege.replace(' app', f' {empty.database}')} TO {workplace.role}")
         run(*options).done()
 
 
@@ -187,7 +189,7 @@ def test_every_object_of_the_schema_is_on_the_page(connection):
     assert set(FUNCTIONS) == {name for (name,) in names} == set(USES)
     create_table(connection)
     create_index(connection)
-    listed = {name: row[2] for row in RELATIONS for name in re.findall(r"`(.+?)`", row[0])}
+    listed = {name: row[2] for row in RELATIONS for name in re.findall(r"`(simsql\..+?)`", row[0])}
     found = connection.execute(
         "SELECT 'simsql.' || c.relname, (SELECT string_agg(a.privilege_type, ',') FROM aclexplode(c.relacl) AS a"
         " WHERE a.grantee = 0) FROM pg_class AS c WHERE c.relnamespace = 'simsql'::regnamespace"
