@@ -1,6 +1,6 @@
-"""What passes the unit of work by, line by line as docs/sqlalchemy.md lists it: computed, NULL, or left as it was.
+"""Writes that bypass the unit of work, as docs/sqlalchemy.md lists them: computed, NULL or unchanged.
 
-With the trigger of simsql.clear_on_change nothing is left as it was.
+With the trigger of simsql.clear_on_change, no fingerprint stays unchanged.
 """
 
 import re
@@ -126,16 +126,16 @@ def both_by_hand(session):
     session.execute(update(articles).values(body=OTHER, fingerprint=simhash(OTHER)))
 
 
-# A line of the list, and the fingerprint that it leaves: that of the new text, NULL, or the one there was.
+# Each line of the list, and the fingerprint after the write: that of the new text, NULL, or the old one.
 LINES = {
-    "`article.body = func.lower(...)`: an SQL expression as source": (assign_expression, "NULL"),
-    "`Article(body=func.lower(...))`: the same in a new object": (assign_expression_to_new, "NULL"),
+    "`article.body = func.lower(...)`: an SQL expression in an existing object": (assign_expression, "NULL"),
+    "`Article(body=func.lower(...))`: an SQL expression in a new object": (assign_expression_to_new, "NULL"),
     "a source that a server default or a trigger fills": (leave_to_default, "NULL"),
     "Core `insert()`, with one row or a list of parameters": (core_insert, "computed"),
     "`session.execute(insert(Article), [...])`": (bulk_insert, "computed"),
     "`session.bulk_save_objects()`, `bulk_insert_mappings()`": (bulk_save, "computed"),
     "`insert(table).values([...])`, with several rows": (several_values, "computed"),
-    "`insert(Article).values([...])`: the same with the class": (several_values_of_class, "NULL"),
+    "`insert(Article).values([...])`, with several rows": (several_values_of_class, "NULL"),
     "`insert().values(body=func.lower(...))`, also as one of several rows": (insert_expression, "NULL"),
     "`insert().from_select()`": (insert_from_select, "NULL"),
     "`INSERT`, `COPY` from psql and other programs": (raw_insert, "NULL"),
@@ -144,7 +144,7 @@ LINES = {
     "`session.execute(update(Article), [...])`, `bulk_update_mappings()`": (bulk_update, "unchanged"),
     "`insert().on_conflict_do_update()`": (on_conflict, "unchanged"),
     "`UPDATE`, `MERGE` from psql and other programs": (raw_update, "unchanged"),
-    "any of these, with the fingerprint written too": (both_by_hand, "as written"),
+    "any of these that also writes the fingerprint": (both_by_hand, "as written"),
 }
 KEPT = {"NULL": None, "unchanged": simhash(WORDS), "computed": simhash(OTHER), "as written": simhash(OTHER)}
 CLEARED = KEPT | {"unchanged": None}
@@ -220,7 +220,7 @@ def test_an_onupdate_of_the_source_is_seen_by_the_trigger_alone(session_of):
         session.execute(text("SELECT simsql.clear_on_change('page', 'fingerprint', ARRAY['body'])"))
 
 
-def test_the_list_is_that_of_the_page():
+def test_the_page_has_the_same_list():
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     listed = {line: (without, with_trigger) for line, without, with_trigger in rows}
     for line, (_, outcome) in LINES.items():
