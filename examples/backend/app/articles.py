@@ -18,10 +18,10 @@ async def post_article(new: NewArticle, session: Session) -> Article:
     """Post an article, unless there is one that is nearly the same."""
     if await session.get(Author, new.author_id) is None:
         raise HTTPException(404, "no such author")
-    # Who else claims what is near waits until we commit.
+    # Concurrent claims of similar texts wait until this transaction ends.
     found = await session.scalar(claim(Article.fingerprint, text=new.body))
     if found is not None:
-        # In a statement of its own, which sees what was committed while the one above waited.
+        # A separate statement sees rows that were committed while the claim waited.
         known = await session.scalar(select(Article.id).where(Article.fingerprint == found).limit(1))
         raise HTTPException(409, f"nearly the same as article {known}")
     article = Article(**new.model_dump())

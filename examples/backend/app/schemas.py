@@ -37,7 +37,7 @@ class ArticleOut(NewArticle):
 
 
 class SimilarArticle(BaseModel):
-    """An article that is similar to another one, and in how many of 64 bits the two differ."""
+    """A similar article, and the number of different bits (0 to 64)."""
 
     id: int
     title: str
