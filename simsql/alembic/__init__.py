@@ -6,10 +6,10 @@ In env.py:
 
     simsql.alembic.register()
 
-From then on there are op.install_simsql(), op.create_simhash_index() and so on, and `alembic revision
---autogenerate` and `alembic check` compare the `SimhashIndex` items of the models with the database. The classes
-of the operations are for a Rewriter or process_revision_directives of your own. `include_object` is for projects
-that use alembic_utils.
+This adds op.install_simsql(), op.create_simhash_index() and the other operations. `alembic revision
+--autogenerate` and `alembic check` then compare the `SimhashIndex` items of the models with the database. Use the
+operation classes in your own Rewriter or process_revision_directives. `include_object` is for projects that use
+alembic_utils.
 """
 
 from simsql.alembic.filters import include_object

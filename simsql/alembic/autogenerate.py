@@ -23,21 +23,21 @@ log = logging.getLogger("alembic.autogenerate.simsql")
 
 
 class TableKey(NamedTuple):
-    """A table as Alembic knows it: the schema is None for the connection's default."""
+    """A table as Alembic names it: the schema is None for the connection's default."""
 
     schema: str | None
     name: str
 
 
 class Change(NamedTuple):
-    """What is to be done about the index on one column: drop it, create it, or both, and clear it in between."""
+    """The changes to the index on one column: drop it, create it, or both, and clear the column in between."""
 
     dropped: CreateSimhashIndexOp | None
     created: CreateSimhashIndexOp | None
     cleared: ClearFingerprintsOp | None = None
 
     def log(self) -> None:
-        """Tell of it, as Alembic tells of what it detects."""
+        """Log the change, as Alembic logs the changes that it detects."""
         kind = "changed" if self.dropped and self.created else "added" if self.created else "removed"
         if index := self.created or self.dropped:
             name = ".".join(filter(None, (index.schema, index.table_name, index.spec.column)))
@@ -54,14 +54,14 @@ Indexes = dict[TableKey, dict[str, CreateSimhashIndexOp]]
 
 
 def leave_out_schema(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: set[str | None]) -> None:  # noqa: ARG001
-    """Keep Alembic from reading simsql's own schema."""
+    """Exclude simsql's own schema from Alembic's comparison."""
     schemas.discard(SCHEMA)
 
 
 def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: set[str | None]) -> None:
-    """Add what creates the indexes that the models have gained, and drops those that they have lost.
+    """Add operations that create new indexes of the models and drop removed ones.
 
-    Drops come first and creations last, so that tables, columns and B-trees are there. An index that differs is
+    Drops come first and creations last, so that tables, columns and B-trees exist. An index that differs is
     dropped and created.
     """
     connection = context.connection
@@ -82,7 +82,7 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
 
 
 def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[str | None]) -> Indexes:
-    """Return the indexes of the tables that Alembic compares, under the names that these tables have now."""
+    """Return the indexes on the tables that Alembic compares, by the current table names."""
     statement = text(
         "SELECT n.nspname AS schema, c.relname AS table_name, i.column_name, i.distance, i.blocks, i.lead,"
         " i.inner_blocks, i.recipe, i.scope"
@@ -135,7 +135,7 @@ def _dropped_with_tables(upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator
 
 
 def _reflect(context: AutogenContext, key: TableKey) -> Table | None:
-    """Return the table as the database has it, None if it has none."""
+    """Return the table as it is in the database, or None."""
     if not context.inspector.has_table(key.name, schema=key.schema):
         return None
     table = Table(key.name, MetaData(), schema=key.schema)
@@ -146,7 +146,8 @@ def _reflect(context: AutogenContext, key: TableKey) -> Table | None:
 def _creation(table: Table, index: DeclaredIndex, old: CreateSimhashIndexOp | None) -> CreateSimhashIndexOp:
     """Return the operation that creates a model's index.
 
-    The id of the recipe stands in the migration, also that of the default: a later one is seen to be another.
+    The migration always contains the id of the recipe, even that of the default, so that a later default is
+    detected as a change.
     """
     spec = index.spec
     if old and old.spec.recipe and not _recipe_differs(table, index, old.spec):
@@ -155,15 +156,15 @@ def _creation(table: Table, index: DeclaredIndex, old: CreateSimhashIndexOp | No
 
 
 def _differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
-    """Return whether an index is not what the model says; where it names no design, any is right."""
+    """Return whether an index differs from the model. If the model names no design, any design matches."""
     wanted = replace(index.spec, recipe=old.recipe, design=index.spec.design or old.design)
     return wanted != old or _recipe_differs(table, index, old)
 
 
 def _recipe_differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
-    """Return whether an index is of another recipe than the model says: a model has the default if it names none.
+    """Return whether an index has another recipe than the model, which has the default one if it names none.
 
-    It has none where it neither names one nor makes fingerprints, and the index says that they are not of texts.
+    A model has no recipe if it neither names one nor computes fingerprints and the index has a user's own name.
     """
     type_ = _column(table, index.spec.column).type
     says = index.names_recipe or (isinstance(type_, Fingerprint) and type_.known_recipe is not None)
@@ -171,10 +172,10 @@ def _recipe_differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
 
 
 def _clearing(table: Table, index: DeclaredIndex, old: IndexSpec) -> ClearFingerprintsOp | None:
-    """Return the operation that clears fingerprints of another recipe than the model says.
+    """Return the operation that clears fingerprints with another recipe than the model's.
 
-    There is none where an index without a recipe gets a name for fingerprints that are not of texts: they may be
-    these. Nor does anybody clear what PostgreSQL computes.
+    Return None if an index without a recipe gets a user's own name, which may be right for its fingerprints, and
+    for a generated column.
     """
     column = _column(table, index.spec.column)
     named_now = old.recipe is None and not is_text_recipe(index.spec.recipe)
@@ -205,7 +206,7 @@ def _compares(
     table: Table,
     reflected: Table | None,
 ) -> bool:
-    """Ask the user's include_object about the column, then about the index itself."""
+    """Call the user's include_object with the column, then with the index."""
     of_model = {c.name: c for c in table.columns}.get(column)
     in_database = {c.name: c for c in reflected.columns}.get(column) if reflected is not None else None
     if of_model is not None:
@@ -221,7 +222,7 @@ def _compares(
 
 
 def _as_item(index: CreateSimhashIndexOp) -> Index:
-    """Return what include_object is asked about: an index with its table and columns."""
+    """Return the argument for include_object: an index with its table and columns."""
     columns = [*index.spec.scope, index.spec.column]
     table = Table(
         index.table_name, MetaData(), *(Column(name, BigInteger) for name in columns), schema=index.schema

@@ -1,4 +1,4 @@
-"""What autogenerate is to leave alone: objects that simsql makes, which no model and no list of entities names."""
+"""Filter simsql's own objects, which are not in the models or entities of a project, out of autogenerate."""
 
 import re
 from typing import Any
@@ -10,10 +10,10 @@ _OWN_NAME = re.compile(r"simsql_\d+_\w+|zz_simsql_clear_\d+(_\w+)?")
 
 
 def include_object(item: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:  # noqa: ARG001
-    """Return False for what simsql has made in the database, and True for all else: an include_object for env.py.
+    """Return False for objects that simsql has created in the database, else True: an include_object for env.py.
 
-    Alembic itself needs none. alembic_utils does: it wants to drop each function, view, trigger and grant that no
-    entity of yours stands for, and those of simsql with them. Where you have a hook of your own, call this first:
+    Alembic itself does not need it, but alembic_utils does: it drops every function, view, trigger and grant that
+    is not among your entities, including simsql's. If you have a hook of your own, call this one first:
 
         def include_object(*asked):
             return simsql.alembic.include_object(*asked) and my_own(*asked)

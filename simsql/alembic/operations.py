@@ -1,4 +1,4 @@
-"""The operations of migrations: what they are, what they do, and how they are undone."""
+"""The operations of migrations: their arguments, effects and reverses."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class InstallSimsqlOp(MigrateOperation):
 
     @classmethod
     def install_simsql(cls, operations: Operations) -> None:
-        """Install the schema simsql, or bring it up to date, in the migration's transaction.
+        """Install the schema simsql, or upgrade it, in the migration's transaction.
 
-        The history of the application is not touched: simsql keeps its own version inside its schema. Does nothing
-        where the schema is up to date. Printed by `--sql`, it is the installation in a database without simsql.
+        The schema stores its own version, outside the history of the application. If the schema is up to date,
+        nothing happens. With `--sql`, the script installs simsql in a database without it.
         """
         operations.invoke(cls())
 
@@ -70,10 +70,10 @@ class UninstallSimsqlOp(MigrateOperation):
 
     @classmethod
     def uninstall_simsql(cls, operations: Operations) -> None:
-        """Remove the schema simsql with all that it holds, in the migration's transaction.
+        """Remove the schema simsql with all its objects, in the migration's transaction.
 
-        It stays, and nothing fails, while there are simhash indexes, such as those of another branch, or other
-        things that use it: views, columns, triggers of `simsql.clear_on_change`.
+        If simhash indexes, such as those of another branch, views, columns or triggers of `simsql.clear_on_change`
+        use it, the schema stays and no error is raised.
         """
         operations.invoke(cls())
 
@@ -112,8 +112,8 @@ class CreateSimhashIndexOp(MigrateOperation):
         """Create a simhash index on a bigint column, in the migration's transaction; writers of the table wait.
 
         `distance` (0 to 64) is the default of searches. `blocks`, `lead` and `inner_blocks` are the design, as in
-        simsql.Design; without blocks it is chosen by the number of rows. `recipe` is the id of the recipe that the
-        fingerprints were made with. `scope` names the columns that a search is confined to.
+        simsql.Design; without blocks, it is chosen by the number of rows. `recipe` is the id of the recipe of the
+        fingerprints. `scope` names the columns that searches are confined to.
         """
         design = _design(blocks, lead, inner_blocks)
         spec = IndexSpec.of(column_name, distance=distance, design=design, recipe=recipe, scope=scope)
@@ -131,8 +131,8 @@ class CreateSimhashIndexOp(MigrateOperation):
 class ClearFingerprintsOp(MigrateOperation):
     """Set all fingerprints of a column to NULL.
 
-    Autogenerate writes it between the index of one recipe and that of another. For the comment there are the two
-    recipes, and the columns of the `texts` that a backfill takes, with their weights.
+    Autogenerate adds it between dropping the index with one recipe and creating the index with another. The two
+    recipes, and the columns of `texts` with their weights, appear in the comment about the backfill.
     """
 
     def __init__(
@@ -158,14 +158,14 @@ class ClearFingerprintsOp(MigrateOperation):
     def clear_fingerprints(
         cls, operations: Operations, table_name: str, column_name: str, *, schema: str | None = None
     ) -> None:
-        """Set all fingerprints of a column to NULL, in the migration's transaction, as when the recipe changes.
+        """Set all fingerprints of a column to NULL, in the migration's transaction, for a change of the recipe.
 
-        Fingerprints of two recipes cannot be compared; `simsql backfill` makes those of the other one.
+        Fingerprints of two recipes cannot be compared. Run `simsql backfill` to compute the new ones.
         """
         operations.invoke(cls(table_name, column_name, schema=schema))
 
     def reverse(self) -> ClearFingerprintsOp:
-        """Return the operation that clears those of the other recipe; the old ones are kept nowhere."""
+        """Return the operation that clears the new fingerprints; the old ones are not restored."""
         return ClearFingerprintsOp(
             self.table_name,
             self.column_name,
@@ -202,10 +202,9 @@ class BuildSimhashIndexOp(CreateSimhashIndexOp):
     ) -> None:
         """Create a simhash index while others read and write the table.
 
-        It commits as it goes: first what the migration has done so far, in an autocommit block of Alembic's. So
-        let it be the last operation of its migration, which can then be run again if it was interrupted: the
-        build goes on where it stopped. The column needs a B-tree. The arguments are those of
-        `op.create_simhash_index`.
+        It opens an autocommit block: the earlier operations of the migration are committed, and the build commits
+        as it works. So make it the last operation of its migration. If the migration is interrupted, run it again
+        and the build resumes. The column needs a B-tree. Takes the arguments of `op.create_simhash_index`.
         """
         design = _design(blocks, lead, inner_blocks)
         spec = IndexSpec.of(column_name, distance=distance, design=design, recipe=recipe, scope=scope)
@@ -213,7 +212,7 @@ class BuildSimhashIndexOp(CreateSimhashIndexOp):
 
 
 class DropSimhashIndexOp(MigrateOperation):
-    """Drop a simhash index. `dropped` is the operation that would create it; without it there is no way back."""
+    """Drop a simhash index. To reverse it, pass the operation that creates the index as `dropped`."""
 
     def __init__(
         self,
@@ -232,11 +231,11 @@ class DropSimhashIndexOp(MigrateOperation):
     def drop_simhash_index(
         cls, operations: Operations, table_name: str, column_name: str, *, schema: str | None = None
     ) -> None:
-        """Drop a simhash index, in the migration's transaction; the column and its B-tree stay."""
+        """Drop a simhash index, but not the column and its B-tree, in the migration's transaction."""
         operations.invoke(cls(table_name, column_name, schema=schema))
 
     def reverse(self) -> CreateSimhashIndexOp:
-        """Return the operation that undoes this one; ValueError where it is not known what was dropped."""
+        """Return the operation that undoes this one; ValueError without `dropped`."""
         if self.dropped is None:
             raise ValueError(
                 f"dropping the simhash index on {self.table_name}.{self.column_name} cannot be undone:"
@@ -308,7 +307,7 @@ def _run(operations: Operations, statement: str) -> None:
 def _run_on(
     operations: Operations, operation: CreateSimhashIndexOp | DropSimhashIndexOp, statement: ExecutableDDLElement
 ) -> None:
-    """Run a statement on the table of an operation, in the schema that schema_translate_map says."""
+    """Run a statement on the table of an operation, in the schema given by schema_translate_map."""
     statement = statement.against(Table(operation.table_name, MetaData(), schema=operation.schema))
     context = operations.migration_context
     if context.as_sql:
@@ -319,7 +318,7 @@ def _run_on(
 
 
 def _script_dialect() -> Dialect:
-    """Return the dialect of scripts, which no driver reads: no percent sign or backslash is doubled for one."""
+    """Return the dialect for scripts, in which percent signs and backslashes are not doubled for a driver."""
     dialect: PGDialect = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
     dialect._backslash_escapes = False
     return dialect

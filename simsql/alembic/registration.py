@@ -1,4 +1,4 @@
-"""Tell Alembic of the operations, how they are run and written, and how models are compared with a database."""
+"""Register the operations with Alembic: how to run, render and compare them."""
 
 from functools import cache
 from typing import Any
@@ -38,7 +38,7 @@ _OPERATIONS: tuple[tuple[str, Any, Any, Any], ...] = (
 def register() -> None:
     """Add simsql's operations to `op`, and simhash indexes to autogenerate and check.
 
-    Call it in env.py, before `context.configure`; to call it again does nothing.
+    Call it in env.py, before `context.configure`. Further calls have no effect.
     """
     for name, operation, implementation, renderer in _OPERATIONS:
         Operations.register_operation(name)(operation)

@@ -1,4 +1,4 @@
-"""How operations are written into a migration, and what has to be imported for it."""
+"""Render operations in a migration, with the imports that they need."""
 
 import re
 import shlex
@@ -23,28 +23,28 @@ RenderItem = Callable[[str, Any, AutogenContext], str | Literal[False]]
 
 
 def render_install(context: AutogenContext, operation: InstallSimsqlOp) -> str:  # noqa: ARG001 - Alembic passes it
-    """Write `op.install_simsql()`."""
+    """Render `op.install_simsql()`."""
     return _call(context, "install_simsql")
 
 
 def render_uninstall(context: AutogenContext, operation: UninstallSimsqlOp) -> str:  # noqa: ARG001
-    """Write `op.uninstall_simsql()`."""
+    """Render `op.uninstall_simsql()`."""
     return _call(context, "uninstall_simsql")
 
 
 def render_index(context: AutogenContext, operation: CreateSimhashIndexOp) -> str:
-    """Write `op.create_simhash_index(...)` or `op.build_simhash_index(...)`, in plain literals."""
+    """Render `op.create_simhash_index(...)` or `op.build_simhash_index(...)`, in plain literals."""
     name = "build_simhash_index" if isinstance(operation, BuildSimhashIndexOp) else "create_simhash_index"
     return _call(context, name, operation, operation.spec.options())
 
 
 def render_drop(context: AutogenContext, operation: DropSimhashIndexOp) -> str:
-    """Write `op.drop_simhash_index(...)`."""
+    """Render `op.drop_simhash_index(...)`."""
     return _call(context, "drop_simhash_index", operation, {})
 
 
 def render_clear(context: AutogenContext, operation: ClearFingerprintsOp) -> list[str]:
-    """Write `op.clear_fingerprints(...)` behind a comment that says why, and what to run then."""
+    """Render `op.clear_fingerprints(...)` after a comment with the reason and the command to run afterwards."""
     recipes = operation.old_recipe, operation.new_recipe
     old, new = (f"recipe {name}" if name else "no named recipe" for name in recipes)
     comment = [
@@ -61,7 +61,7 @@ def render_clear(context: AutogenContext, operation: ClearFingerprintsOp) -> lis
 
 
 def _refill(operation: ClearFingerprintsOp) -> str:
-    """Return what makes the new fingerprints."""
+    """Return a sentence on how to compute the new fingerprints."""
     if not is_text_recipe(operation.new_recipe):
         return "Fill it in again afterwards."
     try:
@@ -99,9 +99,9 @@ def _call(
 
 
 def import_fingerprint(render_item: RenderItem | None) -> RenderItem:
-    """Return a render_item that imports the type of fingerprints where a migration names it.
+    """Return a render_item that adds the import of the fingerprint type where a migration uses it.
 
-    What the user's own hook writes, it writes.
+    The result of the user's own hook has priority.
     """
 
     def render(kind: str, item: Any, context: AutogenContext) -> str | Literal[False]:

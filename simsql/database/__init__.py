@@ -1,6 +1,6 @@
-"""Everything that talks to PostgreSQL, through SQLAlchemy Core and psycopg. Knows no ORM models.
+"""Work with PostgreSQL through SQLAlchemy Core and psycopg, without ORM models.
 
-The embedded server needs the extra `embedded` and stands apart, in `simsql.server.embedded`.
+The embedded server, which needs the extra `embedded`, is in `simsql.server.embedded`.
 """
 
 from simsql.database.bigint import from_bigint, to_bigint

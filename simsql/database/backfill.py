@@ -1,10 +1,9 @@
-"""Fingerprints for rows that have none, or others: computed here, written in committed batches by primary key.
+"""Compute missing or all fingerprints of a table, and write them in committed batches by primary key.
 
-Rows are read without a lock, and each with its version: xmin, the transaction that wrote it. A fingerprint goes
-only to the version whose text it was made of, and to no row that somebody else has locked. So a backfill
-overwrites nothing that a writer has made meanwhile, waits for no writer, and is in no deadlock with one. What
-it had to pass over it looks at again at the end. Where it is broken off, what has been committed stays, and is
-not done again.
+Rows are read without a lock, each with its version: xmin, the transaction that wrote it. A fingerprint is written
+only if the row still has the version that was read, and only if no other transaction has locked it. So a backfill
+overwrites no change by another writer, waits for none, and cannot deadlock with one. It retries the skipped rows
+at the end. If it is interrupted, the committed batches stay, and the next call skips them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ _LOOKS = 3
 
 
 class Filled(NamedTuple):
-    """What a backfill did."""
+    """The result of a backfill."""
 
     written: int
     """Rows that have got a fingerprint, or another one than before."""
@@ -51,20 +50,19 @@ def fill_fingerprints(
     workers: int | None = None,
     report: Report | None = None,
 ) -> Filled:
-    """Give a fingerprint to each row of a table that has a text and none yet, while others read and write.
+    """Fingerprint the rows of a table that have a text but no fingerprint, while others read and write.
 
-    `table` is a name as SQL writes it. `source` is the column of the texts, or several with their weights, as for
-    `simsql.fingerprint.simhash_parts`. These, and the `column` for fingerprints, are unquoted names; the latter
-    may be left out where the table has one index. The recipe is that of the index, or the default one; where the
-    id of the index's does not say all of it, as with a list of words or a table, it has to be given. With
-    `all_rows` every row gets the fingerprint of its text, also one that has another: null where there is no text.
-    Each batch of so many rows is held in memory, and written in a transaction of its own. `workers` are processes,
-    as for `simhash_many`; fingerprints of several columns are made in this one.
+    `table` is a name as in SQL. `source` is the text column, or several with their weights, as for
+    `simsql.fingerprint.simhash_parts`. `source` and the fingerprint `column` are unquoted names; if the table has
+    only one index, omit `column`. The default recipe is that of the index, if any. If its id is not enough, as
+    with a word list or table, pass `recipe`. With `all_rows`, every row gets a new fingerprint, null if it has no
+    text. Each batch of `batch_rows` is held in memory and written in its own transaction. `workers` is the number
+    of processes, as for `simhash_many`; fingerprints of several columns are computed in this process.
 
-    Raises UsageError for a recipe that is not that of the index, if the id of the index's does not suffice, and if
-    no column is named and the table has no index or several; ValueError for a batch of no rows, no source or a
-    weight out of range; psycopg.Error with PostgreSQL's message: no such table or column, no primary key, missing
-    rights; sqlalchemy.exc.OperationalError if the connection is lost. What has been committed stays.
+    Raises UsageError if the recipe is not that of the index, if the id of the index's recipe is not enough, or if
+    no column is given and the table has no index or several; ValueError if a batch has no rows, there is no source
+    or a weight is out of range; psycopg.Error with PostgreSQL's message: no such table or column, no primary key,
+    missing privileges; sqlalchemy.exc.OperationalError if the connection is lost. Committed batches stay.
     """
     weights = {source: 1} if isinstance(source, str) else dict(source)
     if not weights:
@@ -126,13 +124,13 @@ def _find_parts(
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes the fingerprints of rows."""
+    """Compute the fingerprints of rows."""
 
     weights: tuple[int, ...]
     recipe: Recipe
 
     def make(self, rows: Iterable[_Row], workers: int | None) -> Iterator[tuple[_Row, int | None]]:
-        """Yield each row with the bigint of its fingerprint; rows are read ahead of that."""
+        """Yield each row with the bigint of its fingerprint. Reads rows ahead."""
         if len(self.weights) > 1:
             for row in rows:
                 parts = zip(row.texts, self.weights, strict=True)
@@ -182,7 +180,7 @@ class _Backfill:
             rows = self._rows(_NEXT, rows=self._batch_rows, after=rows[-1].key)
 
     def _read_again(self, keys: Sequence[str]) -> Iterator[_Row]:
-        """Yield those of these rows that still need one."""
+        """Yield those of the rows that still need a fingerprint."""
         for start in range(0, len(keys), self._batch_rows):
             yield from self._rows(_AGAIN, keys=keys[start : start + self._batch_rows])
 
@@ -221,7 +219,7 @@ class _Backfill:
             self._report(min(self._done / max(self._total, 1), 1.0))
 
     def _execute(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Run a statement as a transaction of its own."""
+        """Run a statement in its own transaction."""
         composed = sql.SQL(statement).format(**self._parts)
         with self._connection.begin():
             return raw_connection(self._connection).execute(composed, parameters or None).fetchall()

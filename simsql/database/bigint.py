@@ -1,4 +1,4 @@
-"""The one place where fingerprints change between unsigned 64-bit numbers and PostgreSQL's bigint."""
+"""Convert fingerprints between unsigned 64-bit numbers and PostgreSQL's bigint. No other module does."""
 
 import operator
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ OneFingerprint: TypeAlias = SupportsIndex | None
 
 
 class NotGiven(Enum):
-    """The type of NOT_GIVEN: None is a fingerprint already, that of a text without features."""
+    """The type of NOT_GIVEN, which differs from None, the fingerprint of a text without features."""
 
     NOT_GIVEN = "not given"
 
@@ -34,8 +34,8 @@ def to_bigint(fingerprint: OneFingerprint) -> int | None: ...
 def to_bigint(fingerprint: OneFingerprint) -> int | None:
     """Return the bigint, in [-2**63, 2**63), with the bits of a fingerprint in [0, 2**64).
 
-    None and a masked element stand for no fingerprint and give None, which is NULL in PostgreSQL. Raises
-    ValueError for a number that is no unsigned 64-bit fingerprint, TypeError for what is no whole number.
+    Return None, which is NULL in PostgreSQL, for None or a masked element. Raises ValueError for a number outside
+    the range, and TypeError for a value that is not an integer.
     """
     if fingerprint is None or is_missing(fingerprint):
         return None
@@ -55,8 +55,8 @@ def from_bigint(value: SupportsIndex | None) -> int | None: ...
 def from_bigint(value: SupportsIndex | None) -> int | None:
     """Return the fingerprint, in [0, 2**64), with the bits of a bigint in [-2**63, 2**63).
 
-    None, which is the NULL of a row, and a masked element give None. Raises ValueError for a number that no bigint
-    can hold, TypeError for what is no whole number.
+    Return None for None, which is NULL in PostgreSQL, or a masked element. Raises ValueError for a number outside
+    the range, and TypeError for a value that is not an integer.
     """
     if value is None or is_missing(value):
         return None
@@ -67,7 +67,7 @@ def from_bigint(value: SupportsIndex | None) -> int | None:
 
 
 def to_bigints(fingerprints: "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]") -> Iterable[int | None]:
-    """Return the bigints of an array of fingerprints, None where it is masked."""
+    """Return the bigints of an array of fingerprints, None for masked elements."""
     bigints: list[int] = fingerprints.data.view(np.int64).tolist()
     missing: list[bool] = np.ma.getmaskarray(fingerprints).tolist()
     return [None if no else bigint for bigint, no in zip(bigints, missing, strict=True)]

@@ -1,7 +1,7 @@
 """Build an index while others write: its B-tree, then its keys in committed batches.
 
-These functions commit as they go. They take an engine, run with a connection of their own, and make the batches
-that `CALL simsql.build` makes.
+These functions commit as they work. They take an engine, open their own connection, and make the same batches as
+`CALL simsql.build`.
 """
 
 import time
@@ -21,7 +21,7 @@ _BUILDS: ColumnElement[str] = literal_column("caller => 'build'")
 
 
 def build_keys(engine: Engine, table: str, spec: IndexSpec, *, report: Report | None = None) -> int:
-    """Register an index that has its B-tree, or go on with its build, until it is ready; return its id."""
+    """Register an index that has its B-tree, or resume its build, until it is ready; return its id."""
     begin = select(func.simsql._begin_build(cast(table, REGCLASS), *spec.arguments(_OPTIONS)))
     batch = text("SELECT ready, share FROM simsql._build_batch(CAST(:table AS regclass), :column)")
     with engine.connect().execution_options(**READ_COMMITTED) as connection:
@@ -39,8 +39,8 @@ def build_keys(engine: Engine, table: str, spec: IndexSpec, *, report: Report | 
 def create_btree(engine: Engine, table: str, spec: IndexSpec) -> None:
     """Create the B-tree that an index needs, unless there is one, while others write.
 
-    What an interrupted attempt has left is dropped first. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's
-    message for a description that makes no index.
+    Drops the remains of an interrupted attempt first. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message
+    if the description is invalid.
     """
     columns = [*spec.scope, spec.column]
     options = [name for name in _OPTIONS if name != "recipe"]
@@ -62,7 +62,7 @@ def create_btree(engine: Engine, table: str, spec: IndexSpec) -> None:
 
 
 def _leftovers(connection: Connection, table: str, columns: list[str], target: str) -> list[str] | None:
-    """Return the invalid B-trees on these columns; None while somebody may be at work on them."""
+    """Return the invalid B-trees on these columns, or None if another session may be building them."""
     with connection.begin():
         if all(_btrees(connection, table, columns).values()):
             return []
@@ -82,7 +82,7 @@ def _run(connection: Connection, statement: str) -> None:
 
 
 def _btrees(connection: Connection, table: str, columns: list[str]) -> dict[str, bool]:
-    """B-trees on these columns, as SQL writes their names, and whether they are valid."""
+    """Return the B-trees on these columns: their names as in SQL, and whether they are valid."""
     statement = text(
         "SELECT CAST(b.index AS text) AS name, b.valid"
         " FROM simsql._btrees(CAST(:table AS regclass), CAST(:columns AS text[])) AS b"

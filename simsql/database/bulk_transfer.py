@@ -1,10 +1,10 @@
-"""Columns of integers between PostgreSQL and numpy in bulk, without a Python object for each value.
+"""Transfer columns of integers between PostgreSQL and numpy in bulk, without a Python object for each value.
 
-Out: PostgreSQL packs the fingerprints of some hundred pages into one value of eight bytes each, and a binary
-cursor hands these on. Measured on 10 million rows: 1.1 s, where a binary COPY of one row at a time takes 7.9 s in
+Out: PostgreSQL packs the fingerprints of some hundred pages into one value, eight bytes each, and a binary cursor
+transfers these values. Measured on 10 million rows: 1.1 s, where a binary COPY of one row at a time takes 7.9 s in
 psycopg and 1.9 s in libpq, most of it in calls. Unlike during a COPY, the connection is free between two pieces.
 
-In: binary COPY, its rows laid out by numpy: 0.3 s a million.
+In: binary COPY, with rows laid out by numpy: 0.3 s per million rows.
 """
 
 import itertools
@@ -34,14 +34,14 @@ _BLOCK_BYTES = 1 << 20
 def fetch_fingerprints(
     connection: Connection, table: str, column: str | None = None, scope: Scope | None = None
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield the fingerprints of all rows of an indexed table that have one, as they stand, in arrays of uint64.
+    """Yield the fingerprints of an indexed table, in table order, as arrays of uint64. Skips nulls.
 
-    Where the index has a scope, those of the rows of one scope.
+    If the index has a scope, yield the fingerprints of one scope.
 
-    An array holds some ten thousand values, and no more is in memory at a time. All are of one snapshot, that of
-    the transaction or, if it is READ COMMITTED, of this call. `table` is a name as SQL writes it; without a
-    column, the only index of the table is taken. Raises psycopg.Error with PostgreSQL's message: no
-    index, more than one, one that cannot be searched, no right to read the column.
+    An array holds some ten thousand values, and only one is in memory at a time. All come from one snapshot: that
+    of the transaction or, if it is READ COMMITTED, of this call. `table` is a name as in SQL. If the table has
+    only one index, omit the column. Raises psycopg.Error with PostgreSQL's message: no index, several indexes, an
+    index that cannot be searched, no privilege to read the column.
     """
     raw = raw_connection(connection)
     name = f"simsql_fingerprints_{next(_cursor_numbers)}"
@@ -60,7 +60,7 @@ def fetch_fingerprints(
 
 
 def _close(raw: psycopg.Connection[tuple[Any, ...]], name: str) -> None:
-    """Close a cursor, unless it went with its transaction: an iteration may be given up at any time later."""
+    """Close a cursor, unless its transaction has ended: an iteration may be abandoned at any time."""
     status = raw.info.transaction_status
     usable = status == TransactionStatus.INTRANS or (status == TransactionStatus.IDLE and raw.autocommit)
     if usable and raw.execute("SELECT FROM pg_catalog.pg_cursors WHERE name = %s", [name]).rowcount:
@@ -68,10 +68,10 @@ def _close(raw: psycopg.Connection[tuple[Any, ...]], name: str) -> None:
 
 
 def copy_columns(connection: Connection, table: sql.Composable, columns: Mapping[str, NDArray[Any]]) -> int:
-    """COPY arrays of the same length into a table, one row for each place; return how many.
+    """COPY arrays of equal length into a table, one row per position; return the number of rows.
 
-    int64 and uint64 arrays go into columns of bigint, smaller integers into columns of integer. Triggers fire.
-    Raises psycopg.Error with PostgreSQL's message; then no row has been added.
+    int64 and uint64 arrays go into bigint columns, smaller integers into integer columns. Triggers fire. Raises
+    psycopg.Error with PostgreSQL's message; then no rows were added.
     """
     arrays = list(columns.values())
     row = np.dtype(
@@ -101,14 +101,14 @@ def copy_columns(connection: Connection, table: sql.Composable, columns: Mapping
 
 
 def first_of_equals(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Say of each of some sorted values whether the one before is another. np.unique takes 25 times as long."""
+    """Return a mask of the sorted values that differ from the value before. np.unique takes 25 times as long."""
     first = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=first[1:])
     return first
 
 
 def raw_connection(connection: Connection) -> psycopg.Connection[tuple[Any, ...]]:
-    """Return psycopg's connection below SQLAlchemy's, in a transaction that SQLAlchemy knows of.
+    """Return the psycopg connection of a SQLAlchemy connection, in a transaction that SQLAlchemy has begun.
 
     Raises UsageError for another driver.
     """

@@ -1,4 +1,4 @@
-"""Measure on the server at hand what searches and writes are made of, for the planner."""
+"""Measure the costs of searches and writes on a server, for the planner."""
 
 import secrets
 import time
@@ -30,15 +30,15 @@ STEPS = 1 + 2 * len(_DISTANCES)
 
 
 def measure_costs(engine: Engine, report: Callable[[int], None] | None = None) -> Costs:
-    """Search and fill tables of random fingerprints, and return what the parts of that cost.
+    """Fill and search tables of random fingerprints, and return the costs of the cost model.
 
-    With a million rows it takes ten seconds or a few more, and half a gigabyte. It leaves nothing behind: the
-    table, named `simsql_calibration_...`, and its indexes are dropped at the end. simsql has to be installed.
-    `report` is told how many of STEPS steps are done. Medians of single calls inside the server are fitted to
-    the cost model by least squares of relative errors, so that short searches count as much as long ones.
-    Other work on the machine shows in the result.
+    With a million rows, this takes ten seconds or a little more, and half a gigabyte. At the end it drops its
+    table, named `simsql_calibration_...`, and the indexes. simsql must be installed. `report` is called with the
+    number of completed steps, out of STEPS. The cost model is fitted to the median times of single calls in the
+    server, by least squares of relative errors, so that short searches count as much as long ones. Other work on
+    the machine affects the result.
 
-    Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message, as where the role may not create tables.
+    Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message, for example if the role may not create tables.
     """
     steps = iter(range(1, STEPS + 1))
 
@@ -74,9 +74,9 @@ def measure_costs(engine: Engine, report: Callable[[int], None] | None = None) -
 def fit_costs(
     probes: Sequence[float], candidates: Sequence[float], microseconds: Sequence[float]
 ) -> tuple[float, float, float]:
-    """Return the costs of a call, a probe and a candidate, none below 0, that fit the times of searches best.
+    """Return the costs of a call, a probe and a candidate, at least 0 each, that best fit the search times.
 
-    Best is the least sum of squares of relative errors.
+    The best fit has the least sum of squares of relative errors.
     """
     times = np.array(microseconds)
     parts = np.column_stack([np.ones_like(times), probes, candidates]) / times[:, None]
@@ -135,9 +135,9 @@ def _fill(connection: Connection, table: str) -> None:
 
 
 def _vacuum(engine: Engine, tables: Sequence[str]) -> None:
-    """Do what autovacuum does in time: then searches need not look at the rows of keys.
+    """Vacuum the tables, as autovacuum would in time, so that searches need not check the visibility of rows.
 
-    Whatever looks at the database at this moment, if only autovacuum itself, makes it necessary to try again.
+    Another session that holds a snapshot, such as autovacuum itself, can prevent this; then try again.
     """
     hidden = "SELECT bool_or(relallvisible < relpages) FROM pg_class WHERE oid = ANY (CAST(:tables AS regclass[]))"
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

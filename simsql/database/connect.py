@@ -1,4 +1,4 @@
-"""From a database URL to an engine, and from an error of PostgreSQL to one line."""
+"""Turn a database URL into an engine, and an error of PostgreSQL into one line."""
 
 import math
 import re
@@ -47,9 +47,9 @@ READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
 def open_engine(database: str | URL) -> Engine:
     """Return an engine for a SQLAlchemy URL of PostgreSQL.
 
-    It connects with psycopg, whatever driver the URL names, and translates the parameters of asyncpg and pg8000.
-    Connects to nothing yet. Raises UsageError for a URL of another database system or of an unknown driver, and
-    for a parameter of another driver that cannot be translated.
+    It uses psycopg, even if the URL names another driver, and translates the parameters of asyncpg and pg8000. It
+    does not connect yet. Raises UsageError for a URL of another database system or an unknown driver, and for a
+    driver parameter that cannot be translated.
     """
     try:
         url = make_url(database)
@@ -87,7 +87,7 @@ def _check_driver(url: URL) -> None:
 
 
 def _translate(url: URL) -> Iterator[tuple[str, str | tuple[str, ...]]]:
-    """Yield the parameters of a URL as libpq has them. Of several with one name the last counts, but for hosts."""
+    """Yield the URL's parameters under libpq's names. Of repeated ones, the last counts, except for hosts."""
     checked = url.drivername.partition("+")[2] not in _OF_LIBPQ
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     for name, values in url.query.items():
@@ -122,7 +122,7 @@ def _translate_value(name: str, renamed: str, value: str) -> str:
 
 
 def one_line(error: DBAPIError | psycopg.Error) -> str:
-    """Return in one line what PostgreSQL or psycopg said, with the hint that came with it."""
+    """Return the message of a PostgreSQL or psycopg error, with its hint, in one line."""
     original = error.orig if isinstance(error, DBAPIError) else error
     diagnostic = getattr(original, "diag", None)
     message = getattr(diagnostic, "message_primary", None) or str(original)
@@ -135,7 +135,7 @@ def one_line(error: DBAPIError | psycopg.Error) -> str:
 
 
 def check_engine(engine: Engine | Connection, function: str) -> Engine:
-    """Return an engine for a function that commits; UsageError for a connection, which may be in a transaction."""
+    """Return the engine for a function that commits. Raises UsageError for a connection."""
     if isinstance(engine, Connection):
         raise UsageError(f"{function} commits as it goes: pass an Engine, not a Connection")
     return engine

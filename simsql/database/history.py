@@ -1,7 +1,7 @@
-"""simsql's own schema history: the revisions in migrations/ and the SQL that they run.
+"""The history of simsql's own schema: the revisions in migrations/ and their SQL.
 
-They run with a migration context of their own, never through `alembic.op` and `alembic.context`: of these there is
-one for the whole process, and it belongs to the application whose migration installs simsql.
+They run in their own migration context, never through `alembic.op` and `alembic.context`: a process has only one
+of each, and they belong to the application whose migration installs simsql.
 """
 
 import io
@@ -24,10 +24,10 @@ _QUOTE = "$simsql_script$"
 
 @dataclass(frozen=True)
 class History:
-    """The revisions in a folder, one after the other, and the folder of SQL files with the schema as it is now.
+    """A folder of linear revisions, and the folder of SQL files with the current schema.
 
-    A new schema is what the files of `sql/` create. An upgrade runs the SQL file of each later revision, which
-    changes tables and types, and the files of `sql/` again, which replace functions; then existing indexes follow.
+    The files of `sql/` create a new schema. An upgrade runs the SQL file of each later revision, which changes
+    tables and types; then the files of `sql/` again, which replace functions; and then updates existing indexes.
     """
 
     migrations: Path
@@ -35,20 +35,20 @@ class History:
 
     @cached_property
     def revisions(self) -> tuple[str, ...]:
-        """The ids of all revisions, oldest first."""
+        """Return the ids of all revisions, oldest first."""
         return tuple(script.revision for script in reversed(list(self._scripts.walk_revisions())))
 
     @property
     def newest(self) -> str:
-        """The id of the newest revision."""
+        """Return the id of the newest revision."""
         if not self.revisions:
             raise SimsqlError("the migrations of simsql are missing: the installation is broken, install it again")
         return self.revisions[-1]
 
     def current(self, connection: Connection) -> str | None:
-        """Return the revision of the schema in a database, None without one.
+        """Return the revision of the schema in a database, or None if it is not installed.
 
-        Raises SimsqlError for one that is not of this history: a newer simsql has installed it.
+        Raises SimsqlError if the revision is not in this history, because a newer simsql installed it.
         """
         revision = MigrationContext.configure(connection, opts=VERSION_TABLE).get_current_revision()
         if revision is not None and revision not in self.revisions:
@@ -59,13 +59,13 @@ class History:
         return revision
 
     def upgrade(self, connection: Connection) -> None:
-        """Install the schema, or bring it to the newest revision, in the connection's transaction."""
+        """Install the schema or upgrade it to the newest revision, in the connection's transaction."""
         self._run(MigrationContext.configure(connection, opts=VERSION_TABLE), self.current(connection))
 
     def script(self, start: str | None = None, *, transaction: bool = True) -> str:
-        """Return the SQL that leads from a revision to the newest; without one, from an empty database.
+        """Return the SQL from a revision (by default, an empty database) to the newest.
 
-        In a transaction of its own, or without one. Raises UsageError for a revision that does not exist.
+        It is wrapped in a transaction if you ask for one. Raises UsageError if the revision does not exist.
         """
         if start is not None and start not in self.revisions:
             raise UsageError(f"there is no revision {start}: they are {', '.join(self.revisions)}")
@@ -85,7 +85,7 @@ class History:
         return output.getvalue()
 
     def files(self, start: str | None = None) -> list[Path]:
-        """Return the SQL files that lead from a revision to the newest, in their order."""
+        """Return the SQL files that lead from a revision to the newest, in order."""
         order = (self.sql / "install.sql").read_text(encoding="utf-8")
         installed = [self.sql / name for name in re.findall(r"^\\ir (\S+)$", order, re.MULTILINE)]
         if start is None:
@@ -118,14 +118,14 @@ class History:
 
 
 def own_history() -> History:
-    """Return the history of the schema that this simsql installs."""
+    """Return the history of the schema that this version of simsql installs."""
     return History(find_folder("migrations"), find_folder("sql"))
 
 
 def refuse_alembic() -> None:
-    """Stand in for the `upgrade` of every revision, which `alembic upgrade` would call.
+    """Raise alembic.util.CommandError, in place of the `upgrade` function of every revision.
 
-    Raises alembic.util.CommandError: an upgrade locks all indexes, and does more than the revisions.
+    `alembic upgrade` would run only the revisions, but an upgrade of simsql also locks and updates all indexes.
     """
     raise CommandError(
         "upgrade simsql's schema with `simsql upgrade` or `op.install_simsql()`, not with `alembic upgrade`"
@@ -133,7 +133,7 @@ def refuse_alembic() -> None:
 
 
 def find_folder(name: str) -> Path:
-    """Return the folder `sql` or `migrations`: inside the installed package, else beside it in a checkout."""
+    """Return the folder `sql` or `migrations`, in the installed package or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / name, package.parent / name):
         if folder.is_dir():
@@ -142,9 +142,9 @@ def find_folder(name: str) -> Path:
 
 
 def run_script(operations: Operations, script: str) -> None:
-    """Run a script of several SQL statements, or print it where the context only prints SQL.
+    """Run a script of several SQL statements, or print it if the context only prints SQL.
 
-    Through any driver: asyncpg takes one statement at a time, so all of them are one for it.
+    asyncpg runs one statement at a time, so the script is wrapped in one statement.
     """
     context = operations.migration_context
     if context.as_sql:

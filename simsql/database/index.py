@@ -23,18 +23,17 @@ def create_index(
     recipe: Recipe | str = DEFAULT_RECIPE,
     scope: Sequence[str] = (),
 ) -> int:
-    """Index the fingerprints of a bigint column, in the connection's transaction; return the index's id.
+    """Create a simhash index on a bigint column, in the connection's transaction; return its id.
 
-    `table` is a name as SQL writes it, with its schema and quotes where needed. Writers of the table wait
-    until the transaction ends. `distance` (0 to 64) is what searches use that name none; the layout is
-    `design`, chosen by the table's rows where there is none. The id of `recipe` is kept with the index, so that
-    a search by text makes the same fingerprints; for fingerprints that are not made of texts, give a name of your
-    own, such as "phash64". `scope` are the unquoted names of up to four columns to whose
-    values every search is confined; rows with a null in one of them are in no scope.
+    `table` is a name as in SQL, with schema and quotes if needed. Writers of the table wait until the transaction
+    ends. `distance` (0 to 64) is the default of searches. `design` is chosen by the number of rows if omitted. The
+    id of `recipe` is stored with the index, so that a search by text computes the same fingerprints; if yours do
+    not come from texts, pass a name of your own, such as "phash64". `scope` lists the unquoted names of up to four
+    columns that confine every search; rows with a null in one of them are not indexed.
 
     Raises ValueError for a distance out of range, and sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such
-    table or column, not bigint, a kind of table that cannot be indexed or a type that cannot be a scope, missing
-    rights, an isolation level other than READ COMMITTED.
+    table or column, not bigint, a table that cannot be indexed, a type that cannot be in a scope, missing
+    privileges, an isolation level other than READ COMMITTED.
     """
     return create_described(
         connection, table, IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope)
@@ -54,9 +53,10 @@ def build_index(
 ) -> int:
     """Create an index while others read and write; return its id.
 
-    It commits as it goes, and resumes where a build with these arguments was interrupted. Makes a B-tree on the
-    column, behind those of the scope, first if there is none. `report` is called with the share of the keys that
-    is done. Arguments and errors are those of `create_index`; UsageError for a Connection in place of the Engine.
+    It commits as it works, and resumes an interrupted build with the same arguments. If there is no B-tree on the
+    scope columns and the column, it creates one first. `report` is called with the completed share of the keys.
+    Takes the arguments and raises the errors of `create_index`, and UsageError for a Connection instead of an
+    Engine.
     """
     spec = IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope)
     engine = check_engine(engine, "build_index")
@@ -65,16 +65,16 @@ def build_index(
 
 
 def create_described(connection: Connection, table: str, spec: IndexSpec) -> int:
-    """Create the index that a spec describes, as `create_index` does; return its id."""
+    """Create the index that a spec describes, like `create_index`; return its id."""
     call = func.simsql.create_index(cast(table, REGCLASS), *spec.arguments())
     index: int = connection.execute(select(call)).scalar_one()
     return index
 
 
 def drop_index(connection: Connection, table: str, column: str | None = None) -> None:
-    """Drop the simhash index of a column; the column itself and its B-tree stay.
+    """Drop the simhash index of a column, but not the column and its B-tree.
 
-    The column may be left out where the table has one index. Raises sqlalchemy.exc.DBAPIError if there is none.
+    If the table has only one index, omit the column. Raises sqlalchemy.exc.DBAPIError if there is no index.
     """
     connection.execute(
         text("SELECT simsql.drop_index(CAST(:table AS regclass), CAST(:column AS text))"),

@@ -1,4 +1,4 @@
-"""IndexSpec: one description of a simhash index, checked once and rendered once as arguments of SQL."""
+"""IndexSpec: describe a simhash index once, check it, and render it as SQL arguments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ _TYPES: dict[str, TypeEngine[Any]] = {
 
 @dataclass(frozen=True)
 class IndexSpec:
-    """What a simhash index is on one column of a table: all but the table itself.
+    """The description of a simhash index on one column, without its table.
 
-    Raises ValueError for a distance out of range, and TypeError for one that is not an integer or a scope that is
+    Raises ValueError for a distance out of range, and TypeError if the distance is not an integer or the scope is
     a single str.
     """
 
@@ -57,23 +57,24 @@ class IndexSpec:
         recipe: Recipe | str | None = None,
         scope: Sequence[str] = (),
     ) -> Self:
-        """Return the description in plain values: the id of a recipe, a tuple for any sequence of columns."""
+        """Return the description in plain values: the id of a recipe, a tuple of columns."""
         recipe_id = recipe.id if isinstance(recipe, Recipe) else recipe
         # Names that come from a Column are a subclass of str, which has no type in SQL.
         names = scope if isinstance(scope, str) else tuple(map(str, scope))
         return cls(str(column), distance, design, recipe_id, names)  # type: ignore[arg-type]  # refuses a str
 
     def options(self) -> dict[str, object]:
-        """Return the named arguments of `simsql.create_index` and `simsql.build`, without those left out."""
+        """Return the named arguments of `simsql.create_index` and `simsql.build`, without omitted ones."""
         design = self.design
         layout = (design.blocks, design.lead, design.inner_blocks) if design else (None, None, None)
         values = (self.distance, *layout, self.recipe, list(self.scope) or None)
         return {name: value for name, value in zip(_TYPES, values, strict=True) if value is not None}
 
     def arguments(self, names: Sequence[str] | None = None) -> list[ColumnElement[object]]:
-        """Return the arguments of an SQL function that follow the table: the column, then options by name.
+        """Return the arguments of an SQL function after the table: the column, then the options by name.
 
-        These are the options that are given, or those of `names`, which are null where they are not.
+        By default these are the options with a value. With `names`, they are those options, null if they have no
+        value.
         """
         given = self.options()
         options = [literal_column(name).op("=>")(_expression(name, given.get(name))) for name in names or given]

@@ -1,4 +1,4 @@
-"""Install, upgrade and remove simsql's own schema, say what is installed, or print the SQL that would do it."""
+"""Install, upgrade or remove simsql's schema, show its status, or print the SQL."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ OLDEST_POSTGRESQL = 14
 
 @dataclass(frozen=True)
 class IndexStatus:
-    """One simhash index, as the view `simsql.indexes` shows it."""
+    """A simhash index in the view `simsql.indexes`."""
 
     id: int
     table_name: str
@@ -31,7 +31,7 @@ class IndexStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """What of simsql a database holds. `revision` and `version` are None where nothing is installed."""
+    """The installed version and indexes. `revision` and `version` are None if simsql is not installed."""
 
     server: str
     revision: str | None
@@ -41,17 +41,17 @@ class Status:
 
 
 def install_schema(engine: Engine) -> bool:
-    """Install the schema `simsql`, or bring it up to date, in one transaction.
+    """Install the schema `simsql` or upgrade it, in one transaction.
 
-    Return whether anything changed. Safe to call twice and from two processes at once. Raises SimsqlError
-    on a PostgreSQL older than 14, where the role may not create a schema, and for a schema of a newer simsql.
+    Return whether anything changed. Safe to call twice, and from two processes at once. Raises SimsqlError if
+    PostgreSQL is older than 14, the role may not create a schema, or a newer simsql installed the schema.
     """
     with engine.begin() as connection:
         return install_within(connection, _own_history())
 
 
 def install_within(connection: Connection, history: "History") -> bool:
-    """Do what `install_schema` does, in the connection's transaction."""
+    """Install the schema like `install_schema`, but in the connection's transaction."""
     check_server(connection)
     # Held until the end of the transaction: of two installations at once the second finds nothing to do.
     connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('simsql.install', 0))"))
@@ -64,9 +64,10 @@ def install_within(connection: Connection, history: "History") -> bool:
 
 
 def upgrade_schema(engine: Engine) -> bool:
-    """Bring the schema `simsql` up to date, in one transaction; its indexes stay.
+    """Upgrade the schema `simsql` in one transaction. Its indexes stay.
 
-    Return whether anything changed. Raises SimsqlError where there is none, and as `install_schema` does.
+    Return whether anything changed. Raises SimsqlError if simsql is not installed, and the errors of
+    `install_schema`.
     """
     history = _own_history()
     with engine.begin() as connection:
@@ -76,11 +77,11 @@ def upgrade_schema(engine: Engine) -> bool:
 
 
 def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
-    """Remove the schema `simsql` with all that it holds, and its triggers; return False where there is none.
+    """Remove the schema `simsql` with all its objects, and its triggers; return False if it is not installed.
 
-    Columns of fingerprints and their B-trees stay. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message:
-    there are simhash indexes and `drop_indexes` is not set, views or other things of the user's use simsql, the
-    role does not own the schema.
+    Fingerprint columns and their B-trees stay. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: there
+    are simhash indexes and `drop_indexes` is false, other views or objects use simsql, or the role does not own
+    the schema.
     """
     with engine.begin() as connection:
         if _own_history().current(connection) is None:
@@ -92,7 +93,7 @@ def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
 
 
 def read_status(engine: Engine) -> Status:
-    """Return what of simsql the database holds."""
+    """Return the installed version and indexes of a database."""
     history = _own_history()
     with engine.connect() as connection:
         server = connection.execute(text("SHOW server_version")).scalar_one()
@@ -110,10 +111,9 @@ def read_status(engine: Engine) -> Status:
 
 
 def schema_sql(start: str | None = None) -> str:
-    """Return the SQL script that leads from a revision of the schema to the newest; connects to no database.
+    """Return the SQL script from a revision (by default, an empty database) to the newest, without connecting.
 
-    By default from an empty database; empty if the revision is the newest. Raises UsageError for a revision that
-    does not exist.
+    The script is empty if the revision is the newest. Raises UsageError if the revision does not exist.
     """
     return _own_history().script(start)
 
@@ -126,7 +126,7 @@ def _own_history() -> "History":
 
 
 def check_server(connection: Connection) -> None:
-    """Raise SimsqlError unless the connection leads to a PostgreSQL that has what simsql needs."""
+    """Raise SimsqlError if the PostgreSQL server lacks a feature that simsql needs."""
     version = connection.execute(text("SHOW server_version_num")).scalar_one()
     if int(version) // 10_000 < OLDEST_POSTGRESQL:
         raise SimsqlError(

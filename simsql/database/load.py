@@ -1,8 +1,8 @@
-"""Bulk loading: rows with COPY, and the keys of an index beside them.
+"""Load rows in bulk with COPY, and the keys of an index with them.
 
-The triggers of an index sort and insert the keys of one statement in SQL. A load of many rows into an index that
-the role owns switches the insert trigger off for as long as it lasts, permutes and sorts millions of keys at once
-in numpy and copies them straight into the tables of keys.
+The triggers of an index sort and insert the keys of one statement in SQL. A large load into an index that the role
+owns disables the insert trigger for its duration, permutes and sorts millions of keys at once in numpy, and copies
+them straight into the key tables.
 """
 
 import operator
@@ -35,7 +35,7 @@ _SORTED_KEYS = 1 << 22
 
 
 class LoadedTable(NamedTuple):
-    """The table that a load is about."""
+    """The table that a load adds rows to."""
 
     oid: int
     name: sql.Identifier
@@ -44,7 +44,7 @@ class LoadedTable(NamedTuple):
 
 
 class Copier:
-    """Adds rows to a table with COPY, batch by batch."""
+    """Add rows to a table with COPY, batch by batch."""
 
     taken_back = 0
     """How many rows were inserted and taken back. PostgreSQL counts them as inserted."""
@@ -57,7 +57,7 @@ class Copier:
         self.columns = columns
 
     def add(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Add rows; return those that were added."""
+        """Add rows; return the ones that were added."""
         names = sql.SQL(", ").join(map(sql.Identifier, self.columns))
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self.table.name, names)
         with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
@@ -66,11 +66,11 @@ class Copier:
         return rows
 
     def close(self) -> None:
-        """Remove what adding rows needed."""
+        """Remove temporary objects."""
 
 
 class Target(NamedTuple):
-    """Where fingerprints go: a column of a table, and the recipe of its index if it has one."""
+    """The column that receives the fingerprints, and the recipe of its index if it has one."""
 
     table: str
     column: str
@@ -78,7 +78,7 @@ class Target(NamedTuple):
     recipe_id: str | None
 
     def recipe(self, given: Recipe | None = None) -> Recipe:
-        """Return how they are made: see `agreed_recipe`; without an index as given, or by the default recipe."""
+        """Return the recipe of the index (see `agreed_recipe`) or, without an index, the given or default one."""
         if not self.indexed:
             return given or DEFAULT_RECIPE
         return agreed_recipe(self.recipe_id, given, f"{self.table}({self.column})")
@@ -96,28 +96,28 @@ def load_rows(
     recipe: Recipe | None = None,
     workers: int | None = None,
 ) -> int:
-    """COPY rows into a table, with their fingerprints, within the connection's transaction; return how many.
+    """COPY rows into a table, with fingerprints, in the connection's transaction; return the number of rows.
 
-    `table` is a name as SQL writes it, `columns` are the unquoted names of what each row holds. Fingerprints come
+    `table` is a name as in SQL, and `columns` are the unquoted names of the values in each row. Fingerprints come
 
-    - from the texts in `text_column`, one of `columns`: made by the recipe of the index, or by `recipe` or the
-      default one where there is no index, in so many processes as `workers` says (see `simhash_many`);
-    - from `fingerprints`, a uint64 array or a sequence with a value for each row, masked or None where there is
-      none, which were made by `recipe`;
+    - from the texts in `text_column`, one of `columns`: computed in `workers` processes (see `simhash_many`) with
+      the recipe of the index or, without an index, with `recipe` or the default one;
+    - from `fingerprints`, a uint64 array or a sequence with a value for each row, masked or None if there is none,
+      which were computed with `recipe`;
     - or from the rows: then one of `columns` holds bigints or None.
 
-    In the first two cases they go to `column`; it may be left out where the table has one index. A `recipe` that
-    is given has to be that of the index. It has to be given where the id of the index's does not say all of it.
+    In the first two cases they go into `column`, which you can omit if the table has only one index. If you pass a
+    `recipe`, it must be that of the index. Pass it if the id of the index's recipe is not enough.
 
-    An indexed table stays searchable. From 10,000 rows or 16 MB on, if the role owns the table and the index, the
-    transaction is READ COMMITTED, the index has no scope and no trigger of the user's fires on INSERT, the keys
-    are copied directly, and other writers of the table wait until the transaction ends. Otherwise the index's
-    triggers add them.
+    An indexed table stays searchable. From 10,000 rows or 16 MB on, the keys are copied directly and other writers
+    of the table wait until the transaction ends, provided that the role owns the table and the index, the
+    transaction is READ COMMITTED, the index has no scope and the table has no other INSERT trigger. Otherwise the
+    index's triggers add the keys.
 
-    Raises psycopg.Error with PostgreSQL's message, ValueError if the arguments do not fit together or there are
-    more or fewer fingerprints than rows, TypeError for a text that is no str or a fingerprint that is no bigint.
-    Then no row has been added. What yields the rows may read from the connection, but must neither insert into the
-    table through it, which raises SimsqlError, nor end its transaction: the index's triggers may be off meanwhile.
+    Raises psycopg.Error with PostgreSQL's message, ValueError if the arguments conflict or the number of
+    fingerprints is not that of the rows, and TypeError for a text that is not a str or a fingerprint that is not a
+    bigint. Then no rows were added. The iterable of rows can read from the connection, but must not insert into
+    the table through it, which raises SimsqlError, or end its transaction: the index's triggers may be disabled.
     """
     if text_column is not None and fingerprints is not None:
         raise ValueError("text_column and fingerprints exclude each other: each says where fingerprints come from")
@@ -142,9 +142,9 @@ def load_rows(
 
 
 def find_target(connection: Connection, table: str, column: str | None = None) -> Target:
-    """Return the column of a table that takes fingerprints: this one, or that of its only index.
+    """Return the fingerprint column of a table: the given one, or that of its only index.
 
-    Raises UsageError if no column is named and the table has no index or several, psycopg.Error if there is no
+    Raises UsageError if no column is given and the table has no index or several, and psycopg.Error if there is no
     such table.
     """
     found = raw_connection(connection).execute(
@@ -162,7 +162,7 @@ def find_target(connection: Connection, table: str, column: str | None = None) -
 
 
 def find_loaded_column(connection: Connection, table: str, column: str | None = None) -> Target:
-    """Return what `find_target` does, and raise UsageError if the column is there and not bigint."""
+    """Return the result of `find_target`; raise UsageError if the column exists and is not bigint."""
     target = find_target(connection, table, column)
     found = (
         raw_connection(connection)
@@ -191,7 +191,7 @@ def _check_lengths(rows: Iterable[Row], length: int) -> Iterator[Row]:
 def _fingerprint_texts(
     rows: Iterable[Row], position: int, recipe: Recipe, workers: int | None
 ) -> Iterator[list[Any]]:
-    """Yield the rows with the bigint of their text's fingerprint behind them; no text has none."""
+    """Yield the rows, each followed by the bigint of its text's fingerprint. None has no fingerprint."""
     items = ((row, "" if row[position] is None else row[position]) for row in rows)
     for batch, fingerprints in simhash_items(items, recipe, workers):
         for row, bigint in zip(batch, to_bigints(fingerprints), strict=True):
@@ -201,7 +201,7 @@ def _fingerprint_texts(
 def _append(
     rows: Iterable[Row], fingerprints: NDArray[np.uint64] | Sequence[OneFingerprint]
 ) -> Iterator[list[Any]]:
-    """Yield the rows with the bigints of these fingerprints behind them."""
+    """Yield the rows, each followed by the bigint of its fingerprint."""
     if not isinstance(fingerprints, np.ndarray):
         fingerprints = _as_array(fingerprints)
     if fingerprints.dtype != np.uint64 or fingerprints.ndim != 1:
@@ -229,7 +229,7 @@ def _as_array(fingerprints: Sequence[OneFingerprint]) -> NDArray[np.uint64]:
 
 
 def load_through(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
-    """Add rows through a copier, and their keys where this session may; return how many rows were added."""
+    """Add rows through a copier, and their keys if this session may; return the number of added rows."""
     # A transaction within the caller's, or one of its own where there is none: what fails half-way leaves nothing,
     # and no trigger switched off.
     with copier.raw.transaction():
@@ -262,13 +262,13 @@ def _load(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
 
 
 def count_inserted(raw: psycopg.Connection[tuple[Any, ...]], table: LoadedTable) -> int:
-    """Return how many rows this transaction has inserted into a table, as PostgreSQL's statistics know."""
+    """Return the number of rows that this transaction has inserted into a table, from PostgreSQL's statistics."""
     ((count,),) = raw.execute("SELECT pg_catalog.pg_stat_get_xact_tuples_inserted(%s)", [table.oid]).fetchall()
     return int(count)
 
 
 def _begin_load(connection: Connection, table: LoadedTable, columns: Sequence[str]) -> list["_Keys"]:
-    """Switch off the insert triggers of those indexes whose keys this session may write itself."""
+    """Disable the insert triggers of the indexes whose keys this session may write itself."""
     found = raw_connection(connection).execute(
         "SELECT id, column_name, blocks, lead, inner_blocks FROM simsql._begin_load(%s, %s)",
         [table.oid, list(columns)],
@@ -280,7 +280,7 @@ def _begin_load(connection: Connection, table: LoadedTable, columns: Sequence[st
 
 
 def _gather(rows: Iterable[Row]) -> Iterator[tuple[list[Row], bool]]:
-    """Yield rows in batches, and whether a batch is full."""
+    """Yield batches of rows, each with a flag that tells whether it is full."""
     batch: list[Row] = []
     size = 0
     for row in rows:
@@ -294,7 +294,7 @@ def _gather(rows: Iterable[Row]) -> Iterator[tuple[list[Row], bool]]:
 
 
 class _Keys:
-    """The keys of the rows of a load that go into one index."""
+    """The keys of loaded rows for one index."""
 
     def __init__(self, connection: Connection, index_id: int, design: Design, position: int) -> None:
         self.index_id = index_id
@@ -305,7 +305,7 @@ class _Keys:
         self._count = 0
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take the fingerprints of rows that the table has taken."""
+        """Collect the fingerprints of rows that the table has accepted."""
         values = (row[self._position] for row in rows)
         try:
             bigints = np.fromiter((operator.index(value) for value in values if value is not None), dtype=np.int64)
@@ -317,7 +317,7 @@ class _Keys:
             self.copy()
 
     def copy(self) -> None:
-        """COPY the keys of what has been taken since the last time."""
+        """COPY the keys collected since the last call."""
         if not self._count:
             return
         fingerprints = np.concatenate(self._waiting).view(np.uint64)
@@ -332,7 +332,7 @@ class _Keys:
 
 
 def find_table(raw: psycopg.Connection[tuple[Any, ...]], table: str) -> LoadedTable:
-    """Look a table up by its name as SQL writes it."""
+    """Find a table by its name as in SQL."""
     oid, schema, name = raw.execute(
         "SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_class AS c"
         " JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"

@@ -1,7 +1,7 @@
-"""Pairs, clusters and matches of whole tables, found in numpy: for many rows, several times faster than in SQL.
+"""Find pairs, clusters and matches of whole tables in numpy: for many rows, several times faster than in SQL.
 
-Fingerprints come out of PostgreSQL in large pieces, in the caller's snapshot and with the caller's rights,
-`simsql.hamming` does the work, and what it finds is yielded batch by batch or copied into a table.
+Fingerprints are read from PostgreSQL in large pieces, in the caller's snapshot and with the caller's privileges;
+`simsql.hamming` searches them; and the results are yielded batch by batch or copied into a table.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ _COPY_ROWS = 1 << 16
 
 
 class PairBatch(NamedTuple):
-    """Pairs of different fingerprints of live rows, a place in each array; `a` is smaller as a bigint."""
+    """Pairs of different fingerprints of live rows, one per array position; `a` is smaller as a bigint."""
 
     a: Fingerprints
     b: Fingerprints
@@ -33,14 +33,14 @@ class PairBatch(NamedTuple):
 
 
 class MemberBatch(NamedTuple):
-    """Fingerprints of live rows and their clusters, named by the member that is smallest as a bigint."""
+    """Fingerprints of live rows and their clusters, each named by its smallest member as a bigint."""
 
     cluster: Fingerprints
     fingerprint: Fingerprints
 
 
 class MatchBatch(NamedTuple):
-    """Matches of queries: the fingerprint searched for, the one found and their distance in bits."""
+    """Matches of queries: the query, the fingerprint and their distance in bits."""
 
     query: Fingerprints
     fingerprint: Fingerprints
@@ -51,11 +51,10 @@ Batch = TypeVar("Batch", PairBatch, MemberBatch, MatchBatch)
 
 
 class Stream(Generic[Batch]):
-    """What a search finds, in batches of arrays: iterate over it, or have it copied into a table.
+    """The results of a search in batches of arrays: iterate over them, or copy them into a table.
 
-    Each iteration does the work anew, with a snapshot of its own if the transaction is READ COMMITTED. The
-    connection may be used for other statements meanwhile. With an engine, each iteration and each copy has a
-    transaction of its own.
+    Each iteration searches again, with a new snapshot if the transaction is READ COMMITTED. Meanwhile you can use
+    the connection for other statements. With an engine, each iteration and each copy runs in its own transaction.
     """
 
     def __init__(
@@ -73,12 +72,12 @@ class Stream(Generic[Batch]):
             yield from self._search(connection)
 
     def copy_into(self, table: str) -> int:
-        """Create a table and COPY into it what is found; return how many rows that is.
+        """Create a table and COPY the results into it; return the number of rows.
 
-        `table` is a name as SQL writes it. Its columns are those of the batches: fingerprints and clusters are
-        bigint, distances integer. It belongs to the connection's transaction; with an engine it is committed.
-        Raises psycopg.Error with PostgreSQL's message: there is such a table, no right to create one; then nothing
-        is left of it.
+        `table` is a name as in SQL. Its columns are those of the batches: fingerprints and clusters are bigint,
+        distances integer. The table is created in the connection's transaction; with an engine, it is committed.
+        Raises psycopg.Error with PostgreSQL's message: the table exists, or the privilege to create it is missing.
+        Then it is not created.
         """
         with self._connect() as connection:
             return self._copy(connection, table)
@@ -105,7 +104,7 @@ class Stream(Generic[Batch]):
 def find_pair_batches(
     connection: Connection, table: str, column: str, scope: Scope | None, distance: int
 ) -> Iterator[PairBatch]:
-    """Yield every pair of different fingerprints within the distance that live rows have, in no order."""
+    """Yield every pair of different fingerprints of live rows within the distance, in no particular order."""
     for pairs in iter_pairs(_fetch_all(connection, table, column, scope), distance):
         bigints = pairs.view(np.int64)
         a, b = (side.view(np.uint64) for side in (bigints.min(axis=1), bigints.max(axis=1)))
@@ -115,7 +114,7 @@ def find_pair_batches(
 def find_member_batches(
     connection: Connection, table: str, column: str, scope: Scope | None, distance: int
 ) -> Iterator[MemberBatch]:
-    """Yield one batch: the members of all clusters, by cluster and then by fingerprint, both as bigints."""
+    """Yield one batch with the members of all clusters, ordered by cluster and fingerprint, both as bigints."""
     fingerprints = _fetch_all(connection, table, column, scope)
     fingerprints.sort()
     yield _members(fingerprints, find_clusters(fingerprints, distance))
@@ -129,14 +128,14 @@ def find_match_batches(
     distance: int,
     queries: Iterable[int | None] | Fingerprints,
 ) -> Iterator[MatchBatch]:
-    """Yield what is within the distance of each of the queries, in no order. The rows are read once."""
+    """Yield the matches of each query, in no particular order. Reads the rows once."""
     stored = fetch_fingerprints(connection, table, column, scope)
     for found in find_matches(queries, stored, distance):
         yield MatchBatch(found.queries, found.fingerprints, found.distances)
 
 
 def _join_small(batches: Iterable[dict[str, NDArray[Any]]]) -> Iterator[dict[str, NDArray[Any]]]:
-    """Put batches together until there is enough for a COPY."""
+    """Join small batches until they are large enough for a COPY."""
     waiting: list[dict[str, NDArray[Any]]] = []
     rows = 0
     for batch in batches:
@@ -150,7 +149,7 @@ def _join_small(batches: Iterable[dict[str, NDArray[Any]]]) -> Iterator[dict[str
 
 
 def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> MemberBatch:
-    """Return the members of these clusters, and those of clusters of one: what stands on two rows alone.
+    """Return the members of these clusters, and fingerprints without neighbours that several rows share.
 
     `fingerprints` are sorted.
     """

@@ -1,4 +1,4 @@
-"""Loading rows that know where they were read: those whose id a table has already are left out, and named."""
+"""Load rows whose source location is known; skip and report those whose id is already in the table."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -45,7 +45,7 @@ _IS_SKIPPABLE = """
 
 
 class PlacedRow(list[Any]):
-    """A row that knows what it is called and where it was read."""
+    """A row with its name and the place where it was read."""
 
     __slots__ = ("name", "place")
 
@@ -68,13 +68,13 @@ def load_placed_rows(
     id_column: str | None,
     skip: Skip,
 ) -> int:
-    """COPY rows into a table as `load_rows` does, but leave out those whose id it has; return how many were added.
+    """COPY rows like `load_rows`, but skip those whose id is in the table; return the number of added rows.
 
     `id_column` is the one of `columns` that holds the ids. The unique indexes and constraints of the table decide
-    which ids are equal; without one, every row is added. Rows that are left out are given to `skip`.
+    which ids are equal; without one, every row is added. `skip` is called with each skipped row.
 
-    Raises SimsqlError with the place of the row that PostgreSQL refuses for another reason, and psycopg.Error if
-    it does not tell which row that is.
+    Raises SimsqlError with the place of a row that PostgreSQL refuses for another reason, or psycopg.Error if
+    PostgreSQL does not report which row that is.
     """
     raw = raw_connection(connection)
     found = find_table(raw, table)
@@ -101,7 +101,7 @@ def _is_skippable(
 
 
 class _PlacingCopier(Copier):
-    """Names the place of a row that PostgreSQL refuses."""
+    """Report the place of a row that PostgreSQL refuses."""
 
     def add(self, rows: Sequence[Row]) -> Sequence[Row]:
         try:
@@ -116,9 +116,9 @@ class _PlacingCopier(Copier):
 
 
 class _SkippingCopier(_PlacingCopier):
-    """Leaves out rows whose id the table has already.
+    """Skip rows whose id is already in the table.
 
-    COPY stops at the first conflict. The batch is taken back then, and inserted from a temporary table.
+    COPY stops at the first conflict. Then the batch is rolled back and inserted from a temporary table.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class _SkippingCopier(_PlacingCopier):
         return rows
 
     def _find_refused(self, rows: Sequence[Row]) -> None:
-        """Raise SimsqlError for the row for which a batch fails: a statement does not tell."""
+        """Raise SimsqlError for the row that makes a batch fail; the error of the batch does not report it."""
         for number, row in enumerate(rows):
             try:
                 self.raw.execute(self._insert_one, [number])
@@ -204,7 +204,7 @@ class _SkippingCopier(_PlacingCopier):
                 raise _refused(row, error) from error
 
     def _leave_out(self, rows: Sequence[PlacedRow], inserted: Sequence[str | None]) -> list[PlacedRow]:
-        """Return the rows that were inserted, whose ids these are, and hand the others to `skip`."""
+        """Return the rows that were inserted, by their ids, and pass the others to `skip`."""
         ids = [id_ for (id_,) in self.raw.execute(self._ids)]
         added: list[PlacedRow] = []
         having: dict[str | None, PlacedRow] = {}

@@ -1,4 +1,4 @@
-"""Which rows have a fingerprint: their primary keys."""
+"""Look up the primary keys of the rows that have a fingerprint."""
 
 from collections.abc import Collection
 from typing import Any
@@ -33,9 +33,9 @@ _KEYS = """
 
 
 class PrimaryKeys:
-    """Looks up the primary keys of the rows of an indexed table that have a fingerprint.
+    """Look up the primary keys of the rows of an indexed table that have a fingerprint.
 
-    Arguments and errors as `near`. Raises UsageError for a table without a primary key.
+    Takes the arguments and raises the errors of `near`, and UsageError for a table without a primary key.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PrimaryKeys:
         )
 
     def find(self, fingerprints: Collection[int]) -> dict[int, list[Any]]:
-        """Return the keys of the rows that have each of these fingerprints, as JSON has them, in their order.
+        """Return the keys, as JSON values, of the rows that have each of these fingerprints, in the same order.
 
         The key of a row is a value, or a list if the primary key has several columns.
         """

@@ -1,4 +1,4 @@
-"""The recipe of an index, and that texts are made into fingerprints by no other."""
+"""The recipe of an index, and checks that texts are fingerprinted with no other."""
 
 import re
 
@@ -16,12 +16,12 @@ _ID = re.compile(r"(words|characters|jieba|pattern\.|letters\.|custom\.).*-[0-9]
 def recipe_of(
     connection: Connection, table: str, column: str | None = None, recipe: Recipe | None = None
 ) -> Recipe:
-    """Return the recipe that an index was created with: the one to fingerprint a text with for a search.
+    """Return the recipe of an index, to fingerprint texts for a search.
 
-    An index that was created without naming one counts as made by the default recipe. Where the id does not say
-    all of the recipe, as with a list of words or a table, give the `recipe` itself: it is returned if its id is
-    that of the index. Raises UsageError if it is not, and if the id does not suffice; sqlalchemy.exc.DBAPIError
-    with PostgreSQL's message: no index, more than one.
+    An index without a recipe counts as having the default one. If the id of the recipe is not enough, as with a
+    word list or table, pass `recipe`: it is returned if its id is that of the index. Raises UsageError if it is
+    not, or if the id is not enough and no recipe is passed; sqlalchemy.exc.DBAPIError with PostgreSQL's message:
+    no index, several indexes.
     """
     index = func.simsql._index(cast(table, REGCLASS), column).table_valued("column_name", "recipe")
     found = connection.execute(select(index.c.column_name, index.c.recipe)).one()
@@ -29,7 +29,7 @@ def recipe_of(
 
 
 def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> Recipe:
-    """Return the recipe of this id or name, or the one given if it is this; None is the default recipe's.
+    """Return the recipe of this id or name, or the given one if it matches; None is the default recipe's id.
 
     `indexed` names the table and the column in the message of the UsageError.
     """
@@ -50,12 +50,12 @@ def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> 
 
 
 def same_recipe(one: str | None, other: str | None) -> bool:
-    """Return whether two ids or names mean one recipe; None counts as the default recipe's."""
+    """Return whether two ids or names mean the same recipe; None counts as the default recipe's."""
     return _full_id(one) == _full_id(other)
 
 
 def is_text_recipe(recipe_id: str | None) -> bool:
-    """Return whether an id says how texts are made into fingerprints; a name of the user's own says nothing.
+    """Return whether this is the id of a recipe for texts, and not a user's own name.
 
     None counts as the default recipe's.
     """
@@ -63,7 +63,7 @@ def is_text_recipe(recipe_id: str | None) -> bool:
 
 
 def differs_for_sure(recipe_id: str | None, recipe: Recipe) -> bool:
-    """Return whether this is the id of another recipe than the given one; None and a user's name may be its."""
+    """Return whether this is the id of a different recipe. None and a user's name can mean the given one."""
     return recipe_id is not None and is_text_recipe(recipe_id) and not same_recipe(recipe_id, recipe.id)
 
 

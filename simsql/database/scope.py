@@ -1,4 +1,4 @@
-"""Scopes of searches, as JSON for the SQL functions: a value for each scope column of an index."""
+"""Encode the scopes of searches as JSON for the SQL functions: a value for each scope column of an index."""
 
 import json
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ Scope = Mapping[str, object]
 
 
 def encode_scope(scope: Scope | None) -> str | None:
-    """Return a scope as JSON, and None for none.
+    """Return a scope as JSON, or None for None.
 
-    Raises TypeError for a value that has no JSON and no text that PostgreSQL reads.
+    Raises TypeError for a value that JSON cannot represent and that has no text form for PostgreSQL.
     """
     return None if scope is None else json.dumps(dict(scope), default=_as_text, allow_nan=False)
 
 
 def scope_argument(scope: Scope | None) -> ColumnElement[object]:
-    """Return a scope as an argument of an SQL function, of type jsonb; null for none."""
+    """Return a scope as a jsonb argument of an SQL function; null for None."""
     # As text: the type JSONB would encode it once more, with what the engine encodes JSON with.
     return cast(literal(encode_scope(scope), Text), JSONB)
 

@@ -1,4 +1,4 @@
-"""SearchIndex: one simhash index of a table, to search it, list its pairs and clusters, and look after it."""
+"""SearchIndex: search a simhash index, list its pairs and clusters, and maintain it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ from simsql.fingerprint import Recipe, simhash
 
 
 class Match(NamedTuple):
-    """A fingerprint, in [0, 2**64), that a live row has, and its distance in bits from the one searched for."""
+    """A fingerprint of a live row, in [0, 2**64), and its distance in bits from the query."""
 
     fingerprint: int
     distance: int
@@ -47,7 +47,7 @@ class MatchingRow(NamedTuple):
 
 
 class QueryMatch(NamedTuple):
-    """A match of one of many queries: the fingerprint searched for, the one found and their distance in bits."""
+    """A match of one of many queries: the query, the fingerprint and their distance in bits."""
 
     query: int
     fingerprint: int
@@ -63,37 +63,37 @@ class Pair(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A fingerprint of live rows and its cluster, named by the member that is smallest as a bigint."""
+    """A fingerprint of a live row and its cluster, named by its smallest member as a bigint."""
 
     cluster: int
     fingerprint: int
 
 
 class SearchIndex:
-    """The simhash index on a column of a table. Nothing is looked up before a method is called.
+    """The simhash index on a column of a table. Creating the object does not query the database.
 
     engine_or_connection
-        With a connection every method works in its transaction, and commits nothing. With an engine every call
-        opens a connection of its own and ends its transaction. `claim` needs a connection; `vacuum` and
-        `backfill`, which commit as they go, need an engine.
+        With a connection, every method works in its transaction and does not commit. With an engine, every call
+        opens a connection and ends its transaction. `claim` needs a connection; `vacuum` and `backfill`, which
+        commit as they work, need an engine.
     table
-        A name as SQL writes it, with its schema and quotes where needed.
+        A name as in SQL, with schema and quotes if needed.
     column
-        The unquoted name of the column of fingerprints; it may be left out where the table has one index.
+        The unquoted name of the fingerprint column. If the table has only one index, omit it.
     scope
-        For an index with a scope, a value for each of its scope columns: searches find rows with these values.
+        A value for each scope column, if the index has a scope. Searches find only rows with these values.
     recipe
-        The recipe of the index, where its id does not say all of it, as with a list of words or a table.
+        The recipe of the index, if its id is not enough, as with a word list or table.
 
-    `near`, `near_rows` and `claim` take a fingerprint, or a text, which they fingerprint by the recipe of the
-    index, asked for at each call. Nothing is near to a text without features, nor to None or a masked element,
-    which stand for its fingerprint. They raise UsageError unless exactly one of the two is given, and where the
-    recipe is not that of the index or has to be given. For an index over several weighted columns pass what
-    `simsql.fingerprint.simhash_parts` returns.
+    `near`, `near_rows` and `claim` take a fingerprint or a text. They fingerprint the text with the recipe of the
+    index, which each call looks up. A text without features matches nothing, and neither does its fingerprint,
+    None or a masked element. The methods raise UsageError unless you pass exactly one of the two, if the recipe is
+    not that of the index, and if its id is not enough. For an index on several weighted columns, pass the result
+    of `simsql.fingerprint.simhash_parts`.
 
-    Methods raise sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table, no index, more than one, a
-    distance out of range, another scope than the index has, missing privileges. Searches raise ValueError for a
-    number that is not a fingerprint and TypeError for a value that no scope holds. A distance that is left out is
+    Methods raise sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table, no index, several indexes, a
+    distance out of range, a scope that does not fit the index, missing privileges. Searches raise ValueError for a
+    number that is not a fingerprint and TypeError for a value that cannot be in a scope. The default distance is
     that of the index.
     """
 
@@ -148,11 +148,11 @@ class SearchIndex:
         *,
         text: str | None = None,
     ) -> Match | None:
-        """Before an insert: wait for other claims of what is near, then return the nearest of a live row, or None.
+        """Wait for claims of similar fingerprints, then return the nearest match or None; call before an insert.
 
-        Of two transactions that claim near fingerprints and then insert, the second one waits until the first has
-        ended. So exactly one of them finds nothing. The transaction has to be READ COMMITTED. Raises UsageError
-        for an engine: a claim lasts until the end of a transaction, which has to be that of the insert.
+        If two transactions claim similar fingerprints and then insert, the second waits until the first ends. So
+        exactly one of them gets None. The transaction must be READ COMMITTED. Raises UsageError for an engine,
+        because a claim lasts until the end of its transaction, which must be that of the insert.
         """
         if not isinstance(self._bind, Connection):
             raise UsageError(
@@ -166,10 +166,10 @@ class SearchIndex:
     def near_many(
         self, fingerprints: Iterable[OneFingerprint], distance: int | None = None
     ) -> Iterator[QueryMatch]:
-        """Yield what `near` finds for each of these fingerprints, all of them in one statement, in no order.
+        """Yield the matches of each fingerprint, found in one statement, in no particular order.
 
-        A fingerprint that is given twice is searched for once, and None and masked elements not at all. PostgreSQL
-        gives up after 100 million matches. For a million queries `stream_matches` is several times faster.
+        Repeated fingerprints are searched for once; None and masked elements are ignored. PostgreSQL raises an
+        error after 100 million matches. For a million queries, `stream_matches` is several times faster.
         """
         bigints = (to_bigint(fingerprint) for fingerprint in fingerprints)
         queries = cast([bigint for bigint in bigints if bigint is not None], ARRAY(BIGINT))
@@ -178,71 +178,71 @@ class SearchIndex:
             yield QueryMatch(from_bigint(query), from_bigint(match), bits)
 
     def pairs(self, distance: int | None = None) -> Iterator[Pair]:
-        """Yield every pair of different fingerprints within the distance that live rows have, once each."""
+        """Yield every pair of different fingerprints of live rows within the distance, once each."""
         for a, b, bits in self._rows(self._call("pairs", distance).table_valued("a", "b", "distance")):
             yield Pair(from_bigint(a), from_bigint(b), bits)
 
     def clusters(self, distance: int | None = None) -> Iterator[Member]:
-        """Yield the members of all clusters, cluster by cluster: fingerprints with a neighbour or on two rows."""
+        """Yield the members of all clusters by cluster: fingerprints with a neighbour or on several rows."""
         for cluster, member in self._rows(self._call("clusters", distance).table_valued("cluster", "fingerprint")):
             yield Member(from_bigint(cluster), from_bigint(member))
 
     def stream_matches(
         self, fingerprints: Iterable[int | None] | Fingerprints, distance: int | None = None
     ) -> Stream[MatchBatch]:
-        """Find what `near_many` finds, in numpy, for millions of queries.
+        """Find the same matches as `near_many`, in numpy, for millions of queries.
 
-        The rows are read once, and looked up in tables made of the queries, so memory grows with the queries and
-        the fingerprints that have a match, not with the rows.
+        Reads the rows once and looks them up in tables built from the queries, so memory grows with the number of
+        queries and of fingerprints that match, not with the number of rows.
         """
         queries = fingerprints if isinstance(fingerprints, np.ndarray) else list(fingerprints)
         return self._stream(MatchBatch, partial(find_match_batches, queries=queries), distance)
 
     def stream_pairs(self, distance: int | None = None) -> Stream[PairBatch]:
-        """Find what `pairs` finds, in numpy and in no order.
+        """Find the same pairs as `pairs`, in numpy and in no particular order.
 
-        Memory grows with the rows (some 60 bytes each), not with the pairs.
+        Memory grows by about 60 bytes per row and does not depend on the number of pairs.
         """
         return self._stream(PairBatch, find_pair_batches, distance)
 
     def stream_clusters(self, distance: int | None = None) -> Stream[MemberBatch]:
-        """Find what `clusters` finds, in numpy and in the same order; all members are one batch.
+        """Find the same clusters as `clusters`, in numpy and in the same order; all members form one batch.
 
-        Memory grows with the rows (some 80 bytes each), not with the pairs.
+        Memory grows by about 80 bytes per row and does not depend on the number of pairs.
         """
         return self._stream(MemberBatch, find_member_batches, distance)
 
     def recipe(self) -> Recipe:
-        """Return the recipe that the index was created with: the one to fingerprint a text with for a search.
+        """Return the recipe of the index, to fingerprint texts for a search.
 
-        An index that was created without naming one counts as made by the default recipe. Raises UsageError if
-        the recipe that was given is not that of the index, and if none was and the id does not say all of it.
+        An index without a recipe counts as having the default one. Raises UsageError if the given recipe is not
+        that of the index, or if none was given and the id is not enough.
         """
         with self._connection() as connection:
             return recipe_of(connection, self._table, self._column, self._recipe)
 
     def verify(self) -> list[Finding]:
-        """Return what is wrong with the index, or with all indexes of the table if no column was named.
+        """Return the faults of the index, or of all indexes of the table if no column was given.
 
-        Reads all keys and all fingerprints, with one snapshot, and changes nothing.
+        Reads all keys and all fingerprints in one snapshot, and changes nothing.
         """
         with self._connection() as connection:
             return verify(connection, self._table, self._column)
 
     def repair(self) -> list[Finding]:
-        """Mend all indexes of the table; return what was wrong.
+        """Repair all indexes of the table; return the faults.
 
-        Writers of the table wait until the transaction ends, which has to be READ COMMITTED. Superfluous keys are
-        left to `vacuum`.
+        Writers of the table wait until the transaction ends, which must be READ COMMITTED. Leaves superfluous keys
+        to `vacuum`.
         """
         with self._connection(**READ_COMMITTED) as connection:
             return repair(connection, self._table)
 
     def vacuum(self, *, report: Report | None = None) -> int:
-        """Remove the keys that no row has any more, and all but one of equal keys; return how many.
+        """Remove keys without a row, and all but one of equal keys; return the number of removed keys.
 
-        It commits as it goes, and others read and write meanwhile. `report` is called with the share of the work
-        that is done. Raises UsageError for a connection.
+        Commits as it works; others can read and write meanwhile. `report` is called with the completed share of
+        the work. Raises UsageError for a connection.
         """
         return vacuum(check_engine(self._bind, "vacuum"), self._table, self._column, report=report)
 
@@ -255,18 +255,19 @@ class SearchIndex:
         workers: int | None = None,
         report: Report | None = None,
     ) -> Filled:
-        """Give a fingerprint to each row that has a text and none yet, while others read and write.
+        """Fingerprint the rows that have a text but no fingerprint, while others read and write.
 
-        `source` is the unquoted name of the column of the texts, or of several with their weights, as for
-        `simsql.fingerprint.simhash_parts`. The recipe is that of the index; the table needs none if the column was
-        named, and the recipe is then the one given or the default. With `all_rows` every row gets the fingerprint
-        of its text, null where there is none. It commits a batch of `batch_rows` at a time, and what has been
-        committed stays if it is interrupted. `workers` processes fingerprint a single source. `report` is called
-        with the share of the rows that is done.
+        `source` is the unquoted name of the text column, or of several with their weights, as for
+        `simsql.fingerprint.simhash_parts`. The recipe is that of the index. If you named the column, the table
+        needs no index; the recipe is then the given or the default one. With `all_rows`, every row gets a new
+        fingerprint, null if it has no text. Each batch of `batch_rows` is committed, and committed batches stay
+        after an interruption. `workers` processes fingerprint a single source. `report` is called with the
+        completed share of the rows.
 
-        Raises UsageError for a connection, a recipe that is not that of the index, and if no column is named and
-        the table has no index or several; ValueError for a batch of no rows, no source or a weight out of range;
-        psycopg.Error with PostgreSQL's message: no such table or column, no primary key, missing privileges.
+        Raises UsageError for a connection, if the recipe is not that of the index, or if no column is given and
+        the table has no index or several; ValueError if a batch has no rows, there is no source or a weight is out
+        of range; psycopg.Error with PostgreSQL's message: no such table or column, no primary key, missing
+        privileges.
         """
         return fill_fingerprints(
             check_engine(self._bind, "backfill"),
@@ -282,7 +283,7 @@ class SearchIndex:
 
     @contextmanager
     def _connection(self, **options: Any) -> Iterator[Connection]:
-        """Yield the connection, or one of the engine with these options, in a transaction."""
+        """Yield the connection, or a new one of the engine with these options, in a transaction."""
         if isinstance(self._bind, Connection):
             yield self._bind
             return
@@ -292,7 +293,7 @@ class SearchIndex:
     def _query(
         self, connection: Connection, fingerprint: OneFingerprint | NotGiven, text: str | None
     ) -> ColumnElement[int | None]:
-        """Return the fingerprint to search for as an argument; PostgreSQL has to be told the type of NULL."""
+        """Return the query fingerprint as an SQL argument. NULL needs a type."""
         if isinstance(fingerprint, NotGiven):
             if text is None:
                 raise UsageError("say what to search for: a fingerprint or text=")
@@ -321,7 +322,7 @@ class SearchIndex:
         )
 
     def _check(self, connection: Connection, distance: int | None) -> tuple[str, int]:
-        """Return the column of an index that can be searched, and the distance to search at."""
+        """Return the column of an index, if it can be searched, and the distance."""
         index = self._call("_searched_index").table_valued("column_name", "distance")
         within = func.simsql._distance(distance, index.c.distance)
         column, bits = connection.execute(select(index.c.column_name, within)).one()

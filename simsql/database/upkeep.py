@@ -1,7 +1,7 @@
-"""Check and mend indexes, and remove superfluous keys: calls of the SQL functions.
+"""Check and repair indexes, and remove superfluous keys, through the SQL functions.
 
-vacuum commits as it goes: it takes an engine, runs with a connection of its own, and makes the batches that
-`CALL simsql.vacuum` makes.
+`vacuum` commits as it works: it takes an engine, opens its own connection, and makes the same batches as `CALL
+simsql.vacuum`.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Report = Callable[[float], None]
 
 
 class Finding(NamedTuple):
-    """What simsql.verify has found, or simsql.repair has mended."""
+    """A fault that simsql.verify has found or simsql.repair has repaired."""
 
     table: str
     """As it was called when the index was created."""
@@ -33,31 +33,32 @@ class Finding(NamedTuple):
 
 
 def verify(connection: Connection, table: str | None = None, column: str | None = None) -> list[Finding]:
-    """Return what is wrong with a table's indexes, or with one of them, or with those of all tables.
+    """Return the faults of one index, of all indexes of a table, or of all indexes.
 
-    Reads all keys and all fingerprints, with one snapshot, and changes nothing. Raises sqlalchemy.exc.DBAPIError
-    with PostgreSQL's message: no index, missing rights, row-level security that hides rows.
+    Reads all keys and all fingerprints in one snapshot, and changes nothing. Raises sqlalchemy.exc.DBAPIError with
+    PostgreSQL's message: no index, missing privileges, row-level security that hides rows.
     """
     statement = text("SELECT * FROM simsql.verify(CAST(:table AS regclass), CAST(:column AS text))")
     return [Finding(*row) for row in connection.execute(statement, {"table": table, "column": column})]
 
 
 def repair(connection: Connection, table: str) -> list[Finding]:
-    """Mend the indexes of a table, in the connection's transaction; return what was wrong.
+    """Repair the indexes of a table, in the connection's transaction; return the faults.
 
-    Writers of the table wait until the transaction ends. Superfluous keys are left to vacuum. Raises
-    sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, missing rights, an isolation level other
-    than READ COMMITTED, a fault that cannot be mended.
+    Writers of the table wait until the transaction ends. Leaves superfluous keys to `vacuum`. Raises
+    sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, missing privileges, an isolation level other
+    than READ COMMITTED, a fault that cannot be repaired.
     """
     statement = text("SELECT * FROM simsql.repair(CAST(:table AS regclass))")
     return [Finding(*row) for row in connection.execute(statement, {"table": table})]
 
 
 def vacuum(engine: Engine, table: str, column: str | None = None, *, report: Report | None = None) -> int:
-    """Remove the keys that no row has any more, and all but one of equal keys; return how many.
+    """Remove keys without a row, and all but one of equal keys; return the number of removed keys.
 
-    Others read and write meanwhile. The column may be left out where the table has one index. Raises
-    sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, one that is not searched, missing rights.
+    Others can read and write meanwhile. If the table has only one index, omit the column. Raises
+    sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, an index that cannot be searched, missing
+    privileges.
     """
     statement = text(
         "SELECT CAST(s AS text), s.removed, s.share, s.finished FROM simsql._vacuum_batch("

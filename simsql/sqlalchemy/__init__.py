@@ -1,8 +1,8 @@
-"""What the models of an application import: a column type, an item of a table, and searches as statements.
+"""The public names for models: a column type, a table item, and searches as statements.
 
-Fingerprint(source="body")                     a bigint column, unsigned in Python, that follows its source
-SimhashIndex("fingerprint", distance=3)        in __table_args__: created and dropped with the table
-near, claim, near_many, pairs, clusters        searches as statements, for Session, AsyncSession and Connection
+    Fingerprint(source="body")                     a bigint column, unsigned in Python, that follows its source
+    SimhashIndex("fingerprint", distance=3)        in __table_args__: created and dropped with the table
+    near, claim, near_many, pairs, clusters        searches as statements, for Session, AsyncSession and Connection
 
     select(Article).where(Article.fingerprint.near(text="some text", distance=7))
     select(Article.fingerprint.hamming_distance(fingerprint))

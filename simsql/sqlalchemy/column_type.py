@@ -30,7 +30,7 @@ from simsql.sqlalchemy.expressions import (
 
 
 class _Comparator(TypeDecorator.Comparator[int]):
-    """What can be said about a fingerprint column, also through aliases and subclasses."""
+    """The expressions of a fingerprint column, also through aliases and subclasses."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class _Comparator(TypeDecorator.Comparator[int]):
         """Return the number of bits, 0 to 64, in which two fingerprints differ; NULL if one is NULL.
 
         `other` is a number in [0, 2**64), a column or another expression. Raises sqlalchemy.exc.ArgumentError for
-        a column whose fingerprints are made by another recipe.
+        a column with a different recipe.
         """
         compared = as_fingerprint(other, Fingerprint())
         _check_comparable(self.expr, compared)
@@ -55,17 +55,16 @@ class _Comparator(TypeDecorator.Comparator[int]):
     ) -> ColumnElement[bool]:
         """Return the condition that a row's fingerprint is within the distance, answered by its simhash index.
 
-        It stands wherever a condition may: in WHERE, in the ON of a join, in an UPDATE or DELETE. `fingerprint`
-        is a number in [0, 2**64), a column, another expression, or None, which nothing is near to. In its place
-        `text` is a str, or one for each source of the column by its name. It is fingerprinted by the recipe of the
-        column; `recipe` is needed where the model names one by an id that does not say all of it. `distance`
-        is from 0 to 64, that of the index if it is left out. `scope` gives a value for every column of the
-        index's scope, by the key of the column in its table.
+        Use it in WHERE, in the ON clause of a join, in an UPDATE or DELETE. `fingerprint` is a number in [0,
+        2**64), a column, another expression, or None, which matches nothing. Instead of it, `text` is a str, or
+        one for each source of the column by name. It is fingerprinted with the recipe of the column; pass `recipe`
+        if the model names one by an id that is not enough. `distance` is from 0 to 64 and defaults to that of the
+        index. `scope` gives a value for every scope column of the index, by the key of the column in its table.
 
-        Raises sqlalchemy.exc.ArgumentError for an expression that is no column of a table, an unknown column in
-        `scope`, another recipe than that of the column, and unless either a fingerprint or a text is given that
-        the sources of the column allow. When the statement runs PostgreSQL says what else is wrong: there is no
-        index, or none of that scope.
+        Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in
+        `scope`, a recipe other than that of the column, and unless you pass either a fingerprint or a text that
+        fits the sources of the column. PostgreSQL reports other errors when the statement runs: no index, or a
+        scope that does not fit it.
         """
         indexed, query = root_column(self.expr), as_query(self.expr, fingerprint, text, recipe)
         matches = search("near", indexed, [query], distance, scope, {"fingerprint": Fingerprint()})
@@ -78,19 +77,19 @@ class Fingerprint(TypeDecorator[int]):
     """A 64-bit fingerprint: an int in [0, 2**64) in Python, the bigint with the same bits in PostgreSQL.
 
     source
-        The attribute whose text the fingerprint is made of, or several with their weights, such as
-        `{"title": 3, "body": 1}`: see `simsql.fingerprint.simhash_parts`. Where the column is mapped to a class,
-        the ORM then computes the fingerprint whenever it inserts an object, or updates one whose source has
-        changed, unless the fingerprint was assigned by hand. An INSERT that carries values
-        computes it too, from columns whose keys are these names. All that passes the unit of work by is listed
-        in docs/sqlalchemy.md. A text without words has the fingerprint None.
+        The attribute whose text is fingerprinted, or several with their weights, such as
+        `{"title": 3, "body": 1}`: see `simsql.fingerprint.simhash_parts`. If the column is mapped to a class, the
+        ORM computes the fingerprint whenever it inserts an object, or updates one whose source has changed, unless
+        you assigned a fingerprint. An INSERT with values also computes it, from columns whose keys are these
+        names. For the writes that bypass the unit of work, see docs/sqlalchemy.md. The fingerprint of a text
+        without words is None.
     recipe
-        How a text becomes a fingerprint; by default, by the recipe that is this simsql's default.
+        How a text becomes a fingerprint; by default, simsql's default recipe.
 
-    Raises ValueError for a source that names nothing, and a weight outside of 1 to 1,000,000, TypeError for a
-    recipe that is none, such as the id of one.
+    Raises ValueError for an empty source or a weight outside of 1 to 1,000,000, and TypeError for a recipe that is
+    not a Recipe, such as an id.
 
-    Comparisons such as `<` and ORDER BY see the bigint: numbers from 2**63 on come first.
+    Comparisons such as `<` and ORDER BY compare the bigint: numbers from 2**63 on come first.
     """
 
     __module__ = "simsql.sqlalchemy"  # what Alembic writes in front of the type's name
@@ -110,7 +109,7 @@ class Fingerprint(TypeDecorator[int]):
 
     @property
     def known_recipe(self) -> str | None:
-        """The id of the recipe; None where neither it nor a source is named: others make the fingerprints."""
+        """The id of the recipe; None without a recipe and a source, when others compute the fingerprints."""
         return self.recipe.id if self.names_recipe or self.sources is not None else None
 
     def __repr__(self) -> str:
@@ -123,7 +122,7 @@ class Fingerprint(TypeDecorator[int]):
             event.listen(parent, "after_parent_attach", self.sources.give_default)
 
     def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
-        """Return the bigint. Raises ValueError for a number that is no fingerprint."""
+        """Return the bigint. Raises ValueError for a number that is not a fingerprint."""
         return to_bigint(value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
@@ -131,11 +130,11 @@ class Fingerprint(TypeDecorator[int]):
         return from_bigint(value)
 
     def literal_processor(self, dialect: Dialect) -> Callable[[int], str]:  # noqa: ARG002
-        """Return the rendering of a fingerprint in the text of a statement."""
+        """Return a function that renders a fingerprint in the text of a statement."""
         return _as_literal
 
     def compare_values(self, x: Any, y: Any) -> bool:
-        """Return whether two values of an attribute are the same fingerprint, whatever their types."""
+        """Return whether two values of an attribute are the same fingerprint, regardless of their types."""
         # The unit of work takes for a change what is not True, which numpy.True_ is not.
         one, other = (None if is_missing(value) else value for value in (x, y))
         if isinstance(one, int | np.integer) and isinstance(other, int | np.integer):
@@ -155,7 +154,7 @@ def as_query(
     text: TextArgument | None,
     recipe: Recipe | None,
 ) -> ColumnElement[int]:
-    """Return what a search in a column is for, as an expression; ArgumentError unless it is one thing."""
+    """Return the query of a search as an expression; ArgumentError unless it is one fingerprint or text."""
     if isinstance(fingerprint, NotGiven):
         if text is None:
             raise ArgumentError("say what to search for: a fingerprint or text=")
@@ -170,7 +169,7 @@ def as_query(
 
 
 def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Recipe | None) -> int | None:
-    """Return the fingerprint that a text would have in a column."""
+    """Return the fingerprint of a text for a column."""
     sources = searched.type.sources if isinstance(searched.type, Fingerprint) else None
     weights = dict(sources.weights) if sources is not None else {}
     if not isinstance(text, Mapping):
@@ -192,7 +191,7 @@ def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Re
 
 
 def _find_recipe(searched: ColumnElement[Any], given: Recipe | None) -> Recipe:
-    """Return the recipe of a column: that of its type, of its index or the default one, or the one given."""
+    """Return the recipe of a column: the given one, or that of its type or its index, or the default one."""
     if given is None and isinstance(searched.type, Fingerprint) and searched.type.known_recipe:
         return searched.type.recipe
     try:
@@ -202,7 +201,7 @@ def _find_recipe(searched: ColumnElement[Any], given: Recipe | None) -> Recipe:
 
 
 def _check_comparable(one: ColumnElement[Any], other: ColumnElement[Any]) -> None:
-    """Raise ArgumentError if the models say that the fingerprints of two expressions are of different recipes."""
+    """Raise ArgumentError if the models declare different recipes for the fingerprints of two expressions."""
     recipes = [_known_recipe(expression) for expression in (one, other)]
     if None not in recipes and recipes[0] != recipes[1]:
         raise ArgumentError(
@@ -212,7 +211,7 @@ def _check_comparable(one: ColumnElement[Any], other: ColumnElement[Any]) -> Non
 
 
 def _known_recipe(expression: ColumnElement[Any]) -> str | None:
-    """Return the id of the recipe that the type of an expression names, or the index on the column that it is."""
+    """Return the id of the recipe of an expression's type, or of the index on its column."""
     if isinstance(expression.type, Fingerprint) and expression.type.known_recipe:
         return expression.type.known_recipe
     for column in root_columns(expression):

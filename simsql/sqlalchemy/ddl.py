@@ -1,4 +1,4 @@
-"""The statements that create, build and drop a simhash index: with its table, or in a migration."""
+"""DDL elements that create, build and drop a simhash index, with its table or in a migration."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from simsql.sqlalchemy.expressions import TableName
 
 
 class DeclaredIndex(NamedTuple):
-    """A simhash index as a model declares it, with the names of columns and the recipe filled in."""
+    """A simhash index as a model declares it, with column names and recipe filled in."""
 
     spec: IndexSpec
     names_recipe: bool
@@ -32,7 +32,7 @@ class _IndexDDL(ExecutableDDLElement):
 
 
 class CreateSimhashIndex(_IndexDDL):
-    """Create a simhash index on its target, a table. `names_recipe`: whether the model says what the recipe is."""
+    """Create a simhash index on its target, a table. `names_recipe` tells whether the model names the recipe."""
 
     def __init__(self, spec: IndexSpec, *, names_recipe: bool = False) -> None:
         self.spec = spec
@@ -40,7 +40,7 @@ class CreateSimhashIndex(_IndexDDL):
 
 
 class BuildSimhashIndex(_IndexDDL):
-    """Build a simhash index on its target, a table, while others write. It has to run outside of a transaction."""
+    """Build a simhash index on its target, a table, while others write. Run it outside a transaction."""
 
     def __init__(self, spec: IndexSpec) -> None:
         self.spec = spec

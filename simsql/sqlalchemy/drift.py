@@ -1,9 +1,9 @@
-"""Refuse to compute fingerprints by one recipe for a column whose simhash index is of another.
+"""Refuse to compute fingerprints for a column whose simhash index has a different recipe.
 
-A model learns the recipe of the database only by asking. So the first fingerprint that is computed for a table
-asks, once for each engine, in the transaction of the flush. Nothing is refused where nobody can tell: no simsql in
-the database, no right to read its registry, no index, an index that names no recipe, or one with a name of the
-user's own.
+A model can only learn the recipe in the database by a query. So the first fingerprint that is computed for a table
+sends one, once for each engine, in the transaction of the flush. Nothing is refused if the answer is not clear: no
+simsql in the database, no privilege to read its registry, no index, an index without a recipe or with a user's own
+name.
 """
 
 from collections.abc import Mapping
@@ -39,15 +39,15 @@ _known: WeakKeyDictionary[Dialect, dict[tuple[str | None, str], dict[str, str]]]
 
 
 class _OtherRecipeError(DontWrapMixin, UsageError):
-    """The same error wherever it is raised: SQLAlchemy wraps others that a default of a column raises."""
+    """A UsageError that SQLAlchemy does not wrap if a column default raises it."""
 
 
 def refuse_other_recipe(
     connection: Connection, column: Column[Any], recipe: Recipe, options: Mapping[str, Any] | None = None
 ) -> None:
-    """Raise UsageError if the column's simhash index in the database is of another recipe than this, for sure.
+    """Raise UsageError if the column's simhash index in the database certainly has a different recipe.
 
-    `options` are the execution options of the statement; those of the connection if they are left out.
+    `options` are the execution options of the statement, by default those of the connection.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -71,7 +71,7 @@ def refuse_other_recipe(
 
 
 def _read_recipes(connection: Connection, table: Table, translation: Mapping[Any, Any]) -> dict[str, str]:
-    """Return the recipes that the indexes of a table name, by column."""
+    """Return the recipes of a table's indexes, by column."""
     if connection.execute(_READABLE).scalar_one() < len(_registry.columns):
         return {}
     statement = select(_registry.c.column_name, _registry.c.recipe).where(

@@ -1,9 +1,8 @@
-"""Fingerprints that follow the texts they are made of, through events of the mappers that have such a column.
+"""Keep fingerprints up to date with their texts, through events of the mappers that have such a column.
 
-Nothing listens when this is imported. The first column type with a source adds one listener, to the event
-that SQLAlchemy sends when an attribute of a class is mapped; it attaches the events of the unit of work to the
-mappers of such columns, and to no other. What inserts without the unit of work is served by a default of the
-column.
+Importing this module registers no listeners. The first column type with a source registers one, for the event that
+SQLAlchemy sends when an attribute of a class is mapped. It attaches the unit-of-work events to the mappers of such
+columns only. For inserts without the unit of work, there is a column default.
 """
 
 import functools
@@ -26,14 +25,14 @@ from simsql.sqlalchemy.drift import refuse_other_recipe
 
 @dataclass(frozen=True)
 class Sources:
-    """The attributes that a fingerprint is made of, with their weights, and the recipe."""
+    """The source attributes of a fingerprint with their weights, and the recipe."""
 
     weights: tuple[tuple[str, int], ...]
     recipe: Recipe
 
     @classmethod
     def of(cls, source: str | Mapping[str, int], recipe: Recipe) -> Self:
-        """Return the sources that one name, or names with weights, mean; ValueError for a weight out of range."""
+        """Return the sources from one name, or from names with weights; ValueError for a weight out of range."""
         weights = {source: 1} if isinstance(source, str) else dict(source)
         if not weights:
             raise ValueError("source names no attribute: name one, or leave it out")
@@ -41,9 +40,9 @@ class Sources:
         return cls(tuple(weights.items()), recipe)
 
     def compute(self, texts: Mapping[str, object], where: str) -> int | None:
-        """Return the fingerprint of these texts; None where one is an SQL expression, which PostgreSQL evaluates.
+        """Return the fingerprint of these texts; None if one is an SQL expression, which PostgreSQL evaluates.
 
-        `where` begins the message of the TypeError that a text of another type is.
+        `where` begins the message of the TypeError for a text of another type.
         """
         parts = []
         for name, weight in self.weights:
@@ -57,7 +56,7 @@ class Sources:
         return simhash_parts(parts, self.recipe)
 
     def compute_default(self, context: DefaultExecutionContext) -> int | None:
-        """Return the fingerprint for the row that is being inserted; None unless it names all sources."""
+        """Return the fingerprint for the row that is being inserted; None unless the row has all sources."""
         try:
             row: dict[str, object] = context.get_current_parameters()  # type: ignore[no-untyped-call]
         except KeyError:  # one of several rows in VALUES, with an expression in it
@@ -70,7 +69,7 @@ class Sources:
         return self.compute(row, "a fingerprint")
 
     def give_default(self, column: Column[Any], _: object) -> None:
-        """Let a column of a table compute its default, unless it has one."""
+        """Add a default that computes the fingerprint to a column of a table, unless it has a default."""
         # The type may be that of the items of an array.
         if column.default is None and getattr(column.type, "sources", None) is self:
             ColumnDefault(self.compute_default)._set_parent_with_dispatch(column)
@@ -78,7 +77,7 @@ class Sources:
 
 @functools.cache
 def follow_sources() -> None:
-    """Listen, from now on, for attributes with a source that are mapped."""
+    """Register the listener for mapped attributes with a source."""
     event.listen(object, "attribute_instrument", _on_attribute)
 
 
@@ -100,12 +99,12 @@ def _on_attribute(class_: type, key: str, _: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Follower:
-    """Keeps the attribute `key` of one mapper what its sources make it.
+    """Keep the attribute `key` of one mapper up to date with its sources.
 
-    A fingerprint that the application has assigned wins, for one flush. Two things together tell it from all
-    others. The attribute has changed since it was flushed or loaded: SQLAlchemy knows, and still knows it when the
-    flush was rolled back, the object made transient or pickled. And the last one to set it was not the follower,
-    which leaves a mark in the info of the instance when it was.
+    A fingerprint that the application assigned wins for one flush. Two conditions identify it. The attribute has
+    changed since it was flushed or loaded: SQLAlchemy knows this, even after the flush was rolled back or the
+    object was made transient or pickled. And the follower was not the last to set it: when it sets the attribute,
+    it leaves a mark in the info of the instance.
     """
 
     key: str
@@ -114,7 +113,7 @@ class _Follower:
 
     @property
     def ahead(self) -> str:
-        """The key, in the info of a new instance, of its texts and the fingerprint that they have."""
+        """The key, in the info of a new instance, of its texts and their fingerprint."""
         return f"simsql.ahead.{self.key}"
 
     def attach(self, mapper: Mapper[Any], class_: type) -> None:
@@ -144,9 +143,9 @@ class _Follower:
         state.info.pop(_mark(self.key), None)
 
     def on_text(self, state: InstanceState[Any], text: object, old: object, _: object) -> None:
-        """Take from an object without a row the fingerprint of the text that it is losing.
+        """Remove the fingerprint of the old text from an object without a row.
 
-        What inserts it without these events, such as bulk_save_objects, would write that fingerprint.
+        Otherwise an insert without these events, such as bulk_save_objects, would write that fingerprint.
         """
         if state.key is not None or self.key not in state.dict or is_assigned(state, self.key):
             return
@@ -184,9 +183,9 @@ class _Follower:
             self._set(state, self._compute(target))
 
     def after_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
-        """Write the fingerprint again if a trigger of simsql.clear_on_change may have taken it away.
+        """Write the fingerprint again if a trigger of simsql.clear_on_change may have removed it.
 
-        The trigger takes a fingerprint that an UPDATE leaves as it was for one that was forgotten.
+        The trigger clears a fingerprint that an UPDATE leaves unchanged.
         """
         state: InstanceState[Any] = inspect(target)
         value = getattr(target, self.key) if self._sources_changed(state) else None
@@ -205,7 +204,7 @@ class _Follower:
         return any(_history(state, name).has_changes() for name, _ in self.sources.weights)
 
     def _compute_ahead(self, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
-        """Leave with each new object of a session what its text gives: one by one that takes ten times as long."""
+        """Compute the fingerprints of all new objects of a session; one by one takes ten times as long."""
         waiting = []
         for other in map(inspect, state.session.new if state.session else ()):
             if (
@@ -233,7 +232,7 @@ def is_assigned(state: InstanceState[Any], key: str) -> bool:
 
 
 def _mark(key: str) -> str:
-    """Return the key, in the info of an instance, of the mark that its fingerprint was computed."""
+    """Return the key, in the info of an instance, of the mark for a computed fingerprint."""
     return f"simsql.computed.{key}"
 
 
@@ -242,10 +241,10 @@ def _history(state: InstanceState[Any], key: str) -> History:
 
 
 class _MergesAssigned:
-    """A property of a mapper that Session.merge takes along only if the application has assigned its value.
+    """A mapper property that Session.merge copies only if the application assigned its value.
 
-    The object that takes the texts computes its own. It could not tell the fingerprint of another text, or of the
-    row as it once was, from one that was assigned.
+    The object that gets the texts computes its own fingerprint. It could not tell an assigned fingerprint from
+    that of another text, or of an earlier state of the row.
     """
 
     __slots__ = ()
@@ -261,7 +260,7 @@ class _MergesAssigned:
         load: bool,
         *others: Any,
     ) -> None:
-        """Merge the attribute; without `load`, which takes over all as it is, always."""
+        """Merge the attribute if it was assigned. Without `load`, always merge it."""
         # In a new object None is an empty place.
         empty = source_state.key is None and is_missing(source_dict.get(self.key))
         if load and (empty or not is_assigned(source_state, self.key)):
@@ -270,7 +269,7 @@ class _MergesAssigned:
 
 
 def _merge_assigned(property_: Any) -> None:
-    """Let a property of a mapper merge so, and be otherwise what it is."""
+    """Make a mapper property merge in this way, without other changes."""
     kind = type(property_)
     if not issubclass(kind, _MergesAssigned):
         property_.__class__ = type(

@@ -1,4 +1,4 @@
-"""The pieces that statements are made of: a table as a regclass, and a call of a search function."""
+"""Build the parts of statements: a table as a regclass, and a call of a search function."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex, TypeAlias
@@ -34,7 +34,7 @@ Scope: TypeAlias = Mapping[str, Any]
 
 
 class TableName(ColumnElement[str]):
-    """A table as a regclass literal, named as the statement around it names the table."""
+    """A table as a regclass literal, with the same name as in the surrounding statement."""
 
     # The table is no child: whoever replaces a statement's tables by aliases leaves it alone. It stands in a tuple
     # because the key of a cached statement asks plain objects for their truth, which a table does not tell.
@@ -45,7 +45,7 @@ class TableName(ColumnElement[str]):
         self.named = (table,)
 
     def get_children(self, **_: Any) -> tuple[Table, ...]:
-        """Return the table to those who only look, such as a Session that chooses the engine by it."""
+        """Return the table to read-only visitors, such as a Session that chooses an engine by it."""
         return self.named
 
 
@@ -65,9 +65,9 @@ def _render_table_name(element: TableName, compiler: SQLCompiler, **_: Any) -> s
 
 
 def root_column(expression: ColumnElement[Any]) -> Column[Any]:
-    """Return the column of a table that an expression is, directly or through aliases and subqueries.
+    """Return the table column of an expression, found directly or through aliases and subqueries.
 
-    Raises ArgumentError if it is none, or could be one of several.
+    Raises ArgumentError unless there is exactly one.
     """
     roots = root_columns(expression)
     if len(roots) != 1:
@@ -79,12 +79,12 @@ def root_column(expression: ColumnElement[Any]) -> Column[Any]:
 
 
 def root_columns(expression: ColumnElement[Any]) -> list[Column[Any]]:
-    """Return the columns of tables of which an expression is one, directly or through aliases and subqueries."""
+    """Return the possible table columns of an expression, found directly or through aliases and subqueries."""
     return [root for root in expression.base_columns if isinstance(root, Column) and isinstance(root.table, Table)]
 
 
 def as_fingerprint(argument: FingerprintArgument, type_: TypeEngine[int]) -> ColumnElement[int]:
-    """Return an expression that keeps its own type, of a bigint for instance; anything else gets this one."""
+    """Return an expression as it is, and any other value as an expression of this type."""
     if isinstance(argument, QueryableAttribute):
         return argument.expression
     if isinstance(argument, ColumnElement) and not isinstance(argument.type, NullType):
@@ -123,9 +123,9 @@ def search(
 
 
 def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[ColumnElement[bool]]:
-    """Return the conditions that a row, of which `expression` is the fingerprint, is in the scope.
+    """Return the conditions that the row of the fingerprint `expression` is in the scope.
 
-    Rows of other scopes may have the same fingerprint; and the B-tree that leads to a row begins with the scope.
+    Rows of other scopes can have the same fingerprint, and the B-tree on the rows begins with the scope.
     """
     table = root_column(expression).table
     around: FromClause = getattr(expression, "table", table)
@@ -143,7 +143,7 @@ def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[Column
 
 
 def _scope_values(table: Table, scope: Scope) -> ColumnElement[Any]:
-    """Return the values as jsonb, each as its column would hold it; ArgumentError for None."""
+    """Return the values as jsonb, each in the form of its column's type; ArgumentError for None."""
     pairs: list[ColumnElement[Any]] = []
     for name, value in scope.items():
         of_table = table_column(table, name, "scope")
@@ -155,5 +155,5 @@ def _scope_values(table: Table, scope: Scope) -> ColumnElement[Any]:
 
 
 def _as_held(value: Any, of_table: Column[Any]) -> ColumnElement[Any]:
-    """Return a value as a column would hold it: a text is a number where the column holds numbers."""
+    """Return a value in the form of a column's type: a text becomes a number if the column holds numbers."""
     return cast(type_coerce(value, of_table.type), of_table.type)

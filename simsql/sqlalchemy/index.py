@@ -1,4 +1,4 @@
-"""SimhashIndex: an item of a table, created and dropped with it."""
+"""SimhashIndex: a table item that is created and dropped with its table."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,21 +23,21 @@ class SimhashIndex(SchemaItem):
     column
         The key of the column in its table.
     distance
-        From 0 to 64: what the index is laid out for, and what a search takes that names none.
+        From 0 to 64: the default distance of searches, for which the index is designed.
     design
-        The layout; None lets PostgreSQL choose it by the number of rows, when the index is created.
+        The design; with None, PostgreSQL chooses it by the number of rows when the index is created.
     scope
-        Keys of columns that searches are confined to, such as a tenant's.
+        Keys of the columns that searches are confined to, such as a tenant's.
     recipe
-        How the fingerprints are made; that of the column's `Fingerprint` if it is left out. A name of your own,
-        such as "phash64", for fingerprints that are not made of texts.
+        How the fingerprints are computed; by default, the recipe of the column's `Fingerprint`. If they do not
+        come from texts, a name of your own, such as "phash64".
 
-    `metadata.create_all` and `drop_all` create and drop the index with its table, in PostgreSQL only. The
-    B-tree that it needs, on the scope's columns and the column, becomes an ordinary Index of the table, unless
-    the table has one that begins with these; its name is what the naming convention makes of the column.
+    `metadata.create_all` and `drop_all` create and drop the index with its table, in PostgreSQL only. The B-tree
+    on the scope columns and the column becomes an ordinary Index of the table, named by the naming convention for
+    the column, unless the table has an index that begins with these columns.
 
-    Raises ValueError for a distance out of range, and sqlalchemy.exc.ArgumentError, once the table is known, for
-    a column that it does not have or that is indexed twice, and for another recipe than the column's type has.
+    Raises ValueError for a distance out of range, and sqlalchemy.exc.ArgumentError, once the table is known, for a
+    column that does not exist or already has an index, and for a recipe other than that of the column's type.
     """
 
     __visit_name__ = "simhash_index"
@@ -56,7 +56,7 @@ class SimhashIndex(SchemaItem):
 
     @staticmethod
     def of(table: Table) -> list[IndexSpec]:
-        """Return the simhash indexes that a table declares, with the names of columns and the recipe filled in."""
+        """Return the simhash indexes that a table declares, with column names and recipe filled in."""
         return [declared.spec for declared in declared_indexes(table)]
 
     def __repr__(self) -> str:

@@ -46,19 +46,18 @@ def near(
     recipe: Recipe | None = None,
     scope: Scope | None = None,
 ) -> "Select[Any, int]":
-    """Return a SELECT of what is within the distance of a fingerprint or a text, nearest first.
+    """Return a SELECT of the matches of a fingerprint or a text, nearest first.
 
-    `column` is an attribute of a mapped class or of an alias of one, and the rows are (entity, distance); or it
-    is a column of a Table, and the rows are (fingerprint, distance), once for each fingerprint that a row has.
-    `fingerprint` is a number in [0, 2**64), an expression, or None, which nothing is near to. In its place `text`
-    is a str, or one for each source of the column by its name. It is fingerprinted by the recipe of the column;
-    `recipe` is needed where the model names one by an id that does not say all of it. `distance` is from 0 to 64,
-    that of the index if it is left out. `scope` gives a value for every column of the index's scope, by the key of
-    the column in its table.
+    `column` is an attribute of a mapped class or of an alias of one, and the rows are (entity, distance); or it is
+    a column of a Table, and the rows are (fingerprint, distance), once for each fingerprint in the table.
+    `fingerprint` is a number in [0, 2**64), an expression, or None, which matches nothing. Instead of it, `text`
+    is a str, or one for each source of the column by name. It is fingerprinted with the recipe of the column; pass
+    `recipe` if the model names one by an id that is not enough. `distance` is from 0 to 64 and defaults to that of
+    the index. `scope` gives a value for every scope column of the index, by the key of the column in its table.
 
-    Raises sqlalchemy.exc.ArgumentError for an expression that is no column of a table, an unknown column in
-    `scope`, another recipe than that of the column, and unless either a fingerprint or a text is given that the
-    sources of the column allow. What else is wrong PostgreSQL says when the statement runs.
+    Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in
+    `scope`, a recipe other than that of the column, and unless you pass either a fingerprint or a text that fits
+    the sources of the column. PostgreSQL reports other errors when the statement runs.
     """
     query = as_query(_expression(column), fingerprint, text, recipe)
     matches = _search("near", column, [query], distance, scope, "fingerprint", "distance")
@@ -80,12 +79,12 @@ def claim(
     recipe: Recipe | None = None,
     scope: Scope | None = None,
 ) -> "Select[int, int]":
-    """Return a SELECT that waits for other claims of what is near, and gives the nearest one or no row.
+    """Return a SELECT that waits for claims of similar fingerprints, then returns the nearest match or no row.
 
-    Execute it before an insert, in its transaction, which has to be READ COMMITTED. Of two transactions that claim
-    near fingerprints and then insert, the second one waits until the first has ended, so exactly one of them finds
-    nothing. The row is (fingerprint, distance), for a mapped attribute too: the statement does not see the rows
-    that were committed while it waited, and the next one does. Arguments and errors as for `near`.
+    Execute it before an insert, in the same transaction, which must be READ COMMITTED. If two transactions claim
+    similar fingerprints and then insert, the second waits until the first ends, so exactly one of them gets no
+    row. The row is (fingerprint, distance), even for a mapped attribute: the statement does not see rows that were
+    committed while it waited, but the next one does. Takes the arguments and raises the errors of `near`.
     """
     query = as_query(_expression(column), fingerprint, text, recipe)
     found = _search("claim", column, [query], distance, scope, "fingerprint", "distance")
@@ -115,11 +114,11 @@ def near_many(
     *,
     scope: Scope | None = None,
 ) -> "Select[int, Any, int]":
-    """Return a SELECT of what is within the distance of each of these fingerprints, in no order.
+    """Return a SELECT of the matches of each fingerprint, in no particular order.
 
     The rows are (query, entity, distance) for a mapped attribute, (query, fingerprint, distance) for a column.
-    A fingerprint that is given twice is searched for once, and None and masked elements not at all. Other
-    arguments and errors as for `near`.
+    Repeated fingerprints are searched for once; None and masked elements are ignored. Takes the other arguments
+    and raises the errors of `near`.
     """
     wanted = [fingerprint for fingerprint in fingerprints if not is_missing(fingerprint)]
     queries = literal(wanted, ARRAY(_FINGERPRINT))
@@ -136,10 +135,11 @@ def pairs(
     *,
     scope: Scope | None = None,
 ) -> "Select[int, int, int]":
-    """Return a SELECT of every pair of different fingerprints within the distance that rows have, each once.
+    """Return a SELECT of every pair of different fingerprints in the table within the distance, each once.
 
-    The rows are (a, b, distance), fingerprints for a mapped attribute too: a pair stands for all rows that
-    share its fingerprints. `a` is the smaller one as PostgreSQL orders them. Arguments and errors as for `near`.
+    The rows are (a, b, distance), with fingerprints even for a mapped attribute: a pair represents all rows that
+    share its fingerprints. As a bigint, `a` is the smaller one. Takes the arguments and raises the errors of
+    `near`.
     """
     found = _search("pairs", column, [], distance, scope, "a", "b", "distance")
     return _select_numbers(column, found.c.a, found.c.b, found.c.distance)
@@ -159,10 +159,10 @@ def clusters(
     *,
     scope: Scope | None = None,
 ) -> "Select[int, Any]":
-    """Return a SELECT of all clusters, one after another: what a chain of pairs connects, and what is equal.
+    """Return a SELECT of all clusters, one after another: rows that are equal or connected by chains of pairs.
 
-    The rows are (cluster, entity) for a mapped attribute, (cluster, fingerprint) for a column; a cluster is
-    named by its smallest fingerprint, as PostgreSQL orders them. Arguments and errors as for `near`.
+    The rows are (cluster, entity) for a mapped attribute, (cluster, fingerprint) for a column. A cluster is named
+    by its smallest fingerprint as a bigint. Takes the arguments and raises the errors of `near`.
     """
     members = _search("clusters", column, [], distance, scope, "cluster", "fingerprint")
     if not isinstance(column, QueryableAttribute):
@@ -191,7 +191,7 @@ def _expression(column: QueryableAttribute[Any] | ColumnElement[Any]) -> ColumnE
 def _select_numbers(
     column: QueryableAttribute[Any] | ColumnElement[Any], *found: ColumnElement[Any]
 ) -> "Select[*tuple[Any, ...]]":
-    """Return a SELECT of numbers, of an entity although no row holds one: a Session chooses its engine by that."""
+    """Return a SELECT of numbers that refers to the entity, because a Session chooses its engine by that."""
     if not isinstance(column, QueryableAttribute):
         return select(*found)
     return select(_entity(column)).with_only_columns(*found)
@@ -200,7 +200,7 @@ def _select_numbers(
 def _rows(
     attribute: QueryableAttribute[Any], found: TableValuedAlias, scope: Scope | None
 ) -> tuple[Any, ColumnElement[bool]]:
-    """Return the entity, and the condition that joins it to the fingerprints that were found."""
+    """Return the entity, and the condition that joins it to the matching fingerprints."""
     condition = and_(attribute == found.c.fingerprint, *in_scope(attribute.expression, scope))
     return _entity(attribute), condition
 
@@ -210,6 +210,6 @@ def _entity(attribute: QueryableAttribute[Any]) -> Any:
 
 
 def _primary_key(attribute: QueryableAttribute[Any]) -> list[Any]:
-    """Return the attributes of the entity's primary key: they order the rows that share a fingerprint."""
+    """Return the attributes of the entity's primary key, which order rows with equal fingerprints."""
     mapper = attribute.parent.mapper
     return [getattr(_entity(attribute), mapper.get_property_by_column(key).key) for key in mapper.primary_key]
