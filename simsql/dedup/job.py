@@ -107,7 +107,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     sqlalchemy.exc.DBAPIError for what PostgreSQL refuses.
     """
     if not 0 <= options.distance <= 64:
-        raise UsageError(f"a distance is a number of bits from 0 to 64, not {options.distance}")
+        raise UsageError(f"distance must be between 0 and 64, not {options.distance}")
     for path in (options.output, options.drop_list):
         if path is not None:
             check_writable(path)

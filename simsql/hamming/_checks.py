@@ -24,9 +24,9 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
     the range.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an int from {low} to {high}, not {value!r}")
+        raise TypeError(f"{name} must be an int between {low} and {high}, not {value!r}")
     if not low <= value <= high:
-        raise ValueError(f"{name} must be from {low} to {high}, not {value}")
+        raise ValueError(f"{name} must be between {low} and {high}, not {value}")
     return int(value)
 
 

@@ -104,7 +104,7 @@ def test_what_cannot_be_indexed_is_an_error_with_postgresqls_message(articles, d
 
 @pytest.mark.parametrize("distance", [-1, 65])
 def test_a_distance_out_of_range_is_refused(articles, database, distance):
-    with database.connect() as transaction, pytest.raises(ValueError, match="distance must be from 0 to 64"):
+    with database.connect() as transaction, pytest.raises(ValueError, match="distance must be between 0 and 64"):
         create_index(transaction, "article", "fingerprint", distance=distance)
 
 

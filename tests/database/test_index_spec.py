@@ -50,7 +50,7 @@ def test_values_of_many_kinds_become_plain_ones():
 
 @pytest.mark.parametrize("distance", [-1, 65])
 def test_a_distance_out_of_range_is_refused(distance):
-    with pytest.raises(ValueError, match=f"distance must be from 0 to 64, not {distance}"):
+    with pytest.raises(ValueError, match=f"distance must be between 0 and 64, not {distance}"):
         IndexSpec("fingerprint", distance)
 
 

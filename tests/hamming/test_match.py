@@ -276,8 +276,8 @@ def test_the_input_stays_as_it_was():
         ([1, -2], [], 3, ValueError, "not -2; .*bigint of a PostgreSQL row"),
         ([1.5], [], 3, TypeError, r"not 1\.5"),
         (np.array([1]), [], 3, TypeError, r"not of int64; .*array.view\(numpy.uint64\)"),
-        ([1], [], 65, ValueError, "distance must be from 0 to 64, not 65"),
-        ([1], [], True, TypeError, "distance must be an int from 0 to 64, not True"),
+        ([1], [], 65, ValueError, "distance must be between 0 and 64, not 65"),
+        ([1], [], True, TypeError, "distance must be an int between 0 and 64, not True"),
         ([1], np.array([1], dtype=np.uint64), 3, TypeError, r"not one array: give it as \[array\]"),
     ],
 )

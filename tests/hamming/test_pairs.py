@@ -359,9 +359,9 @@ def test_the_input_stays_as_it_was():
         (["1"], 3, TypeError, "not '1'"),
         (np.array([1, 2]), 3, TypeError, r"not of int64; .*array.view\(numpy.uint64\)"),
         (np.array([[1]], dtype=np.uint64), 3, ValueError, "one dimension, not of 2"),
-        ([1], 65, ValueError, "distance must be from 0 to 64, not 65"),
-        ([1], -1, ValueError, "distance must be from 0 to 64, not -1"),
-        ([1], 3.0, TypeError, r"distance must be an int from 0 to 64, not 3\.0"),
+        ([1], 65, ValueError, "distance must be between 0 and 64, not 65"),
+        ([1], -1, ValueError, "distance must be between 0 and 64, not -1"),
+        ([1], 3.0, TypeError, r"distance must be an int between 0 and 64, not 3\.0"),
     ],
 )
 def test_wrong_arguments_are_named(search, values, distance, error, says):
@@ -389,7 +389,7 @@ def test_any_number_of_blocks_finds_the_same(monkeypatch, blocks):
 @pytest.mark.parametrize("function", [find_pairs, find_clusters])
 @pytest.mark.parametrize("blocks", [3, 0, 65])
 def test_blocks_that_cannot_be_are_refused(function, blocks):
-    with pytest.raises(ValueError, match="blocks must be from 4 to 64"):
+    with pytest.raises(ValueError, match="blocks must be between 4 and 64"):
         function([1, 2], 3, blocks=blocks)
     with pytest.raises(ValueError, match="33 blocks at distance 20 take 573,166,440 passes"):
         function([1, 2], 20, blocks=33)

@@ -310,7 +310,7 @@ def test_errors_say_what_and_where():
     with pytest.raises(ArgumentError, match="belongs into a Table"):
         Column("fp", Fingerprint(), SimhashIndex("fp"))
     for distance in (-1, 65):
-        with pytest.raises(ValueError, match="from 0 to 64"):
+        with pytest.raises(ValueError, match="between 0 and 64"):
             SimhashIndex("fp", distance=distance)
     with pytest.raises(TypeError, match=r"scope=\['tenant'\]"):
         SimhashIndex("fp", scope="tenant")
