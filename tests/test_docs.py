@@ -452,7 +452,7 @@ def option_table() -> Iterator[str]:
             listed = f"all but {', '.join(f'`{name}`' for name in others)}"
         flags = ", ".join(filter(None, (option, meaning.short)))
         value = f" {meaning.value}".replace("|", "\\|") if meaning.value else ""
-        yield f"| `{flags}{value}` | {meaning.text.removesuffix('. By default')} | {listed} |"
+        yield f"| `{flags}{value}` | {meaning.text} | {listed} |"
 
 
 def test_every_option_means_the_same_everywhere() -> None:

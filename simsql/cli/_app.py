@@ -1,4 +1,4 @@
-"""What all commands share: the application, errors and exit codes, common options."""
+"""The application, errors, exit codes and parsers that all commands share."""
 
 import errno
 import importlib
@@ -24,35 +24,35 @@ from simsql.errors import SimsqlError, UsageError
 
 # Each command: the module that registers it, and the first line of its help.
 _COMMANDS = {
-    "backfill": ("backfill", "Compute the fingerprints of rows without one."),
+    "backfill": ("backfill", "Fingerprint the rows that have no fingerprint."),
     "dedup": ("dedup", "Find clusters of near-duplicates in files."),
     "fingerprint": ("fingerprint", "Print the fingerprint of every document."),
-    "load": ("load", "Load documents into a table, with their fingerprints."),
-    "find-all": ("memory", "Find all pairs of fingerprints in a file."),
-    "find-clusters": ("memory", "Find the clusters of fingerprints in a file."),
-    "plan": ("plan", "Compare the designs of an index."),
-    "install": ("schema", "Install or update the schema in a database."),
-    "upgrade": ("schema", "Update the schema in a database that has it."),
+    "load": ("load", "Load documents and their fingerprints into a table."),
+    "find-all": ("memory", "Find all pairs of near fingerprints in a file."),
+    "find-clusters": ("memory", "Find clusters of near fingerprints in a file."),
+    "plan": ("plan", "Compare index designs."),
+    "install": ("schema", "Install or upgrade the schema in a database."),
+    "upgrade": ("schema", "Upgrade the schema in a database that has it."),
     "uninstall": ("schema", "Remove the schema from a database."),
-    "status": ("schema", "Show the version and the indexes of a database."),
-    "sql": ("schema", "Print the SQL that installs or updates the schema."),
+    "status": ("schema", "Show the installed version and indexes."),
+    "sql": ("schema", "Print the SQL that installs or upgrades the schema."),
     "near": ("search", "Search a table for a text or a fingerprint."),
-    "pairs": ("search", "List the pairs of near fingerprints in a table."),
-    "clusters": ("search", "List the clusters of fingerprints in a table."),
-    "server": ("server", "Hold an embedded server open."),
-    "index": ("index", "Create, build, list, check, mend and drop simhash indexes."),
+    "pairs": ("search", "List all pairs of near fingerprints in a table."),
+    "clusters": ("search", "List all clusters of near fingerprints in a table."),
+    "server": ("server", "Run an embedded server until Ctrl-C."),
+    "index": ("index", "Create, list, verify, repair and drop simhash indexes."),
 }
 
 
 class _Commands(TyperGroup):
-    """All commands. A module is imported when one of its commands is called: what the others need takes time."""
+    """All commands. Their modules are imported on first use, because some take long to import."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as the library calls it
         return list(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
-            # A slip of the pen is compared with all names.
+            # The library compares a misspelled name with all names.
             called = [_COMMANDS[cmd_name]] if cmd_name in _COMMANDS else _COMMANDS.values()
             for module, _ in called:
                 importlib.import_module(f"simsql.cli.{module}")
@@ -75,7 +75,7 @@ app = typer.Typer(
 )
 
 _P = ParamSpec("_P")
-# What all errors in arguments are. Its home depends on the version of the library.
+# The base class of all argument errors. Its module depends on the version of the library.
 _WrongUsage: Any = typer.BadParameter.__base__
 
 
@@ -110,7 +110,7 @@ def _invoke() -> int:
 
 
 def _report(error: Exception) -> int:
-    """Say in one line on stderr what went wrong, and return the exit code."""
+    """Print an error as one line on stderr, and return the exit code."""
     code = 1
     match error:
         case _WrongUsage():
@@ -121,9 +121,9 @@ def _report(error: Exception) -> int:
             message = str(error)
         case UnicodeEncodeError():
             # Without the argument: a URL may hold a password.
-            code, message = 2, "an option holds bytes that are not UTF-8: PostgreSQL takes names and URLs in UTF-8"
+            code, message = 2, "an option is not valid UTF-8: PostgreSQL needs names and URLs in UTF-8"
         case BrokenProcessPool():
-            message = "a process that makes fingerprints was killed: is the machine short of memory?"
+            message = "a worker process was killed: the machine may have run out of memory"
         case BrokenPipeError(filename=None):  # its reader has read enough
             abandon(sys.stdout)
             return 128 + SIGPIPE
@@ -145,14 +145,14 @@ def _describe_output(error: OSError) -> str:
 
 
 def _show_usage(error: Any) -> int:
-    """Say in one line what is wrong with the arguments, and what tells more; without any, show the help."""
+    """Print what is wrong with the arguments in one line, or the help if there are none."""
     if type(error).__name__ == "NoArgsIsHelpError":
         note(error.format_message())
     else:
         called = "simsql" if error.ctx is None else error.ctx.command_path
         if error.ctx is None and sys.argv[1] in _COMMANDS:
             called = f"simsql {sys.argv[1]}"
-        # As pydantic says it, which some versions of the library use.
+        # Some versions of the library use pydantic, which words errors in this way.
         said = printable(error.format_message().replace(": Value error, ", ": ").removesuffix("."))
         complain(f"error: {said[:1].lower()}{said[1:]}; see {called} --help")
     return int(error.exit_code)
@@ -175,9 +175,9 @@ def _options(
 
 def parse_fingerprint(number: str) -> int:
     if not number.isdecimal() or int(number) >= 1 << 64:
-        hint = " (a negative number is the bigint of PostgreSQL: add 2**64)" if number.startswith("-") else ""
+        hint = " (a negative number is a PostgreSQL bigint: add 2**64)" if number.startswith("-") else ""
         raise UsageError(
-            f"{printable(number)} is not a fingerprint: they are whole numbers from 0 to 2**64 - 1{hint}"
+            f"{printable(number)} is not a fingerprint: expected a whole number between 0 and 2**64 - 1{hint}"
         )
     return int(number)
 

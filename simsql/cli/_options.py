@@ -1,4 +1,4 @@
-"""Every option of every command, declared once: a name has the same meaning everywhere."""
+"""Every option of every command, declared once, so that a name has the same meaning everywhere."""
 
 import re
 from collections.abc import Callable
@@ -22,92 +22,80 @@ class Encode(StrEnum):
 
 
 class Meaning(NamedTuple):
-    """What an option means, whatever the command: its help begins with that."""
+    """The meaning of an option in every command. Its help text begins with it."""
 
     value: str | None
-    """What stands for its value in help; None for a flag."""
+    """The placeholder for its value in the help; None for a flag."""
     text: str
     short: str = ""
 
 
 MEANINGS = {
-    "--all-rows": Meaning(None, "Recompute all fingerprints, as after a change of the recipe"),
-    "--batch": Meaning("ROWS", "How many rows are read and written at a time"),
-    "--blocks": Meaning("N", "Cut the 64 bits into this many blocks", "-b"),
+    "--all-rows": Meaning(None, "Recompute every fingerprint, for example after a change of the recipe"),
+    "--batch": Meaning("ROWS", "Read and write this many rows at a time (1 or more)"),
+    "--blocks": Meaning("N", "Split the 64 bits into this many blocks (at most 64)", "-b"),
     "--calibrate": Meaning(
         None,
-        "Measure first what searches and writes cost on the server, by a million fingerprints of its own, which"
-        " are removed afterwards. It takes seconds to minutes, and half a gigabyte",
+        "Measure costs on the server first, with a million temporary fingerprints (up to minutes, 500 MB of disk)",
     ),
-    "--column": Meaning("NAME", "Column of the fingerprints; by default the one that has a simhash index"),
+    "--column": Meaning("NAME", "Use this fingerprint column; by default, the one with a simhash index"),
     "--database": Meaning(
         "URL",
-        "PostgreSQL database: postgresql://user@host/name, or the URL of any driver of SQLAlchemy; by default"
-        " $SIMSQL_DATABASE, else an embedded server",
+        "Connect to this PostgreSQL database: postgresql://user@host/name, or a URL for any SQLAlchemy driver; by"
+        " default $SIMSQL_DATABASE, else an embedded server",
     ),
-    "--disk": Meaning("SIZE", "What the index may take on disk: 500MB, 2GB (1GB is 1024MB)"),
-    "--distance": Meaning("BITS", "How many of the 64 bits may differ", "-d"),
-    "--drop-indexes": Meaning(None, "Drop all simhash indexes, too"),
-    "--drop-list": Meaning(
-        "FILE",
-        "Write the ids that a clean-up would drop: those read in this run that are within the distance of their"
-        " cluster's representative",
-    ),
+    "--disk": Meaning("SIZE", "Limit the index to this size on disk: 500MB, 2GB (1GB is 1024MB)"),
+    "--distance": Meaning("BITS", "Allow up to this many differing bits (0 to 64)", "-d"),
+    "--drop-indexes": Meaning(None, "Also drop all simhash indexes"),
+    "--drop-list": Meaning("FILE", "Write the ids of documents that a clean-up could drop, one per line"),
     "--encode": Meaning(
         "|".join(Encode),
-        "How fingerprints are written: unsigned, in 16 hexadecimal digits, as the bigint of PostgreSQL, or as 64"
-        " bits, the highest first",
+        "Print fingerprints as unsigned decimals, 16 hex digits, signed bigints, or 64 bits, highest first",
     ),
-    "--encoding": Meaning("NAME", "Encoding of texts"),
-    "--file": Meaning("PATH", "Search for texts like the one in this file; - reads it from stdin"),
-    "--fingerprint": Meaning("NUMBER", "Search for this fingerprint, unsigned decimal"),
+    "--encoding": Meaning("NAME", "Decode texts with this encoding"),
+    "--file": Meaning("PATH", "Search for the text in this file; - reads it from stdin"),
+    "--fingerprint": Meaning("NUMBER", "Search for this fingerprint (unsigned decimal)"),
     "--format": Meaning(
         "|".join(Format),
-        "How results are printed; by default a table at a terminal, and JSON lines in a pipe or a file",
+        "Print results in this format; by default, a table at a terminal and JSON lines elsewhere",
     ),
-    "--from": Meaning("REVISION", "Print the upgrade of a database that has this revision"),
-    "--id-column": Meaning("NAME", "Column for the ids; without it they are not stored"),
-    "--id-field": Meaning("NAME", "Field or column that names the document: unique in all files and runs"),
-    "--inner-blocks": Meaning("N", "Blocks into which the other bits are cut again; 0 for none"),
-    "--input": Meaning("FILE", "Fingerprints, one unsigned decimal number a line; - is stdin", "-i"),
-    "--into": Meaning("NAME", "Create this table and write the results there, instead of to stdout"),
+    "--from": Meaning("REVISION", "Print the upgrade from this revision"),
+    "--id-column": Meaning("NAME", "Store ids in this column; by default, they are not stored"),
+    "--id-field": Meaning("NAME", "Read ids from this field or column; ids must be unique across files and runs"),
+    "--inner-blocks": Meaning("N", "Split the other bits into this many inner blocks; 0 for none"),
+    "--input": Meaning(
+        "FILE", "Read fingerprints from this file, one unsigned decimal per line; - is stdin", "-i"
+    ),
+    "--into": Meaning("NAME", "Create this table and write the results to it instead of stdout"),
     "--keys": Meaning(None, "Print the primary keys of the rows beside each fingerprint"),
-    "--lead": Meaning("N", "How many of the blocks lead"),
-    "--lines": Meaning(None, "Take every line of a text, and of standard input, for a document"),
+    "--lead": Meaning("N", "Move this many blocks to the front of each key"),
+    "--lines": Meaning(None, "Treat every line of a text, and of stdin, as a document"),
     "--max-document": Meaning(
-        "SIZE", "Skip documents that are longer than this after decompression: 500MB, 2GB (1GB is 1024MB)"
+        "SIZE", "Skip documents larger than this after decompression: 500MB, 2GB (1GB is 1024MB)"
     ),
     "--output": Meaning("FILE", "Write the results to this file instead of stdout", "-o"),
-    "--quiet": Meaning(
-        None, "Print no progress, no summary and no remarks on stderr; errors are printed all the same", "-q"
-    ),
-    "--recipe": Meaning(
-        "RECIPE",
-        "How a text becomes a fingerprint: the id of a recipe, the name of one that simsql knows, or a file that"
-        " holds one. By default",
-    ),
-    "--rows": Meaning("N", "How many fingerprints the table has, or will have"),
-    "--scope": Meaning(
-        "COLUMN=VALUE", "The scope to search, where the index has one; once for each of its columns"
-    ),
+    "--quiet": Meaning(None, "Print only results and errors: no progress, summary or remarks", "-q"),
+    "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
+    "--rows": Meaning("N", "Plan for this many fingerprints (0 or more)"),
+    "--scope": Meaning("COLUMN=VALUE", "Search within this scope; repeat for each scope column of the index"),
     "--scope-column": Meaning(
-        "COLUMN", "Confine each search to the rows with one value of this column; may be given several times"
+        "COLUMN", "Confine each search to the rows with one value of this column; may be repeated"
     ),
-    "--server-dir": Meaning("DIR", "Folder of an embedded server whose data stays"),
+    "--server-dir": Meaning("DIR", "Use the embedded server in this folder and keep its data"),
     "--table": Meaning(
         "NAME",
-        "Table for the documents, which stays; a later run adds what is new. In --server-dir it is"
-        " simsql_documents by default; in --database without it, the documents are dropped at the end",
+        "Keep the documents in this table for later runs; by default, simsql_documents with --server-dir and none"
+        " with --database",
     ),
-    "--text": Meaning("TEXT", "Search for texts like this one; - reads it from stdin"),
-    "--text-column": Meaning("NAME", "Column of the texts"),
-    "--text-field": Meaning("NAME", "Field or column that holds the text"),
-    "--workers": Meaning("N", "How many processes compute fingerprints"),
+    "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),
+    "--text-column": Meaning("NAME", "Use this column for the texts"),
+    "--text-field": Meaning("NAME", "Read texts from this field or column"),
+    "--workers": Meaning("N", "Compute fingerprints in this many processes (1 or more)"),
 }
 
 
 def option(name: str, more: str = "", **settings: Any) -> Any:
-    """Return the option of this name; `more` goes on with its help, as far as only this command needs it."""
+    """Return the option with this name; `more` is appended to its help in this command only."""
     meaning = MEANINGS[name]
     flags = [name, meaning.short] if meaning.short else [name]
     return typer.Option(*flags, **{"metavar": meaning.value, "help": f"{meaning.text}{more}.", **settings})
@@ -117,7 +105,7 @@ _NUMBER = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?[eE]\+?\d{1,2})"
 
 
 def number_between(least: int, most: int) -> Callable[[str | int], int]:
-    """Return what reads a whole number in this range, also when written as 1,000,000 or 1e6."""
+    """Return a parser for whole numbers in this range, such as 1000000, 1,000,000 or 1e6."""
 
     def read(written: str | int) -> int:
         text = str(written)
@@ -134,11 +122,11 @@ def number_between(least: int, most: int) -> Callable[[str | int], int]:
     return read
 
 
-_ANY = 1 << 80  # as good as no limit
+_ANY = 1 << 80  # practically no limit
 
 
 def number_option(name: str, more: str = "", *, least: int, most: int = _ANY) -> Any:
-    """Return the option of this name for a whole number in this range."""
+    """Return the option with this name for a whole number in this range."""
     return option(name, more, parser=number_between(least, most))
 
 
@@ -147,7 +135,7 @@ def distance_option(more: str) -> Any:
     return number_option("--distance", more, least=0, most=64)
 
 
-SearchDistance = Annotated[int | None, distance_option("; by default the index's own distance")]
+SearchDistance = Annotated[int | None, distance_option("; by default, that of the index")]
 IndexedColumn = Annotated[str | None, option("--column")]
 Database = Annotated[str | None, option("--database")]
 ServerDir = Annotated[Path | None, option("--server-dir")]
@@ -155,9 +143,9 @@ Encoding = Annotated[str, option("--encoding")]
 Formatted = Annotated[Format | None, option("--format")]
 IdField = Annotated[str, option("--id-field")]
 MaxDocument = Annotated[str, option("--max-document")]
-NewRecipeName = Annotated[str | None, option("--recipe", " words12-log-1")]
+NewRecipeName = Annotated[str | None, option("--recipe", "; by default words12-log-1")]
 Quiet = Annotated[bool, option("--quiet")]
-RecipeName = Annotated[str | None, option("--recipe", " that of the index, else words12-log-1")]
+RecipeName = Annotated[str | None, option("--recipe", "; by default that of the index, else words12-log-1")]
 ScopeValues = Annotated[list[str] | None, option("--scope")]
 TextField = Annotated[str, option("--text-field")]
 
@@ -165,10 +153,8 @@ Paths = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH",
-        help="Folders (read recursively), files of text, .jsonl, .ndjson, .csv, .tsv, each also .gz, .xz or .bz2;"
-        " - is JSON lines on standard input.",
+        help="Folders (read recursively) and files: text, .jsonl, .ndjson, .csv, .tsv, also as .gz, .xz or .bz2;"
+        " - is JSON lines on stdin.",
     ),
 ]
-TableName = Annotated[
-    str, typer.Argument(metavar="TABLE", help="The table, as SQL writes it: article, app.article.")
-]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Table name as in SQL: article, app.article.")]

@@ -1,4 +1,4 @@
-"""`simsql backfill`: fingerprints for rows that have none."""
+"""`simsql backfill`: fingerprint rows that have no fingerprint."""
 
 from typing import Annotated
 
@@ -29,7 +29,7 @@ def backfill_command(
         list[str],
         option(
             "--text-column",
-            "; several of them make one fingerprint, each with its weight",
+            "; repeat it to combine several columns, each with its weight",
             metavar="NAME[=WEIGHT]",
         ),
     ],
@@ -37,15 +37,15 @@ def backfill_command(
     recipe: RecipeName = None,
     all_rows: Annotated[bool, option("--all-rows")] = False,
     batch: Annotated[int, number_option("--batch", least=1)] = 1_000,
-    workers: Annotated[int, number_option("--workers", " of a single column", least=1)] = 1,
+    workers: Annotated[int, number_option("--workers", "; for a single text column", least=1)] = 1,
     database: Database = None,
     server_dir: ServerDir = None,
     quiet: Quiet = False,
 ) -> None:
-    """Compute the fingerprints of rows without one.
+    """Fingerprint the rows that have no fingerprint.
 
-    Goes through the table by its primary key and commits batch by batch, while others read and write. If it is
-    interrupted, run it again and it resumes. Run it again as well when other programs have added rows without
+    Process the table in primary key order and commit each batch, while others read and write. If it is
+    interrupted, run it again and it resumes. Also run it again after other programs have added rows without
     fingerprints.
     """
     made_by = parse_recipe(recipe)
@@ -60,7 +60,7 @@ def backfill_command(
         )
     print(f"Fingerprinted {_rows(filled.written)}")
     if filled.unchanged:
-        print(f"Left {_rows(filled.unchanged)} as they were: the fingerprints are right")
+        print(f"Left {_rows(filled.unchanged)} unchanged: the fingerprints are up to date")
     if filled.without_features:
         print(f"Left {_rows(filled.without_features)} without a fingerprint: no words in the text")
     if filled.busy:
@@ -76,5 +76,5 @@ def _weighted(source: str) -> tuple[str, int]:
     if not name or not weight.isdecimal():
         return source, 1
     if not 1 <= int(weight) <= 1_000_000:
-        raise UsageError(f"a weight is a number from 1 to 1,000,000, not {weight}")
+        raise UsageError(f"the weight of {name!r} must be between 1 and 1,000,000, not {weight}")
     return name, int(weight)

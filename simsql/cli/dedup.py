@@ -35,7 +35,7 @@ from simsql.fingerprint import DEFAULT_RECIPE
 
 
 class _Delimited:
-    """A line for each member of a cluster."""
+    """Write one line per member of a cluster."""
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
@@ -56,7 +56,7 @@ class _Delimited:
 
 
 class _Table:
-    """A line for each member of a cluster, up to ten of them, with the size of the cluster on the first."""
+    """Write one line per member, up to ten, with the size of the cluster on the first."""
 
     def head(self) -> str:
         return ""  # nothing, if there are no clusters
@@ -101,9 +101,9 @@ def dedup_command(
 ) -> None:
     """Find clusters of near-duplicates in files.
 
-    Prints each cluster as one JSON line, or with a line for each member. Its representative is its most central
-    document, and distances are counted from there. A table names ten members of a cluster at most. What cannot be
-    read is skipped, counted and named in the summary on stderr.
+    Print one line of JSON per cluster, or one line per member in the other formats. A table shows up to ten
+    members of each cluster. Distances are measured from the representative, the most central document. Documents
+    that cannot be read are skipped, counted and listed in the summary on stderr.
     """
     console = messages(quiet=quiet)
     options = DedupOptions(

@@ -47,7 +47,7 @@ def fingerprint_command(
         int | None,
         number_option(
             "--workers",
-            "; by default one for each core where files are large, and this one alone for standard input",
+            "; by default, one per core for large files, else one",
             least=1,
         ),
     ] = None,
@@ -59,8 +59,8 @@ def fingerprint_command(
 ) -> None:
     """Print the fingerprint of every document.
 
-    One line each: the fingerprint, a tab, the id. The field of a document that has no fingerprint is empty. What
-    cannot be read is skipped and named on stderr.
+    Print one line per document: the fingerprint, a tab and the id. The first field is empty if the document has no
+    fingerprint. Documents that cannot be read are skipped and listed on stderr.
     """
     made_by = parse_recipe(recipe) or DEFAULT_RECIPE
     reader = DocumentReader(
@@ -86,7 +86,7 @@ def fingerprint_command(
     printed = 0
     if workers is None and reader.bytes_total is not None:
         workers = worker_count(reader)
-    # A bar between the lines of the output would be neither.
+    # A progress bar would break up the lines of the output.
     with ProgressBars(console).stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
         for names, fingerprints in simhash_items(named_texts(report), made_by, workers):
             written = ["" if number is None else _WRITE[encode](number) for number in fingerprints.tolist()]
@@ -96,6 +96,6 @@ def fingerprint_command(
     if not printed:
         advice = ""
         if "-" in paths and not lines and skips.by_reason["not JSON"]:
-            advice = "; --lines takes every line of standard input for a document"
+            advice = "; use --lines to treat every line of stdin as a document"
         raise SimsqlError(nothing_found(paths, skips) + advice)
     print_skips(skips, console, counted=True)

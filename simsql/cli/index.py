@@ -1,4 +1,4 @@
-"""`simsql index ...`: create, build, list, check, mend and drop simhash indexes."""
+"""`simsql index ...`: create, build, list, verify, repair, vacuum and drop simhash indexes."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated
@@ -37,19 +37,17 @@ from simsql.hamming import Design
 
 group = typer.Typer(
     name="index",
-    help="Create, build, list, check, mend and drop simhash indexes.",
+    help="Create, list, verify, repair and drop simhash indexes.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
 app.add_typer(group)
 
-ColumnName = Annotated[
-    str, typer.Argument(metavar="COLUMN", help="The bigint column that holds the fingerprints.")
-]
-Distance = Annotated[int, distance_option(" in a search that names no distance of its own")]
+ColumnName = Annotated[str, typer.Argument(metavar="COLUMN", help="Fingerprint column, a bigint.")]
+Distance = Annotated[int, distance_option(" in searches that give no distance")]
 Blocks = Annotated[
-    int | None, number_option("--blocks", "; by default chosen by the number of rows", least=1, most=64)
+    int | None, number_option("--blocks", "; by default, chosen by the number of rows", least=1, most=64)
 ]
 Lead = Annotated[int, number_option("--lead", least=1, most=64)]
 Inner = Annotated[int, number_option("--inner-blocks", least=0, most=64)]
@@ -65,7 +63,7 @@ _FINDINGS = (
 )
 IndexedTable = Annotated[
     str | None,
-    typer.Argument(metavar="TABLE", help="The table, as SQL writes it; by default all that have an index."),
+    typer.Argument(metavar="TABLE", help="Table name as in SQL; by default, all tables with an index."),
 ]
 
 
@@ -82,9 +80,9 @@ def create_command(
     database: Database = None,
     server_dir: ServerDir = None,
 ) -> None:
-    """Create an index on a column of fingerprints.
+    """Create an index on a fingerprint column.
 
-    Writers of the table wait until it is done.
+    Writers to the table wait until it is done.
     """
     spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope_column)
     with open_database(database, server_dir) as engine, engine.begin() as connection:
@@ -106,10 +104,10 @@ def build_command(
     server_dir: ServerDir = None,
     quiet: Quiet = False,
 ) -> None:
-    """Create an index while others write.
+    """Create an index without blocking writers.
 
-    It can be searched when the build has ended. A build that was interrupted goes on where it stopped, if it is
-    called again with the same arguments.
+    You can search the index once the build is complete. If it is interrupted, run the same command again and it
+    resumes.
     """
     spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope_column)
     stages = ProgressBars(messages(quiet=quiet))
@@ -149,8 +147,8 @@ def verify_command(
 ) -> None:
     """Check indexes against their tables.
 
-    Prints one row for each fault: the table, the column, the problem, the object, the number of keys, and what to
-    run. The exit code is 1 if there is a fault. Superfluous keys are not faults: simsql index vacuum removes them.
+    Print one row per fault: the table, the column, the problem, the object, the number of keys, and the command to
+    run. Exit with code 1 if there is a fault. Superfluous keys are not faults: simsql index vacuum removes them.
     """
     with open_database(database, server_dir) as engine, engine.connect() as connection:
         findings = verify(connection, table, column)
@@ -168,9 +166,9 @@ def repair_command(
     server_dir: ServerDir = None,
     quiet: Quiet = False,
 ) -> None:
-    """Mend what simsql index verify finds in the indexes of a table.
+    """Repair the faults that simsql index verify finds.
 
-    Prints what was mended, as verify does. Writers of the table wait until it is done.
+    Print the repaired faults as verify does. Writers to the table wait until it is done.
     """
     with open_database(database, server_dir) as engine:
         findings = SearchIndex(engine, table).repair()
@@ -187,9 +185,10 @@ def vacuum_command(
     server_dir: ServerDir = None,
     quiet: Quiet = False,
 ) -> None:
-    """Remove superfluous keys: those that no row has any more, and all but one of equal ones.
+    """Remove superfluous keys from an index.
 
-    Others read and write meanwhile. Prints how many keys were removed.
+    A key is superfluous if no row has it any more, or if it repeats another. Others can read and write meanwhile.
+    Print the number of removed keys.
     """
     stages = ProgressBars(messages(quiet=quiet))
     with open_database(database, server_dir) as engine, stages.stage("keys", _PARTS) as report:
@@ -210,7 +209,7 @@ def drop_command(
 
 
 def print_indexes(form: Format, indexes: Iterable[IndexStatus]) -> None:
-    """Print a row for each index on stdout."""
+    """Print one row per index on stdout."""
     print_rows(
         form,
         _INDEXES,
@@ -267,7 +266,7 @@ def _describe(
 def _design(blocks: int | None, lead: int, inner_blocks: int) -> Design | None:
     if blocks is None:
         if (lead, inner_blocks) != (1, 0):
-            raise UsageError("name the --blocks of the design, too, or neither --lead nor --inner-blocks")
+            raise UsageError("--lead and --inner-blocks need --blocks: add it, or leave them out")
         return None
     try:
         return Design(blocks, lead, inner_blocks)

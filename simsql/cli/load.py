@@ -1,4 +1,4 @@
-"""`simsql load`: documents in files into a table."""
+"""`simsql load`: load documents from files into a table."""
 
 from typing import Annotated
 
@@ -29,7 +29,7 @@ def load_command(
     table: TableName,
     paths: Paths,
     id_column: Annotated[str | None, option("--id-column")] = None,
-    text_column: Annotated[str | None, option("--text-column", "; without it they are not stored")] = None,
+    text_column: Annotated[str | None, option("--text-column", "; by default, they are not stored")] = None,
     column: IndexedColumn = None,
     recipe: RecipeName = None,
     text_field: TextField = "text",
@@ -40,11 +40,11 @@ def load_command(
     server_dir: ServerDir = None,
     quiet: Quiet = False,
 ) -> None:
-    """Load documents into a table, with their fingerprints.
+    """Load documents and their fingerprints into a table.
 
-    Adds a row for every document, or none at all if it fails. Fingerprints are made by the recipe of the table's
-    index, which stays complete. Documents that cannot be read, and those whose id is there already if the column
-    for ids has a unique index, are skipped, counted and named in the summary on stderr.
+    Add one row per document, or none if the load fails. Fingerprints follow the recipe of the table's index, which
+    stays up to date. Documents that cannot be read are skipped, counted and listed in the summary on stderr, as
+    are those whose id the table already has, if the id column has a unique index.
     """
     console = messages(quiet=quiet)
     options = LoadOptions(

@@ -1,6 +1,6 @@
 """`simsql find-all` and `simsql find-clusters`: pairs and clusters of fingerprints in a file, without a database.
 
-Options, input and output are those of the programs of simhash-cpp.
+Options, input and output are compatible with the programs of simhash-cpp.
 """
 
 import sys
@@ -22,7 +22,7 @@ from simsql.hamming import find_clusters, find_pairs
 
 Input = Annotated[Path, option("--input")]
 Output = Annotated[Path, option("--output", "; - is stdout")]
-Blocks = Annotated[int | None, number_option("--blocks", "; by default what is cheapest", least=1, most=64)]
+Blocks = Annotated[int | None, number_option("--blocks", "; by default, the fastest number", least=1, most=64)]
 Distance = Annotated[int, distance_option("")]
 
 _STREAM = Path("-")
@@ -38,9 +38,9 @@ def find_all_command(
     distance: Distance = 3,
     quiet: Quiet = False,
 ) -> None:
-    """Find all pairs of fingerprints in a file.
+    """Find all pairs of near fingerprints in a file.
 
-    Prints one JSON array [a, b] a line, the smaller fingerprint first. A fingerprint that comes twice counts once.
+    Print one JSON array [a, b] per line, the smaller fingerprint first. Repeated fingerprints count once.
     """
     _check(blocks, distance)
     fingerprints = _read(source, quiet=quiet)
@@ -61,9 +61,9 @@ def find_clusters_command(
     distance: Distance = 3,
     quiet: Quiet = False,
 ) -> None:
-    """Find the clusters of fingerprints in a file.
+    """Find clusters of near fingerprints in a file.
 
-    Prints one JSON array a line: the fingerprints of a cluster, which chains of pairs connect, in rising order.
+    Print one JSON array per line: the fingerprints of a cluster, connected by near pairs, in ascending order.
     """
     _check(blocks, distance)
     fingerprints = _read(source, quiet=quiet)
@@ -113,7 +113,7 @@ def _read(source: Path, *, quiet: bool) -> NDArray[np.uint64]:
             shown = printable(line[:40].decode("utf-8", "backslashreplace"))
             raise SimsqlError(
                 f"{'stdin' if source == _STREAM else source}, line {place}: {shown} is not a fingerprint:"
-                " they are whole numbers from 0 to 2**64 - 1"
+                " expected a whole number between 0 and 2**64 - 1"
             )
     return fingerprints
 

@@ -1,4 +1,4 @@
-"""`simsql plan`: which design for how many rows."""
+"""`simsql plan`: compare index designs."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -54,15 +54,15 @@ def plan_command(
     server_dir: ServerDir = None,
     quiet: Quiet = False,
 ) -> None:
-    """Compare the designs of an index.
+    """Compare index designs.
 
-    Prints one row for each design worth considering, from the fewest tables to the most: blocks, lead blocks
-    and inner blocks, the probes and candidates of one search, what the tables of keys take on disk, the
-    expected time of a search and of adding a row, and what the design is best for. Connects to nothing, unless
-    it calibrates: then the costs that it measured are printed on stderr.
+    Print one row per design worth considering, from the fewest tables to the most: its blocks, lead blocks and
+    inner blocks, the probes and candidates of one search, the disk space of the key tables, the expected times to
+    search and to add a row, and what it is best for. Only --calibrate connects to a server, and prints the costs
+    that it measured on stderr.
     """
     if not calibrate and (database or server_dir):
-        raise UsageError("a plan needs a database only to measure costs in it: add --calibrate")
+        raise UsageError("--database and --server-dir are only for measuring costs: add --calibrate")
     room = None if disk is None else parse_size(disk)
     costs = Costs()
     console = messages(quiet=quiet)
@@ -73,7 +73,7 @@ def plan_command(
     _print_plan(choose_format(form), made, room)
     if room is not None and made.within_storage is None:
         least = _format_size(min(choice.bytes for choice in made.choices))
-        note(f"no design fits into {_format_size(room)}; the smallest takes {least}", quiet=quiet)
+        note(f"no design fits into {_format_size(room)}: the smallest takes {least}", quiet=quiet)
 
 
 def _calibrate(database: str | None, server_dir: Path | None, console: Console) -> Costs:
@@ -147,7 +147,7 @@ def _fits(choice: Choice, room: int | None) -> bool:
 
 
 def _purposes(choice: Choice, made: Plan, room: int | None) -> list[str]:
-    """Return what a design is best for: nothing, if it does not fit."""
+    """Return what a design is best for: nothing if it does not fit."""
     best = {
         "reading": made.reading,
         "writing": made.writing,

@@ -1,4 +1,4 @@
-"""`simsql install`, `upgrade`, `uninstall`, `status` and `sql`: simsql's own schema in a database."""
+"""`simsql install`, `upgrade`, `uninstall`, `status` and `sql`: manage the simsql schema of a database."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ _STATUS = tuple(map(Column, ("postgresql", "schema", "revision", "outdated", "in
 
 @command("install")
 def install_command(database: Database = None, server_dir: ServerDir = None) -> None:
-    """Install or update the schema in a database."""
+    """Install or upgrade the schema in a database."""
     with open_database(database, server_dir, new=True) as engine:
         changed = install_schema(engine)
         status = read_status(engine)
@@ -23,9 +23,9 @@ def install_command(database: Database = None, server_dir: ServerDir = None) -> 
 
 @command("upgrade")
 def upgrade_command(database: Database = None, server_dir: ServerDir = None) -> None:
-    """Update the schema in a database that has it.
+    """Upgrade the schema in a database that has it.
 
-    Indexes stay, and are searched as before.
+    Indexes stay, and you can search them as before.
     """
     with open_database(database, server_dir) as engine:
         changed = upgrade_schema(engine)
@@ -41,8 +41,8 @@ def uninstall_command(
 ) -> None:
     """Remove the schema from a database.
 
-    Refuses while there are simhash indexes, or views and other things of yours that use simsql. Your tables keep
-    their columns of fingerprints and the B-trees on them.
+    Fail if there are simhash indexes, or views and other objects of yours that use simsql. Your tables keep their
+    fingerprint columns and the B-trees on them.
     """
     with open_database(database, server_dir) as engine:
         removed = uninstall_schema(engine, drop_indexes=drop_indexes)
@@ -55,9 +55,9 @@ def status_command(
     database: Database = None,
     server_dir: ServerDir = None,
 ) -> None:
-    """Show the version and the indexes of a database.
+    """Show the installed version and indexes.
 
-    Lines for programs hold the versions and the number of indexes: simsql index list prints the indexes.
+    A table includes the indexes. The other formats give their number: simsql index list prints them.
     """
     wanted = choose_format(form)
     with open_database(database, server_dir) as engine:
@@ -82,8 +82,8 @@ def status_command(
 def sql_command(
     start: Annotated[str | None, option("--from")] = None,
 ) -> None:
-    """Print the SQL that installs or updates the schema.
+    """Print the SQL that installs or upgrades the schema.
 
-    simsql status shows the revision of a database. Connects to nothing.
+    Run simsql status to see the revision of a database. This command connects to none.
     """
     print(schema_sql(start), end="")

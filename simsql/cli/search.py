@@ -43,7 +43,7 @@ from simsql.fingerprint import simhash
 _Item = TypeVar("_Item")
 
 IndexedTable = Annotated[
-    str, typer.Argument(metavar="TABLE", help="The indexed table, as SQL writes it: article, app.article.")
+    str, typer.Argument(metavar="TABLE", help="Name of the indexed table as in SQL: article, app.article.")
 ]
 Keys = Annotated[bool, option("--keys")]
 Into = Annotated[str | None, option("--into")]
@@ -68,10 +68,10 @@ def near_command(
 ) -> None:
     """Search a table for a text or a fingerprint.
 
-    Prints the rows that are near, nearest first.
+    Print the matching rows, nearest first.
     """
     if [text, file, fingerprint].count(None) != 2:
-        raise UsageError("say what to search for: one of --text, --file and --fingerprint")
+        raise UsageError("use exactly one of --text, --file and --fingerprint")
     wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
     within, given, limit = _parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
     content = "" if wanted is not None else _read_text(text, file, encoding, limit, quiet=quiet)
@@ -126,10 +126,9 @@ def pairs_command(
     server_dir: ServerDir = None,
     quiet: Quiet = False,
 ) -> None:
-    """List the pairs of near fingerprints in a table.
+    """List all pairs of near fingerprints in a table.
 
-    Prints each pair of different fingerprints, in no order. It works in the memory of this process, and needs some
-    60 bytes there for each row.
+    Print each pair of different fingerprints, in no particular order. This takes about 60 bytes of memory per row.
     """
     _check_into(into, form, keys=keys)
     within = _parse_scope(scope)
@@ -152,11 +151,11 @@ def clusters_command(
     server_dir: ServerDir = None,
     quiet: Quiet = False,
 ) -> None:
-    """List the clusters of fingerprints in a table.
+    """List all clusters of near fingerprints in a table.
 
-    Prints each cluster as one JSON line, or with a line for each member: fingerprints that chains of near pairs
-    connect, or one that several rows have. Its number is the fingerprint that PostgreSQL sorts first. It works in
-    the memory of this process, and needs some 80 bytes there for each row.
+    Print one line of JSON per cluster, or one line per member in the other formats. A cluster consists of
+    fingerprints connected by near pairs, or of one fingerprint that several rows share. Its number is the
+    fingerprint that PostgreSQL sorts first. This takes about 80 bytes of memory per row.
     """
     _check_into(into, form, keys=keys)
     within = _parse_scope(scope)
@@ -167,7 +166,7 @@ def clusters_command(
 
 
 def _read_text(text: str | None, file: str | None, encoding: str, limit: int, *, quiet: bool) -> str:
-    """Return the text to search for, of at most so many bytes."""
+    """Return the text to search for, at most `limit` bytes long."""
     if file is not None:
         return read_single_text(file, encoding=encoding, max_document=limit, stdin=sys.stdin.buffer)
     if text == "-":
@@ -176,14 +175,14 @@ def _read_text(text: str | None, file: str | None, encoding: str, limit: int, *,
         if Path(str(text)).is_file():
             name = printable(str(text))
             note(
-                f"{name} is a file, and --text searches for its name: use --file {name} to search for its text",
+                f"{name} is a file, and --text searches for its name: use --file {name} to search for its content",
                 quiet=quiet,
             )
     return str(text)
 
 
 def _parse_scope(values: list[str] | None) -> Scope | None:
-    """Return a scope of what was written as COLUMN=VALUE; values stay text, of which PostgreSQL makes the type."""
+    """Parse COLUMN=VALUE arguments into a scope. Values stay text: PostgreSQL converts them."""
     if not values:
         return None
     parts = [value.partition("=") for value in values]
@@ -192,7 +191,7 @@ def _parse_scope(values: list[str] | None) -> Scope | None:
             raise UsageError(f"write a scope as COLUMN=VALUE, not {printable(column)}")
     scope = {column: value for column, _, value in parts}
     if len(scope) < len(parts):
-        raise UsageError("a scope has one value for each column: name no column twice")
+        raise UsageError("--scope names a column twice: give one value for each column")
     return scope
 
 
@@ -204,8 +203,8 @@ def _check_into(into: str | None, form: Format | None, *, keys: bool) -> None:
 def _list(
     stream: Stream[Batch], what: str, print_all: Callable[[Iterable[Batch]], int], into: str | None, *, quiet: bool
 ) -> None:
-    """Print what a stream finds, or have it copied into a table."""
-    # A bar between the lines of the output would be neither.
+    """Print the results of a stream, or copy them into a table."""
+    # A progress bar would break up the lines of the output.
     shown = into is not None or not sys.stdout.isatty()
     with ProgressBars(messages(quiet=quiet)).stage(f"find {what}", shown=shown):
         found = print_all(stream) if into is None else stream.copy_into(into)
@@ -265,7 +264,7 @@ def _print_clusters(form: Format, keys: PrimaryKeys | None, batches: Iterable[Me
 
 
 def _parts(items: Iterable[_Item]) -> Iterator[list[_Item]]:
-    """Cut into parts whose keys are looked up at once."""
+    """Split items into parts whose keys are looked up together."""
     rest = iter(items)
     while part := list(islice(rest, 5_000)):
         yield part

@@ -1,4 +1,4 @@
-"""`simsql server`: an embedded server for as long as this process lives."""
+"""`simsql server`: run an embedded server."""
 
 import signal
 from pathlib import Path
@@ -14,13 +14,13 @@ from simsql.server.embedded import start_embedded
 @command("server")
 def server_command(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder of the server's data, made if it is missing. It stays.")
+        Path, typer.Argument(metavar="DIR", help="Folder for the server's data; created if it is missing.")
     ],
 ) -> None:
-    """Hold an embedded server open.
+    """Run an embedded server until Ctrl-C.
 
-    Starts the server, prints its URL and waits for Ctrl-C or SIGTERM. Connect with psql, with --database, or with
-    any program on this machine meanwhile. The last one that uses the server stops it.
+    Start the server, print its URL and wait for Ctrl-C or SIGTERM. Meanwhile, connect with psql, --database or any
+    program on this machine. The last process that uses the server stops it.
     """
     with start_embedded(folder) as server:
         with postgresql_errors():

@@ -48,7 +48,7 @@ def test_backfill(posts, database_url):
     assert run("backfill", "public.post", *options).done().lines[0] == "Fingerprinted 0 rows"
     assert run("backfill", "public.post", *options, "--all-rows").done().lines == [
         "Fingerprinted 1 row",
-        "Left 400 rows as they were: the fingerprints are right",
+        "Left 400 rows unchanged: the fingerprints are up to date",
         "Left 1 row without a fingerprint: no words in the text",
     ]
     posts.execute("SELECT simsql.drop_index('post')")
@@ -119,4 +119,6 @@ def test_what_cannot_be_filled(posts, database_url):
         2, "is not the id of a recipe"
     )
     run("backfill", "post", "--text-column", "body", "--recipe", "words1-set-1", *options).failed(2, "drop it")
-    run("backfill", "post", "--text-column", "body=0", *options).failed(2, "from 1 to 1,000,000, not 0")
+    run("backfill", "post", "--text-column", "body=0", *options).failed(
+        2, "must be between 1 and 1,000,000, not 0"
+    )

@@ -101,7 +101,7 @@ def test_a_text_that_is_the_name_of_a_file(database_url, indexed, tmp_path, monk
     found = run("near", "article", "--text", "a.txt", *options).done()
     assert found.out == ""
     assert found.err.splitlines() == [
-        "a.txt is a file, and --text searches for its name: use --file a.txt to search for its text",
+        "a.txt is a file, and --text searches for its name: use --file a.txt to search for its content",
         "nothing is that near",
     ]
     for text in ("b.txt", "long " * 10_000):
@@ -117,7 +117,7 @@ def test_near_the_extremes(database_url, indexed):
 @pytest.mark.parametrize("number", ["-1", "18446744073709551616", "1.5", "0x10", "", "one", "1\n2"])
 def test_numbers_that_are_no_fingerprints(number):
     found = run("near", "article", "--fingerprint", number)
-    found.failed(2, "is not a fingerprint: they are whole numbers from 0 to 2**64 - 1")
+    found.failed(2, "is not a fingerprint: expected a whole number between 0 and 2**64 - 1")
     assert ("add 2**64" in found.err) == number.startswith("-")
 
 

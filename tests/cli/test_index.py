@@ -63,7 +63,7 @@ def test_distance_design_and_recipe(table, index, command):
     ("options", "said"),
     [
         (["--blocks", 1], "blocks"),
-        (["--lead", 2], "name the --blocks"),
+        (["--lead", 2], "need --blocks"),
         (["--blocks", 12, "--lead", 6], "924 tables"),
         (["--recipe", "unknown"], "is not the id of a recipe"),
         (["--distance", "far"], "--distance"),

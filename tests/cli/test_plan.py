@@ -75,7 +75,7 @@ def test_what_does_not_fit():
     assert [cells(line)[-1] for line in found.lines] == ["best for", *["too large"] * 3]
     found = run("plan", "--rows", 10**7, "--disk", "1000 MB").done()
     assert [(row["best_for"], row["fits"]) for row in map(json.loads, found.lines)] == [([], False)] * 3
-    assert found.err == "no design fits into 1.0 GB; the smallest takes 1.1 GB\n"
+    assert found.err == "no design fits into 1.0 GB: the smallest takes 1.1 GB\n"
 
 
 @pytest.mark.parametrize(

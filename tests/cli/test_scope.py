@@ -52,5 +52,5 @@ def test_a_wrong_scope(simsql):
         )
         simsql(name, "article", *options, "--scope", "=1").failed(2, "write a scope as COLUMN=VALUE")
         simsql(name, "article", *options, "--scope", "tenant=1", "--scope", "tenant=2").failed(
-            2, "name no column twice"
+            2, "names a column twice"
         )
