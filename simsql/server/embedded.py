@@ -1,13 +1,13 @@
-"""The server simsql uses when no database is named: started by the first user, stopped after the last one.
+"""The server that simsql uses by default: the first user starts it, and the last one stops it.
 
 A process uses the server of a folder for as long as it holds a shared lock on `users.lock` in it. The kernel
-drops that lock when the process ends, whatever ends it. So the last user can tell that it is the last, and
-where it was killed, a small detached process (`watcher.py`) gets the exclusive lock and stops the server.
+drops that lock when the process ends, whatever ends it. So the last user knows that it is the last. If it is
+killed, a small detached process (`watcher.py`) gets the exclusive lock and stops the server.
 
     users.lock      shared: uses the server.  exclusive: stops it, new users wait
     start.lock      exclusive: starts or leaves
-    watcher.lock    exclusive, inherited by the watcher: one watches
-    postgres.lock   inherited by the server: some process of it lives
+    watcher.lock    exclusive, inherited by the watcher: it is running
+    postgres.lock   inherited by the server: one of its processes is alive
 
 Nobody who holds `start.lock` waits for a process that wants it, so nothing hangs: users take it after their
 shared lock and only try for the exclusive one, and the watcher never takes it.
@@ -55,9 +55,9 @@ _SETTINGS = {
 
 
 class EmbeddedServer:
-    """A running server on a folder, used until close(), the end of a with block, or the end of the process.
+    """A running server, in use until close(), the end of a with block, or the end of the process.
 
-    The last user to leave stops the server, in whatever process it is.
+    The last user to leave stops the server, whichever process it is in.
     """
 
     def __init__(self, use: "_Use") -> None:
@@ -65,7 +65,7 @@ class EmbeddedServer:
         self.folder = use.folder
 
     def url(self, database: str = "simsql") -> URL:
-        """Return the URL of a database, which is created if it is missing."""
+        """Return the URL of a database. Create the database if it is missing."""
         if self._use is None:
             raise SimsqlError("the embedded server is closed")
         url = self._use.cluster.url()
@@ -73,7 +73,7 @@ class EmbeddedServer:
         return url.set(database=database)
 
     def close(self) -> None:
-        """Stop using the server, and stop the server if nobody else uses it. Closing twice does no harm."""
+        """Stop using the server, and stop it if nobody else uses it. Closing twice is safe."""
         use, self._use = self._use, None
         if use is not None:
             _leave(use)
@@ -88,20 +88,20 @@ class EmbeddedServer:
 
 
 def holds_server(folder: Path) -> bool:
-    """Whether start_embedded has made a server in this folder before."""
+    """Return whether this folder contains the data of an embedded server."""
     return (folder.expanduser() / _DATA / "PG_VERSION").exists()
 
 
 def start_embedded(folder: Path | None = None, *, version: int | None = None) -> EmbeddedServer:
-    """Start the server of a folder, or join those who use it already.
+    """Start the server of a folder, or join its other users.
 
-    The folder is made if it is missing; by default it is `SIMSQL_HOME`, else `simsql` in the user's data
-    folder (as root `/var/lib/simsql`). Its data stays. A new folder gets PostgreSQL of this `version`, by
-    default the newest there is; an existing one keeps its own. As root the server runs as the user `simsql`,
-    created if missing; an empty folder is then opened to others (o+x), and no other folder's mode is changed.
+    Create the folder if it is missing. By default, it is `SIMSQL_HOME`, else `simsql` in the user's data folder
+    (for root, `/var/lib/simsql`). Its data stays. A new folder gets this PostgreSQL `version`, by default the
+    newest one available; an existing folder keeps its version. As root, the server runs as the user `simsql`,
+    which is created if it is missing. An empty folder is then opened to others (o+x); no other mode is changed.
 
-    Raises SimsqlError if the extra `embedded` is not installed, the folder belongs to somebody else or cannot
-    be reached by the server, the version does not fit, or the server does not start.
+    Raises SimsqlError if the `embedded` extra is not installed, if the folder belongs to another user or is not
+    accessible to the server, if the version does not match, or if the server does not start.
     """
     place = (folder or _default_folder()).expanduser().resolve()
     try:
@@ -118,11 +118,11 @@ def _default_folder() -> Path:
     try:
         return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "simsql"
     except RuntimeError as error:
-        raise SimsqlError("there is no home folder to keep the server in: set SIMSQL_HOME") from error
+        raise SimsqlError("found no home folder for the server: set SIMSQL_HOME") from error
 
 
 class _Use:
-    """One process's use of the server of a folder, shared by its EmbeddedServer objects on that folder."""
+    """The use of a folder's server by this process, shared by its EmbeddedServer objects."""
 
     def __init__(self, folder: Path, version: int | None) -> None:
         _take_folder(folder)
@@ -137,7 +137,7 @@ class _Use:
             raise
 
     def begin(self, version: int | None) -> None:
-        """Count one more user in this process, and start what does not run: watcher, server or both."""
+        """Count one more user in this process, and start the watcher and the server unless they run."""
         with _changing(self.folder):
             self.cluster = PostgresServer(_choose_programs(self.folder, version), self.folder / _DATA, _SETTINGS)
             # First the watcher: from here on the server is stopped even if this process is killed.
@@ -197,7 +197,7 @@ def _leave_all() -> None:
 
 
 def _forget_in_child() -> None:
-    """Let go of what a fork has copied. Closing is enough: the locks stay with the parent's descriptors."""
+    """Release what a fork has copied. Closing is enough: the parent's descriptors keep the locks."""
     for use in _uses.values():
         os.close(use.users)
     _uses.clear()
@@ -210,7 +210,7 @@ os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after
 
 @contextlib.contextmanager
 def _changing(folder: Path) -> Iterator[None]:
-    """One process at a time starts or leaves the server of a folder."""
+    """Let only one process at a time start or leave the server of a folder."""
     descriptor = watcher.open_lock(folder / "start.lock")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -225,7 +225,7 @@ def _take_folder(folder: Path) -> None:
     if owner != os.geteuid():
         raise SimsqlError(
             f"the folder {folder} belongs to {user_name(owner)}, and you are {user_name(os.geteuid())}:"
-            " choose another folder, by SIMSQL_HOME for instance"
+            " choose another folder, for example with SIMSQL_HOME"
         )
 
 
@@ -235,17 +235,17 @@ def _choose_programs(folder: Path, version: int | None) -> Path:
     chosen = int(marker.read_text()) if marker.exists() else version or max(programs)
     if version not in (None, chosen):
         raise SimsqlError(
-            f"the data in {folder} are of PostgreSQL {chosen}, not {version}:"
-            " ask for no version, or choose another folder"
+            f"the data in {folder} is from PostgreSQL {chosen}, not {version}:"
+            " do not request a version, or choose another folder"
         )
     if chosen not in programs:
         offered = " and ".join(str(known) for known in sorted(programs))
-        raise SimsqlError(f"{folder} needs PostgreSQL {chosen}, and the extra 'embedded' brings {offered}")
+        raise SimsqlError(f"{folder} needs PostgreSQL {chosen}, but the 'embedded' extra bundles {offered}")
     return programs[chosen]
 
 
 def _ensure_watcher(folder: Path, log_file: Path) -> None:
-    """Start the process that stops the server when all its users are gone, unless it runs already."""
+    """Start the watcher, which stops the server when all users are gone, unless it is running."""
     watching = watcher.take_if_free(folder / "watcher.lock")
     if watching is None:
         return

@@ -1,4 +1,4 @@
-"""One PostgreSQL server on one data folder: made, started, stopped. Unix socket only, for its owner only."""
+"""Create, start and stop a PostgreSQL server on a data folder. Only its owner can reach its Unix socket."""
 
 import fcntl
 import hashlib
@@ -54,7 +54,7 @@ class PostgresServer:
 
     @property
     def log_file(self) -> Path:
-        """What the server and initdb have to say."""
+        """The log of the server and of initdb."""
         return self.data_folder.with_name(self.data_folder.name + ".log")
 
     @cached_property
@@ -62,12 +62,12 @@ class PostgresServer:
         return server_account(self.data_folder)
 
     def init(self) -> None:
-        """Make the data folder: UTF-8, ordered by code point, owned by the superuser `postgres`.
+        """Create the data folder: UTF-8, sorted by code point, with the superuser `postgres`.
 
-        Raises SimsqlError if it exists, if initdb fails or if the server's user cannot get there.
+        Raises SimsqlError if it exists, if initdb fails, or if the server's user cannot reach it.
         """
         if self.data_folder.exists():
-            raise SimsqlError(f"{self.data_folder} exists already")
+            raise SimsqlError(f"{self.data_folder} already exists")
         parent = self.data_folder.parent
         make_folder(parent, self._account)
         # PostgreSQL 17 brings its own Unicode rules, the same everywhere; before, C knows ASCII letters only.
@@ -93,9 +93,9 @@ class PostgresServer:
             os.close(lock)
 
     def start(self) -> None:
-        """Start the server if it does not run, and return when it answers.
+        """Start the server unless it is running, and return when it answers.
 
-        Recovers after a crash. Raises SimsqlError with the end of the server's log if it does not start.
+        Recover after a crash. Raises SimsqlError with the end of the server's log if it does not start.
         """
         deadline = time.monotonic() + _PATIENCE
         launched = False
@@ -104,19 +104,19 @@ class PostgresServer:
             if lock is not None:  # no process of the server is left
                 try:
                     if launched:
-                        raise SimsqlError(f"the server does not start: {self._end_of_log()}")
+                        raise SimsqlError(f"the server did not start: {self._end_of_log()}")
                     self._launch(lock)
                     launched = True
                 finally:
                     os.close(lock)  # the server has inherited it
             if time.monotonic() > deadline:
-                raise SimsqlError(f"the server does not answer after {_PATIENCE:.0f} s: {self._end_of_log()}")
+                raise SimsqlError(f"the server did not answer within {_PATIENCE:.0f} s: {self._end_of_log()}")
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """Stop the server, cutting its connections, and return when its last process is gone.
+        """Stop the server, close its connections, and return when its last process is gone.
 
-        Does nothing if it does not run. Raises SimsqlError if it cannot be stopped.
+        Do nothing if it is not running. Raises SimsqlError if it cannot be stopped.
         """
         try:
             stop_server(self.data_folder)
@@ -124,7 +124,7 @@ class PostgresServer:
             raise SimsqlError(f"{error}: {self._end_of_log()}") from error
 
     def is_running(self) -> bool:
-        """Whether the server runs and answers."""
+        """Return whether the server is running and answers."""
         if not server_lives(self.data_folder):
             return False
         postmaster = read_postmaster(self.data_folder)
@@ -134,7 +134,7 @@ class PostgresServer:
         """Return the URL of a database of the running server. Raises SimsqlError if it does not run."""
         postmaster = read_postmaster(self.data_folder)
         if postmaster is None:
-            raise SimsqlError(f"no server runs on {self.data_folder}")
+            raise SimsqlError(f"no server is running on {self.data_folder}")
         where = {"host": str(postmaster.socket_folder), "port": str(PORT)}
         # Named, so that PGHOSTADDR and the like in the environment do not lead to another server.
         where |= {"hostaddr": "", "options": "", "target_session_attrs": "any", "client_encoding": "utf8"}
@@ -145,7 +145,7 @@ class PostgresServer:
         programs = programs_within_reach(self.bin_folder, self._account)
         postmaster = read_postmaster(self.data_folder)
         if postmaster and postmaster.accepts_connections():
-            raise SimsqlError(f"a server that simsql did not start runs on {self.data_folder}: stop it first")
+            raise SimsqlError(f"another program started the server on {self.data_folder}: stop it first")
         # Our lock proves that the server which wrote these is gone. PostgreSQL itself would look whether its
         # pid exists, and refuse to start if a zombie still has it or another program has got it since.
         socket_folder = self._socket_folder()
@@ -165,9 +165,9 @@ class PostgresServer:
         self._account.launch(command, self.log_file, keep_open=[lock])
 
     def _socket_folder(self) -> Path:
-        """Return the data folder, which is private, or a short path if its own is too long.
+        """Return the data folder, which is private, or another folder if its path is too long.
 
-        A comma does not do either: libpq takes it for a list of hosts.
+        A path with a comma is also replaced, because libpq reads it as a list of hosts.
         """
         path = os.fsencode(self.data_folder / f".s.PGSQL.{PORT}")
         if len(path) <= _LONGEST_SOCKET and b"," not in path:

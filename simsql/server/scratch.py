@@ -1,4 +1,4 @@
-"""A database of an embedded server for the time of one job."""
+"""A temporary database of an embedded server."""
 
 import os
 import secrets
@@ -14,9 +14,9 @@ _PREFIX = "simsql_scratch_"
 
 @contextmanager
 def scratch_database(server: EmbeddedServer) -> Iterator[URL]:
-    """Create an empty database, and drop it at the end with whatever is in it and connected to it.
+    """Create an empty database. At the end, close its connections and drop it.
 
-    Scratch databases whose process was killed are dropped on the way.
+    Also drop the scratch databases of killed processes.
     """
     admin = create_engine(server.url("postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool)
     name = f"{_PREFIX}{os.getpid()}_{secrets.token_hex(4)}"

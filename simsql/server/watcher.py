@@ -1,12 +1,12 @@
-"""Stop a server of ours, at once or when its last user is gone.
+"""Stop the embedded server, at once or when its last user is gone.
 
-This file is also a program: one process of it per folder waits until the kernel says that nobody uses the
-server any more, however the users ended. It outlives them, so it imports nothing but the standard library.
+This file is also a program. One process per folder waits until nobody uses the server any more, however the
+users ended. It outlives them, so it only imports the standard library.
 
-Two facts are read from locks (flock), never from process ids, which are reused and which zombies keep:
+Two facts come from locks (flock), never from process ids, which are reused and which zombies keep:
 
-- `users.lock` is held shared by every process that uses the server: whoever gets it exclusively is alone.
-- the server's own lock is inherited by all its processes, so it is free only when the last of them is gone.
+- Every process that uses the server holds a shared lock on `users.lock`; one that gets it exclusively is alone.
+- All processes of the server inherit its own lock, so the lock is free only when the last of them is gone.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ _PATIENCE = 60.0  # seconds for a fast shutdown, then again for an immediate one
 
 @dataclass(frozen=True)
 class Postmaster:
-    """What a server says about itself in postmaster.pid; true only while its processes live."""
+    """The contents of postmaster.pid. They are only valid while the server is alive."""
 
     pid: int
     socket_folder: Path
     ready: bool
 
     def accepts_connections(self) -> bool:
-        """Whether a process listens on the socket: a file left behind by a dead server refuses."""
+        """Return whether a process listens on the socket. A dead server may leave its file behind."""
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(os.fsencode(self.socket_folder / f".s.PGSQL.{PORT}"))
@@ -43,7 +43,7 @@ class Postmaster:
 
 
 def read_postmaster(data_folder: Path) -> Postmaster | None:
-    """Read postmaster.pid; None if there is none or the server has not yet written all of it."""
+    """Read postmaster.pid. Return None if it is missing or not yet complete."""
     try:
         lines = os.fsdecode((data_folder / "postmaster.pid").read_bytes()).splitlines()
         return Postmaster(int(lines[0]), Path(lines[4]), ready=lines[7].strip() == "ready")
@@ -52,12 +52,12 @@ def read_postmaster(data_folder: Path) -> Postmaster | None:
 
 
 def open_lock(path: Path) -> int:
-    """Open a lock file, made if missing; closed on exec, so that nobody inherits it by accident."""
+    """Open a lock file, and create it if it is missing. It is closed on exec, so no program inherits it."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def take_if_free(path: Path) -> int | None:
-    """Open and lock a file exclusively; None if somebody holds it. Closing the descriptor releases it."""
+    """Open and lock a file exclusively, or return None if it is locked. Close the descriptor to release it."""
     descriptor = open_lock(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,7 +73,7 @@ def server_lock(data_folder: Path) -> Path:
 
 
 def server_lives(data_folder: Path) -> bool:
-    """Whether any process of the server is left: it may be starting, running, stopping or an orphan."""
+    """Return whether any process of the server is left: starting, running, stopping or orphaned."""
     if not server_lock(data_folder).exists():
         return False
     descriptor = take_if_free(server_lock(data_folder))
@@ -86,7 +86,7 @@ def server_lives(data_folder: Path) -> bool:
 def stop_server(data_folder: Path) -> None:
     """Stop the server on this data folder and return when the last of its processes is gone.
 
-    Connections are cut (a fast shutdown). Does nothing if no server runs. Raises TimeoutError if even an
+    Close its connections (a fast shutdown). Do nothing if no server is running. Raises TimeoutError if even an
     immediate shutdown leaves processes behind.
     """
     for how in (signal.SIGINT, signal.SIGQUIT):  # fast, then immediate
@@ -104,7 +104,7 @@ def stop_server(data_folder: Path) -> None:
                 _send(how, postmaster.pid, data_folder.stat())
                 told = postmaster
             time.sleep(0.01)
-    raise TimeoutError(f"the server on {data_folder} does not stop")
+    raise TimeoutError(f"the server on {data_folder} did not stop")
 
 
 def _send(how: signal.Signals, pid: int, owner: os.stat_result) -> None:
@@ -117,11 +117,11 @@ def _send(how: signal.Signals, pid: int, owner: os.stat_result) -> None:
 
 
 def main() -> None:
-    """Wait until nobody holds users.lock, then stop the server, keeping new users waiting meanwhile.
+    """Wait until nobody holds users.lock, then stop the server while new users wait.
 
     Arguments: the data folder, and the inherited descriptors of watcher.lock (locked) and users.lock (not
-    locked). The first says that this process watches. It is closed before the second, so that a user who was
-    kept waiting finds no watcher and starts the next one.
+    locked). The first marks this process as the watcher. It is closed before the second, so that a waiting user
+    finds no watcher and starts the next one.
     """
     data_folder, watching, users = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     fcntl.flock(users, fcntl.LOCK_EX)

@@ -65,7 +65,7 @@ def ask(folder: Path, statement: str, database: str = "postgres") -> list:
         with engine.connect() as connection:
             return connection.execute(text(statement)).scalars().all()
     except (OperationalError, Exception) as error:
-        if isinstance(error, OperationalError) or "no server runs" in str(error):
+        if isinstance(error, OperationalError) or "no server is running" in str(error):
             return []
         raise
 
