@@ -1,4 +1,4 @@
-"""The database that the options of a command name, and its errors."""
+"""Open the database that the options of a command choose."""
 
 import os
 import shlex
@@ -22,7 +22,7 @@ def database_or_default(database: str | None, server_dir: Path | None) -> str | 
 
 @contextmanager
 def postgresql_errors() -> Iterator[None]:
-    """Raise SimsqlError for what PostgreSQL or the driver says."""
+    """Raise SimsqlError for errors of PostgreSQL or the driver."""
     try:
         yield
     except (DBAPIError, psycopg.Error) as error:
@@ -31,15 +31,15 @@ def postgresql_errors() -> Iterator[None]:
 
 @contextmanager
 def open_database(database: str | None, server_dir: Path | None, *, new: bool = False) -> Iterator[Engine]:
-    """Open the database that the options name, else the embedded server's.
+    """Open the database that the options choose, else that of the embedded server.
 
-    Raises SimsqlError for what PostgreSQL says, and for a folder that holds no server, unless a new one is wanted:
-    it is a slip of the pen.
+    Raises SimsqlError for errors of PostgreSQL, and for a folder without a server unless `new`: it is probably
+    misspelled.
     """
     destination = Destination(database_or_default(database, server_dir), server_dir)
     if destination.server_dir and not new and not holds_server(destination.server_dir):
         folder = destination.server_dir
-        raise SimsqlError(f"{folder} holds no server: simsql server {shlex.quote(str(folder))} makes one")
+        raise SimsqlError(f"{folder} has no server: create one with simsql server {shlex.quote(str(folder))}")
     with postgresql_errors():
         if destination.database:
             engine = open_engine(destination.database)

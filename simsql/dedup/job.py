@@ -24,10 +24,10 @@ from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 
 class ClusterWriter(Protocol):
-    """How clusters are written."""
+    """Formats clusters as text."""
 
     def head(self) -> str:
-        """Return what comes before all clusters."""
+        """Return the text before the first cluster."""
 
     def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
         """Return the text of a cluster, its representative first."""
@@ -37,7 +37,7 @@ class JsonLines:
     """A line of JSON for each cluster."""
 
     def head(self) -> str:
-        """Return nothing: each line tells what it holds."""
+        """Return nothing: JSON lines have no header."""
         return ""
 
     def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
@@ -56,7 +56,7 @@ class JsonLines:
 
 @dataclass(frozen=True)
 class DedupOptions:
-    """What a run reads, how near is near, and where things go. `-` among the paths is JSON lines on stdin."""
+    """The input, distance, recipe and output of a run. `-` among the paths is JSON lines on stdin."""
 
     paths: Sequence[str]
     distance: int = 7
@@ -73,13 +73,13 @@ class DedupOptions:
 
 @dataclass(frozen=True)
 class DedupSummary:
-    """What a run did."""
+    """The results of a run."""
 
     documents: int
-    """Documents that were read and not skipped."""
+    """Number of documents read and not skipped."""
     loaded: Loaded
     stored: int
-    """Documents that the table holds, of this run and earlier ones."""
+    """Number of documents in the table, from this run and earlier ones."""
     skips: SkipCount
     clusters: "ClusterCount"
     seconds: dict[str, float]
@@ -87,24 +87,23 @@ class DedupSummary:
 
 @dataclass
 class ClusterCount:
-    """What the clusters of the table hold."""
+    """Counts over all clusters of the table."""
 
     clusters: int = 0
     members: int = 0
     far: int = 0
-    """Members farther than the distance from their representative, through a chain of pairs."""
+    """Members that a chain of pairs connects, but that are beyond the distance from their representative."""
     droppable: int = 0
     unlisted: int = 0
-    """Droppable documents that the drop list leaves out: a line of it could mean another name."""
+    """Droppable documents left out of the drop list, because their line could mean another name."""
 
 
 def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
-    """Find the clusters of near-duplicates, write them, and say what was done.
+    """Find and write the clusters of near-duplicates, and return a summary.
 
-    Clusters go to `options.output` or stdout. Output files appear only when complete; a run
-    that fails or is interrupted changes neither them nor a kept table. Raises UsageError for arguments that
-    cannot be, SimsqlError if there is no document to work on or the embedded server fails, and
-    sqlalchemy.exc.DBAPIError for what PostgreSQL refuses.
+    Clusters go to `options.output` or stdout. Output files appear only when complete. A run that fails or is
+    interrupted changes neither them nor a kept table. Raises UsageError for invalid arguments, SimsqlError if
+    there are no documents or the embedded server fails, and sqlalchemy.exc.DBAPIError for PostgreSQL errors.
     """
     if not 0 <= options.distance <= 64:
         raise UsageError(f"distance must be between 0 and 64, not {options.distance}")
@@ -120,14 +119,14 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         encoding=options.encoding,
         max_document=options.max_document,
         stdin=sys.stdin.buffer,
-        # What this run or an earlier one wrote is no input, where a folder holds it.
+        # The output of this run or of an earlier one is not input, even inside a folder that is read.
         leave_out=filter(None, (options.output, options.drop_list, options.destination.server_dir)),
     )
     with ExitStack() as stack:
         with stages.stage("connect" if options.destination.database else "start the server"):
             store = stack.enter_context(open_store(options.destination, options.recipe))
             holds_documents = store.prepare()
-        # One connection for all: a temporary table in it says what this run has read.
+        # One connection for all steps: its temporary table records what this run has read.
         connection = stack.enter_context(store.engine.connect())
         skips = SkipCount()
         with connection.begin():
@@ -151,7 +150,7 @@ def _load(
     *,
     holds_documents: bool,
 ) -> tuple[int, Loaded]:
-    """Bring the table up to date with what is read; return how many texts that was."""
+    """Update the table with the documents, and return the number of texts read."""
     with stages.stage("read and fingerprint", reader.bytes_total) as report:
         intake = Intake(
             reporting(reader, report),
@@ -165,7 +164,7 @@ def _load(
         raise SimsqlError(nothing_found(options.paths, skips))
     with stages.stage("load"):
         for place, name, first in store.drop_duplicates(connection):
-            skips.add(repeated_id(place, name, f"was read before, at {first}"))
+            skips.add(repeated_id(place, name, f"was already read at {first}"))
         loaded = store.merge(connection)
     with stages.stage("index"):
         store.build_index(connection, options.distance)
@@ -175,13 +174,13 @@ def _load(
 def _write_clusters(
     store: DocumentStore, connection: Connection, stages: Stages, options: DedupOptions
 ) -> ClusterCount:
-    """Write clusters and drop list, and count."""
+    """Write the clusters and the drop list, and count them."""
     count = ClusterCount()
     with ExitStack() as stack:
         # The files take their names after the stage has ended well, together.
         output = stack.enter_context(open_output(options.output))
         drop_list = stack.enter_context(open_output(options.drop_list)) if options.drop_list else None
-        # A bar between the lines of the output would be neither.
+        # A progress bar would break up the lines of the output.
         shown = options.output is not None or not sys.stdout.isatty()
         with stages.stage("find and write clusters", shown=shown):
             if head := options.writer.head():
@@ -206,7 +205,7 @@ def _write_clusters(
 
 
 def _is_plain(document: StoredDocument) -> bool:
-    """Whether a line with the name can mean this document alone."""
+    """Return whether a line with the name can only mean this document."""
     # A line end makes two lines; a backslash in a path may stand for a byte that is not UTF-8; and the id of a
     # record may be the path of a file that has nothing to do with it.
     if document.name == document.place:

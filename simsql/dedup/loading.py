@@ -1,4 +1,4 @@
-"""Documents from files into a table of the user's, with their fingerprints."""
+"""Load documents and their fingerprints into a table of the user."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,18 +20,18 @@ from simsql.fingerprint.documents import simhash_items
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What a load reads, and which columns of which table take it. `-` among the paths is JSON lines on stdin."""
+    """The input of a load and its target columns. `-` among the paths is JSON lines on stdin."""
 
     paths: Sequence[str]
     table: str
-    """A name as SQL writes it."""
+    """Table name as in SQL."""
     id_column: str | None = None
     text_column: str | None = None
-    """Where ids and texts go; None: they are not stored."""
+    """Columns for ids and texts; None to leave them out."""
     column: str | None = None
-    """Where fingerprints go; None: the column that has the table's only index."""
+    """Fingerprint column; None for the column of the table's only index."""
     recipe: Recipe | None = None
-    """How they are made; None: by the recipe of the index, or the default one."""
+    """Recipe; None for that of the index, or the default."""
     text_field: str = "text"
     id_field: str = "id"
     encoding: str = "utf-8"
@@ -40,24 +40,23 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class LoadSummary:
-    """What a load did."""
+    """The results of a load."""
 
     documents: int
-    """Rows added."""
+    """Number of added rows."""
     without_fingerprint: int
-    """Those of texts without words, whose fingerprint is null."""
+    """Number of added rows without a fingerprint, because their text has no words."""
     skips: SkipCount
     seconds: dict[str, float]
 
 
 def run_load(connection: Connection, options: LoadOptions, stages: Stages) -> LoadSummary:
-    """Add a row for every document to a table, in the connection's transaction, and return what was done.
+    """Add one row per document to a table, in the connection's transaction, and return a summary.
 
-    Documents whose id the table has already are skipped, if the column for ids has a unique index.
+    Skip documents whose id the table already has, if the id column has a unique index.
 
-    Raises UsageError for impossible arguments, SimsqlError if there is no document and for a document that
-    PostgreSQL refuses, and psycopg.Error or sqlalchemy.exc.DBAPIError for anything else that it refuses; then no
-    row has been added.
+    Raises UsageError for invalid arguments, SimsqlError if there are no documents or PostgreSQL refuses one, and
+    psycopg.Error or sqlalchemy.exc.DBAPIError for other PostgreSQL errors. In these cases, no rows are added.
     """
     reader = DocumentReader(
         options.paths,
@@ -83,7 +82,7 @@ def run_load(connection: Connection, options: LoadOptions, stages: Stages) -> Lo
                 if isinstance(item, Skip):
                     skips.add(item)
                 elif options.text_column is not None and not _is_storable(item.text):
-                    skips.add(Skip(item.place, "not storable", "PostgreSQL stores no NUL and no half characters"))
+                    skips.add(Skip(item.place, "not storable", "PostgreSQL cannot store NUL or lone surrogates"))
                 else:
                     stored = [] if options.id_column is None else [item.name]
                     stored += [] if options.text_column is None else [item.text]
@@ -100,7 +99,7 @@ def run_load(connection: Connection, options: LoadOptions, stages: Stages) -> Lo
     def skip(row: PlacedRow, earlier: PlacedRow | None) -> None:
         nonlocal empty
         empty -= row[-1] is None
-        where = f"is in {options.table} already" if earlier is None else f"was read before, at {earlier.place}"
+        where = f"is already in {options.table}" if earlier is None else f"was already read at {earlier.place}"
         skips.add(repeated_id(row.place, row.name, where))
 
     with stages.stage("read, fingerprint, load", reader.bytes_total) as report:

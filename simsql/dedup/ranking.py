@@ -1,4 +1,4 @@
-"""One cluster as it is reported: its representative, how far the others are from it, and which could go."""
+"""Rank the documents of a cluster: representative, distances and droppable documents."""
 
 import os
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ class RankedDocument(NamedTuple):
 
     document: StoredDocument
     distance: int
-    """In bits, between its fingerprint and the representative's."""
+    """Distance in bits from the representative's fingerprint."""
     droppable: bool
-    """Whether a clean-up could drop it, and keep the representative."""
+    """Whether a clean-up could drop it and keep the representative."""
 
 
 def rank_members(documents: Sequence[StoredDocument], distance: int) -> list[RankedDocument]:
-    """Return the documents of a cluster, the representative first and the others by distance from it.
+    """Return the documents of a cluster, the representative first, the others by distance from it.
 
-    The representative is the document whose fingerprint has the smallest sum of distances to the others; of
-    several, the one with the longest text, then the one that was read first. A document of an earlier run whose
-    file is gone represents only others of its kind.
+    The representative has the smallest sum of distances to the others. Ties go to the longest text, then to the
+    document that was read first. A document of an earlier run whose file is gone only represents a cluster of such
+    documents.
 
-    Droppable are those that this run has read within the distance of the representative: through a chain of
-    pairs a cluster may join texts that have little in common.
+    A document is droppable if this run has read it and it is within the distance of the representative. A chain of
+    pairs may connect texts that have little in common.
     """
     fingerprints = np.array([document.fingerprint for document in documents], dtype=np.int64).view(np.uint64)
     # The sum of distances bit by bit: as many of the others differ in a bit as have it the other way.
@@ -55,5 +55,5 @@ def _is_gone(document: StoredDocument) -> bool:
 
 
 def is_path(name: str) -> bool:
-    """Whether there is a file or folder of this name; one that is too long for a path is none."""
+    """Return whether a file or folder has this name, which may be too long for a path."""
     return os.path.exists(name)  # noqa: PTH110 - Path.exists raises for long names

@@ -1,4 +1,4 @@
-"""From what the reader yields to rows for the database: digested, and fingerprinted where not known already."""
+"""Turn documents into rows for the database: digest them, and fingerprint new texts."""
 
 import hashlib
 import os
@@ -25,8 +25,8 @@ FindKnown = Callable[[Sequence[tuple[UUID, UUID]]], set[tuple[UUID, UUID]]]
 class Intake:
     """Documents of a reader as rows for `DocumentStore.stage`; iterate over it once.
 
-    `find_known` says which (name, text) digests the table holds already: those are not fingerprinted again.
-    `skips` counts what the reader skips, and the texts without words.
+    `find_known` returns the (name, text) digests that the table already has. These documents are not fingerprinted
+    again. `skips` counts the skips of the reader, and texts without words.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Intake:
         yield from self._known
 
     def _unknown(self) -> Iterator[tuple[StagedDocument, str]]:
-        """Yield the documents to fingerprint, with their texts; the others wait in `_known`."""
+        """Yield the documents to fingerprint, with their texts. Put the others into `_known`."""
         documents = self._digest()
         while batch := deque(_take(documents)):
             known = set()
@@ -80,22 +80,22 @@ class Intake:
             row = StagedDocument(self.read, item.name, name_digest, item.place, text_digest, len(item.text), None)
             self.read += 1
             yield row, item.text
-            del item  # see _texts
+            del item  # see _unknown
 
 
 def _take(documents: Iterator[tuple[StagedDocument, str]]) -> Iterator[tuple[StagedDocument, str]]:
-    """Yield some documents: so many, or so many characters, whichever is reached first."""
+    """Yield documents until a limit of documents or of characters is reached."""
     characters = 0
     for row, text in islice(documents, _LOOK_UP):
         characters += len(text)
         yield row, text
-        del text  # see _texts
+        del text  # see _unknown
         if characters > _LOOK_UP_CHARACTERS:
             return
 
 
 def _identity(document: Document) -> str:
-    """Return what identifies a document in all runs: its id, or its real path, from wherever it was reached."""
+    """Return the identity of a document in all runs: its id, or its real path."""
     named_after_its_path = document.place == printable(document.name)
     return os.path.realpath(document.name) if named_after_its_path else document.name
 

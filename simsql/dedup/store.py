@@ -1,4 +1,4 @@
-"""The documents' table: loading it, indexing it and reading its clusters."""
+"""The table of documents: load it, index it and read its clusters."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,25 +37,25 @@ from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 
 class StagedDocument(NamedTuple):
-    """A document on its way into the table."""
+    """A document to merge into the table."""
 
     ordinal: int
-    """Its place in the order of reading."""
+    """Position in the order of reading."""
     name: str
     name_digest: UUID
     place: str
     text_digest: UUID
     characters: int
     fingerprint: int | None
-    """A bigint; None for a text without features, and for a text that the table knows already."""
+    """A bigint; None for a text without features, or a text that the table already has."""
     known: bool = False
-    """Whether the table held this text under this name when it was looked up."""
+    """Whether the table had this text under this name at the look-up."""
 
 
 STAGED = "simsql_staged"
-"""The temporary table of documents on their way."""
+"""The temporary table of staged documents."""
 
-# What the table and the staged documents have in common.
+# The columns that the table and the staged documents share.
 _SHARED = tuple(name for name in StagedDocument._fields if name not in ("ordinal", "known"))
 
 
@@ -70,23 +70,23 @@ class StoredDocument(NamedTuple):
     fingerprint: int
     """A bigint."""
     seen: bool
-    """Whether this run has read it. Then `name` and `place` are as in this run."""
+    """Whether this run has read it. If so, `name` and `place` are from this run."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of the staged documents."""
+    """Counts of the staged documents by outcome."""
 
     added: int
     changed: int
-    """Documents that the table knew with another text."""
+    """Documents that the table had with another text."""
     unchanged: int
 
 
 class DocumentStore:
     """A table with one row per document: its name, where it was read, and its fingerprint.
 
-    Names are identified by a digest of 16 bytes, since a B-tree takes no text of more than 2.7 kB.
+    A digest of 16 bytes identifies a name, because a B-tree cannot store texts of more than 2.7 kB.
     """
 
     def __init__(
@@ -118,19 +118,19 @@ class DocumentStore:
 
     @property
     def sql_name(self) -> str:
-        """The table's name as SQL writes it."""
+        """The table name as in SQL."""
         # The preparer doubles percent signs, for statements that have parameters.
         return self.engine.dialect.identifier_preparer.format_table(self._table).replace("%%", "%")
 
     def prepare(self) -> bool:
-        """Install simsql's schema and create the table where missing; return whether it holds documents.
+        """Install the schema and create the table if they are missing. Return whether the table has documents.
 
-        Raises SimsqlError if another table has the name or the table's fingerprints are of another recipe, and
-        sqlalchemy.exc.DBAPIError if the role may not create one.
+        Raises SimsqlError if another table has the name or the fingerprints have another recipe, and
+        sqlalchemy.exc.DBAPIError if the role lacks the privilege to create them.
         """
         install_schema(self.engine)
         with self.engine.begin() as connection:
-            # Of two runs that find no table one creates it.
+            # If two runs find no table, only one of them creates it.
             connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("simsql.dedup", 0))))
             inspector = inspect(connection)
             if not inspector.has_table(self._table.name, self._table.schema):
@@ -140,18 +140,18 @@ class DocumentStore:
             missing = [column.name for column in self._table.columns if column.name not in found]
             if missing:
                 raise SimsqlError(
-                    f"table {self.sql_name} was not made by simsql dedup: it has no column {missing[0]};"
-                    " give another name with --table"
+                    f"table {self.sql_name} was not created by simsql dedup: it has no column {missing[0]};"
+                    " choose another name with --table"
                 )
             if self._is_indexed(connection) and (made_by := self._recipe_id(connection)) != self._recipe.id:
                 raise SimsqlError(
-                    f"table {self.sql_name} holds fingerprints of recipe {made_by}, and this run would make"
-                    f" {self._recipe.id}: give that recipe with --recipe, or another name with --table"
+                    f"table {self.sql_name} has fingerprints with recipe {made_by}, not {self._recipe.id}:"
+                    f" choose that recipe with --recipe, or another table with --table"
                 )
             return connection.execute(select(self._table.c.id).limit(1)).first() is not None
 
     def find_known(self, digests: Sequence[tuple[UUID, UUID]]) -> set[tuple[UUID, UUID]]:
-        """Return those (name, text) digests that the table holds with a fingerprint."""
+        """Return the (name, text) digests that the table has with a fingerprint."""
         key = tuple_(self._table.c.name_digest, self._table.c.text_digest)
         with self.engine.connect() as connection:
             rows = connection.execute(
@@ -162,14 +162,14 @@ class DocumentStore:
             return {(name, text) for name, text in rows}
 
     def stage(self, connection: Connection, documents: Iterable[StagedDocument]) -> int:
-        """COPY documents to a temporary table, which says to this connection what was read; return how many."""
+        """COPY documents to a temporary table of this connection, and return their number."""
         # The source may be slow.
         connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         self._staged.create(connection)
         return load_rows(connection, f"pg_temp.{STAGED}", StagedDocument._fields, documents)
 
     def drop_duplicates(self, connection: Connection) -> Iterator[tuple[str, str, str]]:
-        """Drop staged documents whose name came earlier; yield (place, name, place of the first)."""
+        """Drop staged documents with a repeated name; yield (place, name, place of the first)."""
         staged = self._staged
         name, ordinal = staged.c.name_digest, staged.c.ordinal
         ranked = select(
@@ -185,11 +185,11 @@ class DocumentStore:
         yield from ((place, name, first) for place, name, first in rows)
 
     def merge(self, connection: Connection) -> Loaded:
-        """Bring the table up to date with the staged documents; other runs wait until the transaction ends.
+        """Update the table with the staged documents. Other runs wait until the transaction ends.
 
-        A document that was known when it was looked up is left as it is, even if another run has changed it since.
+        A document that was known at the look-up stays as it is, even if another run has changed it since.
         """
-        # Two runs that wrote the same documents in other orders, or both built the index, would be in deadlock.
+        # Without the lock, two runs that write the same documents or build the index could deadlock.
         table_id = cast(cast(self.sql_name, REGCLASS), BigInteger)
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("simsql.dedup", table_id))))
         table, staged = self._table, self._staged
@@ -219,13 +219,13 @@ class DocumentStore:
             create_index(connection, self.sql_name, "fingerprint", distance=distance, recipe=self._recipe)
 
     def count(self, connection: Connection) -> int:
-        """Return how many documents the table holds."""
+        """Return the number of documents in the table."""
         return connection.execute(select(func.count()).select_from(self._table)).scalar_one()
 
     def clusters(self, connection: Connection, distance: int) -> Iterator[list[StoredDocument]]:
         """Yield the documents of each cluster in the order of reading, the largest cluster first.
 
-        The connection is the one that staged documents.
+        Use the connection that staged the documents.
         """
         table, staged = self._table, self._staged
         found = func.simsql.clusters(cast(self.sql_name, REGCLASS), distance, "fingerprint").table_valued(
@@ -253,7 +253,7 @@ class DocumentStore:
             yield list(members)
 
     def drop(self) -> None:
-        """Drop the table and its index, if they are there."""
+        """Drop the table and its index, if they exist."""
         with self.engine.begin() as connection:
             if inspect(connection).has_table(self._table.name, self._table.schema):
                 if self._is_indexed(connection):

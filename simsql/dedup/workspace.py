@@ -1,4 +1,4 @@
-"""Where a job keeps its documents: a scratch database, a folder that is kept, or the user's database."""
+"""The database for the documents of a job: temporary, in a folder that is kept, or the user's."""
 
 import secrets
 from collections.abc import Iterator
@@ -21,29 +21,27 @@ _LONGEST_NAME = 63  # bytes of a name in PostgreSQL
 
 @dataclass(frozen=True)
 class Destination:
-    """What the user said about where the documents go; at most one of `database` and `server_dir`."""
+    """The place for the documents: at most one of `database` and `server_dir`."""
 
     database: str | None = None
     """URL of a PostgreSQL database."""
     server_dir: Path | None = None
     """Folder of an embedded server whose data stays."""
     table: str | None = None
-    """Name of the documents' table, with its schema if need be: it stays, and a later run adds to it."""
+    """Table name, with an optional schema. The table stays, and later runs add to it."""
 
     def __post_init__(self) -> None:
         if self.database and self.server_dir:
-            raise UsageError("--database and --server-dir exclude each other: each says where the documents go")
+            raise UsageError("--database and --server-dir exclude each other: leave one out")
         if self.table and not (self.database or self.server_dir):
-            raise UsageError(
-                "--table names a table that stays: say where, with --server-dir DIR or --database URL"
-            )
+            raise UsageError("--table needs a database that stays: add --server-dir DIR or --database URL")
 
 
 @contextmanager
 def open_store(destination: Destination, recipe: Recipe) -> Iterator[DocumentStore]:
-    """Open the documents' table; what does not stay is removed at the end, however the job ends.
+    """Open the table of documents. Remove it at the end unless it stays, however the job ends.
 
-    `recipe` is that of its fingerprints.
+    `recipe` is the recipe of its fingerprints.
     """
     if destination.database:
         engine = open_engine(destination.database)
@@ -76,13 +74,13 @@ def _disposing(engine: Engine) -> Iterator[Engine]:
 
 
 def _split_name(table: str) -> tuple[str, str | None]:
-    """Split `schema.table` as it is written, without SQL's quotes and folding; a bare name has no schema."""
+    """Split `schema.table`, without SQL's quoting and case folding. A bare name has no schema."""
     schema, _, name = table.rpartition(".")
     if not name or "\0" in table:
-        raise UsageError(f"{table!r} is not the name of a table")
+        raise UsageError(f"{table!r} is not a table name")
     if schema in ("simsql", "information_schema") or table == STAGED or (schema or name).startswith("pg_"):
-        raise UsageError(f"{table!r} is a name that simsql or PostgreSQL needs: give another with --table")
+        raise UsageError(f"{table!r} is reserved by simsql or PostgreSQL: choose another name with --table")
     for part in (schema, name):
         if len(part.encode()) > _LONGEST_NAME:
-            raise UsageError(f"{part!r} is longer than {_LONGEST_NAME} bytes: PostgreSQL would cut the name off")
+            raise UsageError(f"{part!r} is longer than {_LONGEST_NAME} bytes: PostgreSQL would truncate the name")
     return name, schema or None

@@ -1,1 +1,1 @@
-"""Documents in files: formats, encodings, readers, what is skipped, and output files that are written whole."""
+"""Documents in files: formats, encodings, readers, skipped documents and output files."""

@@ -1,6 +1,6 @@
-"""What the bytes of a file hold: whether they are text, in which encoding, and the text itself.
+"""Detect whether bytes are text, and decode them.
 
-`decode_text` takes a file as a whole, `decode_lines` line by line, for files of records.
+`decode_text` decodes a whole file, and `decode_lines` decodes a file of records line by line.
 """
 
 import codecs
@@ -10,13 +10,13 @@ import zlib
 from typing import Any
 
 READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
-"""What reading a file can raise: the system's refusals, and compressed data that is damaged or cut short."""
+"""Errors of reading a file: from the system, or from damaged or truncated compressed data."""
 
 SAMPLE = 1 << 16
-"""How many bytes at the start of a file decide what it holds."""
+"""Number of bytes at the start of a file that decide its type."""
 
 MAX_DOCUMENT = 100 << 20
-"""How many bytes of one document are read unless the user says otherwise."""
+"""Default limit for the size of a document, in bytes."""
 
 _CHUNK = 1 << 18
 # Characters of a line that are read at once.
@@ -34,7 +34,7 @@ _CONTROLS = bytes({*range(32), 0x7F} - set(b"\b\t\n\v\f\r\x1b"))
 _MANY_CONTROLS = 0.30
 _FEW_CONTROLS = 0.05
 
-# Formats that can begin like a text, and whose text is not the text of a document: PDF, tar, programs.
+# Formats that can begin like text but are not documents of text: PDF, tar, programs.
 _SIGNATURES = ((0, b"%PDF-"), (257, b"ustar"), (0, b"\x7fELF"))
 
 # UTF-32 before UTF-16: the little-endian mark of the first begins with the mark of the second.
@@ -46,15 +46,15 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 
-# What stands for undecodable bytes in a line, until the record they belong to is known and skipped. No
-# decoder of a real encoding produces a lone surrogate by itself, so finding one is proof.
+# Replaces undecodable bytes in a line until their record is known and skipped. No decoder of a real encoding
+# produces a lone surrogate by itself, so finding one is proof.
 UNDECODABLE = "\udcff"
 _MARK_UNDECODABLE = "simsql.undecodable"
 codecs.register_error(_MARK_UNDECODABLE, lambda error: (UNDECODABLE, error.end))  # type: ignore[attr-defined]
 
 
 class UnfitError(Exception):
-    """What was read is no document: the reason and the detail of a `Skip`, wherever it turns out."""
+    """Raised for data that is not a document, with the reason and the detail of a `Skip`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
@@ -63,10 +63,10 @@ class UnfitError(Exception):
 
 
 class Stream(io.BufferedIOBase):
-    """Bytes whose start can be looked at before they are read.
+    """Bytes whose start can be inspected before they are read.
 
-    An error that the source raises is handed on only when all bytes before it have been read, so that looking
-    ahead loses nothing of a file that is damaged further on.
+    An error of the source is raised only after all bytes before it have been read, so looking ahead loses nothing
+    of a file that is damaged further on.
     """
 
     def __init__(self, source: Any) -> None:
@@ -75,7 +75,7 @@ class Stream(io.BufferedIOBase):
         self._head = b""
         self._error: Exception | None = None
         self.consumed = 0
-        """How many bytes have been taken from the source."""
+        """Number of bytes taken from the source."""
 
     def sample(self) -> bytes:
         """Return the first `SAMPLE` bytes, or all if there are fewer, without consuming them."""
@@ -93,11 +93,11 @@ class Stream(io.BufferedIOBase):
         return self._head
 
     def readable(self) -> bool:
-        """Return True, as `io` wants to know before it reads."""
+        """Return True: `io` asks before it reads."""
         return True
 
     def read1(self, size: int = -1, /) -> bytes:
-        """Return up to `size` bytes with one read of the source; nothing means the end."""
+        """Return up to `size` bytes with one read of the source; b"" at the end."""
         if size < 0:
             size = _CHUNK
         if self._head:
@@ -108,7 +108,7 @@ class Stream(io.BufferedIOBase):
         return self._take(size)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return everything that is left, or up to `size` bytes."""
+        """Return the rest, or up to `size` bytes."""
         if size is None or size < 0:
             return b"".join(iter(self.read1, b""))
         return self.read1(size)
@@ -120,7 +120,7 @@ class Stream(io.BufferedIOBase):
 
 
 def decode_text(stream: Stream, encoding: str, limit: int) -> str:
-    """Return the text of a whole file; raise UnfitError if it is none, or longer than so many bytes."""
+    """Return the text of a whole file. Raise UnfitError if it is not text or exceeds `limit` bytes."""
     sample = stream.sample()
     if not sample:
         raise UnfitError("empty", "the file is empty")
@@ -134,7 +134,7 @@ def decode_text(stream: Stream, encoding: str, limit: int) -> str:
 
 
 def read_document(source: Any, limit: int) -> bytearray:
-    """Return all that is left of a source; raise UnfitError once that is more than so many bytes."""
+    """Return the rest of a source. Raise UnfitError if it exceeds `limit` bytes."""
     data = bytearray()
     while part := source.read(_CHUNK):
         data += part
@@ -144,7 +144,7 @@ def read_document(source: Any, limit: int) -> bytearray:
 
 
 def too_long(limit: int) -> UnfitError:
-    """Return what to raise where one document has more than so many bytes."""
+    """Return the error for a document of more than `limit` bytes."""
     size, units = limit, ["bytes", "kB", "MB", "GB", "TB"]
     while size % 1024 == 0 and len(units) > 1:
         size //= 1024
@@ -153,14 +153,14 @@ def too_long(limit: int) -> UnfitError:
 
 
 def count_bytes(text: str, encoding: str) -> int:
-    """Return how many bytes a text has in its encoding, without a byte order mark."""
+    """Return the size of a text in its encoding, in bytes without a byte order mark."""
     if text.isascii() and encoding == "utf-8":
         return len(text)
     return len(text.encode(encoding, "replace")) - len("".encode(encoding))
 
 
 def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrapper:
-    """Return the lines of a file of records, with `UNDECODABLE` wherever the encoding is violated."""
+    """Return the lines of a file of records, with `UNDECODABLE` in place of invalid bytes."""
     sample = stream.sample()
     if not sample:
         raise UnfitError("empty", "the file is empty")
@@ -178,9 +178,9 @@ def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrappe
 
 
 def read_line(lines: io.TextIOWrapper, limit: int) -> str | None:
-    """Return the next line without its end, or None behind the last one.
+    """Return the next line without its line end, or None after the last one.
 
-    Raises UnfitError, and passes the line over, if it has more bytes than that without its end.
+    Raises UnfitError, and skips the line, if it exceeds `limit` bytes without its line end.
     """
     part = lines.readline(_PART)
     if len(part) < _PART and len(part) * _WIDEST <= limit:
@@ -207,14 +207,14 @@ def read_line(lines: io.TextIOWrapper, limit: int) -> str | None:
 
 
 def undecodable(encoding: str, position: str) -> UnfitError:
-    """Return what to raise where bytes are not of the encoding, and say what the user can do."""
+    """Return the error for bytes that the encoding does not allow."""
     encoding = encoding.removesuffix("-sig")
-    advice = "name the encoding, for example --encoding latin-1"
+    advice = "choose another encoding, for example --encoding latin-1"
     return UnfitError(f"not {encoding}", f"{position} is not {encoding}: {advice}")
 
 
 def _actual_encoding(sample: bytes, encoding: str) -> str:
-    """Return the encoding that a byte order mark announces, unless the user asked for another than UTF-8."""
+    """Return the encoding of a byte order mark, unless the user chose an encoding other than UTF-8."""
     if encoding == "utf-8":
         for mark, name in _BYTE_ORDER_MARKS:
             if sample.startswith(mark):
@@ -223,13 +223,13 @@ def _actual_encoding(sample: bytes, encoding: str) -> str:
 
 
 def _decode_sample(sample: bytes, encoding: str) -> str:
-    """Decode the start of a file, which may end in the middle of a character."""
+    """Decode the start of a file, which may end inside a character."""
     decoder = codecs.getincrementaldecoder(encoding)()
     return decoder.decode(sample, final=len(sample) < SAMPLE)
 
 
 def _is_wide(encoding: str) -> bool:
-    """Whether half of the bytes of a text are controls anyway, so that they do not tell what else it may be."""
+    """Return whether half of the bytes of any text are controls, so that they prove nothing."""
     return encoding.startswith(("utf-16", "utf-32"))
 
 
@@ -238,7 +238,7 @@ def _control_share(data: bytes, characters: int) -> float:
 
 
 def _check_text(sample: bytes, encoding: str) -> None:
-    """Raise unless this is the start of a text in the given encoding."""
+    """Raise UnfitError unless this is the start of a text in the given encoding."""
     try:
         text = _decode_sample(sample, encoding)
     except UnicodeDecodeError as error:
@@ -255,9 +255,9 @@ def _check_text(sample: bytes, encoding: str) -> None:
 
 
 def _binary() -> UnfitError:
-    return UnfitError("binary", "not a text file: extract its text first if it is a document")
+    return UnfitError("binary", "not a text file: extract its text first")
 
 
 def _offset(data: bytes | bytearray, error: UnicodeDecodeError) -> int:
-    """Return where decoding failed; the error's own count leaves out a byte order mark that was dropped."""
+    """Return the offset where decoding failed, including a byte order mark that the error does not count."""
     return len(data) - len(error.object) + error.start

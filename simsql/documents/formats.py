@@ -1,8 +1,8 @@
-"""From the bytes of one file to documents: plain text, its lines, JSON lines and CSV.
+"""Read the documents of one file: plain text, its lines, JSON lines and CSV.
 
-Each reader here takes an open `Stream`, the name of the file and the `Layout` that the caller asked for. It
-yields a `Document` for every text and a `Skip` for everything that it cannot use. What is inside a file never
-makes it raise; only failures of reading itself do (`content.READ_ERRORS`), after the documents before them.
+Each reader takes an open `Stream`, the name of the file and a `Layout`. It yields a `Document` for every text and
+a `Skip` for everything that it cannot use. The content of a file never makes it raise. Only failures of reading
+itself do (`content.READ_ERRORS`), after the documents before them.
 """
 
 import csv
@@ -32,17 +32,17 @@ _PASSED_OVER = 1 << 16
 
 
 class Document(NamedTuple):
-    """One text to be compared. `name` and `place` never hold a NUL or a lone surrogate; `text` may."""
+    """A text to compare. `name` and `place` never contain a NUL or a lone surrogate; `text` may."""
 
     name: str
-    """What identifies it to the user: the path of a text file, the value of the id field of a record."""
+    """Its id for the user: the path of a text file, or the value of the id field of a record."""
     text: str
     place: str
-    """Where it was found, for people: `path` or `path:line`, on one line."""
+    """Where it was read, as one printable line: `path` or `path:line`."""
 
 
 class Skip(NamedTuple):
-    """Something that is not going to be compared, and why.
+    """A skipped document or file, and the reason.
 
     `reason` is one of: "binary", "not utf-8" (or whatever the encoding is), "empty", "too long", "unreadable",
     "corrupt", "link", "special file", "not JSON", "not an object", "no field", "no text", "not a string",
@@ -52,37 +52,37 @@ class Skip(NamedTuple):
     place: str
     reason: str
     detail: str
-    """What is wrong and what can be done, on one line."""
+    """What is wrong and what to do about it, on one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the files are laid out, and how much of them is read."""
+    """The fields and the encoding of the files, and the limit for a document."""
 
     text_field: str
     id_field: str
     encoding: str
     """As `codecs.lookup` names it."""
     max_document: int
-    """How many bytes a text, a line or a row may have."""
+    """Limit for a text, a line or a row, in bytes."""
 
 
 def storable(name: str | os.PathLike[str]) -> str:
-    r"""Return a name that PostgreSQL and JSON can hold: `\xff` for a byte that no UTF-8 has, `\x00`."""
+    r"""Return a name that PostgreSQL and JSON can store: `\xff` for an invalid byte, `\x00` for a NUL."""
     if isinstance(name, os.PathLike):
         return os.fsencode(name).decode("utf-8", "backslashreplace")
     return name.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def printable(name: str) -> str:
-    """Return a name that fits on one line of a terminal, line ends and other controls escaped."""
+    """Return a name on one line, with line ends and other controls escaped."""
     if name.isprintable():
         return name
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def read_text(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
-    """Yield a file as one document, or say why it is none: text is recognised by content, not by name."""
+    """Yield a file as one document, or as a skip. Text is recognised by content, not by name."""
     place = printable(name)
     try:
         text = decode_text(stream, layout.encoding, layout.max_document)
@@ -94,7 +94,7 @@ def read_text(stream: Stream, name: str, layout: Layout) -> Iterator[Document | 
 
 
 def read_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
-    """Yield every line, without its end, as a document that is named after its place; blank lines too."""
+    """Yield every line without its line end as a document named after its place, including blank lines."""
     return _read_each_line(stream, name, layout, _document_of_line)
 
 
@@ -103,10 +103,10 @@ def _document_of_line(line: str, name: str, place: str, layout: Layout) -> Docum
 
 
 def read_json_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
-    """Yield the text field of every line's JSON object. Blank lines are passed over.
+    """Yield the text field of the JSON object in each line. Ignore blank lines.
 
-    A record without an id, or with null or an empty string as id, is named after its place. An id that is no
-    string becomes its JSON.
+    A record is named after its place if its id is missing, null or an empty string. An id that is not a string is
+    written as JSON.
     """
     return _read_each_line(stream, name, layout, _document_of_json)
 
@@ -122,9 +122,9 @@ def _document_of_json(line: str, name: str, place: str, layout: Layout) -> Docum
 def _read_each_line(
     stream: Stream, name: str, layout: Layout, read: Callable[[str, str, str, Layout], Document | None]
 ) -> Iterator[Document | Skip]:
-    """Yield what `read` makes of every line, of its name and of its place; what is unfit is skipped alone.
+    """Yield the result of `read` for each line, its name and its place. Skip single lines that are unfit.
 
-    Lines are numbered from 1 on.
+    Line numbers start at 1.
     """
     path = printable(name)
     try:
@@ -151,10 +151,10 @@ def _read_each_line(
 
 
 def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",") -> Iterator[Document | Skip]:
-    """Yield the text column of every row of a CSV file. Its first row names the columns.
+    """Yield the text column of each row of a CSV file. The first row names the columns.
 
-    A row's place is the line it begins on. Rows without an id are named after their place. Quoting is taken
-    strictly: a stray quote would otherwise swallow the rows after it without a word.
+    The place of a row is the line where it begins. Rows without an id are named after their place. Quoting is
+    strict, because a stray quote would silently swallow the rows after it.
     """
     # One limit for the whole process, 128 KB unless raised: documents are longer than that.
     csv.field_size_limit(sys.maxsize)
@@ -167,7 +167,7 @@ def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",
             header = rows.next()
         text_column = _text_column(header, layout.text_field)
     except StopIteration:
-        yield Skip(place, "empty", "no header row: the first row of a CSV file names its columns")
+        yield Skip(place, "empty", "no header row: the first row of a CSV file must name its columns")
         return
     except UnfitError as unfit:
         yield Skip(place, unfit.reason, unfit.detail)
@@ -193,7 +193,7 @@ def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",
 
 def _check_filled(text: str) -> None:
     if not text or text.isspace():
-        raise UnfitError("empty", "the text is empty" if not text else "the text is nothing but white space")
+        raise UnfitError("empty", "the text is empty" if not text else "the text is only white space")
 
 
 def _parse_object(line: str) -> dict[str, Any]:
@@ -204,9 +204,9 @@ def _parse_object(line: str) -> dict[str, Any]:
         column = min(error.pos, len(line.rstrip())) + 1
         raise UnfitError("not JSON", f"column {column}: {error.msg}{_advice(line)}") from None
     except RecursionError:
-        raise UnfitError("not JSON", "nested too deeply to be read") from None
+        raise UnfitError("not JSON", "nested too deeply") from None
     except ValueError as error:  # Python's limit on the digits of an integer
-        raise UnfitError("not JSON", f"a number is too long to be read: {error}") from None
+        raise UnfitError("not JSON", f"a number is too long: {error}") from None
     if not isinstance(record, dict):
         raise UnfitError(
             "not an object", f"a line must be one JSON object, not {_json_type(record)}{_advice(line)}"
@@ -216,7 +216,7 @@ def _parse_object(line: str) -> dict[str, Any]:
 
 def _advice(line: str) -> str:
     if line.lstrip().startswith("["):
-        return " (this looks like a JSON array: jq -c '.[]' makes JSON lines of it)"
+        return " (this looks like a JSON array: convert it to JSON lines with jq -c '.[]')"
     return ""
 
 
@@ -248,9 +248,9 @@ def _json_type(value: object) -> str:
 
 
 def _choice(owner: str, names: Sequence[str], limit: int = 8) -> str:
-    """Say which names there are instead of the missing one, in bounded space."""
+    """Describe the names that exist instead of the missing one, at most `limit` of them."""
     if not names:
-        return f"the {owner} has none at all"
+        return f"the {owner} is empty"
     shown = ", ".join(repr(name) if len(name) <= 40 else f"{name[:40]!r}..." for name in names[:limit])
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return f"the {owner} has {shown}{more}; choose with --text-field"
@@ -271,11 +271,11 @@ def _check_width(row: list[str], width: int) -> None:
 
 
 class _Rows:
-    """The rows of a table; one that is too long is never held in memory."""
+    """The rows of a table. A row that is too long is never held in memory."""
 
     def __init__(self, lines: TextIOWrapper, delimiter: str, limit: int) -> None:
         self.number = 0
-        """The number of the line that was read last, from 1 on."""
+        """Number of the last line that was read, starting at 1."""
         self._lines = lines
         self._delimiter = delimiter
         self._limit = self._left = limit
@@ -283,9 +283,9 @@ class _Rows:
         self._rows = csv.reader(self._iterate(), delimiter=delimiter, strict=True)
 
     def next(self) -> list[str]:
-        """Return the next row, empty for a blank line; after an unfit one the next call goes on behind it.
+        """Return the next row, empty for a blank line. After an unfit row, the next call continues behind it.
 
-        Raises StopIteration behind the last one.
+        Raises StopIteration after the last row.
         """
         self._left = self._limit
         try:
@@ -293,7 +293,7 @@ class _Rows:
         except csv.Error as error:
             message = str(error)
             if message == "unexpected end of data":
-                message = "a quote is opened and never closed"
+                message = "a quote is never closed"
             raise UnfitError("not CSV", f"{message}: check the quoting") from None
         except UnfitError:
             self._rows = csv.reader(self._iterate(), delimiter=self._delimiter, strict=True)
@@ -304,7 +304,7 @@ class _Rows:
         return row
 
     def _iterate(self) -> Iterator[str]:
-        """Yield the lines, for the module csv; at the end of a row that is too long, raise UnfitError."""
+        """Yield lines for the csv module. Raise UnfitError at the end of a row that is too long."""
         encoding = self._lines.encoding
         while line := self._read(max(self._left, 0) + 3):
             before = self._left
@@ -318,7 +318,7 @@ class _Rows:
             yield line
 
     def _pass_over(self, line: str, state: int) -> None:
-        """Read on to the end of a row, given the beginning of a line and where the row is there."""
+        """Skip to the end of a row, given the beginning of a line and the state of the row there."""
         while line:
             state = _pass_over_fields(line, self._delimiter, state)
             whole = line.endswith(("\r", "\n"))
@@ -328,7 +328,7 @@ class _Rows:
             self.number += whole and line != ""
 
     def _read(self, size: int) -> str:
-        """Return a line, or about so many characters of it: what ends a line is not cut in two."""
+        """Return a line, or about `size` characters of it. Never split a line end."""
         line, self._ahead = self._ahead, ""
         if not line.endswith("\r"):
             line += self._lines.readline(size)
@@ -339,13 +339,13 @@ class _Rows:
         return line
 
 
-# Where a row of a table can be: before a field, in one without quotes, in one within quotes, behind a quote that
-# ends it unless another one follows, and behind what the module csv refuses, for which it drops the line.
+# The states of a row: before a field, in an unquoted field, in a quoted field, behind a quote that ends the field
+# unless another quote follows, and behind an error, after which the csv module drops the line.
 _BEFORE, _WITHOUT_QUOTES, _IN_QUOTES, _BEHIND_QUOTE, _REFUSED = range(5)
 
 
 def _pass_over_fields(text: str, delimiter: str, state: int) -> int:
-    """Return where a row is at the end of a text, as the module csv reads it."""
+    """Return the state of a row at the end of a text, as the csv module reads it."""
     place = 0
     while place < len(text):
         if state == _IN_QUOTES:

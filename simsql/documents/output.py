@@ -1,4 +1,4 @@
-"""Files that are complete or not there at all."""
+"""Output files that only appear when they are complete."""
 
 import os
 import secrets
@@ -13,39 +13,39 @@ from simsql.errors import SimsqlError, UsageError
 
 
 class Output:
-    """Text on its way to a file: an error in writing it names the file."""
+    """A text file whose write errors name the file."""
 
     def __init__(self, file: IO[str], path: Path) -> None:
         self._file = file
         self._path = path
 
     def write(self, text: str) -> None:
-        """Write some text. Raises SimsqlError if that fails."""
+        """Write text. Raises SimsqlError if that fails."""
         with _naming(self._path):
             self._file.write(text)
 
     def flush(self) -> None:
-        """Write what still waits in memory. Raises SimsqlError if that fails."""
+        """Write buffered text. Raises SimsqlError if that fails."""
         with _naming(self._path):
             self._file.flush()
 
 
 def check_writable(path: Path) -> None:
-    """Raise UsageError if no file can be written there; asked before the work, not after it."""
+    """Raise UsageError if a file cannot be written there. Call this before the work, not after it."""
     folder = path.parent
     if path.is_dir():
-        raise UsageError(f"{_show(path)} is a folder: give the name of a file")
+        raise UsageError(f"{_show(path)} is a folder: name a file")
     if not folder.is_dir():
-        raise UsageError(f"{_show(folder)} is not a folder: create it, or write elsewhere")
+        raise UsageError(f"{_show(folder)} is not a folder: create it, or choose another")
     if not os.access(path if _is_special(path) else folder, os.W_OK):
-        raise UsageError(f"no permission to write in {_show(folder)}: write elsewhere")
+        raise UsageError(f"no permission to write to {_show(folder)}: choose another folder")
 
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[Output | TextIO]:
-    """Open a file for writing that takes its name only when it is complete; None is standard output.
+    """Open a file that gets its name only when it is complete, or standard output for None.
 
-    What is not a regular file, such as a pipe, is written directly. Raises SimsqlError if writing fails.
+    Pipes and other special files are written directly. Raises SimsqlError if writing fails.
     """
     if path is None:
         yield sys.stdout
@@ -56,7 +56,7 @@ def open_output(path: Path | None) -> Iterator[Output | TextIO]:
 
 
 def abandon(file: IO[str]) -> None:
-    """Write nothing more to a file, not even what waits to be written when it is closed."""
+    """Discard all further output to a file, including buffered output."""
     try:
         descriptor = file.fileno()
     except OSError:  # a stream in memory
@@ -75,7 +75,7 @@ def _writing(path: Path) -> Iterator[Output]:
         with _naming(path):
             file.flush()
     except BaseException:
-        abandon(file)  # who reads the pipe may have gone, or may never read on
+        abandon(file)  # the reader of the pipe may have gone, or may never read on
         raise
     finally:
         file.close()

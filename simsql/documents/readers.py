@@ -1,15 +1,15 @@
-"""Finding the files that a user names and reading the documents in them, whatever their format.
+"""Find the files that a user names, and read their documents in any format.
 
-What a file holds is decided in this order:
+The format of a file is decided in this order:
 
-- Compression (gzip, xz, bzip2) is recognised by the first bytes and undone.
-- The ending of the name, with one of .gz, .xz and .bz2 left out, tells files of records from texts: .jsonl
-  and .ndjson are JSON lines, .csv and .tsv are tables, whether they were named or found in a folder.
+- The first bytes show compression (gzip, xz, bzip2).
+- The ending of the name, without .gz, .xz or .bz2, shows files of records: .jsonl and .ndjson are JSON lines,
+  .csv and .tsv are tables.
 - `-` (standard input), named pipes and devices that the user names are JSON lines.
-- Everything else is one document if its content is text.
+- Any other file is one document if its content is text.
 
-Folders are read recursively in the order of the names, hidden files included. Symbolic links are followed if
-the user names them and skipped inside folders; what two arguments reach is read once.
+Folders are read recursively in name order, including hidden files. Symbolic links are followed if the user names
+them, and skipped inside folders. A file that two arguments reach is read once.
 """
 
 import bz2
@@ -64,34 +64,34 @@ _WORTH_PROCESSES = 1_000_000  # bytes of input from which on starting processes 
 
 
 class _Input(NamedTuple):
-    """One file, or standard input, that is going to be read."""
+    """A file or standard input to read."""
 
     path: Path | None
-    """None is standard input."""
+    """The path, or None for standard input."""
     format: _Format
     size: int | None
-    """Bytes on disk; None for what has no size: standard input, pipes and devices."""
+    """Size on disk in bytes; None for standard input, pipes and devices."""
 
 
 class DocumentReader:
     """The documents in files, folders and standard input; iterate over it.
 
-    Yields a `Document` for every text and a `Skip` for everything that cannot be used: one bad document, or a
-    file that cannot be read, never ends the iteration. Holds one document at a time in memory.
+    Yield a `Document` for every text and a `Skip` for everything that cannot be used. A bad document or an
+    unreadable file never ends the iteration. Only one document at a time is held in memory.
 
     Args:
         paths: Files and folders; `-` is standard input (a file of that name is `./-`, as a string).
         text_field: The field of a JSON object, or the column of a table, that holds the text.
         id_field: The field or column that names the document. Records without it are named `path:line`.
-        encoding: How texts are encoded. With UTF-8, a byte order mark of UTF-16 or UTF-32 has precedence.
-        stdin: What `-` reads. It is not closed.
-        lines: Whether every line of what would be one document, and of standard input, pipes and devices, is one.
-        leave_out: Files and folders that are not read where a folder holds them, such as what a run writes.
-        max_document: How many bytes a document may have, after decompression: a text, or the line or row of a
+        encoding: The encoding of texts. With UTF-8, a byte order mark of UTF-16 or UTF-32 takes precedence.
+        stdin: The stream for `-`. It is not closed.
+        lines: Whether each line of a text, and of standard input, pipes and devices, is a document.
+        leave_out: Files and folders to leave out of folders, such as the output of a run.
+        max_document: Limit for a document in bytes, after decompression: for a text, or the line or row of a
             record. A longer one is skipped, and never held in memory.
 
     Raises:
-        UsageError: A path does not exist, or nothing is known of the encoding. Nothing has been read then.
+        UsageError: If a path does not exist or the encoding is unknown. Nothing has been read yet.
 
     """
 
@@ -113,19 +113,19 @@ class DocumentReader:
         self._stdin = stdin
         self._leave_out = {path.resolve() for path in leave_out}
         if stdin is None and None in self._arguments:
-            raise UsageError("'-' stands for standard input, and there is none")
+            raise UsageError("'-' means standard input, but there is none")
         _check_exist(self._arguments)
         self._finished = 0
         self._current: Stream | None = None
 
     @property
     def bytes_done(self) -> int:
-        """How many bytes have been read so far, as they lie on disk: compressed files count compressed."""
+        """Number of bytes read so far. Compressed files count by their compressed size."""
         return self._finished + (self._current.consumed if self._current else 0)
 
     @cached_property
     def bytes_total(self) -> int | None:
-        """What `bytes_done` is at the end; None if standard input, a pipe or a device is among the paths.
+        """The final value of `bytes_done`; None if the paths include standard input, a pipe or a device.
 
         The first use walks all folders.
         """
@@ -180,7 +180,7 @@ class DocumentReader:
             yield Skip(printable(name), f"not {self._layout.encoding}", printable(str(error)))
 
     def _find(self) -> Iterator[_Input | Skip]:
-        """Find all that is to be read, in order, each file once however many arguments reach it."""
+        """Yield all inputs in order. A file that several arguments reach comes once."""
         # Links inside folders are not followed: a file has been reached before exactly if its real path or
         # a folder above it was an earlier argument. That takes memory for the arguments, not for the files.
         earlier: set[Path] = set()
@@ -210,7 +210,7 @@ class DocumentReader:
 
 
 def _known_encoding(encoding: str) -> str:
-    """Return Python's name for an encoding, so that utf8 and UTF-8 are the same."""
+    """Return Python's name for an encoding: utf8 and UTF-8 are the same."""
     try:
         name = codecs.lookup(encoding).name
         "a".encode(name)  # refuses codecs that are not between text and bytes, such as base64
@@ -235,7 +235,7 @@ def _check_exist(arguments: Sequence[Path | None]) -> None:
 
 
 def _walk(folder: Path, leave_out: set[Path]) -> Iterator[_Input | Skip]:
-    """Find the files in a folder and the folders in it, in the order of their names."""
+    """Yield the files in a folder and its subfolders in name order."""
     # A stack rather than recursion: folders may be nested deeper than Python's calls.
     stack = [iter([folder])]
     while stack:
@@ -257,9 +257,9 @@ def _walk(folder: Path, leave_out: set[Path]) -> Iterator[_Input | Skip]:
         if stat.S_ISREG(status.st_mode):
             yield _Input(path, _format_of(path), status.st_size)
         elif stat.S_ISLNK(status.st_mode):
-            yield Skip(place, "link", "a symbolic link inside a folder is not followed: name it to read it")
+            yield Skip(place, "link", "symbolic links inside folders are not followed: name the link to read it")
         else:
-            yield Skip(place, "special file", "a pipe, socket or device inside a folder is not read")
+            yield Skip(place, "special file", "pipes, sockets and devices inside folders are not read")
 
 
 def _entries(folder: Path) -> Iterator[Path]:
@@ -279,11 +279,11 @@ def _format_of(path: Path) -> _Format:
 def _unreadable(name: str, error: Exception) -> Skip:
     if isinstance(error, OSError) and error.errno is not None:
         return Skip(printable(name), "unreadable", error.strerror or str(error))
-    return Skip(printable(name), "corrupt", f"the compressed data is damaged or cut short: {error}")
+    return Skip(printable(name), "corrupt", f"the compressed data is damaged or truncated: {error}")
 
 
 def reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Skip]:
-    """Yield what the reader yields, and report the bytes read."""
+    """Yield the items of a reader, and report the bytes read."""
     for item in reader:
         report(reader.bytes_done)
         yield item
@@ -291,7 +291,7 @@ def reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Ski
 
 
 def worker_count(reader: DocumentReader) -> int | None:
-    """Return how many processes should fingerprint what is read; None is this one alone."""
+    """Return the number of processes to use for fingerprints; None for this process only."""
     if reader.bytes_total is not None and reader.bytes_total < _WORTH_PROCESSES:
         return None
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -1,4 +1,4 @@
-"""One text from one file or from standard input."""
+"""Read one text from a file or from standard input."""
 
 from itertools import islice
 from typing import BinaryIO
@@ -10,9 +10,9 @@ from simsql.errors import SimsqlError, UsageError
 
 
 def read_single_text(path: str, *, encoding: str, max_document: int, stdin: BinaryIO) -> str:
-    """Return the only text in a file, read as every command reads it; `-` is all of standard input.
+    """Return the only text in a file, in any format that the commands read; `-` is all of standard input.
 
-    Raises UsageError if there is no such file or it holds several documents, and SimsqlError if it holds no text
+    Raises UsageError if the file is missing or contains several documents, and SimsqlError if it contains no text
     or more than `max_document` bytes.
     """
     if path == "-":
@@ -26,5 +26,5 @@ def read_single_text(path: str, *, encoding: str, max_document: int, stdin: Bina
         case [Skip(place=place, reason=reason, detail=detail)]:
             raise SimsqlError(f"{place}: {reason}: {detail}")
         case []:
-            raise UsageError(f"{printable(path)} holds no document: name a file with one text")
-    raise UsageError(f"{printable(path)} holds several documents: name a file with one text")
+            raise UsageError(f"{printable(path)} contains no document: name a file with one text")
+    raise UsageError(f"{printable(path)} contains several documents: name a file with one text")

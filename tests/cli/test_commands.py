@@ -85,9 +85,13 @@ def test_near_what_a_file_holds(database_url, indexed, tmp_path):
     for data in (TEXT.encode(), TEXT.encode("utf-16")):
         assert len(run("near", "article", "--file", "-", *options, stdin=data).done().lines) == 1
     for name, code, said in (
-        ("two.jsonl", 2, "two.jsonl holds several documents: name a file with one text"),
+        ("two.jsonl", 2, "two.jsonl contains several documents: name a file with one text"),
         ("missing", 2, "no such file or folder"),
-        ("latin", 1, "latin: not utf-8: byte 1 is not utf-8: name the encoding, for example --encoding latin-1"),
+        (
+            "latin",
+            1,
+            "latin: not utf-8: byte 1 is not utf-8: choose another encoding, for example --encoding latin-1",
+        ),
     ):
         run("near", "article", "--file", tmp_path / name, *options).failed(code, said)
     run("near", "article", "--file", tmp_path / "latin", "--encoding", "latin-1", *options).done()

@@ -89,7 +89,7 @@ def test_a_line_without_a_fingerprint_is_no_failure():
 
 
 def test_nothing_to_fingerprint(tmp_path):
-    run("fingerprint", tmp_path).failed(1, f"no documents in {tmp_path}: nothing is there to read")
+    run("fingerprint", tmp_path).failed(1, f"no documents in {tmp_path}: found nothing to read")
     run("fingerprint", "-", stdin=b"oops\n").failed(1, "no documents in -: skipped 1 not JSON", "; use --lines")
     run("fingerprint", tmp_path / "missing").failed(2, "no such file or folder")
     run("fingerprint", tmp_path, "--encoding", "klingon").failed(2, "unknown encoding 'klingon'")

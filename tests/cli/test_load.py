@@ -106,9 +106,9 @@ def test_repeated_ids_are_skipped_and_named(posts, database_url, tmp_path):
     run("load", "post", first, *options).done()
     found = run("load", "post", second, *options).done()
     assert found.err.splitlines()[:3] == [
-        f"skipped {second}:2: duplicate id: 'b' is in post already",
-        f"skipped {second}:4: duplicate id: 'c' was read before, at {second}:1",
-        f"skipped {second}:6: duplicate id: 'd' was read before, at {second}:3",
+        f"skipped {second}:2: duplicate id: 'b' is already in post",
+        f"skipped {second}:4: duplicate id: 'c' was already read at {second}:1",
+        f"skipped {second}:6: duplicate id: 'd' was already read at {second}:3",
     ]
     assert found.table["documents"] == found.table["duplicate id"] == "3"
     assert found.table["without words: no fingerprint"] == "1"

@@ -74,5 +74,5 @@ def test_dedup_into_a_table(connection, database_url, file, tmp_path):
     stored = connection.execute("SELECT name, fingerprint FROM kept ORDER BY name").fetchall()
     assert stored[0] == ("x", to_bigint(simhash(FOX, RECIPE)))
     assert connection.execute("SELECT recipe FROM simsql.indexes").fetchone() == (RECIPE.id,)
-    run(*at).failed(1, f"table kept holds fingerprints of recipe {RECIPE.id}", "--recipe")
+    run(*at).failed(1, f"table kept has fingerprints with recipe {RECIPE.id}", "--recipe")
     assert run(*at, "--recipe", file).done().table["known already"] == "3"

@@ -96,7 +96,7 @@ class TestPlainText:
     def test_where_decoding_fails(self, tmp_path):
         skip = one_skip(write(tmp_path / "a", b"na\xefve text"))
         assert skip.reason == "not utf-8"
-        assert skip.detail == "byte 2 is not utf-8: name the encoding, for example --encoding latin-1"
+        assert skip.detail == "byte 2 is not utf-8: choose another encoding, for example --encoding latin-1"
         assert "byte 5 " in one_skip(write(tmp_path / "a", codecs.BOM_UTF8 + b"na\xefve text")).detail
 
     def test_a_bad_byte_after_the_sample(self, tmp_path):

@@ -35,7 +35,7 @@ def out(tmp_path):
 @pytest.mark.parametrize("option", ["--output", "--drop-list"])
 def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, lines, option):
     # Without a home any work would fail otherwise.
-    run("dedup", lines, option, tmp_path).failed(2, f"{tmp_path} is a folder: give the name of a file")
+    run("dedup", lines, option, tmp_path).failed(2, f"{tmp_path} is a folder: name a file")
     run("dedup", lines, option, tmp_path / "no" / "file").failed(
         2, f"{tmp_path / 'no'} is not a folder: create it"
     )

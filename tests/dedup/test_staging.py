@@ -107,7 +107,7 @@ def test_of_a_duplicate_id_the_first_stays(tmp_path, home):
     assert twice["place"] == f"{a}:2"
     assert found.table["duplicate id"] == "2"
     assert skipped(found) == [
-        f"skipped {place}: duplicate id: 'twice' was read before, at {a}:2" for place in (f"{a}:3", f"{b}:1")
+        f"skipped {place}: duplicate id: 'twice' was already read at {a}:2" for place in (f"{a}:3", f"{b}:1")
     ]
 
 
@@ -178,7 +178,7 @@ def test_file_names_of_any_kind(tmp_path, home):
 def test_arguments_of_any_kind_in_a_process(tmp_path, home, name):
     folder = os.fsencode(tmp_path) + b"/" + name
     Path(os.fsdecode(folder)).mkdir()
-    run_apart("dedup", folder, home=home).failed(1, "no documents in ", "nothing is there to read")
+    run_apart("dedup", folder, home=home).failed(1, "no documents in ", "found nothing to read")
     run_apart("dedup", folder + b"/missing", home=home).failed(2, "no such file or folder: ")
 
 
@@ -216,7 +216,7 @@ def test_a_line_of_100_megabytes(tmp_path, home):
 
 
 def test_an_empty_folder(tmp_path, home):
-    run("dedup", tmp_path, home=home).failed(1, f"no documents in {tmp_path}: nothing is there to read")
+    run("dedup", tmp_path, home=home).failed(1, f"no documents in {tmp_path}: found nothing to read")
 
 
 def test_nothing_but_bad_input_says_what_was_wrong_first(tmp_path, home):

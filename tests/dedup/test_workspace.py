@@ -160,12 +160,12 @@ def test_tables_of_any_name(newest, lines, texts, groups, tmp_path, name):
         ("n" * 64, 2, "longer than 63 bytes"),
         ("文" * 22, 2, "longer than 63 bytes"),
         ("s" * 64 + ".t", 2, "longer than 63 bytes"),
-        ("app.", 2, "'app.' is not the name of a table"),
+        ("app.", 2, "'app.' is not a table name"),
         ("missing.kept", 1, 'schema "missing" does not exist'),
-        ("pg_catalog.kept", 2, "simsql or PostgreSQL needs"),
-        ("simsql.kept", 2, "simsql or PostgreSQL needs"),
-        ("pg_class", 2, "simsql or PostgreSQL needs"),
-        ("simsql_staged", 2, "simsql or PostgreSQL needs"),
+        ("pg_catalog.kept", 2, "reserved by simsql or PostgreSQL"),
+        ("simsql.kept", 2, "reserved by simsql or PostgreSQL"),
+        ("pg_class", 2, "reserved by simsql or PostgreSQL"),
+        ("simsql_staged", 2, "reserved by simsql or PostgreSQL"),
         (b"\xff", 2, "UTF-8"),
     ],
 )
@@ -186,7 +186,7 @@ def test_a_table_made_by_something_else_is_left_alone(newest, lines, statement):
         connection.exec_driver_sql(statement)
     found = run("dedup", lines, "--database", url, "--table", "kept")
     found.failed(
-        1, "table kept was not made by simsql dedup: it has no column name; give another name with --table"
+        1, "table kept was not created by simsql dedup: it has no column name; choose another name with --table"
     )
 
 
@@ -210,7 +210,7 @@ def test_a_table_of_another_recipe_is_left_alone(newest, lines):
     with engine.begin() as connection:
         connection.execute(text("UPDATE simsql.registry SET recipe = :other"), {"other": other})
     found = run("dedup", lines, "--database", url, "--table", "kept")
-    found.failed(1, f"table kept holds fingerprints of recipe {other}", "--table")
+    found.failed(1, f"table kept has fingerprints with recipe {other}", "--table")
 
 
 def test_two_runs_on_one_table(newest, tmp_path, texts, groups):
