@@ -19,7 +19,7 @@ def main() -> None:
 
 
 def _run_app() -> int:
-    # Imported here, where Ctrl-C is caught: it takes a tenth of a second and more.
+    # Imported here, where Ctrl-C is caught, because it takes a tenth of a second or more.
     from simsql.cli._app import run_app  # noqa: PLC0415
 
     return run_app()
@@ -28,7 +28,7 @@ def _run_app() -> int:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Import the application when it is asked for."""
+        """Import the application on first use."""
         if name == "app":
             from simsql.cli._app import app  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The hints of errors and findings, with commands in place of SQL and of Python's arguments."""
+"""Translate hints of errors and findings from SQL and Python to commands."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ _CALL = re.compile(r"(?:SELECT (?:\* FROM )?|CALL )simsql\.(\w+)\(((?:'(?:[^']|'
 _VALUE = re.compile(r"(?:(\w+) => )?(?:(E?)'((?:[^']|'')*)'|([\w.]+))")
 
 _NEW_INDEX = ("table_name", "column_name", "distance", "blocks", "lead", "inner_blocks", "recipe", "scope")
-# Each function: its command, its parameters in order, and those that the command takes as arguments.
+# Each function: its command, its parameters in order, and how many of them are arguments of the command.
 _COMMANDS = {
     "build": ("index build", _NEW_INDEX, 2),
     "create_index": ("index create", _NEW_INDEX, 2),
@@ -30,7 +30,7 @@ _OPTIONS = {
 
 
 def as_commands(message: str) -> str:
-    """Return a message that tells how to do with this program what it told how to do in SQL or Python."""
+    """Return a message with commands in place of SQL calls and Python arguments."""
     message = _CALL.sub(_as_command, message)
     for pattern, replacement in _PHRASES:
         message = re.sub(pattern, replacement, message)
@@ -58,7 +58,7 @@ def _as_command(call: re.Match[str]) -> str:
 
 
 def _read_arguments(arguments: str) -> list[tuple[str | None, str | None]]:
-    """Return the name, if there is one, and the value of each argument of a call; NULL is None."""
+    """Return the name (or None) and the value of each argument of a call; NULL is None."""
     found = list(_VALUE.finditer(arguments))
     if ", ".join(match[0] for match in found) != arguments:
         raise LookupError(arguments)
@@ -82,8 +82,8 @@ _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"scope => jsonb_build_object\([^()]*\)", _as_scopes),
     (r"[Nn]ame the column: (?:column_name => )?one of", "Name the column with --column: one of"),
     (r"name the column that takes the fingerprints", "name the column for the fingerprints with --column"),
-    # Every command is a transaction of its own.
+    # Every command runs in its own transaction.
     (r"\. An index that was created after this transaction .*", ""),
-    # Where both were offered. A full stop would be taken for a part of the command.
+    # If a message offers both. A full stop would look like a part of the command.
     (r"(simsql [^;]+); or \1\. Columns", r"\1; columns"),
 )

@@ -1,6 +1,6 @@
-"""The process of the command line: its signals and its standard streams.
+"""The signals and standard streams of the command line.
 
-This module imports nothing slow: it is at work before the rest of the program is imported.
+This module must import quickly: it runs before the rest of the program is imported.
 """
 
 import io
@@ -13,9 +13,9 @@ from typing import NoReturn, TextIO
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP, handled like Ctrl-C, for which psycopg cancels the running statement.
+    """Raised for SIGTERM and SIGHUP. Like Ctrl-C, it makes psycopg cancel the running statement.
 
-    Its argument is the exit code.
+    The argument is the exit code.
     """
 
 
@@ -27,17 +27,17 @@ def catch_signals() -> None:
 
 
 def end_at_signals() -> None:
-    """End the process silently at a signal: nothing is left to be done, and Python would print a traceback."""
+    """End the process silently at a signal. Nothing is left to do, and Python would print a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if callable(signal.getsignal(number)):
             signal.signal(number, _end)
 
 
 def prepare_streams() -> None:
-    """Make output UTF-8 whatever the terminal is, and replace the standard streams that are closed.
+    """Write UTF-8 to any terminal, and replace closed standard streams.
 
-    There is nothing to read from a closed stdin, and messages to a closed stderr vanish. Results must not: writing
-    to a closed stdout fails, as it does in other programs.
+    A closed stdin is empty, and messages to a closed stderr vanish. Results must not vanish: writing to a closed
+    stdout fails, as in other programs.
     """
     for name, flags, mode in (
         ("stdin", os.O_RDONLY, "r"),
@@ -56,12 +56,12 @@ def prepare_streams() -> None:
 
 
 def complain(message: str) -> None:
-    """Say on stderr why the program ends, if that can be written."""
+    """Print on stderr why the program ends, if possible."""
     note(f"simsql: {message}")
 
 
 def note(message: str, *, quiet: bool = False) -> None:
-    """Print a remark on a result on stderr, if that can be written: stdout is for results alone."""
+    """Print a remark on stderr, if possible: stdout is only for results."""
     try:
         if not quiet:
             print(message, file=sys.stderr, flush=True)
@@ -70,7 +70,7 @@ def note(message: str, *, quiet: bool = False) -> None:
 
 
 def run(program: Callable[[], int]) -> int:
-    """Return the exit code of a program, whenever it is interrupted."""
+    """Run a program and return its exit code, even if it is interrupted."""
     try:
         try:
             catch_signals()
@@ -85,7 +85,7 @@ def run(program: Callable[[], int]) -> int:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - as signal calls it
-    # An exception, so that everything that was begun is cleaned up.
+    # Raise an exception, so that everything is cleaned up.
     raise Terminated(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""The stages of a job at a terminal: a progress bar for each, and how long each took."""
+"""Show the stages of a job as progress bars, and time them."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ from simsql.documents.stages import Report
 
 class _Messages(Console):
     def on_broken_pipe(self) -> None:
-        """Let messages vanish where nobody reads them: the library's own way ends the program."""
+        """Discard messages that nobody reads. The library itself would end the program."""
         self.quiet = True
         abandon(sys.stderr)
 
@@ -25,12 +25,12 @@ def messages(*, quiet: bool) -> Console:
 
 
 def is_terminal(console: Console) -> bool:
-    """Return whether a console writes to a terminal. FORCE_COLOR makes rich take a file for one."""
+    """Return whether a console writes to a terminal. FORCE_COLOR makes rich treat a file as one."""
     return console.is_terminal and console.file.isatty() and not console.quiet
 
 
 class ProgressBars:
-    """The stages of a job (`simsql.documents.stages.Stages`), each with a bar on a console that is a terminal."""
+    """Implement `simsql.documents.stages.Stages`, with a progress bar for each stage at a terminal."""
 
     def __init__(self, console: Console) -> None:
         self.seconds: dict[str, float] = {}
@@ -38,7 +38,7 @@ class ProgressBars:
 
     @contextmanager
     def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> Iterator[Report]:
-        """Time a stage and show its bar; without a total the bar only shows that work goes on."""
+        """Time a stage and show its progress bar; without a total, only that it is running."""
         start = time.perf_counter()
         columns = TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
         with Progress(

@@ -1,4 +1,4 @@
-"""Recipes as options name them."""
+"""Parse recipes on the command line."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from simsql.fingerprint import Recipe, read_recipe
 
 
 def parse_recipe(name: str | None) -> Recipe | None:
-    """Return the recipe of an id, of a name or in a file."""
+    """Return the recipe with an id or a name, or read it from a file."""
     if name is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Rows of results on standard output: a table for people, lines for programs."""
+"""Print rows of results: a table for people, lines for programs."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ from simsql.documents.formats import printable
 
 
 class Format(StrEnum):
-    """How rows are written."""
+    """The format of results."""
 
     TABLE = "table"
     JSONL = "jsonl"
@@ -26,7 +26,7 @@ class Format(StrEnum):
 class Column(NamedTuple):
     """A column of results.
 
-    In a table, numbers stand to the right, digits of counts are grouped, and long texts may be cut off.
+    In a table, numbers are right-aligned, counts have thousands separators, and long texts may be cut off.
     """
 
     name: str
@@ -34,21 +34,21 @@ class Column(NamedTuple):
 
 
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
-_MEASURED = 1000  # rows that tell how wide the columns of a table are
+_MEASURED = 1000  # rows that decide the widths of the columns
 _NARROWEST = 12
 _GAP = "  "
 
 
 def choose_format(wanted: Format | None) -> Format:
-    """Return the format that is wanted, by default a table at a terminal and JSON lines elsewhere."""
+    """Return the requested format; by default, a table at a terminal and JSON lines elsewhere."""
     return wanted or (Format.TABLE if sys.stdout.isatty() else Format.JSONL)
 
 
 def print_rows(form: Format, columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> int:
-    """Print rows as they come, and return how many there were.
+    """Print rows as they arrive, and return their number.
 
-    JSON lines and tables of no rows are empty; CSV and TSV have a header all the same. Lists, objects and
-    truth values in cells of CSV and TSV are written as JSON.
+    Without rows, JSON lines and tables are empty, but CSV and TSV still have a header. Lists, objects and booleans
+    in CSV and TSV cells are written as JSON.
     """
     names = [column.name for column in columns]
     if form is Format.TABLE:
@@ -75,7 +75,7 @@ def print_json(row: dict[str, Any]) -> None:
 def _print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> int:
     """Print a table. At a terminal, long texts are cut off so that a row fits on a line."""
     shown = ([_show(column, cell) for column, cell in zip(columns, row, strict=True)] for row in rows)
-    # The first rows tell the widths, so that a table of any length is printed as it comes.
+    # The first rows decide the widths, so that a table of any length is printed as it arrives.
     measured = list(islice(shown, _MEASURED))
     if not measured:
         return 0
@@ -92,7 +92,7 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> in
 
 
 def _fit(widths: list[int], columns: Sequence[Column], room: int) -> list[int]:
-    """Return widths whose sum fits, if that can be: the widest columns of long texts give way."""
+    """Return widths that fit, if possible, by shrinking the widest columns of long texts."""
     room -= len(_GAP) * (len(widths) - 1)
     while sum(widths) > room:
         texts = [place for place, column in enumerate(columns) if column.kind == "long"]
@@ -113,7 +113,7 @@ def _align(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str
 
 
 def _head(column: Column) -> str:
-    # Long texts come from a column of the user's, whose name stays as it is.
+    # Long texts come from a column of the user, whose name stays unchanged.
     return printable(column.name) if column.kind == "long" else column.name.replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""The table at the end of a run."""
+"""Print the summary of a run."""
 
 from rich.console import Console
 from rich.table import Table
@@ -8,13 +8,13 @@ from simsql.dedup.job import DedupSummary
 from simsql.dedup.loading import LoadSummary
 from simsql.documents.skips import SkipCount
 
-_NOT_NAMED = {"binary", "link", "special file"}  # expected in any folder: counted alone
+_NOT_NAMED = {"binary", "link", "special file"}  # expected in any folder: only counted
 
 
 def print_skips(skips: SkipCount, console: Console, *, counted: bool = False) -> None:
-    """Name what was skipped, up to ten of a reason; what is expected in any folder is not named.
+    """List the skipped documents, up to ten per reason, except those expected in any folder.
 
-    With `counted` it is counted here, as no table follows that does.
+    With `counted`, count those too, because no table follows.
     """
     for skip in skips.examples:
         if skip.reason not in _NOT_NAMED:
@@ -29,7 +29,7 @@ def print_skips(skips: SkipCount, console: Console, *, counted: bool = False) ->
 
 
 def print_summary(summary: DedupSummary, console: Console) -> None:
-    """Print what a run did: documents, what was skipped and why, clusters, seconds per stage."""
+    """Print the results of a run: documents, skips by reason, clusters, seconds per stage."""
     print_skips(summary.skips, console)
     table = _new_table()
     table.add_row("documents", f"{summary.documents:,}")
@@ -52,7 +52,7 @@ def print_summary(summary: DedupSummary, console: Console) -> None:
 
 
 def print_load_summary(summary: LoadSummary, console: Console) -> None:
-    """Print what a load did: documents, what was skipped and why, seconds."""
+    """Print the results of a load: documents, skips by reason, seconds."""
     print_skips(summary.skips, console)
     table = _new_table()
     table.add_row("documents", f"{summary.documents:,}")
