@@ -44,7 +44,7 @@ MEANINGS = {
         "Connect to this PostgreSQL database: postgresql://user@host/name, or a URL for any SQLAlchemy driver; by"
         " default $SIMSQL_DATABASE, else an embedded server",
     ),
-    "--disk": Meaning("SIZE", "Limit the index to this size on disk: 500MB, 2GB (1GB is 1024MB)"),
+    "--disk": Meaning("SIZE", "Recommend only designs up to this size on disk: 500MB, 2GB (1GB is 1024MB)"),
     "--distance": Meaning("BITS", "Allow up to this many differing bits (0 to 64)", "-d"),
     "--drop-indexes": Meaning(None, "Also drop all simhash indexes"),
     "--drop-list": Meaning("FILE", "Write the ids of documents that a clean-up could drop, one per line"),

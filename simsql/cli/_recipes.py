@@ -14,7 +14,7 @@ def parse_recipe(name: str | None) -> Recipe | None:
         return Recipe.from_id(name)
     except ValueError as error:
         if not Path(name).exists() or Path(name).is_dir():
-            raise UsageError(f"{error}; and there is no such file") from error
+            raise UsageError(f"{error}, and there is no such file") from error
     try:
         return read_recipe(name)
     except ValueError as error:
