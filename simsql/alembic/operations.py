@@ -327,6 +327,6 @@ def _script_dialect() -> Dialect:
 def _design(blocks: int | None, lead: int | None, inner_blocks: int | None) -> Design | None:
     if blocks is None:
         if lead is not None or inner_blocks is not None:
-            raise ValueError("a design needs blocks: name them, too, or neither lead nor inner_blocks")
+            raise ValueError("lead and inner_blocks need blocks: pass blocks, or omit all of them")
         return None
     return Design(blocks, 1 if lead is None else lead, inner_blocks or 0)

@@ -21,7 +21,7 @@ from simsql.database.upkeep import Report
 from simsql.fingerprint import Recipe, simhash_parts
 from simsql.fingerprint.documents import simhash_items
 
-# How often it looks again at rows that were being written.
+# How many times to retry rows that were being written.
 _LOOKS = 3
 
 
@@ -66,10 +66,10 @@ def fill_fingerprints(
     """
     weights = {source: 1} if isinstance(source, str) else dict(source)
     if not weights:
-        raise ValueError("source names no column")
+        raise ValueError("source must name at least one column")
     simhash_parts([("", weight) for weight in weights.values()])
     if batch_rows < 1:
-        raise ValueError(f"a batch has at least one row, not {batch_rows}")
+        raise ValueError(f"batch_rows must be at least 1, not {batch_rows}")
     with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
         with connection.begin():
             target = find_target(connection, table, column)
@@ -96,7 +96,7 @@ _AGAIN = (
     "SELECT {row} FROM pg_catalog.unnest(CAST(%(keys)s AS pg_catalog.jsonb[])) AS v (key)"
     " JOIN {rows_of} AS t ON {same_key} WHERE {needs_one}"
 )
-# A row that was written since it was read has another version, and one that is locked is passed over.
+# Skips rows that have changed since they were read (another version) or are locked.
 _WRITE = (
     "WITH free AS ("
     "SELECT v.number, v.key, v.value FROM ROWS FROM ("
@@ -152,7 +152,7 @@ class _Backfill:
         report: Report | None,
     ) -> None:
         self._connection = connection
-        # psycopg takes a percent sign for the beginning of a parameter.
+        # For psycopg, a percent sign begins a parameter.
         self._parts: dict[str, sql.Composable] = {
             name: sql.SQL(part.replace("%", "%%")) for name, part in parts.items()
         }
@@ -215,7 +215,7 @@ class _Backfill:
         self._empty += sum(bigint is None for row, bigint in batch if row.key not in left)
         self._done += len(batch) - len(missed)
         if self._report:
-            # Others may have added rows.
+            # Others may have added rows meanwhile.
             self._report(min(self._done / max(self._total, 1), 1.0))
 
     def _execute(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:

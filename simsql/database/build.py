@@ -15,7 +15,7 @@ from simsql.database.connect import READ_COMMITTED
 from simsql.database.index_spec import IndexSpec
 from simsql.database.upkeep import Report
 
-# What the functions behind `CALL simsql.build` take; they have no defaults.
+# Arguments of the functions behind `CALL simsql.build`, which have no defaults.
 _OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope")
 _BUILDS: ColumnElement[str] = literal_column("caller => 'build'")
 
@@ -67,7 +67,7 @@ def _leftovers(connection: Connection, table: str, columns: list[str], target: s
         if all(_btrees(connection, table, columns).values()):
             return []
         try:
-            # Whoever creates or mends one holds this lock, and would wait for who waited for it.
+            # A session that builds or repairs one holds this lock. Waiting for it could deadlock.
             _run(connection, f"LOCK TABLE ONLY {target} IN SHARE UPDATE EXCLUSIVE MODE NOWAIT")
         except OperationalError as error:
             if isinstance(error.orig, LockNotAvailable):
@@ -77,7 +77,7 @@ def _leftovers(connection: Connection, table: str, columns: list[str], target: s
 
 
 def _run(connection: Connection, statement: str) -> None:
-    # Without parameters, so that percent signs in names stay what they are.
+    # Without parameters, so that percent signs in names are not interpreted.
     connection.execution_options(no_parameters=True).exec_driver_sql(statement)
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from simsql.database.scope import Scope, encode_scope
 from simsql.errors import UsageError
 
-# Pages of a piece: 2 MB of the table, some ten thousand rows.
+# Pages per piece: 2 MB of the table, about ten thousand rows.
 _PAGES = 256
 _cursor_numbers = itertools.count(1)
 
@@ -45,7 +45,7 @@ def fetch_fingerprints(
     """
     raw = raw_connection(connection)
     name = f"simsql_fingerprints_{next(_cursor_numbers)}"
-    # Held where each statement is a transaction of its own.
+    # WITH HOLD if each statement is its own transaction.
     declare = sql.SQL(
         "DECLARE {} NO SCROLL CURSOR {} HOLD FOR"
         " SELECT simsql._packed_pieces(CAST(%s AS pg_catalog.regclass), %s, %s, CAST(%s AS pg_catalog.jsonb))"
@@ -114,10 +114,10 @@ def raw_connection(connection: Connection) -> psycopg.Connection[tuple[Any, ...]
     """
     if connection.dialect.driver != "psycopg":
         raise UsageError(
-            f"the connection is one of {connection.dialect.driver}, and COPY needs psycopg:"
-            " make the engine with simsql.database.open_engine, or with postgresql+psycopg://"
+            f"COPY needs psycopg, but the connection uses {connection.dialect.driver}:"
+            " create the engine with simsql.database.open_engine, or with postgresql+psycopg://"
         )
-    # Begun as execute() would: what psycopg does alone is not seen, and commit() would commit nothing.
+    # Begun as execute() would: SQLAlchemy does not see psycopg's own transactions, and would not commit one.
     if not connection.in_transaction():
         connection.begin()
     raw = connection.connection.dbapi_connection

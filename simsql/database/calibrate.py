@@ -15,12 +15,12 @@ from simsql.database.index import create_index, drop_index
 from simsql.hamming import Costs, Design
 
 _ROWS = 1_000_000
-# One index reads many keys in few ranges, the other many ranges with hardly a key in them: that tells the
-# price of a key from that of a range. These searches take a millisecond or few.
+# One index reads many keys in few ranges, the other many ranges with few keys. This separates the cost of a key
+# from that of a range. The searches take a few milliseconds.
 _DISTANCES = {Design(4): (0, 3, 5, 7, 9, 10), Design(2): (1, 2, 3, 4)}
-# Probes at this distance would take seconds, so it is a scan.
+# At this distance probes would take seconds, so the search is a scan.
 _SCANNED = Design(2), 12
-# How long the searches of one kind may take, by the costs that are built in, and how many they are.
+# Time limit for the searches of one kind, by the built-in costs, and their number.
 _BUDGET_US = 300_000.0
 _CALLS = range(10, 1_000)
 _WARM_UP = 20
@@ -60,7 +60,7 @@ def measure_costs(engine: Engine, report: Callable[[int], None] | None = None) -
                 inserts.append((design.tables, _time_inserts(connection, table)))
             step()
     call_us, probe_us, candidate_us = fit_costs(*zip(*searches, strict=True))
-    # The price of the trigger itself is the same for every design.
+    # The cost of the trigger itself is the same for every design.
     tables, times = zip(*inserts, strict=True)
     return Costs(
         call_us=call_us,
@@ -82,7 +82,7 @@ def fit_costs(
     parts = np.column_stack([np.ones_like(times), probes, candidates]) / times[:, None]
     costs = np.zeros(3)
     used = np.ones(3, dtype=bool)
-    # What would come out negative is nothing, and the others have to do without it.
+    # A cost that would be negative is 0, and the others are fitted without it.
     while used.any():
         costs[:] = 0
         costs[used] = np.linalg.lstsq(parts[:, used], np.ones_like(times), rcond=None)[0]

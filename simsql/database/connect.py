@@ -12,10 +12,10 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from simsql.errors import UsageError
 
 _SYSTEMS = ("postgresql", "postgres")
-# Drivers whose parameters are those of libpq, which says itself what it does not know.
+# Drivers with libpq's parameters; libpq itself reports unknown ones.
 _OF_LIBPQ = {"", "psycopg", "psycopg2", "psycopg2cffi", "psycopg_async"}
 _OTHERS = {"asyncpg", "pg8000"}
-# Parameters of the others that libpq has under another name.
+# Parameters of other drivers that have another name in libpq.
 _RENAMED = {
     "database": "dbname",
     "direct_tls": "sslnegotiation",
@@ -23,7 +23,7 @@ _RENAMED = {
     "tcp_keepalive": "keepalives",
     "timeout": "connect_timeout",
 }
-# Parameters that tune a driver, and say nothing about the connection.
+# Parameters that tune a driver and do not affect the connection.
 _IGNORED = {
     "async_fallback",
     "command_timeout",
@@ -54,12 +54,12 @@ def open_engine(database: str | URL) -> Engine:
     try:
         url = make_url(database)
     except (ArgumentError, ValueError):  # ValueError: a port that is no number
-        # The URL may hold a password: it is not repeated.
+        # The URL may contain a password, so the message does not repeat it.
         raise UsageError("the database is not a URL: write it as postgresql://user@host:5432/database") from None
     _check_driver(url)
     url = url.set(drivername="postgresql+psycopg", query=dict(_translate(url)))
     try:
-        # create_index needs READ COMMITTED, whatever the database's default is.
+        # create_index needs READ COMMITTED, even if the database has another default.
         engine = create_engine(
             url,
             isolation_level="READ COMMITTED",
@@ -69,7 +69,7 @@ def open_engine(database: str | URL) -> Engine:
     except NoSuchModuleError as error:
         raise UsageError(str(error)) from error
     except ArgumentError:
-        raise UsageError("the database's URL has a port that is not a number") from None
+        raise UsageError("the database URL has a port that is not a number") from None
     return engine
 
 
@@ -81,9 +81,7 @@ def _check_driver(url: URL) -> None:
         try:
             url.set(drivername=f"postgresql+{driver}").get_dialect()
         except NoSuchModuleError:
-            raise UsageError(
-                f"{url.drivername}:// names an unknown driver: leave it out, as in postgresql://"
-            ) from None
+            raise UsageError(f"{url.drivername}:// names an unknown driver: use postgresql://") from None
 
 
 def _translate(url: URL) -> Iterator[tuple[str, str | tuple[str, ...]]]:
@@ -101,7 +99,7 @@ def _translate(url: URL) -> Iterator[tuple[str, str | tuple[str, ...]]]:
             yield from (("host", folder), ("port", port))
         elif checked and renamed not in known:
             raise UsageError(
-                f"the database's URL has the parameter {name}, which libpq does not have: leave it out"
+                f"the database URL has the parameter {name}, which libpq does not have: remove it"
                 f"{', or write sslmode=require or verify-full' if name.startswith('ssl') else ''}"
             )
         elif name in _RENAMED:
@@ -117,7 +115,7 @@ def _translate_value(name: str, renamed: str, value: str) -> str:
         if renamed == "connect_timeout":
             return str(math.ceil(float(value)))
     except (LookupError, ValueError, OverflowError):
-        raise UsageError(f"the database's URL has {name}={value}: write it as {renamed}, as libpq does") from None
+        raise UsageError(f"the database URL has {name}={value}: write it as {renamed}") from None
     return _SWITCHES.get(renamed, {}).get(value.lower(), value)
 
 
@@ -130,12 +128,12 @@ def one_line(error: DBAPIError | psycopg.Error) -> str:
     if (isinstance(original, psycopg.errors.InvalidSchemaName) and "simsql" in message) or (
         isinstance(original, psycopg.errors.UndefinedTable) and '"simsql.registry"' in message
     ):
-        hint = "The database lacks simsql: run simsql install"
+        hint = "simsql is not installed in the database: run simsql install"
     return re.sub(r"\s+", " ", f"{message}. {hint}" if hint else message).strip()
 
 
 def check_engine(engine: Engine | Connection, function: str) -> Engine:
     """Return the engine for a function that commits. Raises UsageError for a connection."""
     if isinstance(engine, Connection):
-        raise UsageError(f"{function} commits as it goes: pass an Engine, not a Connection")
+        raise UsageError(f"{function} commits as it works: pass an Engine, not a Connection")
     return engine

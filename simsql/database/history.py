@@ -53,8 +53,8 @@ class History:
         revision = MigrationContext.configure(connection, opts=VERSION_TABLE).get_current_revision()
         if revision is not None and revision not in self.revisions:
             raise SimsqlError(
-                f"the schema simsql in this database is of revision {revision}, and this simsql knows"
-                f" {self.revisions[0]} to {self.newest}: it is older than the schema, upgrade the package"
+                f"the schema simsql in this database has revision {revision}, but this simsql knows"
+                f" only {self.revisions[0]} to {self.newest}: upgrade the package"
             )
         return revision
 
@@ -68,12 +68,12 @@ class History:
         It is wrapped in a transaction if you ask for one. Raises UsageError if the revision does not exist.
         """
         if start is not None and start not in self.revisions:
-            raise UsageError(f"there is no revision {start}: they are {', '.join(self.revisions)}")
+            raise UsageError(f"there is no revision {start}: choose one of {', '.join(self.revisions)}")
         if start == self.newest:
             return ""
         output = io.StringIO()
         options = {**VERSION_TABLE, "as_sql": True, "output_buffer": output, "starting_rev": start}
-        # Otherwise SQLAlchemy doubles percent signs, for a driver that is not there.
+        # Otherwise SQLAlchemy doubles percent signs for a driver.
         context = MigrationContext.configure(
             dialect_name="postgresql", dialect_opts={"paramstyle": "named"}, opts=options
         )
@@ -151,7 +151,7 @@ def run_script(operations: Operations, script: str) -> None:
         context.impl.static_output(script)
         return
     if _QUOTE in script:
-        raise ValueError(f"a script that holds {_QUOTE} cannot be run")
+        raise ValueError(f"the script must not contain {_QUOTE}")
     block = f"DO $simsql_run$ BEGIN EXECUTE {_QUOTE}{script}{_QUOTE}; END $simsql_run$"
-    # Without parameters, so that no driver reads colons and percent signs.
+    # Without parameters, so that no driver interprets colons and percent signs.
     operations.get_bind().exec_driver_sql(block, execution_options={"no_parameters": True})

@@ -45,7 +45,7 @@ class IndexSpec:
         # A numpy integer is let in, and stored as an int.
         object.__setattr__(self, "distance", whole_number("distance", self.distance, 0, FINGERPRINT_BITS))
         if isinstance(self.scope, str):
-            raise TypeError(f"scope is a sequence of columns, not one str: write scope=[{self.scope!r}]")
+            raise TypeError(f"scope must be a sequence of column names, not a str: pass scope=[{self.scope!r}]")
 
     @classmethod
     def of(

@@ -26,11 +26,11 @@ from simsql.hamming import Design
 
 Row = Sequence[Any]
 
-# Rows of a COPY, and characters or bytes after which it ends earlier. Rows are gathered first: a COPY that waited
-# for a slow source would keep everybody from dropping any database of the server. A load of less writes no keys
-# itself: keeping other writers out would cost more than it saves.
+# Rows of a COPY, and characters or bytes after which it ends earlier. Rows are gathered first: a COPY that waits
+# for a slow source would block DROP DATABASE for all databases of the server. Smaller loads do not write keys
+# themselves: blocking other writers would cost more than it saves.
 _BATCH_ROWS, _BATCH_SIZE = 10_000, 1 << 24
-# Keys that are sorted together: the more, the fewer pages of a B-tree each of them touches.
+# Keys that are sorted together: the more, the fewer B-tree pages each of them touches.
 _SORTED_KEYS = 1 << 22
 
 
@@ -120,7 +120,7 @@ def load_rows(
     the table through it, which raises SimsqlError, or end its transaction: the index's triggers may be disabled.
     """
     if text_column is not None and fingerprints is not None:
-        raise ValueError("text_column and fingerprints exclude each other: each says where fingerprints come from")
+        raise ValueError("text_column and fingerprints exclude each other: pass only one of them")
     if text_column is not None:
         if text_column not in columns:
             raise ValueError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
@@ -136,7 +136,7 @@ def load_rows(
         rows = _append(rows, fingerprints)
         columns = [*columns, target.column]
     elif recipe is not None:
-        raise ValueError("a recipe goes with text_column or fingerprints: it says how these are made")
+        raise ValueError("recipe needs text_column or fingerprints: pass one of them, or omit recipe")
     raw = raw_connection(connection)
     return load_through(Copier(raw, find_table(raw, table), columns), connection, rows)
 
@@ -156,7 +156,7 @@ def find_target(connection: Connection, table: str, column: str | None = None) -
     if column is None:
         if len(recipes) != 1:
             which = f"several simhash indexes ({', '.join(recipes)})" if recipes else "no simhash index"
-            raise UsageError(f"{table} has {which}: name the column that takes the fingerprints")
+            raise UsageError(f"{table} has {which}: name the column for the fingerprints")
         (column,) = recipes
     return Target(table, column, column in recipes, recipes.get(column))
 
@@ -230,8 +230,8 @@ def _as_array(fingerprints: Sequence[OneFingerprint]) -> NDArray[np.uint64]:
 
 def load_through(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
     """Add rows through a copier, and their keys if this session may; return the number of added rows."""
-    # A transaction within the caller's, or one of its own where there is none: what fails half-way leaves nothing,
-    # and no trigger switched off.
+    # A savepoint in the caller's transaction, or a new transaction: a failed load leaves no rows and no disabled
+    # trigger.
     with copier.raw.transaction():
         return _load(copier, connection, rows)
 
@@ -252,8 +252,8 @@ def _load(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
         count += len(added)
     if indexes and count_inserted(raw, table) != inserted + count + copier.taken_back:
         raise SimsqlError(
-            f"rows were inserted into {table.name.as_string(raw)} beside those of the load, with the triggers off:"
-            " what yields the rows, and functions in defaults and checks, must not write to the table"
+            f"other rows were inserted into {table.name.as_string(raw)} during the load, while triggers were off:"
+            " the iterable of rows, and functions in defaults and checks, must not write to the table"
         )
     for index in indexes or ():
         index.copy()

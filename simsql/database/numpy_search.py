@@ -86,7 +86,7 @@ class Stream(Generic[Batch]):
         raw = raw_connection(connection)
         parts, schema = raw.execute("SELECT pg_catalog.parse_ident(%s), current_schema()", [table]).fetchall()[0]
         if len(parts) > 2:
-            raise UsageError(f"{table} is not the name of a table: write it as name or schema.name")
+            raise UsageError(f"{table} is not a table name: use name or schema.name")
         # In full: a temporary table would come before another one of its bare name.
         name = sql.Identifier(*([schema] if schema and len(parts) == 1 else []), *parts)
         columns = sql.SQL(", ").join(

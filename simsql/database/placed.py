@@ -216,8 +216,8 @@ class _SkippingCopier(_PlacingCopier):
                 self._skip(row, having.get(id_))
         if len(added) < len(inserted):
             raise SimsqlError(
-                f"ids are repeated, and a trigger of {self.table.relation} changes them: it cannot be said which"
-                " documents to leave out"
+                "cannot tell which documents to skip: some ids are repeated, and a trigger of"
+                f" {self.table.relation} changes them"
             )
         return added
 

@@ -9,7 +9,7 @@ from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe
 from simsql.fingerprint.recipe import check_recipe
 
-# How every id begins and ends, of any version; a name of the user's own, such as "phash64", hardly does.
+# Every id of any version begins and ends like this; a user's own name, such as "phash64", hardly ever does.
 _ID = re.compile(r"(words|characters|jieba|pattern\.|letters\.|custom\.).*-[0-9]+", re.DOTALL)
 
 
@@ -38,9 +38,9 @@ def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> 
         check_recipe(given)
         if given.id != wanted and KNOWN_RECIPES.get(wanted) != given:
             raise UsageError(
-                f"the simhash index on {indexed} is of the recipe {wanted}, not {given.id}, and their fingerprints"
-                " cannot be compared: give the recipe of the index, or drop it, make all fingerprints anew, and"
-                " create it with the other recipe"
+                f"the simhash index on {indexed} has the recipe {wanted}, not {given.id}, and their fingerprints"
+                " cannot be compared: pass the recipe of the index, or drop the index, recompute all fingerprints,"
+                " and create the index with the other recipe"
             )
         return given
     try:

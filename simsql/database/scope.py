@@ -30,4 +30,4 @@ def scope_argument(scope: Scope | None) -> ColumnElement[object]:
 def _as_text(value: object) -> str:
     if isinstance(value, UUID | date | time | Decimal):
         return str(value)
-    raise TypeError(f"a scope cannot hold {value!r}: pass it as str, int or another type that JSON knows")
+    raise TypeError(f"a scope cannot contain {value!r}: convert it to str, int or another JSON type")

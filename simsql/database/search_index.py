@@ -296,10 +296,10 @@ class SearchIndex:
         """Return the query fingerprint as an SQL argument. NULL needs a type."""
         if isinstance(fingerprint, NotGiven):
             if text is None:
-                raise UsageError("say what to search for: a fingerprint or text=")
+                raise UsageError("pass either a fingerprint or text=")
             fingerprint = simhash(text, recipe_of(connection, self._table, self._column, self._recipe))
         elif text is not None:
-            raise UsageError("search for a fingerprint or for a text, not for both")
+            raise UsageError("pass either a fingerprint or text=, not both")
         return cast(to_bigint(fingerprint), BIGINT)
 
     def _call(self, function: str, *arguments: Any) -> Any:

@@ -157,12 +157,12 @@ def as_query(
     """Return the query of a search as an expression; ArgumentError unless it is one fingerprint or text."""
     if isinstance(fingerprint, NotGiven):
         if text is None:
-            raise ArgumentError("say what to search for: a fingerprint or text=")
+            raise ArgumentError("pass either a fingerprint or text=")
         return type_coerce(_fingerprint_of(text, searched, recipe), Fingerprint())
     if text is not None:
-        raise ArgumentError("search for a fingerprint or for a text, not for both")
+        raise ArgumentError("pass either a fingerprint or text=, not both")
     if recipe is not None:
-        raise ArgumentError("recipe= says how a text is fingerprinted: leave it out of a search for a fingerprint")
+        raise ArgumentError("recipe= applies only to a text: omit it in a search for a fingerprint")
     query = as_fingerprint(fingerprint, Fingerprint())
     _check_comparable(searched, query)
     return query
@@ -175,13 +175,13 @@ def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Re
     if not isinstance(text, Mapping):
         if len(weights) > 1:
             raise ArgumentError(
-                f"{searched} is made of several sources, so one text does not say what to search for: pass"
+                f"{searched} has several sources, so a single text is not enough: pass"
                 f" text={{{', '.join(f'{name!r}: ...' for name in weights)}}}"
             )
         return simhash(text, _find_recipe(searched, recipe))
     if text.keys() != weights.keys():
         raise ArgumentError(
-            f"text= names {', '.join(map(repr, text)) or 'nothing'}, but the sources of {searched} are"
+            f"text= names {', '.join(map(repr, text)) or 'no source'}, but the sources of {searched} are"
             f" {', '.join(map(repr, weights))}: name each of them"
             if weights
             else f"{searched} has no source: pass text= as one str"
@@ -205,8 +205,8 @@ def _check_comparable(one: ColumnElement[Any], other: ColumnElement[Any]) -> Non
     recipes = [_known_recipe(expression) for expression in (one, other)]
     if None not in recipes and recipes[0] != recipes[1]:
         raise ArgumentError(
-            f"{one} has fingerprints of the recipe {recipes[0]}, and {other} of {recipes[1]}: between them a"
-            " distance means nothing; make those of one anew by the recipe of the other"
+            f"{one} has the recipe {recipes[0]}, but {other} has {recipes[1]}: their fingerprints cannot be"
+            " compared; recompute one column with the recipe of the other"
         )
 
 

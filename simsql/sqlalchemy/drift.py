@@ -22,7 +22,7 @@ from simsql.sqlalchemy.expressions import TableName
 
 _TRANSLATION = "schema_translate_map"
 
-# A statement that fails would take the transaction with it. This one cannot: it names nothing of simsql.
+# A failed statement would abort the transaction. This one cannot fail, because it names no object of simsql.
 _READABLE = text(
     "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class AS c"
     " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
@@ -59,14 +59,14 @@ def refuse_other_recipe(
         known[key] = _read_recipes(connection, table, translation)
     if not differs_for_sure(known[key].get(column.name), recipe):
         return
-    # The name may mean another table by now, or the index be another one: what counts is what it says now.
+    # The table or the index may have changed since: only the current answer counts.
     known[key] = _read_recipes(connection, table, translation)
     found = known[key].get(column.name)
     if differs_for_sure(found, recipe):
         raise _OtherRecipeError(
             f"{table.name}.{column.name}: the simhash index has recipe {found}, but the model computes"
             f" fingerprints with {recipe.id}, and these cannot be compared: pass the recipe of the index to"
-            " Fingerprint, or change the index in a migration, as alembic revision --autogenerate writes it"
+            " Fingerprint, or change the index in a migration (alembic revision --autogenerate)"
         )
 
 

@@ -35,7 +35,7 @@ class Sources:
         """Return the sources from one name, or from names with weights; ValueError for a weight out of range."""
         weights = {source: 1} if isinstance(source, str) else dict(source)
         if not weights:
-            raise ValueError("source names no attribute: name one, or leave it out")
+            raise ValueError("source must name at least one attribute: name one, or omit source")
         simhash_parts([("", weight) for weight in weights.values()])
         return cls(tuple(weights.items()), recipe)
 
@@ -52,7 +52,7 @@ class Sources:
             if isinstance(text, str):
                 parts.append((text, weight))
             elif text is not None:
-                raise TypeError(f"{where}: the source {name!r} is {type(text).__name__}, and has to be str")
+                raise TypeError(f"{where}: the source {name!r} must be str, not {type(text).__name__}")
         return simhash_parts(parts, self.recipe)
 
     def compute_default(self, context: DefaultExecutionContext) -> int | None:
@@ -120,7 +120,7 @@ class _Follower:
         for name, _ in self.sources.weights:
             if name not in mapper.columns:
                 raise ArgumentError(
-                    f"{class_.__name__}.{self.key}: the source {name!r} is no column attribute of"
+                    f"{class_.__name__}.{self.key}: the source {name!r} is not a column attribute of"
                     f" {class_.__name__}; these are {', '.join(mapper.columns.keys())}"
                 )
             if mapper.columns[name].key != name and name in self.column.table.columns:

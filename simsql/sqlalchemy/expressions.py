@@ -72,8 +72,7 @@ def root_column(expression: ColumnElement[Any]) -> Column[Any]:
     roots = root_columns(expression)
     if len(roots) != 1:
         raise ArgumentError(
-            f"{expression} is no column of one table, and only such a column has a simhash index:"
-            " search for the column itself"
+            f"{expression} is not a column of one table, so it has no simhash index: search for the column itself"
         )
     return roots[0]
 
@@ -135,8 +134,8 @@ def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[Column
         beside = around.corresponding_column(of_table)
         if beside is None:
             raise ArgumentError(
-                f"scope: what {expression} is taken from lacks the column {name!r} of {table.fullname}:"
-                " select it too"
+                f"scope: the source of {expression} lacks the column {name!r} of {table.fullname}:"
+                " select that column, too"
             )
         conditions.append(beside == _as_held(value, of_table))
     return conditions
@@ -148,7 +147,7 @@ def _scope_values(table: Table, scope: Scope) -> ColumnElement[Any]:
     for name, value in scope.items():
         of_table = table_column(table, name, "scope")
         if value is None:
-            raise ArgumentError(f"scope: {name!r} is None, and rows without a value there belong to no scope")
+            raise ArgumentError(f"scope: {name!r} must not be None: rows with a null there are not indexed")
         # PostgreSQL has to know the type of each argument, and no function's signature tells it.
         pairs += [literal(str(of_table.name), Text()), _as_held(value, of_table)]
     return func.jsonb_build_object(*pairs)

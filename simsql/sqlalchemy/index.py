@@ -64,15 +64,15 @@ class SimhashIndex(SchemaItem):
 
     def _set_parent(self, parent: SchemaEventTarget, **_: Any) -> None:
         if not isinstance(parent, Table):
-            raise ArgumentError(f"{self!r} belongs into a Table or into __table_args__, not into {parent!r}")
+            raise ArgumentError(f"{self!r} must be in a Table or in __table_args__, not in {parent!r}")
         column = table_column(parent, self.spec.column, "SimhashIndex")
         scope = [table_column(parent, name, "SimhashIndex, scope") for name in self.spec.scope]
         fingerprint = column.type if isinstance(column.type, Fingerprint) else Fingerprint()
         recipe = self.spec.recipe
         if recipe and fingerprint.known_recipe not in (None, recipe):
             raise ArgumentError(
-                f"SimhashIndex: its recipe is {recipe}, but fingerprints in column {column.name!r} of"
-                f" table {parent.fullname} are made by {fingerprint.known_recipe}: name one, at the column alone"
+                f"SimhashIndex: its recipe is {recipe}, but that of column {column.name!r} of"
+                f" table {parent.fullname} is {fingerprint.known_recipe}: set the recipe only on the column"
             )
         # A table_args may be shared by tables: this stays as it was written, and each table gets its own.
         spec = replace(
@@ -82,7 +82,7 @@ class SimhashIndex(SchemaItem):
             scope=tuple(str(member.name) for member in scope),
         )
         if any(other.column == spec.column for other in self.of(parent)):
-            raise ArgumentError(f"SimhashIndex: table {parent.fullname} has one on column {spec.column!r} already")
+            raise ArgumentError(f"SimhashIndex: table {parent.fullname} already has one on column {spec.column!r}")
         create = CreateSimhashIndex(spec, names_recipe=recipe is not None or fingerprint.names_recipe)
         drop = DropSimhashIndex(spec.column, if_exists=True)
         _declare_btree(parent, [*scope, column])
@@ -107,7 +107,7 @@ def _declare_btree(table: Table, columns: list[Column[Any]]) -> None:
     name = Index(None, *like.columns).name
     if any(index.name == name for index in table.indexes):
         raise ArgumentError(
-            f"SimhashIndex: table {table.fullname} has another index with the name {name!r}, which the B-tree on"
-            f" {', '.join(names)} would get: give that one another name, or drop index=True from its column"
+            f"SimhashIndex: table {table.fullname} already has an index named {name!r}, but the B-tree on"
+            f" {', '.join(names)} needs this name: rename the index, or remove index=True from its column"
         )
     Index(name, *columns)

@@ -123,7 +123,7 @@ def test_each_operation_is_the_other_ones_reverse():
 @pytest.mark.parametrize("options", ["lead=2", "inner_blocks=3"])
 def test_a_part_of_a_design_is_refused(bare_project, options):
     bare_project.write(f"op.install_simsql()\nop.create_simhash_index('article', 'fingerprint', {options})")
-    with pytest.raises(ValueError, match="a design needs blocks"):
+    with pytest.raises(ValueError, match="lead and inner_blocks need blocks"):
         bare_project.upgrade()
 
 

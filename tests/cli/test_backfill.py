@@ -118,7 +118,9 @@ def test_what_cannot_be_filled(posts, database_url):
     run("backfill", "post", "--text-column", "body", "--recipe", "no such", *options).failed(
         2, "is not the id of a recipe"
     )
-    run("backfill", "post", "--text-column", "body", "--recipe", "words1-set-1", *options).failed(2, "drop it")
+    run("backfill", "post", "--text-column", "body", "--recipe", "words1-set-1", *options).failed(
+        2, "drop the index"
+    )
     run("backfill", "post", "--text-column", "body=0", *options).failed(
         2, "must be between 1 and 1,000,000, not 0"
     )

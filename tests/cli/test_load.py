@@ -184,7 +184,7 @@ def test_a_database_without_simsql(empty_database, tmp_path):
         connection.exec_driver_sql("CREATE TABLE post (fp bigint)")
     lines = write_lines(tmp_path / "a.jsonl", {"x": FOX})
     for command in (["load", "post", lines], ["pairs", "post"], ["clusters", "post"]):
-        run(*command, "--database", url).failed(1, "The database lacks simsql: run simsql install")
+        run(*command, "--database", url).failed(1, "simsql is not installed in the database: run simsql install")
 
 
 # pairs and clusters
@@ -245,4 +245,4 @@ def test_what_cannot_be_listed(articles, database_url):
         run(command, "missing", *options).failed(1, 'relation "missing" does not exist')
         run(command, "article", "--column", "body", *options).failed(1, "no simhash index on column body")
         run(command, "article", "--distance", 65, *options).failed(2, "between 0 and 64, not 65")
-        run(command, "article", "--into", "a.b.c", *options).failed(2, "not the name of a table")
+        run(command, "article", "--into", "a.b.c", *options).failed(2, "not a table name")

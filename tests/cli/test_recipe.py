@@ -49,7 +49,7 @@ def test_load_backfill_and_near(posts, database_url, file, tmp_path):
     ):
         at = [*command, "--database", database_url]
         run(*at).failed(2, "the simhash index on post(fp): the recipe", "the file that write_recipe has made")
-        run(*at, "--recipe", DEFAULT_RECIPE.id).failed(2, f"is of the recipe {RECIPE.id}, not words12-log-1")
+        run(*at, "--recipe", DEFAULT_RECIPE.id).failed(2, f"has the recipe {RECIPE.id}, not words12-log-1")
         found = run(*at, "--recipe", file).done()
     assert posts.execute("SELECT id, fp FROM post ORDER BY id").fetchall() == [
         ("x", to_bigint(number)),
@@ -58,7 +58,7 @@ def test_load_backfill_and_near(posts, database_url, file, tmp_path):
     assert [json.loads(line)["row"]["id"] for line in found.lines] == ["x", "y"]
     at = ["near", "post", "--fingerprint", number, "--database", database_url]
     assert len(run(*at).done().lines) == len(run(*at, "--recipe", file).done().lines) == 2
-    run(*at, "--recipe", DEFAULT_RECIPE.id).failed(2, "is of the recipe")
+    run(*at, "--recipe", DEFAULT_RECIPE.id).failed(2, "has the recipe")
 
 
 def test_build(posts, database_url, file):

@@ -152,7 +152,7 @@ def test_the_index_has_the_keys_and_its_recipe_is_taken(connection, database):
     assert (stale(connection, recipe=RECIPE), missing_keys(connection)) == ([], [])
     assert shares == sorted(shares)
     assert shares[-1] == 1
-    with pytest.raises(UsageError, match="is of the recipe characters4-set-1, not words12-log-1, and their"):
+    with pytest.raises(UsageError, match="has the recipe characters4-set-1, not words12-log-1, and their"):
         SearchIndex(database, "article", recipe=Recipe()).backfill("body")
 
 
@@ -305,9 +305,9 @@ def test_what_cannot_be_filled(connection, database):
         fill("article", column="made")
     with pytest.raises(UsageError, match="article has no simhash index: name the column"):
         fill("article", column=None)
-    with pytest.raises(ValueError, match="at least one row, not 0"):
+    with pytest.raises(ValueError, match="batch_rows must be at least 1, not 0"):
         fill("article", batch_rows=0)
-    with pytest.raises(ValueError, match="source names no column"):
+    with pytest.raises(ValueError, match="source must name at least one column"):
         fill("article", {})
     with pytest.raises(ValueError, match="the weight of text 0 must be between 1 and"):
         fill("article", {"body": 0})

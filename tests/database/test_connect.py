@@ -126,7 +126,7 @@ def test_an_error_of_many_lines_becomes_one(database):
 
 def test_a_database_without_simsql_is_told_how_to_get_it(empty_database):
     error = failure(empty_database, "SELECT simsql.version()")
-    assert one_line(error).endswith("The database lacks simsql: run simsql install")
+    assert one_line(error).endswith("simsql is not installed in the database: run simsql install")
     install_schema(empty_database)
     with empty_database.connect() as connection:
         connection.execute(text("SELECT simsql.version()"))

@@ -83,10 +83,10 @@ def test_a_schema_that_is_up_to_date_is_not_touched(empty_database):
 def test_there_is_no_script_for_what_there_is_not(longer):
     newest = own_history().newest
     assert longer.script("0009") == schema_sql(newest) == ""
-    with pytest.raises(UsageError, match=r"there is no revision 0010: they are 0001, 0002, 0009$"):
+    with pytest.raises(UsageError, match=r"there is no revision 0010: choose one of 0001, 0002, 0009$"):
         longer.script("0010")
     assert run("sql", "--from", newest).done().out == ""
-    run("sql", "--from", "nine").failed(2, "there is no revision nine: they are 0001")
+    run("sql", "--from", "nine").failed(2, "there is no revision nine: choose one of 0001")
 
 
 def test_a_schema_of_a_newer_simsql_is_left_alone(empty_database, longer):
@@ -94,10 +94,10 @@ def test_a_schema_of_a_newer_simsql_is_left_alone(empty_database, longer):
         longer.upgrade(connection)
     before = contents_of_simsql(empty_database)
     url = empty_database.url.render_as_string(hide_password=False)
-    with pytest.raises(SimsqlError, match="is of revision 0009, and this simsql knows 0001 to 0002"):
+    with pytest.raises(SimsqlError, match="has revision 0009, but this simsql knows only 0001 to 0002"):
         read_status(empty_database)
     for name in ("install", "upgrade", "uninstall", "status"):
-        run(name, "--database", url).failed(1, "of revision 0009", "upgrade the package")
+        run(name, "--database", url).failed(1, "has revision 0009", "upgrade the package")
     assert contents_of_simsql(empty_database) == before
 
 

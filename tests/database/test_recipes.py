@@ -54,10 +54,10 @@ def test_the_recipe_of_an_index(articles):
         ):
             SearchIndex(connection, "article", "f").recipe()
         with pytest.raises(
-            UsageError, match=r"article\(f\) is of the recipe words12-tf-idf\.\w{8}-1, not words12-log-1"
+            UsageError, match=r"article\(f\) has the recipe words12-tf-idf\.\w{8}-1, not words12-log-1"
         ):
             SearchIndex(connection, "article", "f", recipe=DEFAULT_RECIPE).recipe()
-        with pytest.raises(UsageError, match=r"article\(d\) is of the recipe words12-log-1, not words12-tf-idf"):
+        with pytest.raises(UsageError, match=r"article\(d\) has the recipe words12-log-1, not words12-tf-idf"):
             SearchIndex(connection, "article", "d", recipe=WEIGHED).recipe()
 
 
@@ -73,9 +73,9 @@ def test_loads(articles):
         ):
             with pytest.raises(UsageError, match=r"the simhash index on article\("):
                 load_rows(connection, "article", ["body"], rows, text_column="body", **options)
-        with pytest.raises(UsageError, match="is of the recipe words12-log-1, not words12-tf"):
+        with pytest.raises(UsageError, match="has the recipe words12-log-1, not words12-tf"):
             load_rows(connection, "article", ["body"], rows, fingerprints=numbers, column="d", recipe=WEIGHED)
-        with pytest.raises(ValueError, match="a recipe goes with text_column or fingerprints"):
+        with pytest.raises(ValueError, match="recipe needs text_column or fingerprints"):
             load_rows(connection, "article", ["body"], rows, recipe=DEFAULT_RECIPE)
         for column, recipe in (("f", WEIGHED), ("d", DEFAULT_RECIPE), ("n", WEIGHED)):
             connection.execute(text("TRUNCATE article"))
@@ -111,7 +111,7 @@ def test_fingerprints_that_are_not_made_of_texts(articles):
         assert SearchIndex(connection, "article", "n").near(2**63, 3) == [(2**63 + 5, 2)]
         with pytest.raises(UsageError, match=r"article\(n\): 'phash64' is not the id of a recipe"):
             SearchIndex(connection, "article", "n").recipe()
-        with pytest.raises(UsageError, match="is of the recipe phash64, not words12-log-1"):
+        with pytest.raises(UsageError, match="has the recipe phash64, not words12-log-1"):
             load_rows(connection, "article", ["body"], [["x"]], text_column="body", column="n", recipe=Recipe())
         connection.execute(text("SELECT simsql.drop_index('article', 'n')"))
     build_index(articles, "article", "n", recipe="phash64")

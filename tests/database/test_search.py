@@ -162,7 +162,7 @@ def test_the_recipe_of_an_index_may_be_a_name(articles, index):
     create_index(articles, "article", "fingerprint", recipe="pypi-simhash")
     known = KNOWN_RECIPES["pypi-simhash"]
     assert index.recipe() == SearchIndex(articles, "article", recipe=known).recipe() == known
-    with pytest.raises(UsageError, match="is of the recipe pypi-simhash, not words12-log-1"):
+    with pytest.raises(UsageError, match="has the recipe pypi-simhash, not words12-log-1"):
         SearchIndex(articles, "article", recipe=DEFAULT_RECIPE).recipe()
     with pytest.raises(TypeError, match="a recipe must be a Recipe, not str"):
         SearchIndex(articles, "article", recipe="pypi-simhash").recipe()

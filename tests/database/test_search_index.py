@@ -99,7 +99,7 @@ def test_backfill_and_vacuum_commit(articles):
 def test_what_commits_refuses_a_connection(articles, what, call):
     with (
         articles.connect() as connection,
-        pytest.raises(UsageError, match=f"{what} commits as it goes: pass an Engine, not a Connection"),
+        pytest.raises(UsageError, match=f"{what} commits as it works: pass an Engine, not a Connection"),
     ):
         call(connection)
 

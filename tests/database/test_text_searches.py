@@ -80,19 +80,19 @@ def test_a_recipe_that_its_id_does_not_say_is_asked_for(articles, find):
         find(SearchIndex(articles, "article", "weighed"), text=TEXTS[0])
     found = find(SearchIndex(articles, "article", "weighed", recipe=WEIGHED), text=TEXTS[0], distance=0)
     assert found == [(simhash(TEXTS[0], WEIGHED), 0)]
-    with pytest.raises(UsageError, match=r"article\(f\) is of the recipe words12-log-1, not characters3"):
+    with pytest.raises(UsageError, match=r"article\(f\) has the recipe words12-log-1, not characters3"):
         find(SearchIndex(articles, "article", "f", recipe=TRIGRAMS), text=TEXTS[0])
 
 
 @finders
 def test_either_a_fingerprint_or_a_text(articles, find):
     index = SearchIndex(articles, "article", "f")
-    with pytest.raises(UsageError, match="a fingerprint or for a text, not for both"):
+    with pytest.raises(UsageError, match="pass either a fingerprint or text=, not both"):
         find(index, fingerprint=5, text="five")
-    with pytest.raises(UsageError, match="not for both"):
+    with pytest.raises(UsageError, match="not both"):
         find(index, fingerprint=None, text="five")
     for nothing in ({}, {"distance": 3}, {"text": None}):
-        with pytest.raises(UsageError, match="say what to search for: a fingerprint or text="):
+        with pytest.raises(UsageError, match="pass either a fingerprint or text="):
             find(index, **nothing)
     with pytest.raises(TypeError, match="text 0 must be a str"):
         find(index, text={"body": "five"})

@@ -253,9 +253,9 @@ def test_the_statement_around_a_search_scans_the_function_and_an_index(session):
 def test_what_is_no_column_is_refused(session):
     both = select(func.coalesce(documents.c.fp, 0).label("fp")).subquery()
     for expression in (func.coalesce(documents.c.fp, 0), both.c.fp, literal(5, Fingerprint())):
-        with pytest.raises(ArgumentError, match="is no column of one table"):
+        with pytest.raises(ArgumentError, match="is not a column of one table"):
             near(expression, 5)
-        with pytest.raises(ArgumentError, match="is no column of one table"):
+        with pytest.raises(ArgumentError, match="is not a column of one table"):
             literal(5, Fingerprint()).near(5)
     with pytest.raises(ArgumentError, match="scope: table document has no column 'tenant'; it has id, kind"):
         near(Document.fingerprint, 5, scope={"tenant": 1})

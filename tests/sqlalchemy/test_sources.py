@@ -316,7 +316,7 @@ def test_a_source_that_is_no_text_is_an_error_that_names_it(session_of):
 
     session = session_of(Own)
     session.add(Count(number=5))
-    with pytest.raises(TypeError, match=r"Count\.fingerprint: the source 'number' is int, and has to be str"):
+    with pytest.raises(TypeError, match=r"Count\.fingerprint: the source 'number' must be str, not int"):
         session.flush()
 
 
@@ -331,7 +331,7 @@ def test_a_source_that_does_not_exist_is_an_error_when_mappers_are_configured():
 
     try:
         with pytest.raises(
-            ArgumentError, match=r"Post\.fingerprint: the source 'text' is no column attribute of Post"
+            ArgumentError, match=r"Post\.fingerprint: the source 'text' is not a column attribute of Post"
         ):
             own.configure()
     finally:

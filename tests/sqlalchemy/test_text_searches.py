@@ -115,7 +115,7 @@ def test_several_sources_take_a_mapping(session):
         ("both", "one text", r"several sources.*: pass text=\{'title': \.\.\., 'body': \.\.\.\}"),
         ("both", {"body": "b"}, r"text= names 'body', but the sources of .* are 'title', 'body': name each"),
         ("both", {"body": "b", "title": "t", "x": "y"}, "name each of them"),
-        ("fp", {}, "text= names nothing, but the sources of"),
+        ("fp", {}, "text= names no source, but the sources of"),
         ("plain", {"body": "b"}, "has no source: pass text= as one str"),
         ("image", "one text", "'phash64' is not the id of a recipe"),
         ("listed", "one text", "pass the recipe itself"),
@@ -129,13 +129,13 @@ def test_a_text_that_does_not_say_what_to_search_for_is_refused(name, given, sai
 
 def test_either_a_fingerprint_or_a_text():
     for make in (near, claim, lambda attribute, *values, **query: attribute.near(*values, **query)):
-        with pytest.raises(ArgumentError, match="a fingerprint or for a text, not for both"):
+        with pytest.raises(ArgumentError, match="pass either a fingerprint or text=, not both"):
             make(Article.fp, 5, text="five")
-        with pytest.raises(ArgumentError, match="not for both"):
+        with pytest.raises(ArgumentError, match="not both"):
             make(Article.fp, None, text="five")
-        with pytest.raises(ArgumentError, match="say what to search for: a fingerprint or text="):
+        with pytest.raises(ArgumentError, match="pass either a fingerprint or text="):
             make(Article.fp)
-        with pytest.raises(ArgumentError, match="recipe= says how a text is fingerprinted"):
+        with pytest.raises(ArgumentError, match="recipe= applies only to a text"):
             make(Article.fp, 5, recipe=DEFAULT_RECIPE)
         for wrong in (Article.body, b"five", 5):
             with pytest.raises(TypeError, match="text 0 must be a str"):
@@ -155,9 +155,9 @@ def test_the_recipe_is_that_of_the_column_or_the_index_or_the_one_given():
     assert query(Article.plain) == query(Article.plain, recipe=DEFAULT_RECIPE) == simhash("some words")
     assert query(Article.listed, recipe=WEIGHED) == simhash("some words", WEIGHED)
     for column, other in ((Article.fp, TRIGRAMS), (Article.listed, TRIGRAMS), (Article.number, DEFAULT_RECIPE)):
-        with pytest.raises(ArgumentError, match=r"is of the recipe .*, not"):
+        with pytest.raises(ArgumentError, match=r"has the recipe .*, not"):
             query(column, recipe=other)
-    with pytest.raises(ArgumentError, match="is no column of one table"):
+    with pytest.raises(ArgumentError, match="is not a column of one table"):
         near(func.abs(Article.number), text="some words")
 
 
