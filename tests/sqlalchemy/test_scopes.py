@@ -143,7 +143,7 @@ def test_a_subquery_has_to_have_the_columns_of_the_scope(session):
 
 
 def test_a_scope_has_to_be_given_in_full(session):
-    with pytest.raises(ArgumentError, match="'language' is None"):
+    with pytest.raises(ArgumentError, match="'language' must not be None"):
         near(Article.fingerprint, 0, scope={"Tenant's": 1, "language": None})
     for scope in (None, {}, {"Tenant's": 1}):
         with pytest.raises(DBAPIError, match="scope"):
