@@ -1,6 +1,6 @@
 """The Hamming problem on integers: blocks and keys, designs and their cost, pairs and clusters in memory.
 
-Needs numpy alone and knows no database. Fingerprints are unsigned 64-bit integers: `int` in [0, 2**64) or
+Depends only on NumPy, not on a database. Fingerprints are unsigned 64-bit integers: `int` in [0, 2**64) or
 `numpy.uint64`.
 """
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FINGERPRINT_BITS = 64
-# Positions of fingerprints fit 32 bits, and leave one number to say that there is none.
+# Positions of fingerprints fit 32 bits, with one number left that means "none".
 DISTINCT_AT_MOST = 2**32 - 1
 _BIGINT_HINT = (
     "a negative value is the bigint of a PostgreSQL row: take it modulo 2**64 "
@@ -18,10 +18,9 @@ _BIGINT_HINT = (
 
 
 def whole_number(name: str, value: object, low: int, high: int) -> int:
-    """`value` as an int, if it is a whole number from `low` to `high`.
+    """Return `value` as an int if it is a whole number from `low` to `high`.
 
-    Raises TypeError for anything but Python and numpy integers (bool is refused too), ValueError outside
-    the range.
+    Raises TypeError for anything but Python and NumPy integers (also for bool), ValueError outside the range.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an int between {low} and {high}, not {value!r}")
@@ -31,14 +30,14 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value stands for no fingerprint: None, or the masked element of an array."""
+    """Return whether a value is missing: None, or the masked element of an array."""
     return value is None or (
         isinstance(value, np.ma.MaskedArray) and value.ndim == 0 and bool(np.ma.getmaskarray(value))
     )
 
 
 def one_fingerprint(value: object, width: int = FINGERPRINT_BITS) -> int:
-    """`value` as an int, if it is an integer in [0, 2**width)."""
+    """Return `value` as an int if it is an integer in [0, 2**width)."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"a fingerprint must be an int in [0, 2**{width}), not {value!r}")
     if not 0 <= value < 1 << width:
@@ -50,9 +49,8 @@ def one_fingerprint(value: object, width: int = FINGERPRINT_BITS) -> int:
 def fingerprint_array(values: NDArray[Any]) -> NDArray[np.uint64]:
     """Return an array of any unsigned integer type as uint64, with its shape and mask.
 
-    Raises TypeError for every other type. Signed arrays are refused even where no value is negative: whether
-    they hold plain numbers or bigint bit patterns cannot be told from the type, and a wrong guess gives wrong
-    distances.
+    Raises TypeError for every other type. Signed arrays are refused even if no value is negative: the type does
+    not show whether they contain plain numbers or bigint bit patterns, and a wrong guess gives wrong distances.
     """
     if values.dtype.kind == "u":
         return values.astype(np.uint64, copy=False)
@@ -89,9 +87,9 @@ def fingerprint_list(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
 
 
 def distinct_fingerprints(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
-    """Return the distinct values of what `fingerprint_list` takes, sorted.
+    """Return the distinct fingerprints of an argument of `fingerprint_list`, sorted.
 
-    Raises ValueError for more of them than positions of 32 bits can tell apart.
+    Raises ValueError if there are more than 32-bit positions can distinguish.
     """
     values = np.sort(fingerprint_list(fingerprints))
     first = np.ones(values.size, dtype=bool)

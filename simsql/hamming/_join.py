@@ -1,12 +1,12 @@
-"""All pairs within a distance: bring together what agrees in a prefix, compare, split crowded runs again.
+"""All pairs within a distance: bring together keys that agree in a prefix, compare them, split crowded runs.
 
-Cut the bits in which keys vary into m blocks. Two keys that differ in at most k bits agree in some m - k of
-them, so for each choice of m - k lead blocks the keys that agree in this prefix are compared (Manku, Jain, Das
-Sarma, WWW 2007). Slots bring them together, and most keys are alone in theirs; only those that crowd are
-permuted and sorted. Where very many keys share a prefix (at the start they all share the empty one) the same is
-done again with the remaining bits, as in the paper's nested designs; at each level arithmetic decides between
-splitting and comparing all with all. A pair is reported once, by the first choice of blocks in which it agrees.
-Memory is a few times that of the keys, however they are distributed, besides the pairs themselves.
+Cut the bits in which keys vary into m blocks. Two keys that differ in at most k bits agree in at least m - k
+blocks, so for each choice of m - k lead blocks the keys that agree in this prefix are compared (Manku, Jain, Das
+Sarma, WWW 2007). Slots bring them together. Most keys are alone in their slot; only crowded keys are permuted and
+sorted. If very many keys share a prefix (at the start all share the empty one), the remaining bits are split in
+the same way, as in the paper's nested designs. At each level a cost estimate decides between splitting and
+comparing all with all. A pair is reported once, by the first choice of blocks in which it agrees. Apart from the
+pairs, memory is a few times that of the keys at any distribution.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _Compare = Callable[[Keys, int], Iterator[Pairs]]
 
 _ALL_BITS = (1 << FINGERPRINT_BITS) - 1
 
-# Nanoseconds, rounded from measurements: what choosing between the ways below needs is their proportion.
-_TABLE_KEY_NS = 25.0  # bring one key to those that agree with it
-_TABLE_NS = 100_000.0  # the calls that one permutation takes, however few the keys
+# Nanoseconds, rounded from measurements. Only their ratios matter for the choices below.
+_TABLE_KEY_NS = 25.0  # bring one key together with those that agree with it
+_TABLE_NS = 100_000.0  # overhead of one permutation, at any number of keys
 _NEIGHBOUR_NS = 12.0  # compare two keys of a short run
 _TILE_PAIR_NS = 1.0  # compare two keys of a long run
-_RUN_NS = 30_000.0  # the calls that one long run takes
+_RUN_NS = 30_000.0  # overhead of one long run
 
-# Up to this number sorting keys is faster than the calls that rounds of slots take.
+# Up to this number of keys, sorting is faster than rounds of slots.
 _FEW = 1 << 12
-# Up to this size runs are compared by offsets, all short runs at once; longer ones are faster in tiles.
+# Runs up to this size are compared by offsets, all at once; longer ones are faster in tiles.
 _SHORT_RUN = 64
-# Rows and columns of a tile: its arrays fit a core's own cache.
+# Rows and columns of a tile, whose arrays fit the cache of a core.
 _TILE_ROWS, _TILE_COLUMNS = 32, 2048
-# Pairs looked at to see how keys are distributed before they are split.
+# Sampled pairs, which show how keys are distributed before they are split.
 _SAMPLE = 2048
 # Neighbours compared at a time when looking for runs.
 _STEP = 1 << 16
 
 
 class _Runs(NamedTuple):
-    """Runs of two and more neighbouring keys: where they start, and how many keys they have."""
+    """Runs of at least two neighbouring keys: their starts and sizes."""
 
     starts: NDArray[np.intp]
     sizes: NDArray[np.intp]
@@ -62,11 +62,11 @@ def close_pairs(
 ) -> Iterator[Pairs]:
     """Yield every pair of `values` at most `distance` bits apart once, as uint64 arrays of shape (n, 2).
 
-    `values` are sorted and distinct, and are cut into `blocks`, or into what is cheapest. Neither the pairs nor
-    the two values of a pair come in any order. If `spanning`, pairs may be left out whose values are connected
-    by others, and some come twice.
+    `values` are sorted and distinct, and are cut into `blocks`, by default into the cheapest number. The pairs and
+    the two values of a pair are in no particular order. If `spanning`, pairs whose values are connected by other
+    pairs may be omitted, and pairs may be repeated.
     """
-    if values.size > 1 and distance:  # distinct values are no pairs at distance 0
+    if values.size > 1 and distance:  # distinct values form no pairs at distance 0
         everything = _Runs(np.zeros(1, dtype=np.intp), np.array([values.size], dtype=np.intp))
         yield from _pairs_in_runs(values, everything, distance, _span if spanning else _compare_all, blocks)
 
@@ -95,7 +95,7 @@ def _split(
 ) -> Iterator[Pairs]:
     """Yield the pairs of keys of the same run by each choice of lead blocks.
 
-    The keys are sorted and agree outside `varying` with those of their own run alone.
+    The keys are sorted. Only keys of the same run agree outside `varying`.
     """
     masks = block_masks(varying, blocks)
     constant = ~varying & _ALL_BITS
@@ -119,7 +119,7 @@ def _pairs_agreeing(
 ) -> Iterator[Pairs]:
     """Yield the pairs of sorted keys that agree in the bits that `order` puts first.
 
-    With a table of slots they are compared there, as long as that helps, and sorted if they are left over.
+    With a table of slots they are compared there while that helps; the remaining keys are sorted.
     """
     agreeing, others = order.masks
     if table is not None:
@@ -135,10 +135,11 @@ def _pairs_agreeing(
 def _compare_in_slots(
     keys: Keys, agreeing: int, table: NDArray[np.uint32], distance: int
 ) -> Generator[Pairs, None, Keys]:
-    """Yield pairs of keys that agree under the mask, and return keys that have still to be compared.
+    """Yield pairs of keys that agree under the mask, and return the keys that remain to be compared.
 
-    In each round the keys that share a slot are compared with the one that holds it, which then leaves. Where
-    keys are spread well few are left at once. It ends when they are very few, or most of them, which crowd.
+    In each round, the keys that share a slot are compared with the key that holds it, which is then removed. If
+    keys are well distributed, few remain after one round. The rounds end when very few keys remain, or when most
+    of them remain because they are crowded.
     """
     while keys.size > _FEW:
         shared, holders = fill_slots(table[: slots_for(keys.size)], keys, agreeing)
@@ -154,11 +155,11 @@ def _compare_in_slots(
 
 
 def _cheapest_blocks(runs: _Runs, varying: int, sample: Keys, distance: int) -> int:
-    """Return the number of blocks to split into, or 0 where comparing all with all is cheaper.
+    """Return the number of blocks to split into, or 0 if comparing all with all is cheaper.
 
-    `sample` holds the differing bits of some pairs. A pair that agrees in n of the blocks is compared once for
-    each choice of lead blocks among these n. A sample shows no rare agreement, so the number that random keys
-    would have is taken as the least.
+    `sample` contains the differing bits of some pairs. A pair that agrees in n blocks is compared once for each
+    choice of lead blocks among these n. A sample misses rare agreement, so the number for random keys is the
+    minimum.
     """
     members, comparisons = int(runs.sizes.sum()), int((runs.sizes * (runs.sizes - 1) // 2).sum())
     best, cheapest = 0, comparisons * _TILE_PAIR_NS + len(runs.sizes) * _RUN_NS
@@ -178,7 +179,7 @@ def _cheapest_blocks(runs: _Runs, varying: int, sample: Keys, distance: int) -> 
 
 
 def _sample(keys: Keys, runs: _Runs) -> Keys:
-    """Return the differing bits of random pairs, always the same ones, of keys of the same run."""
+    """Return the differing bits of random pairs of keys of the same run, with a fixed seed."""
     random = np.random.default_rng(0)
     weights = runs.sizes.astype(float) ** 2
     run = random.choice(len(weights), size=_SAMPLE, p=weights / weights.sum())
@@ -190,13 +191,13 @@ def _sample(keys: Keys, runs: _Runs) -> Keys:
 
 
 def _find_runs(keys: Keys, behind: int) -> _Runs:
-    """Return the runs of sorted keys that are equal but for their last `behind` bits."""
+    """Return the runs of sorted keys that are equal except in their last `behind` bits."""
     last = np.uint64((1 << behind) - 1)
     found = []
     for start in range(0, keys.size - 1, _STEP):
         step = keys[start : start + _STEP + 1]
         found.append(np.flatnonzero((step[1:] ^ step[:-1]) <= last) + start)
-    followed = np.concatenate(found)  # positions of keys that agree with the next one
+    followed = np.concatenate(found)  # positions of keys that agree with their successor
     opens = np.ones(followed.size, dtype=bool)
     np.not_equal(followed[1:], followed[:-1] + 1, out=opens[1:])
     first = np.flatnonzero(opens)
@@ -204,14 +205,14 @@ def _find_runs(keys: Keys, behind: int) -> _Runs:
 
 
 def consecutive(starts: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return start, start + 1, ... for `counts` numbers each, one behind the other."""
+    """Return start, start + 1, ... for each start, `counts` numbers each, concatenated."""
     before = np.cumsum(counts) - counts
     positions: NDArray[np.intp] = np.arange(counts.sum()) + np.repeat(starts - before, counts)
     return positions
 
 
 def _only(keys: Keys, runs: _Runs) -> tuple[Keys, _Runs]:
-    """Return the keys of these runs alone, and where the runs are among them."""
+    """Return only the keys of these runs, and the runs at their new positions."""
     starts = np.cumsum(runs.sizes) - runs.sizes
     if runs.sizes.sum() < keys.size:
         keys = keys[consecutive(runs.starts, runs.sizes)]
@@ -219,14 +220,14 @@ def _only(keys: Keys, runs: _Runs) -> tuple[Keys, _Runs]:
 
 
 def _varying_bits(keys: Keys, runs: _Runs) -> int:
-    """Return a mask of the bits in which keys of the same run differ; the runs hold all the keys."""
+    """Return a mask of the bits in which keys of the same run differ; the runs contain all keys."""
     set_in_some = np.bitwise_or.reduceat(keys, runs.starts)
     set_in_all = np.bitwise_and.reduceat(keys, runs.starts)
     return int(np.bitwise_or.reduce(set_in_some ^ set_in_all))
 
 
 def _compare_short(keys: Keys, runs: _Runs, distance: int) -> Iterator[Pairs]:
-    """Compare each key with the next of its run, then the next but one, and so on: all runs at once."""
+    """Compare each key with the next one of its run, then with the second next, and so on, in all runs at once."""
     here = consecutive(runs.starts, runs.sizes - 1)
     end = np.repeat(runs.starts + runs.sizes, runs.sizes - 1)
     for offset in itertools.count(1):
@@ -241,7 +242,7 @@ def _compare_short(keys: Keys, runs: _Runs, distance: int) -> Iterator[Pairs]:
 
 
 def _compare_all(run: Keys, distance: int) -> Iterator[Pairs]:
-    """Compare all keys with all, a tile at a time."""
+    """Compare all keys with all keys, one tile at a time."""
     for top in range(0, run.size, _TILE_ROWS):
         rows = run[top : top + _TILE_ROWS]
         for left in range(top, run.size, _TILE_COLUMNS):
@@ -255,10 +256,10 @@ def _compare_all(run: Keys, distance: int) -> Iterator[Pairs]:
 
 
 def _span(run: Keys, distance: int) -> Iterator[Pairs]:
-    """Compare as many keys as it takes to connect those that close pairs connect, a tile at a time.
+    """Compare only enough keys to connect those that close pairs connect, one tile at a time.
 
-    Rows that are connected already are compared only with keys that are not, and a key that is found is found
-    once. So the first rows of near-equal keys connect nearly all of them, and the others have little left to do.
+    Rows that are already connected are compared only with keys outside their tree, and each key is found once. So
+    the first rows of nearly equal keys connect almost all of them, and little remains for the other rows.
     """
     trees = np.arange(run.size)
     for top in range(0, run.size, _TILE_ROWS):

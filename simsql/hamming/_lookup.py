@@ -1,4 +1,4 @@
-"""A table of queries in memory, in which fingerprints are looked up by some of their bits."""
+"""An in-memory table of queries that looks up fingerprints by some of their bits."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Words = NDArray[np.uint64]
 Positions = NDArray[np.intp]
 
 _EMPTY = np.uint32(2**32 - 1)
-# Up to so many entries are sorted: less work than more slots.
+# Up to this number, entries are sorted, which is faster than another level of slots.
 _FEW = 1 << 12
-# Bits of the filter for each entry, and the bits of a slot's number there at most: it is to fit a shared cache.
+# Bits of the filter for each entry, and the maximum bits of its slot numbers, so that it fits a shared cache.
 _BITS_PER_ENTRY, _FILTER_BITS = 16, 26
-# Candidates compared at a time where entries crowd, or as many as one fingerprint has.
+# Candidates compared at a time among crowded entries, or all candidates of one fingerprint.
 _CANDIDATES = 1 << 20
 
 
 class Near(NamedTuple):
-    """Fingerprints near a query: their positions, those of the queries, and the bits in which they differ."""
+    """Matches: positions of fingerprints and queries, and the bits in which they differ."""
 
     fingerprints: Positions
     queries: Positions
@@ -33,11 +33,11 @@ class Near(NamedTuple):
 
 
 class Table:
-    """Queries by their bits under `mask`, of which a fingerprint that is looked up may differ in up to `radius`.
+    """Queries by their bits under `mask`, in up to `radius` of which a matching fingerprint may differ.
 
-    An entry is a query with some of these bits flipped. A slot holds one entry; entries that lost theirs to
-    another one have slots of their own, and so on. Those that crowd are sorted. In front of all stands a filter,
-    a bit for each of many more slots, which says at once that most fingerprints meet no entry.
+    An entry is a query with some of these bits flipped. A slot holds one entry. Entries that lost their slot to
+    another one go to a further level of slots, and so on. Crowded entries are sorted. A filter with one bit for
+    each of many more slots rejects most fingerprints without an entry.
     """
 
     def __init__(self, queries: Words, mask: int, radius: int) -> None:
@@ -66,7 +66,7 @@ class Table:
         self._crowd_queries = queries[self._crowd_entries % queries.size]
 
     def look_up(self, fingerprints: Words, distance: int) -> Iterator[Near]:
-        """Yield, once each, the pairs within `distance` whose bits under the mask are within the radius."""
+        """Yield each pair within `distance` whose bits under the mask are within the radius, once."""
         passing = self._passing(fingerprints)
         for start in range(0, passing.size, STEP):
             positions = passing[start : start + STEP]
@@ -110,7 +110,7 @@ class Table:
 
 
 def _portions(counts: Positions) -> Iterator[slice]:
-    """Cut an array of counts where their sum passes what is compared at a time."""
+    """Cut an array of counts into slices of at most _CANDIDATES, or of one element."""
     upto = np.cumsum(counts)
     begin = done = 0
     while begin < counts.size:

@@ -1,4 +1,4 @@
-"""Trees that say what is connected: each element has a parent, a root is its own."""
+"""Trees of connected elements: each element has a parent, and a root is its own parent."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 def unite(parents: NDArray[np.intp], left: NDArray[np.intp], right: NDArray[np.intp]) -> None:
     """Join the trees of left[i] and right[i] for every i, the larger root below the smaller one.
 
-    Every root hooks onto its smallest neighbour at once. A root without a smaller neighbour has absorbed all
-    its neighbours two rounds later, or is gone, so the rounds are at most twice the logarithm of the roots.
+    In each round, every root hooks onto its smallest neighbour. A root without a smaller neighbour has absorbed
+    all its neighbours two rounds later, or has been absorbed, so the number of rounds is at most twice the
+    logarithm of the number of roots.
     """
     left, right = roots_of(parents, left), roots_of(parents, right)
     while True:
@@ -20,12 +21,12 @@ def unite(parents: NDArray[np.intp], left: NDArray[np.intp], right: NDArray[np.i
         lower = np.minimum(left[apart], right[apart])
         upper = np.maximum(left[apart], right[apart])
         np.minimum.at(parents, upper, lower)
-        # All that have been hooked are in `upper`: chains of them are halved in every step there.
+        # `upper` contains all hooked roots, so each step halves their chains.
         left, right = roots_of(parents, upper), roots_of(parents, lower)
 
 
 def roots_of(parents: NDArray[np.intp], nodes: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the root above each node, and shorten the ways to it (pointer jumping)."""
+    """Return the root above each node, and shorten the paths to it (pointer jumping)."""
     while True:
         above = parents[nodes]
         two_above = parents[above]

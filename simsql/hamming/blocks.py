@@ -2,12 +2,11 @@
 
 A fingerprint of `width` bits is cut into contiguous blocks. One permutation per choice of lead blocks moves
 these to the most significant end; the result is the *key*, its lead bits are the *prefix*. Fingerprints that
-agree in the lead blocks have keys with the same prefix, so a sorted list of keys (a B-tree in PostgreSQL, a
-sorted array in memory) holds them side by side. Manku, Jain, Das Sarma: Detecting near-duplicates for web
+agree in the lead blocks have keys with the same prefix, so they stand side by side in a sorted list of keys (a
+B-tree in PostgreSQL, a sorted array in memory). Manku, Jain, Das Sarma: Detecting near-duplicates for web
 crawling (WWW 2007), section 3.
 
-The SQL side numbers blocks and permutations exactly as this module does: keys made by one are found by the
-other.
+The SQL functions number blocks and permutations exactly as this module does, so both compute the same keys.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from simsql.hamming._checks import (
     whole_number,
 )
 
-# Elements permuted at a time: the three arrays of one step then fit a core's own cache, which is faster than
-# passes over the full array.
+# Elements permuted at a time: the three arrays of a step fit the cache of a core, which is faster than passes over
+# the full array.
 _STEP = 1 << 15
-# More masks than this (128 MB) mean a search that would cost more than any scan.
+# With more masks than this (128 MB), a search costs more than any scan.
 _MASKS_AT_MOST = 1 << 24
 
 
 def block_sizes(blocks: int, width: int = FINGERPRINT_BITS) -> tuple[int, ...]:
-    """Sizes in bits of the contiguous blocks of a `width`-bit fingerprint, from the most significant on.
+    """Return the sizes in bits of the contiguous blocks of a `width`-bit fingerprint, most significant first.
 
     Sizes differ by one at most, larger blocks first: 64 bits in 6 blocks are 11, 11, 11, 11, 10, 10. Raises
     ValueError unless 1 <= blocks <= width <= 64.
@@ -51,7 +50,7 @@ def block_sizes(blocks: int, width: int = FINGERPRINT_BITS) -> tuple[int, ...]:
 
 
 def block_masks(word: int, blocks: int) -> tuple[int, ...]:
-    """Cut the set bits of `word` into blocks: the mask of each, sized and ordered as `block_sizes` says."""
+    """Return the masks of the blocks of the set bits of `word`, with the sizes and order of `block_sizes`."""
     masks = []
     bits = [1 << bit for bit in reversed(range(word.bit_length())) if word >> bit & 1]
     for size in block_sizes(blocks, len(bits)):
@@ -88,7 +87,7 @@ class BitOrder:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether every bit stays where it is."""
+        """Whether every bit keeps its position."""
         return all(shift == 0 for _, shift in self._moves)
 
     @overload
@@ -96,7 +95,7 @@ class BitOrder:
     @overload
     def apply(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
     def apply(self, words: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
-        """Return the words reordered. Nothing is checked: `Permutation.key` is the checked form."""
+        """Return the reordered words, without checks; `Permutation.key` checks its arguments."""
         return _move(words, self._moves)
 
     @overload
@@ -104,7 +103,7 @@ class BitOrder:
     @overload
     def undo(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
     def undo(self, words: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
-        """Return the words in their old order: the inverse of `apply`."""
+        """Return the words in their original order: the inverse of `apply`."""
         return _move(words, self._moves_back)
 
 
@@ -136,8 +135,8 @@ def _move(words: int | NDArray[np.uint64], moves: tuple[tuple[int, int], ...]) -
 class Permutation:
     """The keys of one table: the lead bits of a fingerprint in their order, then its other bits in theirs.
 
-    `permutations` builds them. `number` counts the tables of a design from 0, `lead_mask` holds the lead bits
-    where they are in a fingerprint, `width` is the size of a fingerprint in bits.
+    `permutations` creates them. `number` counts the tables of a design from 0, `lead_mask` has the lead bits at
+    their positions in a fingerprint, `width` is the size of a fingerprint in bits.
     """
 
     number: int
@@ -146,12 +145,12 @@ class Permutation:
 
     @property
     def prefix_bits(self) -> int:
-        """Number of lead bits: the length of a key's prefix."""
+        """The number of lead bits, which is the length of a key's prefix."""
         return self.lead_mask.bit_count()
 
     @property
     def prefix_mask(self) -> int:
-        """The lead bits where they are in a key: its `prefix_bits` most significant ones."""
+        """The lead bits at their positions in a key: its `prefix_bits` most significant bits."""
         return ((1 << self.prefix_bits) - 1) << (self.width - self.prefix_bits)
 
     @cached_property
@@ -186,14 +185,14 @@ class Permutation:
 
 
 def _rearrange(move: Callable[[Any], Any], value: int | NDArray[np.uint64] | None, width: int) -> Any:
-    """Return a value or an array with its bits moved; what is missing stays missing."""
+    """Return a value or an array with its bits moved; missing values stay missing."""
     if is_missing(value):
         return None
     if not isinstance(value, np.ndarray):
         return move(one_fingerprint(value, width))
     values = fingerprint_array(value)
     if isinstance(values, np.ma.MaskedArray):
-        # What lies below a mask may be anything.
+        # Masked elements may contain anything.
         return np.ma.MaskedArray(move(_within(values.filled(0), width)), mask=values.mask)
     return move(_within(values, width))
 
@@ -207,14 +206,14 @@ def _within(values: NDArray[np.uint64], width: int) -> NDArray[np.uint64]:
 def permutations(
     blocks: int, lead: int, inner_blocks: int = 0, width: int = FINGERPRINT_BITS
 ) -> tuple[Permutation, ...]:
-    """Every choice of `lead` out of `blocks` blocks, in lexicographic order: comb(blocks, lead) permutations.
+    """Return all comb(blocks, lead) choices of `lead` out of `blocks` blocks, in lexicographic order.
 
-    With `inner_blocks` the bits that do not lead are cut again into so many blocks, and each of these in turn
-    joins the lead: comb(blocks, lead) * inner_blocks permutations, by lead blocks and then by inner block. These
-    are the nested designs of the paper (section 3.1.1).
+    With `inner_blocks`, the bits outside the lead are divided again into this number of blocks, and each of these
+    in turn joins the lead: comb(blocks, lead) * inner_blocks permutations, by lead blocks and then by inner block.
+    These are the nested designs of the paper (section 3.1.1).
 
-    Raises ValueError unless 1 <= lead <= blocks <= width <= 64, and `inner_blocks` is 0 or from 2 to the number of
-    bits that do not lead, where these are fewest.
+    Raises ValueError unless 1 <= lead <= blocks <= width <= 64, and `inner_blocks` is 0 or from 2 to the smallest
+    number of bits outside the lead.
     """
     sizes = block_sizes(blocks, width)
     lead = whole_number("lead", lead, 1, blocks)
@@ -222,7 +221,8 @@ def permutations(
     others = width - sum(sizes[:lead])
     if inner_blocks and not 2 <= inner_blocks <= others:
         raise ValueError(
-            f"inner_blocks must be 0 or from 2 to {others}, the bits that do not lead, not {inner_blocks}"
+            f"inner_blocks must be 0 or between 2 and {others}, the number of bits outside the lead,"
+            f" not {inner_blocks}"
         )
     everything = (1 << width) - 1
     masks = block_masks(everything, blocks)
@@ -233,11 +233,11 @@ def permutations(
 
 
 def flip_masks(mask: int, radius: int) -> NDArray[np.uint64]:
-    """All ways to flip up to `radius` of the set bits of `mask`, as a uint64 array.
+    """Return all ways to flip up to `radius` of the set bits of `mask`, as a uint64 array.
 
-    There are sum(comb(bits, i) for i <= radius), by number of flips, so the first is 0 (nothing flipped). XOR
-    with them visits every value that differs from a fingerprint in at most `radius` of these bits. For the
-    prefix of a key pass `Permutation.prefix_mask`, for the lead bits of a fingerprint its `lead_mask`.
+    The sum(comb(bits, i) for i <= radius) masks are sorted by the number of flips, so the first is 0. XOR of a
+    fingerprint with them gives every value that differs from it in at most `radius` of these bits. For the prefix
+    of a key pass `Permutation.prefix_mask`, for the lead bits of a fingerprint `lead_mask`.
 
     Raises ValueError if `mask` is outside [0, 2**64), `radius` outside 0..64, or there are more than 2**24.
     """
@@ -247,13 +247,13 @@ def flip_masks(mask: int, radius: int) -> NDArray[np.uint64]:
     count = sum(comb(len(bits), flips) for flips in range(radius + 1))
     if count > _MASKS_AT_MOST:
         raise ValueError(
-            f"flipping up to {radius} of {len(bits)} bits takes {count} masks, allowed are {_MASKS_AT_MOST}: "
-            "scan all fingerprints instead"
+            f"flipping up to {radius} of {len(bits)} bits takes {count} masks, more than the limit of"
+            f" {_MASKS_AT_MOST}: scan all fingerprints instead"
         )
     levels = [np.zeros(1, dtype=np.uint64)]
     for flips in range(1, min(radius, len(bits)) + 1):
         fewer = levels[-1]
-        # A level is sorted by the highest bit flipped: the ways to flip one bit less, all of them below the
-        # i-th, are its first comb(i, flips - 1).
+        # A level is sorted by the highest flipped bit: the first comb(i, flips - 1) masks of the previous level
+        # flip only bits below the i-th.
         levels.append(np.concatenate([fewer[: comb(i, flips - 1)] | np.uint64(bit) for i, bit in enumerate(bits)]))
     return np.concatenate(levels)

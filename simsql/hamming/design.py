@@ -1,8 +1,8 @@
-"""A design (blocks, lead blocks and inner blocks, hence tables), what it can find and what a search with it costs.
+"""Designs (blocks, lead blocks and inner blocks, hence tables), and the costs of searches with them.
 
 The paper's search (Manku, Jain, Das Sarma, WWW 2007) reads the keys whose prefix equals that of the query.
-Flipping bits of the prefix as well is multi-index hashing (Norouzi, Punjani, Fleet, CVPR 2012): then one
-design answers every distance, each at a price that is known beforehand.
+Multi-index hashing also flips bits of the prefix (Norouzi, Punjani, Fleet, CVPR 2012), so that one design answers
+every distance, each at a cost that is known beforehand.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from simsql.hamming.blocks import Permutation, block_sizes, permutations
 
 TABLES_AT_MOST = 128
 
-# Microseconds inside PostgreSQL 18, with everything in memory: between what two machines took for tables of
-# 100,000 to 10 million rows, so that neither is off by more than a factor of two. simsql._costs() in SQL holds
+# Microseconds inside PostgreSQL 18 with all data in memory: between the measurements of two machines for tables of
+# 100,000 to 10 million rows, so that neither is off by more than a factor of two. simsql._costs() in SQL returns
 # the same numbers.
 CALL_US = 60.0
 PROBE_US = 1.1
@@ -28,10 +28,10 @@ WRITE_TABLE_US = 12.0
 
 @dataclass(frozen=True)
 class Costs:
-    """What searches and writes are made of, in microseconds.
+    """The components of search and write times, in microseconds.
 
-    `call_us` a search, whatever it finds; `probe_us` a range of keys, however many are in it; `candidate_us` a
-    key in a range; `scan_row_us` a row of a scan; `write_table_us` the key of one new row in one table.
+    `call_us` for each search; `probe_us` for each range of keys; `candidate_us` for each key in a range;
+    `scan_row_us` for each row of a scan; `write_table_us` for the key of a new row in one table.
     """
 
     call_us: float = CALL_US
@@ -48,13 +48,12 @@ DEFAULT_COSTS = Costs()
 class Design:
     """`blocks` contiguous blocks, `lead` of them leading each key: comb(blocks, lead) permutation tables.
 
-    If `inner_blocks` is not 0, the bits that do not lead are cut again into so many blocks, one of which joins
-    the lead: `inner_blocks` times as many tables, with longer prefixes (the paper's nested designs). `width` is
-    the size of a fingerprint in bits, 64 but in tests and experiments.
+    If `inner_blocks` is not 0, the bits outside the lead are divided again into this number of blocks, one of
+    which joins the lead: `inner_blocks` times as many tables, with longer prefixes (the paper's nested designs).
+    `width` is the size of a fingerprint in bits, 64 except in tests and experiments.
 
     Raises ValueError unless 2 <= blocks <= width <= 64, 1 <= lead < blocks, `inner_blocks` is 0 or from 2 to the
-    number of bits that do not lead, and there are 128 tables or fewer; TypeError for anything that is no
-    integer.
+    number of bits outside the lead, and there are at most 128 tables; TypeError for values that are not integers.
     """
 
     blocks: int = 4
@@ -69,20 +68,22 @@ class Design:
         others = width - sum(block_sizes(blocks, width)[:lead])
         inner_blocks = whole_number("inner_blocks", self.inner_blocks, 0, others)
         if inner_blocks == 1:
-            raise ValueError(f"inner_blocks must be 0 or from 2 to {others}, the bits that do not lead, not 1")
-        # numpy integers are let in, and stored as what the fields say they are.
+            raise ValueError(
+                f"inner_blocks must be 0 or between 2 and {others}, the number of bits outside the lead, not 1"
+            )
+        # NumPy integers are accepted, and stored as int.
         for name, value in (("blocks", blocks), ("lead", lead), ("inner_blocks", inner_blocks), ("width", width)):
             object.__setattr__(self, name, value)
         if self.tables > TABLES_AT_MOST:
             nested = f" and {inner_blocks} inner ones" if inner_blocks else ""
             raise ValueError(
                 f"a design of {blocks} blocks with {lead} leading{nested} needs {self.tables} tables, "
-                f"allowed are 1 to {TABLES_AT_MOST}"
+                f"more than the limit of {TABLES_AT_MOST}"
             )
 
     @property
     def tables(self) -> int:
-        """Number of permutation tables."""
+        """The number of permutation tables."""
         return comb(self.blocks, self.lead) * max(1, self.inner_blocks)
 
     @cached_property
@@ -92,22 +93,23 @@ class Design:
 
     @cached_property
     def prefix_bits(self) -> tuple[int, ...]:
-        """Prefix length of each table in bits; they differ where `blocks` does not divide `width`."""
+        """The prefix length of each table in bits; lengths differ if `blocks` does not divide `width`."""
         return tuple(permutation.prefix_bits for permutation in self.permutations)
 
     def radii(self, distance: int) -> tuple[int, ...]:
-        """How many bits of each table's prefix a search flips to miss no fingerprint within `distance`.
+        """Return the number of prefix bits to flip in each table to find every fingerprint within `distance`.
 
-        `distance` is from 0 to width; -1 is a table that need not be read at all.
+        `distance` is from 0 to width. A table with -1 need not be read.
 
         With one lead block and no inner ones, table t of m flips floor((distance - t) / m) bits: a fingerprint
-        missed by all of them would differ in one bit more in each block, and these add up to distance + 1
-        (Norouzi, Punjani, Fleet, section 3). None can be lowered without missing one below distance = width.
+        that every table misses would differ in at least one more bit in each block, which adds up to at least
+        distance + 1 (Norouzi, Punjani, Fleet, section 3). None can be lowered below distance = width without
+        missing a fingerprint.
 
-        Otherwise every table flips the same number of bits, unless its prefix has fewer. An adversary spreads
-        the differing bits evenly over the blocks; then the `lead` emptiest, which lead some of the tables,
-        hold r = lead * (distance // m) + max(0, lead - (m - distance % m)) of them. Of the other bits at least
-        one inner block holds no more than (distance - r) // inner_blocks.
+        Otherwise every table flips the same number of bits, unless its prefix has fewer. In the worst case the
+        differing bits are spread evenly over the blocks. Then the `lead` blocks with the fewest, which lead one of
+        the tables, contain r = lead * (distance // m) + max(0, lead - (m - distance % m)) of them. Of the other
+        bits, at least one inner block contains no more than (distance - r) // inner_blocks.
         """
         distance = whole_number("distance", distance, 0, self.width)
         if self.lead == 1 and not self.inner_blocks:
@@ -119,17 +121,17 @@ class Design:
         return tuple(min(radius, bits) for bits in self.prefix_bits)
 
     def radius(self, distance: int) -> int:
-        """Return the largest of `radii(distance)`: how many bits of a prefix a search flips at most."""
+        """Return the largest of `radii(distance)`, the most bits of a prefix that a search flips."""
         return max(self.radii(distance))
 
     def probes(self, distance: int) -> int:
-        """Prefix range scans of one search at `distance`, over all tables."""
+        """Return the number of prefix range scans of a search at `distance`, over all tables."""
         return _reads(self, distance)[0]
 
     def candidates(self, distance: int, rows: int) -> float:
-        """Keys that one search at `distance` is expected to read from `rows` random fingerprints.
+        """Return the expected number of keys that a search at `distance` reads from `rows` random fingerprints.
 
-        All tables together; a fingerprint found through several tables counts once for each.
+        This is the total over all tables: a fingerprint found in several tables counts once for each.
         """
         rows = whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS)
         return rows * _reads(self, distance)[1]
@@ -137,19 +139,19 @@ class Design:
     def search_us(self, distance: int, rows: int, costs: Costs = DEFAULT_COSTS) -> float:
         """Return the expected microseconds of one search at `distance` over `rows` random fingerprints.
 
-        By probes or by a scan, whichever is expected to be faster, as `simsql.near` chooses.
+        Like `simsql.near`, it uses probes or a scan, whichever is expected to be faster.
         """
         probing = costs.probe_us * self.probes(distance) + costs.candidate_us * self.candidates(distance, rows)
         return costs.call_us + min(probing, costs.scan_row_us * rows)
 
     def write_us(self, costs: Costs = DEFAULT_COSTS) -> float:
-        """Return the expected microseconds by which the keys of one new row delay its insert."""
+        """Return the expected microseconds that the keys of a new row add to its insert."""
         return costs.write_table_us * self.tables
 
     def scan_rows(self, distance: int, costs: Costs = DEFAULT_COSTS) -> float:
         """Return the number of rows below which a plain scan is expected to be faster than the probes.
 
-        `math.inf` where it always is: at large distances the probes read more keys than a scan reads rows.
+        `math.inf` if a scan is always faster: at large distances probes read more keys than a scan reads rows.
         """
         saved_per_row = costs.scan_row_us - costs.candidate_us * _reads(self, distance)[1]
         return costs.probe_us * self.probes(distance) / saved_per_row if saved_per_row > 0 else inf
@@ -157,7 +159,7 @@ class Design:
 
 @lru_cache(maxsize=1 << 13)
 def _reads(design: Design, distance: int) -> tuple[int, float]:
-    """Return the probes of one search over all tables, and the keys it reads for each fingerprint stored."""
+    """Return the probes of a search over all tables, and the keys that it reads for each stored fingerprint."""
     probes, share = 0, 0.0
     for bits, radius in zip(design.prefix_bits, design.radii(distance), strict=True):
         ways = _flips(bits, radius)
@@ -168,5 +170,5 @@ def _reads(design: Design, distance: int) -> tuple[int, float]:
 
 @cache
 def _flips(bits: int, radius: int) -> int:
-    """Ways to flip up to `radius` of `bits` bits; none for a radius of -1."""
+    """Return the number of ways to flip up to `radius` of `bits` bits, 0 for a radius of -1."""
     return sum(comb(bits, flips) for flips in range(radius + 1))

@@ -1,8 +1,8 @@
-"""Many searches at once in memory: tables are built on the queries, and the stored side is read once.
+"""Many searches at once in memory: tables of the queries are built, and the stored fingerprints are read once.
 
 This is the batch mode of Manku, Jain, Das Sarma (WWW 2007, section 4), with the radius of Norouzi, Punjani, Fleet
-(CVPR 2012): each table has the queries by their prefix, and by what it becomes with bits of it flipped. A stored
-fingerprint is looked up by its own prefix alone. Most find nothing, and are done.
+(CVPR 2012): each table has the queries by their prefix, and by their prefix with some bits flipped. A stored
+fingerprint is looked up only by its own prefix. Most have no entry, and need no further work.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from simsql.hamming._checks import FINGERPRINT_BITS, distinct_fingerprints, fing
 from simsql.hamming._lookup import Positions, Table, Words
 from simsql.hamming.design import TABLES_AT_MOST, Design
 
-# Finds what is near among fingerprints: positions of these, and beside them positions of queries. Once each.
+# Finds matches among fingerprints: positions of fingerprints and of queries, each pair once.
 _Search = Callable[[Words], Iterator[tuple[Positions, Positions]]]
 
-# Nanoseconds, rounded from measurements: what choosing between the ways below needs is their proportion.
-_TILE_PAIR_NS = 1.0  # compare a query with a fingerprint, all with all
+# Nanoseconds, rounded from measurements. Only their ratios matter for the choices below.
+_TILE_PAIR_NS = 1.0  # compare a query with a fingerprint when comparing all with all
 _ENTRY_NS = 60.0  # put a query into a table, with some bits flipped
 _LOOKUP_NS = 10.0  # look up a fingerprint in a table
 _CANDIDATE_NS = 40.0  # compare a fingerprint with a query that has its prefix
 
-# Stored fingerprints looked up at a time: enough that neither calls nor the building of tables count.
+# Stored fingerprints looked up at a time, so that the overhead of calls and of building tables is small.
 _SLICE = 1 << 20
 _SLICE_PER_QUERY = 2
-# Entries of a table, unless there are more queries.
+# Maximum entries of a table, unless there are more queries.
 _ENTRIES_AT_MOST = 1 << 23
-# Entries of the tables that are kept from slice to slice. Where they have more, each is built again when needed.
+# Maximum entries of tables that are kept between slices. Larger tables are built again for each slice.
 _ENTRIES_KEPT = 1 << 24
-# Rows and columns of a tile: its arrays fit a core's own cache.
+# Rows and columns of a tile, whose arrays fit the cache of a core.
 _TILE_ROWS, _TILE_COLUMNS = 32, 2048
-# Pairs looked at to see how often prefixes agree.
+# Sampled pairs, which show how often prefixes agree.
 _SAMPLE = 2048
 
 
@@ -53,14 +53,14 @@ class Matches(NamedTuple):
 
 
 class _Prefix(NamedTuple):
-    """What a table goes by: the bits under `mask`, of which `radius` may differ."""
+    """The bits of a table: those under `mask`, of which up to `radius` may differ."""
 
     mask: int
     radius: int
 
     @property
     def ways(self) -> int:
-        """To flip up to `radius` of these bits."""
+        """The number of ways to flip up to `radius` of these bits."""
         return sum(comb(self.mask.bit_count(), flips) for flips in range(self.radius + 1))
 
 
@@ -72,20 +72,20 @@ def find_matches(
     """Find, for each query, all stored fingerprints that differ from it in at most `distance` bits (0..64).
 
     `queries` is an array of unsigned integers or any iterable of ints in [0, 2**64). `stored` is an iterable of
-    such arrays or iterables: batches of any size, read one by one. None and masked elements are left out.
-    Yields arrays of matches, in no order: each pair of a query and a fingerprint once, however often either is
+    such arrays or iterables: batches of any size, read one by one. None and masked elements are skipped. Yields
+    arrays of matches in no particular order: each pair of a query and a fingerprint once, even if they are
     repeated. It is exact at every distance.
 
-    Time is that of looking up each stored fingerprint in some tables (10 for a million queries at distance 3),
-    at large distances that of comparing all with all. Memory grows with the queries, the largest batch and the
-    number of fingerprints that have a match, not with what is stored or with the matches.
+    Each stored fingerprint is looked up in several tables (10 for a million queries at distance 3); at large
+    distances it is compared with all queries. Memory grows with the queries, the largest batch and the number of
+    fingerprints with a match, not with the stored fingerprints or the matches.
 
-    Raises ValueError for values or a distance out of range, TypeError for anything but integers; signed arrays
-    are refused, because bigint bit patterns from PostgreSQL cannot be told from numbers.
+    Raises ValueError for values or a distance out of range, TypeError for anything but integers; signed arrays are
+    refused, because bigint bit patterns from PostgreSQL cannot be distinguished from numbers.
     """
     distance = whole_number("distance", distance, 0, FINGERPRINT_BITS)
     if isinstance(stored, np.ndarray) and stored.ndim < 2:
-        raise TypeError("stored must be an iterable of batches, not one array: give it as [array]")
+        raise TypeError("stored must be an iterable of batches, not a single array: pass [array]")
     return _matches(distinct_fingerprints(queries), stored, distance)
 
 
@@ -98,7 +98,7 @@ def _matches(
     reported = np.empty(0, dtype=np.uint64)
     for fingerprints in _slices(stored, max(_SLICE, _SLICE_PER_QUERY * queries.size)):
         search = search or _cheapest_search(queries, fingerprints, distance)
-        # Twice: only of those with a match need be known which are repeated.
+        # Search twice, so that repeated values are tracked only among fingerprints with a match.
         near = np.zeros(fingerprints.size, dtype=bool)
         for positions, _ in search(fingerprints):
             near[positions] = True
@@ -115,7 +115,7 @@ def _matches(
 
 
 def _slices(batches: Iterable[Iterable[int | None] | NDArray[Any]], size: int) -> Iterator[Words]:
-    """Yield what is in the batches, `size` fingerprints at a time."""
+    """Yield the fingerprints of the batches, `size` at a time."""
     waiting: list[Words] = []
     missing = size
     for batch in batches:
@@ -123,17 +123,17 @@ def _slices(batches: Iterable[Iterable[int | None] | NDArray[Any]], size: int) -
         while words.size >= missing:
             yield np.concatenate([*waiting, words[:missing]])
             words, waiting, missing = words[missing:], [], size
-        waiting.append(words.copy())  # who reads the batches may use their memory again
+        waiting.append(words.copy())  # the caller may reuse the memory of a batch
         missing -= words.size
     if missing < size:
         yield np.concatenate(waiting)
 
 
 def _cheapest_search(queries: Words, fingerprints: Words, distance: int) -> _Search:
-    """Return what searches in the way that is cheapest for slices like these fingerprints.
+    """Return the cheapest search for slices like these fingerprints.
 
-    The bits that vary are cut into blocks. A sample of pairs shows how often prefixes agree. It shows no rare
-    agreement, so the share that random bits would have is taken as the least.
+    The bits that vary are cut into blocks. A sample of pairs shows how often prefixes agree. It misses rare
+    agreement, so the share for random bits is the minimum.
     """
     random = np.random.default_rng(0)
     sample = random.choice(queries, _SAMPLE) ^ random.choice(fingerprints, _SAMPLE)
@@ -165,7 +165,7 @@ def _varying_bits(queries: Words, fingerprints: Words) -> int:
 
 
 def _designs(varying: int, distance: int) -> Iterator[list[_Prefix]]:
-    """Yield the tables of each design that cuts the set bits of `varying`, those with few tables first."""
+    """Yield the tables of each design for the set bits of `varying`, those with fewest tables first."""
     bits = [1 << bit for bit in range(FINGERPRINT_BITS) if varying >> bit & 1]
     if distance >= len(bits):
         return
@@ -180,7 +180,7 @@ def _designs(varying: int, distance: int) -> Iterator[list[_Prefix]]:
 
 @cache
 def _choices(bits: int) -> list[tuple[int, int]]:
-    """Return the numbers of blocks and lead blocks that fit so many bits and an index, few tables first."""
+    """Return the numbers of blocks and lead blocks for this number of bits, those with fewest tables first."""
     choices = ((blocks, lead) for blocks in range(2, bits + 1) for lead in range(1, blocks))
     return sorted(
         (choice for choice in choices if comb(*choice) <= TABLES_AT_MOST), key=lambda choice: comb(*choice)
@@ -190,7 +190,7 @@ def _choices(bits: int) -> list[tuple[int, int]]:
 def _look_up(
     build: Callable[[int, int], Table], prefixes: list[_Prefix], distance: int, fingerprints: Words
 ) -> Iterator[tuple[Positions, Positions]]:
-    """Find what is near by a table for each prefix; a pair counts at the first that finds it."""
+    """Find matches with a table for each prefix; a pair is reported by the first table that finds it."""
     for number, prefix in enumerate(prefixes):
         for near in build(prefix.mask, prefix.radius).look_up(fingerprints, distance):
             first = np.ones(near.queries.size, dtype=bool)
@@ -200,7 +200,7 @@ def _look_up(
 
 
 def _compare_all(queries: Words, distance: int, fingerprints: Words) -> Iterator[tuple[Positions, Positions]]:
-    """Find what is near by comparing all with all, a tile at a time."""
+    """Find matches by comparing all with all, one tile at a time."""
     for top in range(0, queries.size, _TILE_ROWS):
         rows = queries[top : top + _TILE_ROWS]
         for left in range(0, fingerprints.size, _TILE_COLUMNS):

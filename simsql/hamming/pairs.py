@@ -20,13 +20,13 @@ from simsql.hamming._checks import (
 from simsql.hamming._join import close_pairs
 from simsql.hamming._trees import roots_of, unite
 
-# Pairs are sorted as one number made of two positions of this many bits.
+# A pair is sorted as one number of two positions with this many bits each.
 _POSITION_BITS = 32
-# find_pairs gives up above this: 100 million pairs take 2.4 GB.
+# find_pairs raises an error above this: 100 million pairs take 2.4 GB.
 _PAIRS_AT_MOST = 100_000_000
-# A pass for each choice of lead blocks; 64 blocks at distance 3 have 41,664.
+# One pass for each choice of lead blocks; 64 blocks at distance 3 take 41,664.
 _PASSES_AT_MOST = 50_000
-# Pairs handled at a time: enough that the calls do not count.
+# Pairs processed at a time, so that the overhead of calls is small.
 _BATCH = 1 << 20
 
 
@@ -41,10 +41,10 @@ def hamming_distance(a: int | None, b: NDArray[Any]) -> NDArray[np.uint8]: ...
 def hamming_distance(a: int | NDArray[Any] | None, b: int | NDArray[Any] | None) -> int | NDArray[np.uint8] | None:
     """Return the number of bits, 0 to 64, in which two fingerprints differ.
 
-    Two ints give an int, and None if one of them is None or a masked element. An array on either side gives an
-    array of uint8, broadcast as numpy does and masked where an argument is masked or None. Raises ValueError for
-    ints outside [0, 2**64), TypeError for anything but ints and unsigned integer arrays: the signed bigint values
-    of PostgreSQL have to be converted first.
+    For two ints the result is an int, or None if one of them is None or a masked element. If one argument is an
+    array, the result is a uint8 array, broadcast by the rules of NumPy, and masked if an argument is masked or
+    None. Raises ValueError for ints outside [0, 2**64), TypeError for anything but ints and unsigned integer
+    arrays: convert the signed bigint values of PostgreSQL first.
     """
     left, right = _one_side(a), _one_side(b)
     if left is None or right is None:
@@ -69,16 +69,16 @@ def find_pairs(
 ) -> NDArray[np.uint64]:
     """Return all pairs of distinct fingerprints that differ in at most `distance` bits (0..64).
 
-    `fingerprints` is an array of unsigned integers or any iterable of ints in [0, 2**64); None and masked
-    elements are left out, and repeated values count once. The result is a uint64 array of shape (n, 2): the
-    smaller fingerprint first, rows in lexicographic order. It is exact at every distance. Time is that of passes
-    over all fingerprints (10 for millions of them at distance 3, 120 at 7), and from about distance 15 that of
-    comparing all with all. Memory grows with the fingerprints and the result. `blocks` is into how many blocks
-    the bits are cut first, more than the distance and at most 64; by default the cheapest.
+    `fingerprints` is an array of unsigned integers or any iterable of ints in [0, 2**64). None and masked elements
+    are skipped, and repeated values count once. The result is a uint64 array of shape (n, 2): the smaller
+    fingerprint first, rows in lexicographic order. It is exact at every distance. The search takes several passes
+    over all fingerprints (10 for millions of them at distance 3, 120 at 7), and from about distance 15 it compares
+    all with all. Memory grows with the fingerprints and the result. `blocks` is the number of blocks into which
+    the bits are cut first, more than the distance and at most 64, by default the cheapest.
 
-    Raises ValueError for values, a distance or blocks out of range and where there are more than 100 million
-    pairs (`iter_pairs` and `find_clusters` keep none), TypeError for anything but integers; signed arrays are
-    refused, because bigint bit patterns from PostgreSQL cannot be told from numbers.
+    Raises ValueError for values, a distance or blocks out of range, and for more than 100 million pairs
+    (`iter_pairs` and `find_clusters` store no pairs), TypeError for anything but integers; signed arrays are
+    refused, because bigint bit patterns from PostgreSQL cannot be distinguished from numbers.
     """
     values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
     codes = []
@@ -88,8 +88,8 @@ def find_pairs(
         found += left.size
         if found > _PAIRS_AT_MOST:
             raise ValueError(
-                f"there are more than {_PAIRS_AT_MOST:,} pairs within {distance} bits ({found:,} so far): take a"
-                " lower distance, or find_clusters or iter_pairs, which keep none"
+                f"there are more than {_PAIRS_AT_MOST:,} pairs within {distance} bits ({found:,} so far): use a"
+                " lower distance, or find_clusters or iter_pairs, which store no pairs"
             )
     joined = np.concatenate(codes).view(np.uint64) if codes else np.empty(0, dtype=np.uint64)
     del codes
@@ -103,10 +103,10 @@ def find_pairs(
 def iter_pairs(
     fingerprints: Iterable[int | None] | NDArray[Any], distance: int = 3
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield the pairs that `find_pairs` returns in batches, as uint64 arrays of shape (n, 2), in no order.
+    """Yield the pairs of `find_pairs` in batches, as uint64 arrays of shape (n, 2), in no particular order.
 
-    Each pair comes once, the smaller fingerprint first. Takes what `find_pairs` takes and raises what it raises,
-    but there may be any number of pairs: memory grows with the fingerprints alone.
+    Each pair comes once, the smaller fingerprint first. Arguments and errors as for `find_pairs`, but the number
+    of pairs is not limited: memory grows only with the fingerprints.
     """
     pairs = close_pairs(distinct_fingerprints(fingerprints), _checked_distance(distance))
     return (np.sort(batch, axis=1) for batch in _batches(pairs, _BATCH))
@@ -115,11 +115,11 @@ def iter_pairs(
 def find_clusters(
     fingerprints: Iterable[int | None] | NDArray[Any], distance: int = 3, *, blocks: int | None = None
 ) -> list[NDArray[np.uint64]]:
-    """Return the clusters of fingerprints that chains of pairs within `distance` bits (0..64) connect.
+    """Return the clusters of fingerprints that are connected by chains of pairs within `distance` bits (0..64).
 
-    Takes what `find_pairs` takes and raises what it raises. Each cluster is a sorted uint64 array of two and
-    more distinct fingerprints; clusters come in the order of their first members. Pairs are not kept, so
-    memory grows with the number of fingerprints alone.
+    Arguments and errors as for `find_pairs`. Each cluster is a sorted uint64 array of at least two distinct
+    fingerprints, and clusters are in the order of their first members. Pairs are not stored, so memory grows only
+    with the number of fingerprints.
     """
     values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
     positions = np.arange(values.size)  # a tree for each value, joined below
@@ -150,14 +150,14 @@ def _checked_blocks(blocks: int | None, distance: int) -> int | None:
     passes = comb(blocks, distance)
     if passes > _PASSES_AT_MOST:
         raise ValueError(
-            f"{blocks} blocks at distance {distance} take {passes:,} passes over the fingerprints, allowed are"
-            f" {_PASSES_AT_MOST:,}: take fewer blocks, or leave them out"
+            f"{blocks} blocks at distance {distance} take {passes:,} passes over the fingerprints, more than the"
+            f" limit of {_PASSES_AT_MOST:,}: use fewer blocks, or the default"
         )
     return blocks
 
 
 def _batches(pairs: Iterator[NDArray[np.uint64]], size: int) -> Iterator[NDArray[np.uint64]]:
-    """Yield the pairs in larger arrays: at least `size` in each but the last one."""
+    """Yield the pairs in larger arrays, of at least `size` pairs except for the last one."""
     waiting: list[NDArray[np.uint64]] = []
     missing = size
     for some in pairs:
@@ -173,7 +173,7 @@ def _batches(pairs: Iterator[NDArray[np.uint64]], size: int) -> Iterator[NDArray
 def _ranked_pairs(
     values: NDArray[np.uint64], distance: int, *, blocks: int | None = None, spanning: bool = False
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Yield what `close_pairs` yields, in batches, as the positions of the two members in `values`."""
+    """Yield the pairs of `close_pairs` in batches, as the positions of the two members in `values`."""
     pairs = close_pairs(values, distance, blocks=blocks, spanning=spanning)
     for batch in _batches(pairs, max(_BATCH, values.size)):  # a batch costs find_clusters a pass over all values
         yield np.searchsorted(values, batch[:, 0]), np.searchsorted(values, batch[:, 1])

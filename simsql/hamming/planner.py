@@ -1,8 +1,8 @@
-"""Which design for how many rows and which distance: what each costs, and which is best for what.
+"""Compare designs for a number of rows and a distance, by search time, write time and storage.
 
 `plan` compares designs that flip bits of the prefix. `fewest_tables` and `longest_prefix` answer the question
-of the paper (Manku, Jain, Das Sarma, WWW 2007, section 3.1.2), whose searches flip none: how many tables a
-prefix of some length needs.
+of the paper (Manku, Jain, Das Sarma, WWW 2007, section 3.1.2), whose searches do not flip bits: how many tables a
+given prefix length requires.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ from simsql.hamming._checks import FINGERPRINT_BITS, whole_number
 from simsql.hamming.blocks import block_sizes
 from simsql.hamming.design import DEFAULT_COSTS, TABLES_AT_MOST, Costs, Design
 
-# Bytes of a key in one table: 36.24 on its page and 22.46 in the B-tree, measured after a build over 10 million
-# rows. Pages of a B-tree split as keys are added: allow 75 for a table that has grown by a fifth.
+# Bytes of a key in one table: 36.24 in the table and 22.46 in the B-tree, measured after a build over 10 million
+# rows. B-tree pages split as keys are added: allow 75 bytes for a table that has grown by a fifth.
 KEY_BYTES = 58.7
 
-# `default_design` chooses from the designs without inner blocks of up to this many tables. No other one of up to
-# 32 is better by more than a twentieth for up to 10 million rows, or a quarter for 100 million, at any distance.
+# `default_design` considers designs without inner blocks of up to this many tables. No other design of up to 32
+# tables is better by more than a twentieth for up to 10 million rows, or a quarter for 100 million, at any
+# distance.
 _DEFAULT_TABLES = 20
-# Tables grow: a design for an empty table would be the wrong one soon.
+# Tables grow: the best design for an empty table would soon be wrong.
 _DEFAULT_ROWS = 1_000_000
 
-# A design with more tables has to be faster by this factor to be worth a line of a plan.
+# A design with more tables must be faster by this factor to appear in a plan.
 _WORTH = 0.9
-# Longest useful search, where a design can be that fast.
+# Longest acceptable search, if a design can be that fast.
 _USEFUL_US = 1_000.0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A design and what it costs. Times are in microseconds.
+    """A design and its costs. Times are in microseconds.
 
-    `prefix_bits` are those of its shortest and its longest prefix. `probes` and `candidates` are of one search by
-    probes; where `scans`, a scan is expected to be faster, and `search_us` is that of the scan. `write_us` is
-    added to each insert of a row. `bytes` is the storage of keys and B-trees after a build.
+    `prefix_bits` are the lengths of its shortest and longest prefix. `probes` and `candidates` are those of a
+    search with probes. If `scans`, a scan is expected to be faster, and `search_us` is the time of the scan.
+    `write_us` is added to each insert of a row. `bytes` is the storage of keys and B-trees after a build.
     """
 
     design: Design
@@ -54,15 +55,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Plan:
-    """The designs worth considering for a number of rows and a distance, and which is best for what.
+    """The designs worth considering for a number of rows and a distance, and the best ones.
 
-    `choices` are in order of tables. Left out is every design for which another one has no more tables and
-    takes at most a ninth longer to search; `default` stays in.
+    `choices` are sorted by the number of tables. They omit each design, except `default`, if another one has no
+    more tables and takes at most a ninth longer to search.
 
-    `reading` is the fastest to search. `writing` has the fewest tables of those whose search takes up to a
-    millisecond, or up to twice as long as the fastest where that is more. `within_storage` is the fastest that
-    fits into the given storage; None if none fits, or no storage was given. `default` is what `create_index`
-    takes: see `default_design`.
+    `reading` has the fastest search. `writing` has the fewest tables among designs whose search takes up to a
+    millisecond, or up to twice as long as the fastest if that is longer. `within_storage` is the fastest design
+    that fits the given storage, or None if no design fits or no storage was given. `default` is the design that
+    `create_index` chooses: see `default_design`.
     """
 
     rows: int
@@ -78,9 +79,9 @@ class Plan:
 def plan(rows: int, distance: int, *, storage: int | None = None, costs: Costs = DEFAULT_COSTS) -> Plan:
     """Compare all designs of up to 128 tables for `rows` fingerprints searched at `distance` (0 to 64 bits).
 
-    `storage` is in bytes, for the keys of all tables and their B-trees. `costs` are those of PostgreSQL on the
-    machine at hand; `simsql.database.calibrate.measure_costs` measures them. Figures hold for fingerprints
-    whose bits are random; texts of one kind share bits, so that some ranges hold many more keys than others.
+    `storage` is in bytes, for the keys of all tables and their B-trees. `costs` are those of your PostgreSQL
+    server; `simsql.database.calibrate.measure_costs` measures them. The figures assume fingerprints with random
+    bits. Similar texts share bits, so that some ranges contain many more keys than others.
 
     Raises ValueError for `rows` outside 0..2**64, `distance` outside 0..64 or `storage` below 0.
     """
@@ -110,12 +111,12 @@ def plan(rows: int, distance: int, *, storage: int | None = None, costs: Costs =
 
 
 def default_design(rows: int, distance: int, costs: Costs = DEFAULT_COSTS) -> Design:
-    """Return the design that `create_index` takes where none is given.
+    """Return the design that `create_index` chooses by default.
 
-    Of the designs without inner blocks that have up to 20 tables it is the one with the lowest
-    `search_us + write_us`: what a new row costs that is looked up before it is written. Among equals, the one
-    with fewest tables, then fewest blocks, then fewest lead blocks. Fewer than 1,000,000 rows are taken as
-    1,000,000. `simsql.create_index` does the same sums in SQL.
+    Among the designs of up to 20 tables without inner blocks, it has the lowest `search_us + write_us`: the cost
+    of a new row that is searched before it is written. Ties are resolved by fewest tables, then fewest blocks,
+    then fewest lead blocks. `rows` below 1,000,000 count as 1,000,000. `simsql.create_index` computes the same in
+    SQL.
     """
     rows = max(whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS), _DEFAULT_ROWS)
 
@@ -128,7 +129,7 @@ def default_design(rows: int, distance: int, costs: Costs = DEFAULT_COSTS) -> De
 
 @cache
 def _designs(tables: int, *, nested: bool) -> tuple[Design, ...]:
-    """Every design of 64 bits of up to so many tables."""
+    """Return all designs for 64 bits with up to this number of tables."""
     return tuple(
         Design(blocks, lead, inner_blocks)
         for blocks in range(2, FINGERPRINT_BITS + 1)
@@ -155,11 +156,11 @@ def _choice(design: Design, rows: int, distance: int, costs: Costs) -> Choice:
 
 @dataclass(frozen=True)
 class Nesting:
-    """Tables after the paper: cut all bits into `blocks[0]` blocks, what does not lead into `blocks[1]`, ...
+    """Tables as in the paper: `blocks[0]` blocks of all bits, `blocks[1]` blocks of the bits outside the lead, ...
 
-    Whatever up to `distance` bits differ, they fall into `distance` blocks at most. All others lead, so that
-    `comb(blocks[0], distance) * comb(blocks[1], distance) * ...` tables need no bit of a prefix flipped.
-    `prefix_bits` is the length of the shortest prefix.
+    Up to `distance` differing bits fall into at most `distance` blocks. All other blocks lead, so searches in
+    `comb(blocks[0], distance) * comb(blocks[1], distance) * ...` tables flip no bits. `prefix_bits` is the length
+    of the shortest prefix.
     """
 
     distance: int
@@ -171,8 +172,8 @@ class Nesting:
     def design(self) -> Design | None:
         """The design with these tables.
 
-        None if simsql has none: an index has up to 128 tables, cuts once or twice, and where it cuts twice
-        one inner block leads.
+        None if simsql does not support it: an index has up to 128 tables, and one or two levels of blocks, with
+        one lead block on the second level.
         """
         outer, inner = self.blocks[:1], self.blocks[1:]
         if not (outer and self.distance and self.tables <= TABLES_AT_MOST):
@@ -184,14 +185,14 @@ class Nesting:
 
 
 def fewest_tables(prefix_bits: int, distance: int, width: int = FINGERPRINT_BITS) -> Nesting:
-    """Return the fewest tables with which each prefix has at least `prefix_bits`, and no bit need be flipped.
+    """Return the fewest tables with prefixes of at least `prefix_bits` for searches that flip no bits.
 
-    This is the paper's question of section 3.1.2, answered by its recursion with the sizes that blocks really
-    have: cut `width` bits into each number of blocks, and what does not lead again, until the prefix is long
-    enough. Among answers with equally many tables the longest prefix is taken, then the fewest cuts.
+    This answers the question of the paper's section 3.1.2 by its recursion, with the actual sizes of blocks: cut
+    `width` bits into each number of blocks, and cut the bits outside the lead again until the prefix is long
+    enough. Ties are resolved by the longest prefix, then the fewest cuts.
 
-    Raises ValueError for `distance` outside 0..width or `prefix_bits` outside 0..width - distance: that many
-    bits may differ, so no table could do with a longer one.
+    Raises ValueError for `distance` outside 0..width or `prefix_bits` outside 0..width - distance, since
+    `distance` bits may differ.
     """
     width = whole_number("width", width, 1, FINGERPRINT_BITS)
     distance = whole_number("distance", distance, 0, width)
@@ -201,10 +202,10 @@ def fewest_tables(prefix_bits: int, distance: int, width: int = FINGERPRINT_BITS
 
 
 def longest_prefix(tables: int, distance: int, width: int = FINGERPRINT_BITS) -> Nesting:
-    """Return the longest prefix that up to `tables` tables can have where no bit need be flipped.
+    """Return the longest prefix of up to `tables` tables for searches that flip no bits.
 
-    The paper's question the other way round: see `fewest_tables`. What comes back has the fewest tables with
-    that prefix. Raises ValueError for fewer tables than 1, or `distance` outside 0..width.
+    This is the inverse of `fewest_tables`, and the result has the fewest tables with that prefix. Raises
+    ValueError for `tables` below 1 or `distance` outside 0..width.
     """
     width = whole_number("width", width, 1, FINGERPRINT_BITS)
     distance = whole_number("distance", distance, 0, width)
@@ -216,11 +217,11 @@ def longest_prefix(tables: int, distance: int, width: int = FINGERPRINT_BITS) ->
 
 @cache
 def _fewest(bits: int, distance: int, prefix: int) -> tuple[int, int, int, tuple[int, ...], int]:
-    """Return what orders the ways to a prefix of at least `prefix` of `bits` bits, for the best of them.
+    """Return the best way to a prefix of at least `prefix` of `bits` bits, as a tuple that sorts first.
 
-    That is: tables, length of the shortest prefix (negative), cuts, blocks of each cut, length. The shortest
-    prefix is that of the table in which the smallest blocks lead: a bit more in front leaves one bit less to
-    cut, and so at most one less from there.
+    The tuple has the tables, the length of the shortest prefix (negative), the cuts, the blocks of each cut and
+    the length. The shortest prefix is that of the table in which the smallest blocks lead: one more bit in the
+    lead leaves one bit less to cut, which shortens the rest of the prefix by at most one bit.
     """
     if prefix <= 0:
         return 1, 0, 0, (), 0

@@ -278,7 +278,7 @@ def test_the_input_stays_as_it_was():
         (np.array([1]), [], 3, TypeError, r"not of int64; .*array.view\(numpy.uint64\)"),
         ([1], [], 65, ValueError, "distance must be between 0 and 64, not 65"),
         ([1], [], True, TypeError, "distance must be an int between 0 and 64, not True"),
-        ([1], np.array([1], dtype=np.uint64), 3, TypeError, r"not one array: give it as \[array\]"),
+        ([1], np.array([1], dtype=np.uint64), 3, TypeError, r"not a single array: pass \[array\]"),
     ],
 )
 def test_wrong_arguments_are_named_at_once(queries, stored, distance, error, says):

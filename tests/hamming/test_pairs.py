@@ -409,7 +409,7 @@ def test_pairs_come_one_batch_after_another(monkeypatch, distance):
 def test_too_many_pairs_are_an_error_that_says_how_many(monkeypatch):
     monkeypatch.setattr("simsql.hamming.pairs._PAIRS_AT_MOST", 1_000)
     with pytest.raises(
-        ValueError, match=r"more than 1,000 pairs within 64 bits \(1\d\d,\d\d\d so far\): take a lower"
+        ValueError, match=r"more than 1,000 pairs within 64 bits \(1\d\d,\d\d\d so far\): use a lower"
     ):
         find_pairs(range(500), 64)
     assert len(find_pairs(range(40), 64)) == 780

@@ -248,11 +248,11 @@ def test_a_nesting_that_simsql_cannot_make_has_no_design():
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda: plan(-1, 3), ValueError, "rows must be between 0"),
+        (lambda: plan(-1, 3), ValueError, "rows must be between 0 and"),
         (lambda: plan(1e6, 3), TypeError, "rows must be an int"),
         (lambda: plan(10, 65), ValueError, "distance must be between 0 and 64, not 65"),
         (lambda: plan(10, 3, storage=-1), ValueError, "storage must be between 0 and .*, not -1"),
-        (lambda: default_design(-1, 3), ValueError, "rows must be between 0"),
+        (lambda: default_design(-1, 3), ValueError, "rows must be between 0 and"),
         (lambda: fewest_tables(62, 3), ValueError, "prefix_bits must be between 0 and 61, not 62"),
         (lambda: fewest_tables(1, 65), ValueError, "distance must be between 0 and 64, not 65"),
         (lambda: longest_prefix(0, 3), ValueError, "tables must be between 1 and .*, not 0"),
