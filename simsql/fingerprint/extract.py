@@ -1,4 +1,4 @@
-"""The features of texts by a recipe: in whole arrays where the recipe allows it, else spelled out."""
+"""Extract the features of texts: in whole arrays if the recipe allows it, otherwise as strings."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -34,7 +34,7 @@ def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
 
 
 def iter_features(text: str, recipe: Recipe) -> Iterator[U64]:
-    """Yield the features of a text of any length, their hashes as often as they occur, some at a time."""
+    """Yield the hashes of all features of a text of any length, with repetitions, in portions."""
     check_recipe(recipe)
     if recipe.hash != "splitmix":
         yield from iter_spelled(text, recipe)
@@ -46,7 +46,7 @@ def iter_features(text: str, recipe: Recipe) -> Iterator[U64]:
 
 
 def _in_arrays(recipe: Recipe) -> TokenKind | None:
-    """Return the kind of the tokens if their hashes can be made of whole arrays."""
+    """Return the kind of the tokens if whole arrays of them can be hashed, otherwise None."""
     if (
         isinstance(recipe.tokens, str)
         and recipe.tokens != "jieba"
@@ -61,12 +61,12 @@ def _shingle_window(window: Window[U64], recipe: Recipe) -> U64:
     if window.is_all:
         return _shingle(window.tokens, recipe, cyclic=recipe.cyclic)
     found = _shingle_some(np.concatenate([window.tokens, window.following]), recipe)
-    # Those that begin with the tokens behind it come last.
+    # Shingles that begin behind the window come last.
     return found[: len(found) - len(_shingle_some(window.following, recipe))]
 
 
 def _shingle_some(tokens: U64, recipe: Recipe) -> U64:
-    """Return the shingles of some tokens of a longer text: none where they are too few for one."""
+    """Return the shingles of some tokens of a longer text, or none if there are too few tokens."""
     return _shingle(tokens, recipe) if len(tokens) >= recipe.shingles[0] else tokens[:0]
 
 

@@ -1,7 +1,7 @@
-"""How often each of many features occurs, in bounded memory.
+"""Count features in bounded memory.
 
-Features are counted in memory as far as there is room, and beyond that in sorted runs on disk, which are merged
-range by range of the hashes. So the memory grows neither with the features nor with how many of them differ.
+Features are counted in memory while there is room, and then in sorted runs on disk, which are merged by ranges of
+the hashes. So memory grows neither with the number of features nor with the number of distinct ones.
 """
 
 import os
@@ -15,21 +15,21 @@ import numpy as np
 from simsql.fingerprint.features import distinct
 from simsql.fingerprint.hashes import I64, U64
 
-# Features that are sorted together: some 60 MB with all that it takes.
+# Features that are sorted together, which takes about 60 MB.
 _AT_ONCE = 1 << 20
-# Of so many features in a run one is looked at to cut the runs into ranges of about the same size.
+# One feature in this many is sampled to cut runs into ranges of similar size.
 _SAMPLED = 1 << 10
 
 
 class Counts(NamedTuple):
-    """Distinct hashes of features, ascending, and how often each occurs."""
+    """Distinct hashes of features, ascending, and their numbers of occurrences."""
 
     hashes: U64
     counts: I64
 
 
 def count_features(batches: Iterable[U64], at_least: int = 1) -> Counts:
-    """Count hashes, and keep those that occur so often."""
+    """Count hashes, and keep those that occur at least `at_least` times."""
     kept = [_keep(part, at_least) for part in iter_counts(batches)]
     kept.append(Counts(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)))
     return Counts(*(np.concatenate(column) for column in zip(*kept, strict=True)))
@@ -46,7 +46,7 @@ def iter_counts(batches: Iterable[U64]) -> Iterator[Counts]:
             if sum(len(part.hashes) for part in counted) <= _AT_ONCE:
                 continue
             counted = [_add_range(counted)]
-            # Few features that differ, as in a text that repeats itself, stay in memory.
+            # Few distinct features, as in a repetitive text, stay in memory.
             if len(counted[0].hashes) > _AT_ONCE // 2:
                 with _naming_the_folder():
                     file = file or stack.enter_context(tempfile.TemporaryFile(prefix="simsql-"))
@@ -63,7 +63,7 @@ def iter_counts(batches: Iterable[U64]) -> Iterator[Counts]:
 
 
 def _gather(batches: Iterable[U64]) -> Iterator[U64]:
-    """Yield arrays of about so many hashes as are sorted together."""
+    """Yield arrays of about _AT_ONCE hashes."""
     waiting: list[U64] = []
     size = 0
     for batch in batches:
@@ -99,7 +99,7 @@ def _keep(found: Counts, at_least: int) -> Counts:
 
 @contextmanager
 def _naming_the_folder() -> Iterator[None]:
-    """Name the folder of temporary files in what the system says of them, such as that its disk is full."""
+    """Add the folder of temporary files to errors of the system, such as a full disk."""
     try:
         yield
     except OSError as error:
@@ -107,7 +107,7 @@ def _naming_the_folder() -> Iterator[None]:
 
 
 class _Run:
-    """Counted hashes at the end of a file: eight bytes for each, and then four for each count."""
+    """Counted hashes at the end of a file: eight bytes for each hash, then four for each count."""
 
     def __init__(self, file: IO[bytes], found: Counts) -> None:
         self._file = file
@@ -119,8 +119,8 @@ class _Run:
         file.flush()
 
     def cut(self, bounds: U64) -> list[int]:
-        """Return where the ranges between these bounds begin and end."""
-        # Mapped no longer than this takes: pages that were read would count as memory of this process.
+        """Return the positions at which the ranges between these bounds begin and end."""
+        # Mapped only for this search: pages that were read count as memory of this process.
         hashes = np.memmap(self._file, np.uint64, "r", self._place, (self._size,))
         return [0, *np.searchsorted(hashes, bounds).tolist(), self._size]
 

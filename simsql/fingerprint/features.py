@@ -33,8 +33,8 @@ def shingle(
     """Return the hashes of all shingles of these lengths, and how many each document has.
 
     `tokens` are the hashes of the tokens, document after document; `documents` says how many each has. A
-    document with tokens, but fewer than the shortest length, has one shingle: all of them. `cyclic` shingles go
-    on at the beginning of their document. With `marked`, only shingles that hold a marked token count.
+    document with tokens, but fewer than the shortest length, has one shingle: all of them. `cyclic` shingles
+    continue at the beginning of their document. With `marked`, only shingles with a marked token count.
     """
     if lengths == (1,) and marked is None:
         return tokens, documents
@@ -83,13 +83,13 @@ def shingle(
 
 
 def _places_ahead(documents: I64, starts: I64, distance: int) -> I64:
-    """Return, for each token, the place of the one so far ahead, going round its document."""
+    """Return, for each token, the place of the token `distance` ahead in its document, wrapping around."""
     first, size = np.repeat(starts, documents), np.repeat(documents, documents)
     return first + (np.arange(len(first)) - first + distance) % size
 
 
 def distinct(hashes: U64, counts: I64) -> Features:
-    """Return the distinct hashes of each document, ascending, and how often each occurs.
+    """Return the distinct hashes of each document, ascending, and their numbers of occurrences.
 
     Sorts `hashes` in place.
     """
@@ -123,7 +123,7 @@ def _sort_by_buckets(run: U64) -> None:
         top = (run >> np.uint64(48)).astype(np.uint16)
     run[:] = run[np.argsort(top, kind="stable")]
     ends = np.cumsum(np.bincount(top, minlength=_BUCKETS))
-    # Several buckets that are sorted at once hold about _BUCKET values.
+    # Buckets that are sorted together have about _BUCKET values.
     step = max(1, len(ends) * _BUCKET // len(run))
     start = 0
     for end in [*ends[step - 1 : -1 : step].tolist(), len(run)]:
@@ -132,7 +132,7 @@ def _sort_by_buckets(run: U64) -> None:
 
 
 def weigh(occurrences: I64, kind: WeightKind) -> I64:
-    """Return the weights of features that occur so many times: see `Recipe`."""
+    """Return the weights of features with these numbers of occurrences: see `Recipe`."""
     if kind == "set":
         return np.ones_like(occurrences)
     if kind == "tf":
