@@ -17,7 +17,7 @@ from typer.main import get_command, get_group
 
 from simsql import __version__
 from simsql.cli._hints import as_commands
-from simsql.cli._process import complain, note
+from simsql.cli._process import complain, interrupt_behind, note
 from simsql.documents.formats import printable, storable
 from simsql.documents.output import abandon
 from simsql.errors import SimsqlError, UsageError
@@ -90,6 +90,10 @@ def run_app() -> int:
         code = _invoke()
         sys.stdout.flush()
     except Exception as error:
+        # A signal may come while a driver is not ready to clean up. The error of that is not what ended the run.
+        interrupt = interrupt_behind(error)
+        if interrupt:
+            raise interrupt from None
         return _report(error)
     return code
 

@@ -1,5 +1,6 @@
 """Open the database that the options of a command choose."""
 
+import logging
 import os
 import shlex
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from simsql.database.connect import one_line, open_engine
 from simsql.dedup.workspace import Destination
 from simsql.errors import SimsqlError
 from simsql.server.embedded import holds_server, start_embedded
+
+# The pool logs errors of connections that an interrupt left in the middle of a command. Nobody can act on them.
+logging.getLogger("sqlalchemy.pool").addHandler(logging.NullHandler())
 
 
 def database_or_default(database: str | None, server_dir: Path | None) -> str | None:

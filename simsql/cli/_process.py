@@ -84,6 +84,13 @@ def run(program: Callable[[], int]) -> int:
         return interrupt.args[0] if isinstance(interrupt, Terminated) else 128 + signal.SIGINT
 
 
+def interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
+    """Return the interrupt during whose clean-up an error was raised, if there was one."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - as signal calls it
     # Raise an exception, so that everything is cleaned up.
     raise Terminated(128 + number)

@@ -49,7 +49,7 @@ def test_load_backfill_and_near(posts, database_url, file, tmp_path):
     ):
         at = [*command, "--database", database_url]
         run(*at).failed(2, "the simhash index on post(fp): the recipe", "a file written by write_recipe")
-        run(*at, "--recipe", DEFAULT_RECIPE.id).failed(2, f"is of the recipe {RECIPE.id}, not words12-log-1")
+        run(*at, "--recipe", DEFAULT_RECIPE.id).failed(2, f"has the recipe {RECIPE.id}, not words12-log-1")
         found = run(*at, "--recipe", file).done()
     assert posts.execute("SELECT id, fp FROM post ORDER BY id").fetchall() == [
         ("x", to_bigint(number)),
