@@ -81,7 +81,7 @@ _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"SELECT \* FROM simsql\.indexes lists", "simsql index list lists"),
     (r"scope => jsonb_build_object\([^()]*\)", _as_scopes),
     (r"[Nn]ame the column: (?:column_name => )?one of", "Name the column with --column: one of"),
-    (r"name the column that takes the fingerprints", "name the column for the fingerprints with --column"),
+    (r"name the column for the fingerprints", "name the column for the fingerprints with --column"),
     # Every command runs in its own transaction.
     (r"\. An index that was created after this transaction .*", ""),
     # If a message offers both. A full stop would look like a part of the command.
