@@ -111,9 +111,24 @@ $$;
 COMMENT ON FUNCTION simsql.near_rows(anyelement, bigint, integer, text, jsonb) IS
     'every row whose fingerprint is within the distance, nearest first: simsql.near_rows(NULL::article, ...)';
 
+-- An expression for each column of a table `t` that can become JSON. Converting a value to JSON calls the cast that the owner of its
+-- type may have created, so values of types that are not built in become text.
+CREATE OR REPLACE FUNCTION simsql._json_columns(table_id regclass) RETURNS TABLE (number smallint, name name, expression text)
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT a.attnum, a.attname,
+           format(CASE WHEN y.typnamespace = 'pg_catalog'::regnamespace THEN 't.%1$I'
+                       ELSE 'CASE WHEN num_nulls(t.%1$I) = 0 THEN format(''%%s'', t.%1$I) END' END, a.attname)
+      FROM pg_attribute AS a
+      JOIN pg_type AS y ON y.oid = simsql._base_type(a.atttypid)
+     WHERE a.attrelid = table_id AND a.attnum > 0 AND NOT a.attisdropped;
+END
+$$;
+
 -- The same for callers without a row type. It returns the distances too. The parameters are the table, the fingerprint, the
 -- distance, the column and the scope.
--- to_jsonb would call casts to JSON that the owner of a type has created, so values of types that are not built in are text.
 CREATE OR REPLACE FUNCTION simsql._near_documents(regclass, bigint, integer, text, jsonb)
 RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
@@ -125,17 +140,31 @@ DECLARE
     column_name ALIAS FOR $4;
     scope ALIAS FOR $5;
     index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
-    columns constant text := (
-        SELECT string_agg(CASE WHEN y.typnamespace = 'pg_catalog'::regnamespace THEN format('t.%I', a.attname)
-                               ELSE format('CASE WHEN num_nulls(t.%1$I) = 0 THEN format(''%%s'', t.%1$I) END AS %1$I', a.attname) END,
-                          ', ' ORDER BY a.attnum)
-          FROM pg_attribute AS a
-          JOIN pg_type AS y ON y.oid = simsql._base_type(a.atttypid)
-         WHERE a.attrelid = table_name AND a.attnum > 0 AND NOT a.attisdropped);
+    columns constant text := (SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
+                                FROM simsql._json_columns(table_name) AS c);
 BEGIN
     RETURN QUERY EXECUTE simsql._rows_statement(
                              index, scope, format('m.fingerprint, m.distance, (SELECT to_jsonb(r) FROM (SELECT %s) AS r)', columns))
                    USING query, simsql._distance(asked, index.distance), scope;
+END
+$$;
+
+-- The primary key, as a JSON array, of each row that has one of these fingerprints, in the order of the keys.
+CREATE OR REPLACE FUNCTION simsql._keys_of_rows(table_name regclass, fingerprints bigint[], column_name text, scope jsonb)
+RETURNS TABLE (fingerprint bigint, key jsonb)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
+BEGIN
+    RETURN QUERY EXECUTE (
+        SELECT format('SELECT t.%1$I, jsonb_build_array(%2$s) FROM ONLY %3$s AS t WHERE t.%1$I = ANY ($1)%4$s AND %5$s ORDER BY %6$s',
+                      index.column_name, string_agg(c.expression, ', ' ORDER BY k.place), index.table_name,
+                      simsql._in_scope(index, scope, 't'), simsql._guard(index),
+                      string_agg(format('t.%I', k.name), ', ' ORDER BY k.place))
+          FROM simsql._primary_key(table_name) AS k
+          JOIN simsql._json_columns(table_name) AS c ON c.name = k.name)
+      USING fingerprints;
 END
 $$;
 
