@@ -13,9 +13,9 @@ from simsql.fingerprint.extract import extract_features, iter_features
 from simsql.fingerprint.feature_counts import iter_counts
 from simsql.fingerprint.features import Features
 from simsql.fingerprint.hashes import U64
-from simsql.fingerprint.outcome import Outcome, Tally, fingerprints_of
 from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
+from simsql.fingerprint.vote import Outcome, Tally, fingerprints_of
 
 # The arrays of a batch, about 30 bytes for each character, fit the cache; smaller batches need more NumPy calls.
 _BATCH_CHARACTERS = 1 << 18

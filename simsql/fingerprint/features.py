@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.fingerprint.hashes import I64, SHINGLE, U64
-from simsql.fingerprint.recipe import WeightKind
 
 # A longer run of hashes is first spread over buckets by its upper bits. numpy sorts a few hundred values within
 # registers at 3 ns each, but thousands at once, on some processors, at 15 to 50 ns.
@@ -129,13 +128,3 @@ def _sort_by_buckets(run: U64) -> None:
     for end in [*ends[step - 1 : -1 : step].tolist(), len(run)]:
         run[start:end].sort()
         start = end
-
-
-def weigh(occurrences: I64, kind: WeightKind) -> I64:
-    """Return the weights of features with these numbers of occurrences: see `Recipe`."""
-    if kind == "set":
-        return np.ones_like(occurrences)
-    if kind == "tf":
-        return occurrences
-    # The exponent of frexp is the number of binary digits, exactly for all below 2**53.
-    return np.frexp(occurrences.astype(np.float64))[1].astype(np.int64) + 1

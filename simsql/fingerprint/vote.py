@@ -1,4 +1,4 @@
-"""The weighted vote of feature hashes on each bit, for one document and for batches.
+"""From the features of documents to fingerprints: weights, the vote on each bit, texts with too few features.
 
 A bit of the fingerprint is set if the features with this bit in their hash outweigh those without it (Charikar,
 STOC 2002). All weights are integers, so the result is exact in any order and any batch.
@@ -13,14 +13,19 @@ from collections.abc import Iterable
 from operator import index
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simsql.fingerprint.hashes import I64, U64
+from simsql.fingerprint.features import Features
+from simsql.fingerprint.hashes import I64, U64, mix
+from simsql.fingerprint.recipe import Recipe, WeightKind
 
 _LOWEST_BITS = np.uint64(0x0101010101010101)
 _LANE_AT_MOST = 255
 _DIGIT_BITS = 7
 # Features counted at once: they and the intermediate arrays fit the cache, at any length of a text.
 _AT_ONCE = 1 << 15
+# Fingerprints, and a mask of the documents without one.
+Outcome = tuple[U64, NDArray[np.bool_]]
 
 
 def majority(hashes: Iterable[int] | U64, weights: Iterable[int] | I64 | None = None) -> int:
@@ -34,17 +39,17 @@ def majority(hashes: Iterable[int] | U64, weights: Iterable[int] | I64 | None = 
     """
     votes = np.fromiter(map(index, hashes), dtype=np.uint64)
     if weights is None:
-        weigh = np.ones(len(votes), dtype=np.int64)
+        given = np.ones(len(votes), dtype=np.int64)
     else:
-        weigh = np.fromiter(map(index, weights), dtype=np.int64)
-    if len(weigh) != len(votes):
-        raise ValueError(f"{len(votes)} hashes need {len(votes)} weights, not {len(weigh)}")
-    if (weigh < 0).any():
-        raise ValueError(f"weights must not be negative, but one is {weigh.min()}")
-    votes, weigh = votes[weigh > 0], weigh[weigh > 0]
+        given = np.fromiter(map(index, weights), dtype=np.int64)
+    if len(given) != len(votes):
+        raise ValueError(f"{len(votes)} hashes need {len(votes)} weights, not {len(given)}")
+    if (given < 0).any():
+        raise ValueError(f"weights must not be negative, but one is {given.min()}")
+    votes, given = votes[given > 0], given[given > 0]
     if not len(votes):
         return 0
-    return int(majorities(votes, weigh, np.array([len(votes)]))[0])
+    return int(majorities(votes, given, np.array([len(votes)]))[0])
 
 
 def majorities(hashes: U64, weights: I64, counts: I64, tie: int = 0) -> U64:
@@ -130,3 +135,79 @@ def _sum_digits(hashes: U64, weights: I64, sizes: I64) -> I64:
     if len(sums) == len(sizes):
         return sums.astype(np.int64)
     return np.add.reduceat(sums, first, axis=0, dtype=np.int64)
+
+
+def fingerprints_of(
+    features: Features, recipe: Recipe, constants: I64 | None = None, different: I64 | None = None
+) -> Outcome:
+    """Return the fingerprints of documents with these features, and a mask of the documents without one.
+
+    `constants` multiply the weights, one for each feature. `different` is the number of distinct features of each
+    document, if `features` contains some of them several times.
+    """
+    weights = _weigh(features.hashes, features.occurrences, recipe)
+    if constants is not None:
+        weights = weights * constants
+    empty = features.documents == 0
+    short = ~empty & ((features.documents if different is None else different) < recipe.min_features)
+    values = np.zeros(len(empty), dtype=np.uint64)
+    if not empty.all():
+        starts = (np.cumsum(features.documents) - features.documents)[~empty]
+        values[~empty] = majorities(features.hashes, weights, features.documents[~empty], recipe.tie)
+        if short.any():
+            exact = mix(np.add.reduceat(_hash_counted(features.hashes, features.occurrences), starts))
+            values[short] = exact[short[~empty]]
+    return values, (empty if recipe.short == "exact" else empty | short)
+
+
+class Tally:
+    """The fingerprint of one document whose features arrive in portions, equal to that of `fingerprints_of`."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._ones = np.zeros((1, 64), dtype=np.int64)
+        self._total = 0
+        self._exact = np.zeros(1, dtype=np.uint64)
+        self._different = np.zeros(0, dtype=np.uint64)
+
+    def add(self, hashes: U64, occurrences: I64, constant: int = 1) -> None:
+        """Let distinct features vote; features of earlier calls vote again."""
+        if not len(hashes):
+            return
+        weights = _weigh(hashes, occurrences, self._recipe) * constant
+        self._ones += weigh_ones(hashes, weights, np.array([len(hashes)]))
+        self._total += int(weights.sum())
+        if self._recipe.short == "exact":
+            self._exact += np.add.reduce(_hash_counted(hashes, occurrences), keepdims=True)
+        # The recipe does not need to distinguish more of them.
+        if len(self._different) < self._recipe.min_features:
+            self._different = np.union1d(self._different, hashes[: self._recipe.min_features])
+
+    def outcome(self) -> Outcome:
+        """Return the fingerprint of the document and its mask, each in an array."""
+        empty = np.array([self._total == 0])
+        if empty[0]:
+            return np.zeros(1, dtype=np.uint64), empty
+        if len(self._different) < self._recipe.min_features:
+            return mix(self._exact), np.array([self._recipe.short != "exact"])
+        return decide(self._ones, np.array([self._total]), self._recipe.tie), empty
+
+
+def _weigh_by_count(occurrences: I64, kind: WeightKind) -> I64:
+    """Return the weights of features with these numbers of occurrences: see `Recipe`."""
+    if kind == "set":
+        return np.ones_like(occurrences)
+    if kind == "tf":
+        return occurrences
+    # The exponent of frexp is the number of binary digits, exactly for all below 2**53.
+    return np.frexp(occurrences.astype(np.float64))[1].astype(np.int64) + 1
+
+
+def _weigh(hashes: U64, occurrences: I64, recipe: Recipe) -> I64:
+    weights = _weigh_by_count(occurrences, recipe.weight)
+    return weights if recipe.idf is None else weights * recipe.idf.weigh(hashes)
+
+
+def _hash_counted(hashes: U64, occurrences: I64) -> U64:
+    """Return hashes of features with their counts, whose sum identifies all of them in any order."""
+    return mix(hashes ^ mix(occurrences.view(np.uint64)))
