@@ -1,24 +1,102 @@
-"""Extract the features of texts: in whole arrays if the recipe allows it, otherwise as strings."""
+"""Extract the features of texts: in whole arrays if the recipe allows it, otherwise as strings.
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+Tokenisers and hashes that need strings get each feature as its spelling: its tokens, joined by one space, or by
+nothing if tokens are characters. Its hash is then one of `simsql.fingerprint.named_hashes`.
+
+Long texts are processed in windows of tokens, so memory does not grow with the number of features.
+"""
+
+import re
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import chain, islice
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.fingerprint.characters import DROPPED, MARK, WORD, class_table, spell
 from simsql.fingerprint.features import Features, distinct, shingle
-from simsql.fingerprint.hashes import U64, mix
-from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, Step, TokenKind, check_recipe
-from simsql.fingerprint.spelled import (
-    extract_spelled,
-    hash_as_tokens,
-    hash_found_tokens,
-    iter_found_hashes,
-    iter_spelled,
+from simsql.fingerprint.hashes import I64, U64, hash_spans, mix
+from simsql.fingerprint.named_hashes import hash_strings
+from simsql.fingerprint.recipe import (
+    DEFAULT_RECIPE,
+    Pattern,
+    Recipe,
+    Step,
+    Tokenizer,
+    TokenKind,
+    Tokens,
+    check_recipe,
 )
-from simsql.fingerprint.spelled_words import normalise_by
-from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
-from simsql.fingerprint.windows import Window, iter_windows
+from simsql.fingerprint.tokens import (
+    U8,
+    U32,
+    cut_in_pieces,
+    hash_tokens,
+    is_long,
+    iter_segments,
+    iter_token_hashes,
+    spans_of_units,
+)
+
+Some = TypeVar("Some", list[str], NDArray[np.uint64])
+
+# Tokens in a window.
+_WINDOW = 1 << 17
+_Finder = Callable[[str], Iterable[str]]
+
+# Tokens of a long text that are found at once.
+_TOKENS = 1 << 14
+# In a run of this many characters, jieba takes time that grows with the square of the length.
+_LONG_RUN = re.compile(r"[\u4e00-\u9fd5a-zA-Z0-9+#&._%-]{2000}")
+# A character outside of runs. jieba lists all runs and gaps of a text, so it gets this many characters at a time.
+_BETWEEN_RUNS = re.compile(r"[^\u4e00-\u9fd5a-zA-Z0-9+#&._%-]")
+_PART = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Generic[Some]):
+    """Consecutive tokens of a text, and the following ones that complete the shingles that begin here."""
+
+    tokens: Some
+    following: Some
+    is_all: bool
+    """Whether the window has all tokens of the text."""
+
+    @staticmethod
+    def of_all(tokens: Some, recipe: Recipe) -> "Window[Some]":
+        """Return the window of all tokens of a text."""
+        return Window(tokens, tokens[: recipe.shingles[-1] - 1 if recipe.cyclic else 0], is_all=True)
+
+
+def iter_windows(
+    pieces: Iterable[Some], recipe: Recipe, join: Callable[[list[Some]], Some]
+) -> Iterator[Window[Some]]:
+    """Yield windows over the tokens of a text, which arrive in pieces; each token is in one window."""
+    ahead = recipe.shingles[-1] - 1
+    waiting: list[Some] = []
+    beginning: Some | None = None
+    size = 0
+    for piece in pieces:
+        for start in range(0, len(piece), _WINDOW):
+            waiting.append(piece[start : start + _WINDOW])
+            size += len(waiting[-1])
+            if size <= _WINDOW + ahead:
+                continue
+            tokens = join(waiting)
+            if beginning is None:
+                beginning = tokens[:ahead]
+            yield Window(tokens[: size - ahead], tokens[size - ahead :], is_all=False)
+            waiting, size = [tokens[size - ahead :]], ahead
+    tokens = join(waiting) if waiting else join([])
+    if beginning is None:
+        yield Window.of_all(tokens, recipe)
+    else:
+        yield Window(tokens, beginning if recipe.cyclic else beginning[:0], is_all=False)
 
 
 def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
@@ -85,3 +163,255 @@ def _find_stop_words(tokens: U64, recipe: Recipe) -> NDArray[np.bool_]:
 @lru_cache(maxsize=16)
 def _hash_stop_words(words: frozenset[str], steps: tuple[Step, ...]) -> U64:
     return np.sort(hash_as_tokens([normalise_by(word, steps) for word in sorted(words)]))
+
+
+def extract_spelled(texts: Sequence[str], recipe: Recipe) -> Features:
+    """Return the distinct features of each text and the hashes of their spellings."""
+    documents = [_spell_shingles(Window.of_all(tokens, recipe), recipe) for tokens in find_tokens(texts, recipe)]
+    return distinct(_hash_spellings(documents, recipe), _count(documents))
+
+
+def iter_spelled(text: str, recipe: Recipe) -> Iterator[U64]:
+    """Yield the hashes of the features of a text of any length, with repetitions, in portions."""
+    for window in iter_windows(iter_tokens(text, recipe), recipe, lambda parts: list(chain.from_iterable(parts))):
+        yield _hash_spellings([_spell_shingles(window, recipe)], recipe)
+
+
+def iter_found_hashes(text: str, recipe: Recipe) -> Iterator[U64]:
+    """Yield the hashes of the tokens of a text of any length, in portions, for tokens of every kind."""
+    return map(hash_as_tokens, iter_tokens(text, recipe))
+
+
+def hash_found_tokens(texts: Sequence[str], recipe: Recipe) -> tuple[U64, I64]:
+    """Return the hashes of the tokens of texts, like `hash_tokens`, for tokens of every kind."""
+    documents = find_tokens(texts, recipe)
+    return _hash_each(documents, hash_as_tokens), _count(documents)
+
+
+def hash_as_tokens(spellings: Sequence[str]) -> U64:
+    """Return the hashes of tokens by `hash_spans`. The empty token, which no text contains, has one too."""
+    encoded = [spelling.encode("utf-8", "surrogatepass") for spelling in spellings]
+    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+    return hash_spans(b"".join([*encoded, bytes(8)]), np.cumsum(lengths) - lengths, lengths)
+
+
+def find_tokens(texts: Sequence[str], recipe: Recipe) -> list[list[str]]:
+    """Return the tokens of each text.
+
+    Raises TypeError if a Tokenizer does not return an iterable of str, and ModuleNotFoundError for "jieba" if it
+    is not installed.
+    """
+    kind = recipe.tokens
+    if kind == "words" or kind == "characters":  # noqa: PLR1714 - so that mypy knows
+        return spell_words(texts, kind, recipe.normalise)
+    find = _finder(kind)
+    return [list(find(normalise_by(text, recipe.normalise))) for text in texts]
+
+
+def iter_tokens(text: str, recipe: Recipe) -> Iterator[list[str]]:
+    """Yield the tokens of a text of any length, in portions. Raises the errors of `find_tokens`.
+
+    An expression or a function gets the whole text, because it may depend on all of it.
+    """
+    kind = recipe.tokens
+    if kind == "words" or kind == "characters":  # noqa: PLR1714 - so that mypy knows
+        yield from iter_words(text, kind, recipe.normalise)
+        return
+    tokens = iter(_finder(kind)("".join(iter_normal(text, recipe.normalise))))
+    while some := list(islice(tokens, _TOKENS)):
+        yield some
+
+
+def _finder(kind: Tokens) -> _Finder:
+    if isinstance(kind, Pattern):
+        return _by_pattern(kind)
+    return _by_function(kind) if isinstance(kind, Tokenizer) else _by_jieba()
+
+
+def _by_pattern(pattern: Pattern) -> _Finder:
+    matches = re.compile(pattern.expression).finditer
+    if pattern.characters:
+        return lambda text: chain.from_iterable(match.group() for match in matches(text))
+    return lambda text: (token for match in matches(text) if (token := match.group()))
+
+
+def _by_function(tokenizer: Tokenizer) -> _Finder:
+    def find(text: str) -> Iterator[str]:
+        tokens = tokenizer.function(text)
+        if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+            raise TypeError(
+                f"the tokenizer {tokenizer.name!r} must return an iterable of str, not {type(tokens).__name__}"
+            )
+        for position, token in enumerate(tokens):
+            if not isinstance(token, str):
+                raise TypeError(
+                    f"the tokenizer {tokenizer.name!r} must return tokens that are str,"
+                    f" but token {position} of a text is {type(token).__name__}"
+                )
+            yield token
+
+    return find
+
+
+def _by_jieba() -> _Finder:
+    cut = _load_jieba()
+
+    def find(text: str) -> Iterator[str]:
+        return (token for part in _cut_for_jieba(text) for token in cut(part) if is_word(token))
+
+    return find
+
+
+def _cut_for_jieba(text: str) -> Iterator[str]:
+    """Cut a text at the ends of its long runs, and elsewhere into parts of bounded size, never inside a word."""
+    ends = chain((match.end() for match in _LONG_RUN.finditer(text)), [len(text)])
+    start = 0
+    for end in ends:
+        while cut := _BETWEEN_RUNS.search(text, start + _PART, end):
+            yield text[start : cut.start()]
+            start = cut.start()
+        yield text[start:end]
+        start = end
+
+
+@cache
+def _load_jieba() -> Callable[[str], list[str]]:
+    """Return the function that cuts a text into words by jieba's dictionary. Loading takes a second and 150 MB.
+
+    The tokenizer is separate from jieba's global one, so words that an application adds there have no effect. It
+    reads the dictionary directly, because jieba would log this, and trust a cache in /tmp that anyone can write.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Warnings about its regular expressions and about setuptools, which it imports.
+            warnings.simplefilter("ignore")
+            import jieba  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            'a recipe with the tokens "jieba" needs the package jieba: pip install "simsql[zh]"', name="jieba"
+        ) from None
+    tokenizer = jieba.Tokenizer()
+    tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
+    tokenizer.initialized = True
+    cut: Callable[[str], list[str]] = tokenizer.lcut
+    return cut
+
+
+def _spell_shingles(window: Window[list[str]], recipe: Recipe) -> list[str]:
+    """Return the spellings of all features that begin with these tokens, with repetitions."""
+    stop_words = _spell_stop_words(recipe.stop_words, recipe.normalise)
+    characters = recipe.tokens == "characters" or (isinstance(recipe.tokens, Pattern) and recipe.tokens.characters)
+    join = ("" if characters else " ").join
+    tokens = window.tokens
+    spellings: list[str] = []
+    for length in recipe.shingles:
+        if window.is_all and len(tokens) < length:
+            break
+        following = tokens + window.following[: length - 1]
+        runs = zip(*(following[start:] for start in range(length)), strict=False)
+        if stop_words:
+            spellings.extend(join(run) for run in runs if not stop_words.isdisjoint(run))
+        else:
+            spellings.extend(map(join, runs))
+    short = window.is_all and 0 < len(tokens) < recipe.shingles[0]
+    if short and not (stop_words and stop_words.isdisjoint(tokens)):
+        spellings.append(join(tokens))
+    return spellings
+
+
+@lru_cache(maxsize=16)
+def _spell_stop_words(words: frozenset[str], steps: tuple[Step, ...]) -> frozenset[str]:
+    return frozenset(normalise_by(word, steps) for word in words)
+
+
+def _hash_spellings(documents: list[list[str]], recipe: Recipe) -> U64:
+    return _hash_each(documents, lambda different: hash_strings(different, recipe.hash))
+
+
+def _hash_each(documents: list[list[str]], hash_all: Callable[[list[str]], U64]) -> U64:
+    """Return the hash of every string, computing it once for equal strings."""
+    numbers: dict[str, int] = {}
+    number = np.fromiter(
+        (numbers.setdefault(spelling, len(numbers)) for spelling in chain.from_iterable(documents)), dtype=np.int64
+    )
+    return hash_all(list(numbers))[number]
+
+
+def _count(documents: list[list[str]]) -> I64:
+    return np.fromiter(map(len, documents), dtype=np.int64, count=len(documents))
+
+
+def normalise_by(text: str, steps: tuple[Step, ...]) -> str:
+    """Return a text after these steps: see `Recipe`. NFKC comes once more after a change of letter case."""
+    composed = "nfkc" in steps
+    if composed:
+        text = unicodedata.normalize("NFKC", text)
+    if "casefold" in steps:
+        text = text.casefold()
+    if "lower" in steps:
+        text = text.lower()
+    if composed:
+        text = unicodedata.normalize("NFKC", text)
+    return _drop_marks(text) if "marks" in steps else text
+
+
+def _drop_marks(text: str) -> str:
+    if text.isascii():
+        return text
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    return spell(points[class_table()[points] != DROPPED])
+
+
+def iter_normal(text: str, steps: tuple[Step, ...]) -> Iterator[str]:
+    """Yield a text of any length after these steps, in pieces; only the first can begin with a mark."""
+    for piece in cut_in_pieces(text, lower="lower" in steps):
+        yield normalise_by(piece, steps)
+
+
+def spell_words(texts: Sequence[str], kind: TokenKind, steps: tuple[Step, ...]) -> list[list[str]]:
+    """Return the tokens, "words" or "characters", of each text after these steps.
+
+    Characters that the step "marks" would drop belong to the character before them, like other marks.
+    """
+    if len(texts) == 1 and is_long(texts[0]):
+        return [list(chain.from_iterable(iter_words(texts[0], kind, steps)))]
+    normal = [normalise_by(text, steps) for text in texts]
+    points, classes = _characters_of("\0".join(["", *normal, ""]))
+    ends = np.cumsum(np.fromiter(map(len, normal), dtype=np.int64, count=len(normal)) + 1)
+    tokens, documents = _spell(points, classes, ends, kind)
+    return [list(islice(tokens, count)) for count in documents.tolist()]
+
+
+def iter_words(text: str, kind: TokenKind, steps: tuple[Step, ...]) -> Iterator[list[str]]:
+    """Yield the tokens of a text of any length that `spell_words` would return, in portions."""
+    long_word: list[str] = []
+    for segment in iter_segments(map(_characters_of, iter_normal(text, steps)), kind):
+        if segment.of_long_word:
+            long_word.append(spell(segment.points))
+            continue
+        if long_word:
+            yield ["".join(long_word)]
+            long_word = []
+        points, classes = segment.between_separators()
+        tokens, _ = _spell(points, classes, np.array([len(points) - 1]), kind)
+        yield list(tokens)
+
+
+def _characters_of(text: str) -> tuple[U32, U8]:
+    """Return the characters of a text and their classes, without the distinction of optional marks."""
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.uint32, copy=False)
+    classes = class_table()[points]
+    classes[classes == DROPPED] = MARK
+    return points, classes
+
+
+def _spell(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> tuple[Iterator[str], I64]:
+    data, starts, lengths, documents = spans_of_units(points, classes, classes == MARK, text_ends, kind)
+    encoded = bytes(data)
+    places = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+    return (encoded[start:end].decode() for start, end in places), documents
+
+
+def is_word(token: str) -> bool:
+    """Return whether a token contains more than separators and marks."""
+    return token.isalnum() or any(class_table()[ord(character)] >= WORD for character in token)

@@ -19,11 +19,9 @@ from simsql.fingerprint import (
     simhash_parts,
 )
 from simsql.fingerprint.characters import cut_text, normalise
-from simsql.fingerprint.extract import extract_features
+from simsql.fingerprint.extract import extract_features, find_tokens, normalise_by
 from simsql.fingerprint.hashes import RunningHash
 from simsql.fingerprint.recipe import Pattern, Tokenizer
-from simsql.fingerprint.spelled import find_tokens
-from simsql.fingerprint.spelled_words import normalise_by
 from simsql.fingerprint.tokens import hash_tokens
 
 # Separators, letter case, what composes and what does not, marks that are dropped and that are not, scripts
@@ -67,8 +65,8 @@ def pieces(characters, tokens=3, features=5, window=2):
         "tokens._PIECE": characters,
         "characters._WINDOW": window,
         "spelled._PART": characters,
-        "spelled._TOKENS": tokens,
-        "windows._AT_ONCE": tokens,
+        "extract._TOKENS": tokens,
+        "extract._WINDOW": tokens,
         "feature_counts._AT_ONCE": features,
         "feature_counts._SAMPLED": 2,
     }

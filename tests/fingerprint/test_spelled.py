@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simsql.fingerprint import Recipe, simhash, simhash_many
+from simsql.fingerprint.extract import find_tokens, hash_found_tokens
 from simsql.fingerprint.recipe import Pattern, Tokenizer
-from simsql.fingerprint.spelled import find_tokens, hash_found_tokens
 from simsql.fingerprint.tokens import hash_tokens
 
 # Letter case, width, ligatures, marks that compose and that do not, separators, surrogates.

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.fingerprint.characters import CONTEXT, DROPPED, SEPARATOR, character_table, class_table, normalise
-from simsql.fingerprint.spelled_words import spell_words
+from simsql.fingerprint.extract import spell_words
 from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
 
 SCRIPTS = "aZ9_ -.\0\né\u0301ßЖйüبَلـدשָׁבबालीสวัสดีที่ကောင်中文字かガー한국😀❤🏽🇩\u200d\ufe0f\u3099\ud800\ue000"
