@@ -10,8 +10,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from simsql.fingerprint.extract import extract_features, iter_features
-from simsql.fingerprint.feature_counts import iter_counts
-from simsql.fingerprint.features import Features
+from simsql.fingerprint.features import Features, iter_counts
 from simsql.fingerprint.hashes import U64
 from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from simsql.fingerprint.documents import batches_of, distinct_features
-from simsql.fingerprint.feature_counts import count_features
+from simsql.fingerprint.features import count_features
 from simsql.fingerprint.hashes import U64
 from simsql.fingerprint.idf import IdfTable
 from simsql.fingerprint.processes import map_in_processes

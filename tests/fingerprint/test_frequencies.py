@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simsql import DEFAULT_RECIPE, Recipe
-from simsql.fingerprint import IdfTable, count_documents, feature_counts, frequencies
+from simsql.fingerprint import IdfTable, count_documents, features, frequencies
 from simsql.fingerprint.extract import extract_features
-from simsql.fingerprint.feature_counts import count_features
+from simsql.fingerprint.features import count_features
 
 WORDS = st.text("abc ", max_size=12)
 
@@ -20,8 +20,8 @@ WORDS = st.text("abc ", max_size=12)
 @pytest.fixture
 def few_at_once(monkeypatch):
     """Runs of a few features, and ranges that are smaller than a run."""
-    monkeypatch.setattr(feature_counts, "_AT_ONCE", 16)
-    monkeypatch.setattr(feature_counts, "_SAMPLED", 2)
+    monkeypatch.setattr(features, "_AT_ONCE", 16)
+    monkeypatch.setattr(features, "_SAMPLED", 2)
 
 
 def expected(texts, recipe, at_least):

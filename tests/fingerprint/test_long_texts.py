@@ -67,8 +67,8 @@ def pieces(characters, tokens=3, features=5, window=2):
         "spelled._PART": characters,
         "extract._TOKENS": tokens,
         "extract._WINDOW": tokens,
-        "feature_counts._AT_ONCE": features,
-        "feature_counts._SAMPLED": 2,
+        "features._AT_ONCE": features,
+        "features._SAMPLED": 2,
     }
     with contextlib.ExitStack() as stack:
         for name, size in sizes.items():
