@@ -16,9 +16,8 @@ count_documents(texts)          an IdfTable with the rarity of the features of a
 majority(hashes, weights)       only the vote, for your own hashes
 """
 
-from simsql.fingerprint.documents import simhash, simhash_batches, simhash_many, simhash_parts
+from simsql.fingerprint.documents import count_documents, simhash, simhash_batches, simhash_many, simhash_parts
 from simsql.fingerprint.feature_lists import simhash_features, simhash_rows
-from simsql.fingerprint.frequencies import count_documents
 from simsql.fingerprint.html_text import html_parts, simhash_html
 from simsql.fingerprint.idf import IdfTable
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer

@@ -1,7 +1,8 @@
-"""Texts to fingerprints: one, or any number in batches and processes."""
+"""Texts to fingerprints, and to idf tables: one text, or any number in batches and processes."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from operator import index
@@ -10,8 +11,9 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from simsql.fingerprint.extract import extract_features, iter_features
-from simsql.fingerprint.features import Features, iter_counts
+from simsql.fingerprint.features import Features, count_features, iter_counts
 from simsql.fingerprint.hashes import U64
+from simsql.fingerprint.idf import IdfTable
 from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
 from simsql.fingerprint.vote import Outcome, Tally, fingerprints_of
@@ -23,6 +25,8 @@ _BATCH_TEXTS = 1 << 14
 _LONG = 1 << 20
 # Characters of a task for a process: transferring them costs little compared with the work.
 _TASK_CHARACTERS = 1 << 22
+# The same for counting features: the result of a task takes about ten bytes for each character.
+_COUNTED_CHARACTERS = 1 << 21
 
 Item = TypeVar("Item")
 Fingerprints: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]"
@@ -124,11 +128,11 @@ def simhash_batches(
         raise ValueError(f"workers must be None or at least 1, not {workers}")
     if workers is None or workers == 1:
         results: Iterator[Outcome] = (
-            _fingerprint(batch, recipe) for batch in batches_of(texts, _BATCH_CHARACTERS)
+            _fingerprint(batch, recipe) for batch in _batches_of(texts, _BATCH_CHARACTERS)
         )
     else:
         task = partial(_fingerprint_task, recipe=recipe)
-        results = map_in_processes(task, batches_of(texts, _TASK_CHARACTERS), workers, _count_tasks)
+        results = map_in_processes(task, _batches_of(texts, _TASK_CHARACTERS), workers, _count_tasks)
     for values, empty in results:
         yield np.ma.MaskedArray(values, mask=empty)
 
@@ -154,7 +158,7 @@ def simhash_items(
 
 
 def _fingerprint_task(texts: list[str], recipe: Recipe) -> Outcome:
-    results = [_fingerprint(batch, recipe) for batch in batches_of(texts, _BATCH_CHARACTERS)]
+    results = [_fingerprint(batch, recipe) for batch in _batches_of(texts, _BATCH_CHARACTERS)]
     return np.concatenate([values for values, _ in results]), np.concatenate([empty for _, empty in results])
 
 
@@ -163,7 +167,7 @@ def _count_tasks(texts: list[str]) -> float:
     return max(1, sum(map(len, texts)) / _TASK_CHARACTERS)
 
 
-def batches_of(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
+def _batches_of(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
     """Yield lists of texts of at most `characters` characters; a longer text is a batch of its own."""
     batch: list[str] = []
     size = 0
@@ -194,7 +198,7 @@ def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:
     return fingerprints_of(extract_features(texts, recipe), recipe)
 
 
-def distinct_features(texts: list[str], recipe: Recipe) -> U64:
+def _distinct_features(texts: list[str], recipe: Recipe) -> U64:
     """Return the hashes of the distinct features of each text of a batch."""
     if len(texts) == 1 and len(texts[0]) > _LONG:
         found = [hashes for hashes, _ in iter_counts(iter_features(texts[0], recipe))]
@@ -209,3 +213,44 @@ def _fingerprint_long(parts: Iterable[tuple[str, int]], recipe: Recipe) -> Outco
         for hashes, occurrences in iter_counts(iter_features(text, recipe)):
             tally.add(hashes, occurrences, constant)
     return tally.outcome()
+
+
+def count_documents(
+    texts: Iterable[str], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None, *, at_least: int = 2
+) -> IdfTable:
+    """Return the idf table of a corpus for `Recipe.idf`: the rarity of each feature of these texts.
+
+    `texts` can be any iterable, and is read once. The features are those of `recipe`, whose own table is ignored.
+    The table omits features of fewer texts than `at_least`, which then weigh as if no text had them: most features
+    of a corpus occur in a single text, and each feature in the table takes 12 bytes. Memory grows with the table,
+    not with the corpus. The rest goes to temporary files, with at most 12 bytes for each feature of each text.
+    `workers` as for `simhash_many`; the table depends neither on it nor on the order of the texts.
+
+    Raises TypeError if a text is not a str, ValueError if `workers` or `at_least` is less than 1.
+    """
+    if isinstance(texts, str):
+        raise TypeError("texts must be an iterable of str, not a single str")
+    check_recipe(recipe)
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be None or at least 1, not {workers}")
+    if at_least < 1:
+        raise ValueError(f"at_least must be at least 1, not {at_least}")
+    task = partial(_features_of, recipe=replace(recipe, idf=None))
+    batches = _batches_of(texts, _COUNTED_CHARACTERS)
+    found = map(task, batches) if workers in (None, 1) else map_in_processes(task, batches, workers or 1)
+    documents = 0
+
+    def features() -> Iterator[U64]:
+        nonlocal documents
+        for hashes, of_task in found:
+            documents += of_task
+            yield hashes
+
+    hashes, counts = count_features(features(), at_least)
+    return IdfTable.of_frequencies(hashes, counts, documents, at_least, recipe.features_id)
+
+
+def _features_of(texts: list[str], recipe: Recipe) -> tuple[U64, int]:
+    """Return the distinct features of each text, and the number of texts."""
+    batches = _batches_of(texts, _BATCH_CHARACTERS)
+    return np.concatenate([_distinct_features(batch, recipe) for batch in batches]), len(texts)

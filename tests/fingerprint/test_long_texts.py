@@ -64,7 +64,7 @@ def pieces(characters, tokens=3, features=5, window=2):
         "documents._LONG": 0,
         "tokens._PIECE": characters,
         "characters._WINDOW": window,
-        "spelled._PART": characters,
+        "extract._PART": characters,
         "extract._TOKENS": tokens,
         "extract._WINDOW": tokens,
         "features._AT_ONCE": features,
