@@ -1,7 +1,7 @@
 """Extract the features of texts: in whole arrays if the recipe allows it, otherwise as strings.
 
 Tokenisers and hashes that need strings get each feature as its spelling: its tokens, joined by one space, or by
-nothing if tokens are characters. Its hash is then one of `simsql.fingerprint.named_hashes`.
+nothing if tokens are characters. Its hash is then a published one of `simsql.fingerprint.hashes`.
 
 Long texts are processed in windows of tokens, so memory does not grow with the number of features.
 """
@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from simsql.fingerprint.characters import DROPPED, MARK, WORD, class_table, spell
 from simsql.fingerprint.features import Features, distinct, shingle
-from simsql.fingerprint.hashes import I64, U64, hash_spans, mix
-from simsql.fingerprint.named_hashes import hash_strings
+from simsql.fingerprint.hashes import I64, U64, hash_spans, hash_strings, mix
 from simsql.fingerprint.recipe import (
     DEFAULT_RECIPE,
     Pattern,

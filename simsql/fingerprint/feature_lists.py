@@ -10,8 +10,7 @@ import numpy as np
 from simsql.fingerprint.documents import Fingerprints
 from simsql.fingerprint.extract import hash_as_tokens
 from simsql.fingerprint.features import Features
-from simsql.fingerprint.hashes import I64, U64, mix
-from simsql.fingerprint.named_hashes import hash_strings
+from simsql.fingerprint.hashes import I64, U64, hash_strings, mix
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, check_recipe
 from simsql.fingerprint.vote import fingerprints_of
 

@@ -1,33 +1,51 @@
-"""64-bit hashes of tokens and features, over whole arrays.
+"""64-bit hashes of tokens and features, over whole arrays: simsql's own and published ones.
 
-Every value here is defined by arithmetic modulo 2**64 on bytes in a fixed order, so that it is the same on
-every platform and in every version; tests hold golden values.
+Each value is defined by arithmetic modulo 2**64 on bytes in a fixed order, so it is the same on every platform and
+in every version. Golden values in the tests confirm this.
 
-A token is hashed over the bytes of its UTF-8, taken as little-endian 64-bit words w[0], w[1], ... with the
-last one padded with zeros:
+"splitmix" hashes the UTF-8 bytes of a token, read as little-endian 64-bit words w[0], w[1], ..., the last padded
+with zeros:
 
     hash(token) = mix(len(token) + sum(mix(w[k] + (k + 1) * GOLDEN)))
 
 `mix` is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
-OOPSLA 2014; constants: David Stafford's Mix13, as in Vigna's splitmix64.c), which follows Appleby's finaliser
-of MurmurHash3; GOLDEN is SplitMix64's odd increment. A sum of mixed words needs no chain from one word to the
-next, so tokens of every length are hashed in the same few array operations.
+OOPSLA 2014; constants: David Stafford's Mix13, as in Vigna's splitmix64.c), which follows Appleby's finaliser of
+MurmurHash3; GOLDEN is the odd increment of SplitMix64. Because the mixed words are added, none depends on the
+previous one, and tokens of all lengths are hashed in the same few array operations. A shingle is hashed from its
+tokens by Horner's rule with an odd multiplier, and mixed again before it votes.
 
-A shingle is hashed from its tokens by Horner's rule with an odd multiplier, and mixed once more before it
-votes.
+FNV-1 and FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv) multiply a state by a prime P and XOR a byte into it, byte
+by byte. Whole arrays of bytes are hashed at once:
+
+    h[i + 1] = P * h[i] ^ b[i] = P * h[i] + ((m[i] ^ b[i]) - m[i]),    m[i] = the low 8 bits of P * h[i]
+
+Once every m is known, this is a polynomial in P. The low 8 bits of a state do not depend on higher bits. Because P
+is odd, bit k of the next state is bit k of this state, XORed with a function of b and of the bits below k: eight
+prefix XORs find them all. FNV-1a is P times the FNV-1 that starts from the basis divided by P. For UTF-16 code
+units, the same holds with 16 bits.
 """
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from hashlib import md5
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
+HashKind = Literal["splitmix", "fnv1", "fnv1a", "fnv1utf16", "md5", "md5low", "xxh3"]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 SHINGLE = np.uint64(0xD1342543DE82EF95)  # Steele and Vigna 2021, table of good 64-bit multipliers
 
 # The mask that keeps the first n bytes of a little-endian word.
 _KEEP = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
+_BASIS = 0xCBF29CE484222325
+_PRIME = 0x100000001B3
+# Units hashed at once: their arrays fit the cache, and memory does not grow with the length of a string.
+_AT_ONCE = 1 << 16
 
 
 def mix(values: U64) -> U64:
@@ -44,8 +62,8 @@ def mix(values: U64) -> U64:
 def hash_spans(data: bytes | NDArray[np.uint8], starts: I64, lengths: I64) -> U64:
     """Return the hash of each span data[start:start + length], of one byte or more.
 
-    `data` must go on for at least seven bytes after the last span's start, whatever they are: spans are read
-    in words of eight.
+    `data` must have at least seven more bytes, of any value, after the start of the last span, because spans are
+    read in words of eight bytes.
     """
     if not len(starts):
         return np.zeros(0, dtype=np.uint64)
@@ -56,7 +74,7 @@ def hash_spans(data: bytes | NDArray[np.uint8], starts: I64, lengths: I64) -> U6
     if len(longer):
         begin, left = starts[longer] + 8, lengths[longer] - 8
         second = _mix_word(words, begin, left, 2)
-        # Few tokens go on after 16 bytes, and one may go on for a million words.
+        # Few tokens are longer than 16 bytes, but one may have a million words.
         (longest,) = np.nonzero(left > 8)
         if len(longest):
             second[longest] += _sum_of_later_words(words, begin[longest], left[longest])
@@ -65,7 +83,7 @@ def hash_spans(data: bytes | NDArray[np.uint8], starts: I64, lengths: I64) -> U6
 
 
 class RunningHash:
-    """The hash of one span that comes in parts, whatever its length."""
+    """The hash of one span of any length that arrives in parts."""
 
     def __init__(self) -> None:
         self._total = np.zeros(1, dtype=np.uint64)
@@ -73,14 +91,14 @@ class RunningHash:
         self._rest = b""
 
     def add(self, data: bytes) -> None:
-        """Go on with these bytes."""
+        """Append these bytes."""
         data = self._rest + data
         whole = len(data) & ~7
         self._rest = data[whole:]
         self._add_words(np.frombuffer(data[:whole], dtype="<u8"))
 
     def finish(self) -> U64:
-        """Return the hash of all that was added, as an array of one."""
+        """Return the hash of all added bytes, as an array of one."""
         size = self._size + len(self._rest)
         if self._rest:
             self._add_words(np.frombuffer(self._rest.ljust(8, b"\0"), dtype="<u8"))
@@ -95,14 +113,14 @@ class RunningHash:
 
 
 def hash_short(words: U64, lengths: I64) -> U64:
-    """Return the hashes of tokens of at most eight bytes, given as words that end in zeros."""
+    """Return the hashes of tokens of at most eight bytes, given as words padded with zeros."""
     total = mix(words + GOLDEN)
     total += lengths.view(np.uint64)
     return mix(total)
 
 
 def _mix_word(words: U64, starts: I64, left: I64, number: int) -> U64:
-    """Return the mixed words at these places, of which so many bytes at most are left."""
+    """Return the mixed words at these places. `left` is the number of bytes left in each span."""
     word = words[starts].astype(np.uint64, copy=False)
     word &= _KEEP.take(np.minimum(left, 8))
     word += np.uint64(number * int(GOLDEN) % 2**64)
@@ -110,7 +128,7 @@ def _mix_word(words: U64, starts: I64, left: I64, number: int) -> U64:
 
 
 def _sum_of_later_words(words: U64, starts: I64, lengths: I64) -> U64:
-    """Return, for what is left of spans after their first word, the sum of the mixed words after the second."""
+    """Return the sum of the mixed words after the second, for spans given without their first word."""
     later = (lengths - 1) >> 3
     offsets = np.cumsum(later) - later
     number = np.arange(1, later.sum() + 1) - np.repeat(offsets, later)
@@ -119,3 +137,82 @@ def _sum_of_later_words(words: U64, starts: I64, lengths: I64) -> U64:
     number += 2
     word += number.view(np.uint64) * GOLDEN
     return np.add.reduceat(mix(word), offsets)
+
+
+def hash_strings(spellings: Sequence[str], kind: HashKind) -> U64:
+    """Return the hash of each string: see `Recipe`.
+
+    Lone surrogates are encoded as if they were characters. Raises ModuleNotFoundError for "xxh3" without the
+    package xxhash, and ValueError for "splitmix", which is a hash of tokens.
+    """
+    if kind == "fnv1utf16":
+        return _hash_fnv([spelling.encode("utf-16-le", "surrogatepass") for spelling in spellings], "<u2", _BASIS)
+    octets = (spelling.encode("utf-8", "surrogatepass") for spelling in spellings)
+    if kind == "fnv1":
+        return _hash_fnv(list(octets), "u1", _BASIS)
+    if kind == "fnv1a":
+        start = _BASIS * pow(_PRIME, -1, 1 << 64) % (1 << 64)
+        return _hash_fnv(list(octets), "u1", start) * np.uint64(_PRIME)
+    if kind in ("md5", "md5low"):
+        digests = b"".join(md5(spelling, usedforsecurity=False).digest() for spelling in octets)
+        return np.frombuffer(digests, dtype=">u8")[kind == "md5low" :: 2].astype(np.uint64)
+    if kind == "xxh3":
+        return _hash_xxh3(octets)
+    raise ValueError(f"{kind!r} is not a hash of strings")
+
+
+def _hash_xxh3(octets: Iterator[bytes]) -> U64:
+    try:
+        from xxhash import xxh3_64_intdigest  # noqa: PLC0415 - of an extra
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            'a recipe with the hash "xxh3" needs the package xxhash: pip install "simsql[xxh3]"', name="xxhash"
+        ) from None
+    return np.fromiter(map(xxh3_64_intdigest, octets), dtype=np.uint64)
+
+
+def _hash_fnv(encoded: Sequence[bytes], unit: str, basis: int) -> U64:
+    """Return the FNV-1 of each string of units from this basis."""
+    units = np.frombuffer(b"".join(encoded), dtype=unit)
+    units = units.astype(units.dtype.newbyteorder("="), copy=False)
+    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) // units.itemsize
+    states = np.full(len(encoded), basis, dtype=np.uint64)
+    (filled,) = np.nonzero(lengths)
+    ends = np.cumsum(lengths[filled])
+    for start in range(0, len(units), _AT_ONCE):
+        stop = min(start + _AT_ONCE, len(units))
+        # The strings with units here; the first may begin before and the last may end after them.
+        first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()
+        here = filled[first : last + 1]
+        states[here] = _append(states[here], units[start:stop], np.minimum(ends[first : last + 1], stop) - start)
+    return states
+
+
+def _append(states: U64, units: NDArray[np.unsignedinteger], ends: I64) -> U64:
+    """Return the states of FNV-1 after more units: each string has those up to its end, at least one."""
+    lengths = np.diff(ends, prepend=0)
+    starts = ends - lengths
+    owner = np.repeat(np.arange(len(ends)), lengths)
+    prime = units.dtype.type(_PRIME & np.iinfo(units.dtype).max)
+    low = states.astype(units.dtype)
+    before = np.zeros_like(units)  # the low part of the state before each unit, one more bit in each round
+    for _ in range(8 * units.itemsize):
+        change = before * prime
+        change ^= before
+        change ^= units
+        np.bitwise_xor.accumulate(change[:-1], out=before[1:])
+        before[0] = 0
+        before ^= (low ^ before[starts])[owner]
+    before *= prime
+    added = (before ^ units).astype(np.int64) - before
+    powers = _powers()
+    added_after = added.view(np.uint64) * powers[(ends - 1)[owner] - np.arange(len(units))]
+    return states * powers[lengths] + np.add.reduceat(added_after, starts)
+
+
+@cache
+def _powers() -> U64:
+    """Return the powers of the prime, starting with 1."""
+    factors = np.full(_AT_ONCE + 1, _PRIME, dtype=np.uint64)
+    factors[0] = 1
+    return np.multiply.accumulate(factors)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_args
 
+from simsql.fingerprint.hashes import HashKind
 from simsql.fingerprint.idf import IdfTable
 
 TokenKind = Literal["words", "characters", "jieba"]
 Step = Literal["nfkc", "casefold", "lower", "marks"]
 WeightKind = Literal["set", "log", "tf"]
-HashKind = Literal["splitmix", "fnv1", "fnv1a", "fnv1utf16", "md5", "md5low", "xxh3"]
 ShortKind = Literal["none", "exact"]
 
 # The last part of every id: the revision of the definitions that the fields do not name, such as normalisation,

@@ -5,8 +5,8 @@ from by_hand import spelling_hash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint import named_hashes
-from simsql.fingerprint.named_hashes import hash_strings
+from simsql.fingerprint import hashes
+from simsql.fingerprint.hashes import hash_strings
 
 # Lone surrogates too, and every width of UTF-8 and UTF-16.
 STRINGS = st.lists(
@@ -25,7 +25,7 @@ def test_hashes_are_the_definition(kind, strings):
 
 @pytest.mark.parametrize("kind", ["fnv1", "fnv1a", "fnv1utf16"])
 def test_long_strings_are_hashed_in_pieces(kind):
-    length = named_hashes._AT_ONCE
+    length = hashes._AT_ONCE
     strings = [
         "",
         "a中" * length,
@@ -43,10 +43,10 @@ def test_long_strings_are_hashed_in_pieces(kind):
 def test_no_cut_changes_a_hash(length, monkeypatch):
     strings = ["", "é", "one two", "", "中文字", "x", "y", "", "forty-two", ""]
     whole = {kind: hash_strings(strings, kind).tolist() for kind in KINDS}
-    monkeypatch.setattr(named_hashes, "_AT_ONCE", length)
-    named_hashes._powers.cache_clear()
+    monkeypatch.setattr(hashes, "_AT_ONCE", length)
+    hashes._powers.cache_clear()
     assert {kind: hash_strings(strings, kind).tolist() for kind in KINDS} == whole
-    named_hashes._powers.cache_clear()
+    hashes._powers.cache_clear()
 
 
 # FNV: draft-eastlake-fnv; MD5: RFC 1321; XXH3: what xxhsum 0.8 prints.
