@@ -18,8 +18,8 @@ majority(hashes, weights)       only the vote, for your own hashes
 
 from simsql.fingerprint.documents import count_documents, simhash, simhash_batches, simhash_many, simhash_parts
 from simsql.fingerprint.feature_lists import simhash_features, simhash_rows
+from simsql.fingerprint.features import IdfTable
 from simsql.fingerprint.html_text import html_parts, simhash_html
-from simsql.fingerprint.idf import IdfTable
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
 from simsql.fingerprint.vote import majority

@@ -11,9 +11,8 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from simsql.fingerprint.extract import extract_features, iter_features
-from simsql.fingerprint.features import Features, count_features, iter_counts
+from simsql.fingerprint.features import Features, IdfTable, count_features, iter_counts
 from simsql.fingerprint.hashes import U64
-from simsql.fingerprint.idf import IdfTable
 from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
 from simsql.fingerprint.vote import Outcome, Tally, fingerprints_of

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_args
 
+from simsql.fingerprint.features import IdfTable
 from simsql.fingerprint.hashes import HashKind
-from simsql.fingerprint.idf import IdfTable
 
 TokenKind = Literal["words", "characters", "jieba"]
 Step = Literal["nfkc", "casefold", "lower", "marks"]

@@ -18,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from simsql.fingerprint.idf import IdfTable
+from simsql.fingerprint.features import IdfTable
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Pattern, Recipe, Tokenizer, check_recipe
 
 _FIELDS = tuple(field.name for field in fields(Recipe))
