@@ -33,8 +33,8 @@ _SAMPLED = 1 << 10
 
 # Steps of the weights in an idf table, per halving of the document frequency.
 _STEPS = 4
-# The weight in an idf table of a feature that occurs in one of 2**64 documents. Multiplied by the other weights, which stay below
-# 2**53, no sum reaches the 2**62 of a vote. It also makes the bytes that are digested unique to a table.
+# The weight in an idf table of a feature that occurs in one of 2**64 documents. Multiplied by the other weights,
+# which stay below 2**53, no sum reaches the 2**62 of a vote. It also makes the bytes that are digested unique.
 _AT_MOST = 256
 
 Bools = NDArray[np.bool_]
@@ -285,8 +285,8 @@ def _add_range(parts: list[Counts]) -> Counts:
 class IdfTable:
     """Weights that reflect the rarity of features (inverse document frequency), by their 64-bit hashes.
 
-    The weight of a feature that occurs in `df` of `n` documents is max(1, round(4 * log2((n + 1) / (df + 1)))); for
-    a feature that occurs in none, `df` is 0 (Sparck Jones, Journal of Documentation 1972, smoothed). The table
+    A feature that occurs in `df` of `n` documents weighs max(1, round(4 * log2((n + 1) / (df + 1)))); for a
+    feature that occurs in none, `df` is 0 (Sparck Jones, Journal of Documentation 1972, smoothed). The table
     contains these integers, so fingerprints are the same on every platform. A table is frozen, and compared and
     hashed by content.
 
