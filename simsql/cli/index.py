@@ -24,12 +24,10 @@ from simsql.cli._process import note
 from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._rows import Column, Format, choose_format, print_rows
-from simsql.database.build import build_keys, create_btree
-from simsql.database.index import create_described, drop_index
+from simsql.database.index import Finding, Report, build_keys, create_btree, create_described, drop_index, verify
 from simsql.database.index_spec import IndexSpec
 from simsql.database.install import IndexStatus, read_status
 from simsql.database.search_index import SearchIndex
-from simsql.database.upkeep import Finding, Report, verify
 from simsql.documents.formats import printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE

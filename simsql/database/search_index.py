@@ -13,6 +13,7 @@ from sqlalchemy.sql.selectable import TableValuedAlias
 from simsql.database.backfill import Filled, fill_fingerprints
 from simsql.database.bigint import NOT_GIVEN, NotGiven, OneFingerprint, from_bigint, to_bigint
 from simsql.database.connect import READ_COMMITTED, check_engine
+from simsql.database.index import Finding, Report, repair, vacuum, verify
 from simsql.database.numpy_search import (
     Batch,
     Fingerprints,
@@ -26,7 +27,6 @@ from simsql.database.numpy_search import (
 )
 from simsql.database.recipes import recipe_of
 from simsql.database.scope import Scope, scope_argument
-from simsql.database.upkeep import Finding, Report, repair, vacuum, verify
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash
 

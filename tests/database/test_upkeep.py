@@ -12,8 +12,7 @@ from upkeep import set_batch_size, stored_fingerprints
 
 from simsql import Design, Recipe
 from simsql.database import IndexSpec, SearchIndex, build_index, create_index, read_status
-from simsql.database.build import create_btree
-from simsql.database.upkeep import Finding, verify
+from simsql.database.index import Finding, create_btree, verify
 
 FINGERPRINTS = [random.Random(number).getrandbits(64) - 2**63 for number in range(40)]
 BTREES = (
