@@ -12,8 +12,7 @@ from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, t
 from simsql.alembic.filters import SCHEMA
 from simsql.alembic.operations import ClearFingerprintsOp, CreateSimhashIndexOp, InstallSimsqlOp
 from simsql.alembic.rendering import import_fingerprint
-from simsql.database.index_spec import IndexSpec
-from simsql.database.recipes import is_text_recipe, same_recipe
+from simsql.database.index_spec import IndexSpec, is_text_recipe, same_recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy import Fingerprint
 from simsql.sqlalchemy.ddl import DeclaredIndex, declared_indexes

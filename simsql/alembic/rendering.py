@@ -15,7 +15,7 @@ from simsql.alembic.operations import (
     InstallSimsqlOp,
     UninstallSimsqlOp,
 )
-from simsql.database.recipes import is_text_recipe
+from simsql.database.index_spec import is_text_recipe
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.sqlalchemy import Fingerprint
 

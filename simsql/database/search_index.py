@@ -14,6 +14,7 @@ from simsql.database.backfill import Filled, fill_fingerprints
 from simsql.database.bigint import NOT_GIVEN, NotGiven, OneFingerprint, from_bigint, to_bigint
 from simsql.database.connect import READ_COMMITTED, check_engine
 from simsql.database.index import Finding, Report, repair, vacuum, verify
+from simsql.database.index_spec import recipe_of
 from simsql.database.numpy_search import (
     Batch,
     Fingerprints,
@@ -25,7 +26,6 @@ from simsql.database.numpy_search import (
     find_member_batches,
     find_pair_batches,
 )
-from simsql.database.recipes import recipe_of
 from simsql.database.scope import Scope, scope_argument
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash

@@ -15,7 +15,7 @@ from sqlalchemy import column as name_column
 from sqlalchemy import table as name_table
 from sqlalchemy.exc import DontWrapMixin
 
-from simsql.database.recipes import differs_for_sure
+from simsql.database.index_spec import differs_for_sure
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe
 from simsql.sqlalchemy.expressions import TableName
