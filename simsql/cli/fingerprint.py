@@ -20,7 +20,7 @@ from simsql.cli._options import (
 from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._summary import print_skips
-from simsql.database.bigint import to_bigint
+from simsql.database.transfer import to_bigint
 from simsql.documents.formats import printable
 from simsql.documents.readers import Document, DocumentReader, reporting, worker_count
 from simsql.documents.skips import SkipCount, nothing_found

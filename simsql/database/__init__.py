@@ -3,13 +3,13 @@
 The embedded server, which needs the extra `embedded`, is in `simsql.server.embedded`.
 """
 
-from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.connect import open_engine
 from simsql.database.index import build_index, create_index, drop_index
 from simsql.database.index_spec import IndexSpec
 from simsql.database.install import install_schema, read_status, uninstall_schema, upgrade_schema
 from simsql.database.load import load_rows
 from simsql.database.search_index import SearchIndex
+from simsql.database.transfer import from_bigint, to_bigint
 
 __all__ = [
     "IndexSpec",

@@ -14,10 +14,9 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from sqlalchemy import Connection, Engine
 
-from simsql.database.bigint import to_bigint, to_bigints
-from simsql.database.bulk_transfer import raw_connection
 from simsql.database.index import Report
 from simsql.database.load import find_target
+from simsql.database.transfer import raw_connection, to_bigint, to_bigints
 from simsql.fingerprint import Recipe, simhash_parts
 from simsql.fingerprint.documents import simhash_items
 

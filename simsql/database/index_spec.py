@@ -1,4 +1,4 @@
-"""What a simhash index is: its description, rendered as SQL arguments, and its recipe, which all texts must use."""
+"""Describe a simhash index, render the description as SQL arguments, and check the recipe of its texts."""
 
 import re
 from collections.abc import Sequence

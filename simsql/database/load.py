@@ -16,9 +16,15 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection
 
-from simsql.database.bigint import OneFingerprint, to_bigint, to_bigints
-from simsql.database.bulk_transfer import copy_columns, first_of_equals, raw_connection
 from simsql.database.index_spec import agreed_recipe
+from simsql.database.transfer import (
+    OneFingerprint,
+    copy_columns,
+    first_of_equals,
+    raw_connection,
+    to_bigint,
+    to_bigints,
+)
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.fingerprint.documents import simhash_items

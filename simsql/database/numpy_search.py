@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection
 
-from simsql.database.bulk_transfer import copy_columns, fetch_fingerprints, first_of_equals, raw_connection
-from simsql.database.scope import Scope
+from simsql.database.transfer import Scope, copy_columns, fetch_fingerprints, first_of_equals, raw_connection
 from simsql.errors import UsageError
 from simsql.hamming import find_clusters, find_matches, iter_pairs
 

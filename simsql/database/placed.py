@@ -8,9 +8,9 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import Connection
 
-from simsql.database.bulk_transfer import raw_connection
 from simsql.database.connect import one_line
 from simsql.database.load import Copier, LoadedTable, Row, count_inserted, find_table, load_through
+from simsql.database.transfer import raw_connection
 from simsql.errors import SimsqlError
 
 _STAGED = LoadedTable(0, sql.Identifier("pg_temp", "simsql_loaded"), "simsql_loaded")

@@ -5,9 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from simsql.database.bigint import from_bigint, to_bigint
-from simsql.database.bulk_transfer import raw_connection
-from simsql.database.scope import Scope, encode_scope
+from simsql.database.transfer import Scope, encode_scope, from_bigint, raw_connection, to_bigint
 from simsql.errors import UsageError
 
 _COUNT = "SELECT pg_catalog.count(*) FROM simsql._primary_key(CAST(%s AS pg_catalog.regclass))"

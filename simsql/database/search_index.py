@@ -11,7 +11,6 @@ from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, REGCLASS
 from sqlalchemy.sql.selectable import TableValuedAlias
 
 from simsql.database.backfill import Filled, fill_fingerprints
-from simsql.database.bigint import NOT_GIVEN, NotGiven, OneFingerprint, from_bigint, to_bigint
 from simsql.database.connect import READ_COMMITTED, check_engine
 from simsql.database.index import Finding, Report, repair, vacuum, verify
 from simsql.database.index_spec import recipe_of
@@ -26,7 +25,15 @@ from simsql.database.numpy_search import (
     find_member_batches,
     find_pair_batches,
 )
-from simsql.database.scope import Scope, scope_argument
+from simsql.database.transfer import (
+    NOT_GIVEN,
+    NotGiven,
+    OneFingerprint,
+    Scope,
+    from_bigint,
+    scope_argument,
+    to_bigint,
+)
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from simsql.database.bigint import to_bigints
 from simsql.database.load import find_loaded_column
 from simsql.database.placed import PlacedRow, load_placed_rows
+from simsql.database.transfer import to_bigints
 from simsql.documents.content import MAX_DOCUMENT
 from simsql.documents.readers import Document, DocumentReader, Skip, reporting, worker_count
 from simsql.documents.skips import DUPLICATE, SkipCount, nothing_found, repeated_id

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from uuid import UUID
 
-from simsql.database.bigint import to_bigints
+from simsql.database.transfer import to_bigints
 from simsql.dedup.store import StagedDocument
 from simsql.documents.formats import printable
 from simsql.documents.readers import Document, Skip

@@ -9,8 +9,8 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
-from simsql.database.bigint import NOT_GIVEN, NotGiven, from_bigint, to_bigint
 from simsql.database.index_spec import agreed_recipe
+from simsql.database.transfer import NOT_GIVEN, NotGiven, from_bigint, to_bigint
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_parts
 from simsql.fingerprint.recipe import check_recipe

@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql.selectable import TableValuedAlias
 
-from simsql.database.bigint import NOT_GIVEN, NotGiven
+from simsql.database.transfer import NOT_GIVEN, NotGiven
 from simsql.fingerprint import Recipe
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.column_type import Fingerprint, as_query

@@ -10,8 +10,8 @@ from oracle import EXTREMES, clustered
 from psycopg import errors, sql
 from sqlalchemy import create_engine, text
 
-from simsql.database import bulk_transfer, open_engine
-from simsql.database.bulk_transfer import copy_columns, fetch_fingerprints
+from simsql.database import open_engine, transfer
+from simsql.database.transfer import copy_columns, fetch_fingerprints
 
 
 def fetched(connection, table="article", column=None):
@@ -24,7 +24,7 @@ def fetched(connection, table="article", column=None):
 @pytest.fixture(autouse=True)
 def pages(request, monkeypatch):
     """Few pages a piece, so that a small table has several."""
-    monkeypatch.setattr(bulk_transfer, "_PAGES", 2)
+    monkeypatch.setattr(transfer, "_PAGES", 2)
 
 
 def test_all_fingerprints_come_out_as_often_as_they_stand(connection, database):
@@ -171,7 +171,7 @@ def test_arrays_arrive(connection, database):
 
 
 def test_more_than_one_block_and_none(connection, database, monkeypatch):
-    monkeypatch.setattr(bulk_transfer, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(transfer, "_BLOCK_BYTES", 1000)
     connection.execute("CREATE TABLE number (n bigint)")
     with database.begin() as writer:
         for count in (0, 1, 71, 72, 1000):

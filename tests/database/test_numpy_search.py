@@ -10,7 +10,7 @@ from articles import create_articles, create_table
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from simsql.database import SearchIndex, bulk_transfer, from_bigint, numpy_search, open_engine, to_bigint
+from simsql.database import SearchIndex, from_bigint, numpy_search, open_engine, to_bigint, transfer
 from simsql.errors import UsageError
 
 SEARCHES = [SearchIndex.stream_pairs, SearchIndex.stream_clusters]
@@ -18,7 +18,7 @@ SEARCHES = [SearchIndex.stream_pairs, SearchIndex.stream_clusters]
 
 @pytest.fixture(autouse=True)
 def few_pages(monkeypatch):
-    monkeypatch.setattr(bulk_transfer, "_PAGES", 1)
+    monkeypatch.setattr(transfer, "_PAGES", 1)
 
 
 def rows_of(stream):

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from simsql import Design
 from simsql.database import SearchIndex, build_index, create_index, from_bigint, load_rows
-from simsql.database.scope import encode_scope
+from simsql.database.transfer import encode_scope
 
 newest = pytest.mark.parametrize("server", find_programs()[:1], indirect=True, ids=lambda program: program.name)
 FINGERPRINTS = oracle.clustered(240, seed=41)

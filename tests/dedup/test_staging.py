@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from program import run, run_apart, write_lines
 
-from simsql.database.bigint import to_bigint
+from simsql.database.transfer import to_bigint
 
 WORDS = "the same twelve words are written here once more so they match"
 BAD_LINES = {

@@ -25,7 +25,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column, with_polymorphic
 
-from simsql.database.bigint import from_bigint, to_bigint
+from simsql.database.transfer import from_bigint, to_bigint
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, clusters, near, near_many, pairs
 
 every_server = pytest.mark.parametrize("server", find_programs(), ids=lambda program: program.name, indirect=True)
