@@ -31,8 +31,7 @@ from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._rows import Column, Format, choose_format, print_json, print_rows
 from simsql.database.numpy_search import Batch, MemberBatch, PairBatch, Stream
-from simsql.database.primary_keys import PrimaryKeys
-from simsql.database.search_index import MatchingRow, SearchIndex
+from simsql.database.search_index import MatchingRow, PrimaryKeys, SearchIndex
 from simsql.database.transfer import Scope
 from simsql.documents.content import UnfitError, read_document
 from simsql.documents.formats import printable

@@ -1,6 +1,6 @@
 """SearchIndex: search a simhash index, list its pairs and clusters, and maintain it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,12 +30,20 @@ from simsql.database.transfer import (
     NotGiven,
     OneFingerprint,
     Scope,
+    encode_scope,
     from_bigint,
+    raw_connection,
     scope_argument,
     to_bigint,
 )
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash
+
+_COUNT = "SELECT pg_catalog.count(*) FROM simsql._primary_key(CAST(%s AS pg_catalog.regclass))"
+_KEYS = (
+    "SELECT fingerprint, key FROM simsql._keys_of_rows(CAST(%s AS pg_catalog.regclass),"
+    " CAST(%s AS pg_catalog.int8[]), %s, CAST(%s AS pg_catalog.jsonb))"
+)
 
 
 class Match(NamedTuple):
@@ -334,3 +342,31 @@ class SearchIndex:
         within = func.simsql._distance(distance, index.c.distance)
         column, bits = connection.execute(select(index.c.column_name, within)).one()
         return column, bits
+
+
+class PrimaryKeys:
+    """Look up the primary keys of the rows of an indexed table that have a fingerprint.
+
+    Takes the arguments and raises the errors of `near`, and UsageError for a table without a primary key.
+    """
+
+    def __init__(
+        self, connection: Connection, table: str, column: str | None = None, *, scope: Scope | None = None
+    ) -> None:
+        self._raw = raw_connection(connection)
+        self._table, self._column, self._scope = table, column, encode_scope(scope)
+        ((columns,),) = self._raw.execute(_COUNT, [table]).fetchall()
+        if not columns:
+            raise UsageError(f"{table} has no primary key: leave out --keys")
+        self._alone = columns == 1
+
+    def find(self, fingerprints: Collection[int]) -> dict[int, list[Any]]:
+        """Return the keys, as JSON values, of the rows that have each of these fingerprints, in the same order.
+
+        The key of a row is a value, or a list if the primary key has several columns.
+        """
+        found: dict[int, list[Any]] = {fingerprint: [] for fingerprint in fingerprints}
+        bigints = [to_bigint(fingerprint) for fingerprint in found]
+        for bigint, key in self._raw.execute(_KEYS, [self._table, bigints, self._column, self._scope]):
+            found[from_bigint(bigint)].append(key[0] if self._alone else key)
+        return found
