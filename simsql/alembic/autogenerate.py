@@ -15,7 +15,7 @@ from simsql.alembic.rendering import import_fingerprint
 from simsql.database.index_spec import IndexSpec, is_text_recipe, same_recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy import Fingerprint
-from simsql.sqlalchemy.ddl import DeclaredIndex, declared_indexes
+from simsql.sqlalchemy.expressions import DeclaredIndex, declared_indexes
 
 # Below the name of a logger that the alembic.ini of every project shows.
 log = logging.getLogger("alembic.autogenerate.simsql")

@@ -17,7 +17,7 @@ from simsql.database.index_spec import IndexSpec
 from simsql.database.install import install_within
 from simsql.errors import SimsqlError
 from simsql.hamming import Design
-from simsql.sqlalchemy.ddl import BuildSimhashIndex, CreateSimhashIndex, DropSimhashIndex
+from simsql.sqlalchemy.expressions import BuildSimhashIndex, CreateSimhashIndex, DropSimhashIndex
 
 # Below the name of a logger that the alembic.ini of every project shows.
 log = logging.getLogger("alembic.operations.simsql")

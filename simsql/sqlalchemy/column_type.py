@@ -15,13 +15,13 @@ from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_parts
 from simsql.fingerprint.recipe import check_recipe
 from simsql.hamming._checks import is_missing
-from simsql.sqlalchemy.ddl import declared_indexes
 from simsql.sqlalchemy.events import Sources, follow_sources
 from simsql.sqlalchemy.expressions import (
     FingerprintArgument,
     Scope,
     TextArgument,
     as_fingerprint,
+    declared_indexes,
     in_scope,
     root_column,
     root_columns,

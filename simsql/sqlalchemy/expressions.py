@@ -1,7 +1,7 @@
-"""Build the parts of statements: a table as a regclass, and a call of a search function."""
+"""The SQL that columns, indexes, searches and migrations share: tables, calls of search functions, DDL elements."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, SupportsIndex, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from sqlalchemy import (
     Column,
@@ -13,20 +13,25 @@ from sqlalchemy import (
     column,
     func,
     literal,
+    select,
     type_coerce,
 )
+from sqlalchemy import column as name_column
+from sqlalchemy import table as name_table
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import QueryableAttribute
-from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.schema import ExecutableDDLElement
+from sqlalchemy.sql.compiler import DDLCompiler, SQLCompiler
 from sqlalchemy.sql.selectable import FromClause, TableValuedAlias
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Integer, NullType, TypeEngine
 
+from simsql.database.index_spec import IndexSpec
 from simsql.hamming._checks import is_missing
 
-# A fingerprint in [0, 2**64), an expression that gives one, or None or a masked element: a text without words.
+# A fingerprint in [0, 2**64), an expression with one, or None or a masked element for a text without words.
 FingerprintArgument: TypeAlias = SupportsIndex | SQLColumnExpression[Any] | None
 # A text, or one for each source of a column, by its name.
 TextArgument: TypeAlias = str | Mapping[str, str | None]
@@ -36,8 +41,8 @@ Scope: TypeAlias = Mapping[str, Any]
 class TableName(ColumnElement[str]):
     """A table as a regclass literal, with the same name as in the surrounding statement."""
 
-    # The table is no child: whoever replaces a statement's tables by aliases leaves it alone. It stands in a tuple
-    # because the key of a cached statement asks plain objects for their truth, which a table does not tell.
+    # The table is not a child, so that replacing a statement's tables by aliases does not affect it. It is in a
+    # tuple because SQLAlchemy's statement cache takes the truth value of plain objects, and a table has none.
     _traverse_internals = [("named", InternalTraversal.dp_plain_obj)]  # noqa: RUF012 - declared so by SQLAlchemy
     type = REGCLASS()
 
@@ -53,9 +58,9 @@ class TableName(ColumnElement[str]):
 def _render_table_name(element: TableName, compiler: SQLCompiler, **_: Any) -> str:
     (table,) = element.named
     name = compiler.preparer.format_table(table)
-    # A schema_translate_map puts another schema's name in later, as an identifier: it may hold a single quote,
-    # which nothing doubles, and hardly this tag. And a backslash means something else where
-    # standard_conforming_strings is off.
+    # A schema_translate_map inserts the name of another schema later, as an identifier. It may contain a single
+    # quote, which would not be doubled, but hardly this tag. And the meaning of a backslash depends on
+    # standard_conforming_strings.
     if not any(mark in name for mark in ("'", "\\", "__[SCHEMA_")):
         return f"'{name}'::regclass"
     tag = "$simsql_table$"
@@ -83,7 +88,7 @@ def root_columns(expression: ColumnElement[Any]) -> list[Column[Any]]:
 
 
 def as_fingerprint(argument: FingerprintArgument, type_: TypeEngine[int]) -> ColumnElement[int]:
-    """Return an expression as it is, and any other value as an expression of this type."""
+    """Return an expression unchanged, and any other value as an expression of this type."""
     if isinstance(argument, QueryableAttribute):
         return argument.expression
     if isinstance(argument, ColumnElement) and not isinstance(argument.type, NullType):
@@ -148,7 +153,7 @@ def _scope_values(table: Table, scope: Scope) -> ColumnElement[Any]:
         of_table = table_column(table, name, "scope")
         if value is None:
             raise ArgumentError(f"scope: {name!r} must not be None: rows with a null there are not indexed")
-        # PostgreSQL has to know the type of each argument, and no function's signature tells it.
+        # The arguments need types, because the signature of jsonb_build_object has none.
         pairs += [literal(str(of_table.name), Text()), _as_held(value, of_table)]
     return func.jsonb_build_object(*pairs)
 
@@ -156,3 +161,73 @@ def _scope_values(table: Table, scope: Scope) -> ColumnElement[Any]:
 def _as_held(value: Any, of_table: Column[Any]) -> ColumnElement[Any]:
     """Return a value in the form of a column's type: a text becomes a number if the column holds numbers."""
     return cast(type_coerce(value, of_table.type), of_table.type)
+
+
+class DeclaredIndex(NamedTuple):
+    """A simhash index as a model declares it, with column names and recipe filled in."""
+
+    spec: IndexSpec
+    names_recipe: bool
+    """Whether the model names the recipe; else it is the default one."""
+
+
+class _IndexDDL(ExecutableDDLElement):
+    @property
+    def table_name(self) -> TableName:
+        if not isinstance(self.target, Table):
+            raise ArgumentError(f"{type(self).__name__} needs a table: execute it .against(table)")
+        return TableName(self.target)
+
+
+class CreateSimhashIndex(_IndexDDL):
+    """Create a simhash index on its target, a table. `names_recipe` tells whether the model names the recipe."""
+
+    def __init__(self, spec: IndexSpec, *, names_recipe: bool = False) -> None:
+        self.spec = spec
+        self.names_recipe = names_recipe
+
+
+class BuildSimhashIndex(_IndexDDL):
+    """Build a simhash index on its target, a table, while others write. Run it outside a transaction."""
+
+    def __init__(self, spec: IndexSpec) -> None:
+        self.spec = spec
+
+
+class DropSimhashIndex(_IndexDDL):
+    """Drop a simhash index of its target, a table."""
+
+    def __init__(self, column: str, *, if_exists: bool = False) -> None:
+        self.column = column
+        self.if_exists = if_exists
+
+
+def declared_indexes(table: Table) -> Iterator[DeclaredIndex]:
+    """Yield the simhash indexes that a table declares."""
+    for listener in table.dispatch.after_create:
+        if isinstance(listener, CreateSimhashIndex):
+            yield DeclaredIndex(listener.spec, listener.names_recipe)
+
+
+@compiles(CreateSimhashIndex, "postgresql")
+def _render_create(element: CreateSimhashIndex, compiler: DDLCompiler, **_: Any) -> str:
+    call = func.simsql.create_index(element.table_name, *element.spec.arguments())
+    return "SELECT " + compiler.sql_compiler.process(call, literal_binds=True)
+
+
+@compiles(BuildSimhashIndex, "postgresql")
+def _render_build(element: BuildSimhashIndex, compiler: DDLCompiler, **_: Any) -> str:
+    call = func.simsql.build(element.table_name, *element.spec.arguments())
+    return "CALL " + compiler.sql_compiler.process(call, literal_binds=True)
+
+
+@compiles(DropSimhashIndex, "postgresql")
+def _render_drop(element: DropSimhashIndex, compiler: DDLCompiler, **_: Any) -> str:
+    if not element.if_exists:
+        call = func.simsql.drop_index(element.table_name, literal(element.column, Text()))
+        return "SELECT " + compiler.sql_compiler.process(call, literal_binds=True)
+    registry = name_table("registry", name_column("table_id"), name_column("column_name", Text), schema="simsql")
+    statement = select(func.simsql.drop_index(registry.c.table_id, registry.c.column_name)).where(
+        registry.c.table_id == element.table_name, registry.c.column_name == element.column
+    )
+    return compiler.sql_compiler.process(statement, literal_binds=True)

@@ -13,8 +13,7 @@ from simsql.database.index_spec import IndexSpec
 from simsql.fingerprint import Recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy.column_type import Fingerprint
-from simsql.sqlalchemy.ddl import CreateSimhashIndex, DropSimhashIndex, declared_indexes
-from simsql.sqlalchemy.expressions import table_column
+from simsql.sqlalchemy.expressions import CreateSimhashIndex, DropSimhashIndex, declared_indexes, table_column
 
 
 class SimhashIndex(SchemaItem):
