@@ -10,8 +10,7 @@
 Nothing here connects to a database, and importing it changes nothing in SQLAlchemy.
 """
 
-from simsql.sqlalchemy.column_type import Fingerprint
-from simsql.sqlalchemy.index import SimhashIndex
+from simsql.sqlalchemy.model import Fingerprint, SimhashIndex
 from simsql.sqlalchemy.statements import claim, clusters, near, near_many, pairs
 
 __all__ = ["Fingerprint", "SimhashIndex", "claim", "clusters", "near", "near_many", "pairs"]

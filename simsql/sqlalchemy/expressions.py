@@ -1,4 +1,4 @@
-"""The SQL that columns, indexes, searches and migrations share: tables, calls of search functions, DDL elements."""
+"""SQL that columns, indexes, searches and migrations share: tables, calls of search functions, DDL elements."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias

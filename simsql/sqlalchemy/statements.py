@@ -11,8 +11,8 @@ from sqlalchemy.sql.selectable import TableValuedAlias
 from simsql.database.transfer import NOT_GIVEN, NotGiven
 from simsql.fingerprint import Recipe
 from simsql.hamming._checks import is_missing
-from simsql.sqlalchemy.column_type import Fingerprint, as_query
 from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, TextArgument, in_scope, root_column, search
+from simsql.sqlalchemy.model import Fingerprint, as_query
 
 _FINGERPRINT = Fingerprint()
 
@@ -52,7 +52,7 @@ def near(
     a column of a Table, and the rows are (fingerprint, distance), once for each fingerprint in the table.
     `fingerprint` is a number in [0, 2**64), an expression, or None, which matches nothing. Instead of it, `text`
     is a str, or one for each source of the column by name. It is fingerprinted with the recipe of the column; pass
-    `recipe` if the model names one by an id that is not enough. `distance` is from 0 to 64 and defaults to that of
+    `recipe` if the model names one by an id that is not enough. `distance` is between 0 and 64 and defaults to that of
     the index. `scope` gives a value for every scope column of the index, by the key of the column in its table.
 
     Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in

@@ -1,22 +1,45 @@
-"""Fingerprint: the type of a fingerprint column, unsigned in Python and bigint in PostgreSQL."""
+"""What models declare: the type of a fingerprint column, and the simhash index of a table.
 
-from collections.abc import Callable, Mapping
+A fingerprint is unsigned in Python and a bigint in PostgreSQL.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import BigInteger, ColumnElement, Dialect, Integer, and_, any_, event, func, select, type_coerce
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Dialect,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    and_,
+    any_,
+    event,
+    func,
+    select,
+    type_coerce,
+)
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.schema import SchemaItem
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
-from simsql.database.index_spec import agreed_recipe
+from simsql.database.index_spec import IndexSpec, agreed_recipe
 from simsql.database.transfer import NOT_GIVEN, NotGiven, from_bigint, to_bigint
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_parts
 from simsql.fingerprint.recipe import check_recipe
+from simsql.hamming import Design
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.events import Sources, follow_sources
 from simsql.sqlalchemy.expressions import (
+    CreateSimhashIndex,
+    DropSimhashIndex,
     FingerprintArgument,
     Scope,
     TextArgument,
@@ -26,6 +49,7 @@ from simsql.sqlalchemy.expressions import (
     root_column,
     root_columns,
     search,
+    table_column,
 )
 
 
@@ -58,8 +82,8 @@ class _Comparator(TypeDecorator.Comparator[int]):
         Use it in WHERE, in the ON clause of a join, in an UPDATE or DELETE. `fingerprint` is a number in [0,
         2**64), a column, another expression, or None, which matches nothing. Instead of it, `text` is a str, or
         one for each source of the column by name. It is fingerprinted with the recipe of the column; pass `recipe`
-        if the model names one by an id that is not enough. `distance` is from 0 to 64 and defaults to that of the
-        index. `scope` gives a value for every scope column of the index, by the key of the column in its table.
+        if the model names one by an id that is not enough. `distance` is between 0 and 64 and defaults to
+        that of the index. `scope` gives a value for every scope column of the index, by the key of the column in its table.
 
         Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in
         `scope`, a recipe other than that of the column, and unless you pass either a fingerprint or a text that
@@ -135,7 +159,7 @@ class Fingerprint(TypeDecorator[int]):
 
     def compare_values(self, x: Any, y: Any) -> bool:
         """Return whether two values of an attribute are the same fingerprint, regardless of their types."""
-        # The unit of work takes for a change what is not True, which numpy.True_ is not.
+        # The unit of work compares the result with True by identity, and numpy.True_ is another object.
         one, other = (None if is_missing(value) else value for value in (x, y))
         if isinstance(one, int | np.integer) and isinstance(other, int | np.integer):
             return int(one) == int(other)
@@ -144,7 +168,7 @@ class Fingerprint(TypeDecorator[int]):
 
 def _as_literal(value: int | None) -> str:
     bigint = to_bigint(value)
-    # PostgreSQL reads -9223372036854775808 as a minus in front of a number that no bigint can hold.
+    # PostgreSQL reads -9223372036854775808 as a minus and a number that is too large for a bigint.
     return "NULL" if bigint is None else f"CAST('{bigint}' AS BIGINT)"
 
 
@@ -219,3 +243,100 @@ def _known_recipe(expression: ColumnElement[Any]) -> str | None:
             if index.spec.column == column.name and index.names_recipe:
                 return index.spec.recipe
     return None
+
+
+class SimhashIndex(SchemaItem):
+    """A simhash index on a fingerprint column, as an item of `__table_args__` or `Table(...)`.
+
+    column
+        The key of the column in its table.
+    distance
+        The default distance of searches, between 0 and 64. The index is designed for it.
+    design
+        The design; with None, PostgreSQL chooses it by the number of rows when the index is created.
+    scope
+        The keys of the columns that confine searches, such as that of a tenant.
+    recipe
+        How the fingerprints are computed; by default, the recipe of the column's `Fingerprint`. If they do not
+        come from texts, a name of your own, such as "phash64".
+
+    `metadata.create_all` and `drop_all` create and drop the index with its table, in PostgreSQL only. The B-tree
+    on the scope columns and the column becomes an ordinary Index of the table, named by the naming convention for
+    the column, unless the table has an index that begins with these columns.
+
+    Raises ValueError for a distance out of range, and sqlalchemy.exc.ArgumentError, once the table is known, for a
+    column that does not exist or already has an index, and for a recipe other than that of the column's type.
+    """
+
+    __visit_name__ = "simhash_index"
+
+    def __init__(
+        self,
+        column: str,
+        *,
+        distance: int = 3,
+        design: Design | None = None,
+        scope: Sequence[str] = (),
+        recipe: Recipe | str | None = None,
+    ) -> None:
+        self.spec = IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope)
+        """The given arguments. Columns are named by their keys; the recipe is None if none was given."""
+
+    @staticmethod
+    def of(table: Table) -> list[IndexSpec]:
+        """Return the simhash indexes that a table declares, with column names and recipe filled in."""
+        return [declared.spec for declared in declared_indexes(table)]
+
+    def __repr__(self) -> str:
+        return "SimhashIndex(" + repr(self.spec).removeprefix("IndexSpec(column=")
+
+    def _set_parent(self, parent: SchemaEventTarget, **_: Any) -> None:
+        if not isinstance(parent, Table):
+            raise ArgumentError(f"{self!r} must be in a Table or in __table_args__, not in {parent!r}")
+        column = table_column(parent, self.spec.column, "SimhashIndex")
+        scope = [table_column(parent, name, "SimhashIndex, scope") for name in self.spec.scope]
+        fingerprint = column.type if isinstance(column.type, Fingerprint) else Fingerprint()
+        recipe = self.spec.recipe
+        if recipe and fingerprint.known_recipe not in (None, recipe):
+            raise ArgumentError(
+                f"SimhashIndex: its recipe is {recipe}, but that of column {column.name!r} of"
+                f" table {parent.fullname} is {fingerprint.known_recipe}: set the recipe only on the column"
+            )
+        # Tables can share a __table_args__, so this object stays unchanged, and each table gets its own spec.
+        spec = replace(
+            self.spec,
+            column=str(column.name),
+            recipe=recipe or fingerprint.recipe.id,
+            scope=tuple(str(member.name) for member in scope),
+        )
+        if any(other.column == spec.column for other in self.of(parent)):
+            raise ArgumentError(f"SimhashIndex: table {parent.fullname} already has one on column {spec.column!r}")
+        create = CreateSimhashIndex(spec, names_recipe=recipe is not None or fingerprint.names_recipe)
+        drop = DropSimhashIndex(spec.column, if_exists=True)
+        _declare_btree(parent, [*scope, column])
+        # Only in PostgreSQL, because an application may run its tests in another database. With `propagate`, copies
+        # made by to_metadata keep the listeners.
+        for moment, ddl in (("after_create", create), ("before_drop", drop)):
+            event.listen(parent, moment, ddl.execute_if(dialect="postgresql"), propagate=True)
+
+
+def _declare_btree(table: Table, columns: list[Column[Any]]) -> None:
+    names = [column.name for column in columns]
+    for index in table.indexes:
+        if [getattr(part, "name", None) for part in index.expressions][: len(names)] == names:
+            return
+    # The naming convention is applied to the fingerprint column. Applied to a B-tree that begins with a scope column,
+    # it would give the name of an ordinary index on that column.
+    like = Table(
+        table.name,
+        MetaData(naming_convention=table.metadata.naming_convention),
+        Column(columns[-1].name, BigInteger),
+        schema=table.schema,
+    )
+    name = Index(None, *like.columns).name
+    if any(index.name == name for index in table.indexes):
+        raise ArgumentError(
+            f"SimhashIndex: table {table.fullname} already has an index named {name!r}, but the B-tree on"
+            f" {', '.join(names)} needs this name: rename the index, or remove index=True from its column"
+        )
+    Index(name, *columns)
