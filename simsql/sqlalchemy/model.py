@@ -82,8 +82,9 @@ class _Comparator(TypeDecorator.Comparator[int]):
         Use it in WHERE, in the ON clause of a join, in an UPDATE or DELETE. `fingerprint` is a number in [0,
         2**64), a column, another expression, or None, which matches nothing. Instead of it, `text` is a str, or
         one for each source of the column by name. It is fingerprinted with the recipe of the column; pass `recipe`
-        if the model names one by an id that is not enough. `distance` is between 0 and 64 and defaults to
-        that of the index. `scope` gives a value for every scope column of the index, by the key of the column in its table.
+        if the model names one by an id that is not enough. `distance` is between 0 and 64 and defaults to that of
+        the index. `scope` gives a value for every scope column of the index, by the key of the column in its
+        table.
 
         Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in
         `scope`, a recipe other than that of the column, and unless you pass either a fingerprint or a text that
@@ -314,8 +315,8 @@ class SimhashIndex(SchemaItem):
         create = CreateSimhashIndex(spec, names_recipe=recipe is not None or fingerprint.names_recipe)
         drop = DropSimhashIndex(spec.column, if_exists=True)
         _declare_btree(parent, [*scope, column])
-        # Only in PostgreSQL, because an application may run its tests in another database. With `propagate`, copies
-        # made by to_metadata keep the listeners.
+        # Only in PostgreSQL, because an application may run its tests in another database. Copies made by
+        # to_metadata keep listeners with `propagate`.
         for moment, ddl in (("after_create", create), ("before_drop", drop)):
             event.listen(parent, moment, ddl.execute_if(dialect="postgresql"), propagate=True)
 
@@ -325,8 +326,8 @@ def _declare_btree(table: Table, columns: list[Column[Any]]) -> None:
     for index in table.indexes:
         if [getattr(part, "name", None) for part in index.expressions][: len(names)] == names:
             return
-    # The naming convention is applied to the fingerprint column. Applied to a B-tree that begins with a scope column,
-    # it would give the name of an ordinary index on that column.
+    # The naming convention is applied to the fingerprint column. Applied to a B-tree that begins with a scope
+    # column, it would give the name of an ordinary index on that column.
     like = Table(
         table.name,
         MetaData(naming_convention=table.metadata.naming_convention),
