@@ -12,7 +12,7 @@ operation classes in your own Rewriter or process_revision_directives. `include_
 alembic_utils.
 """
 
-from simsql.alembic.filters import include_object
+from simsql.alembic.autogenerate import include_object, register
 from simsql.alembic.operations import (
     BuildSimhashIndexOp,
     ClearFingerprintsOp,
@@ -21,7 +21,6 @@ from simsql.alembic.operations import (
     InstallSimsqlOp,
     UninstallSimsqlOp,
 )
-from simsql.alembic.registration import register
 
 __all__ = [
     "BuildSimhashIndexOp",

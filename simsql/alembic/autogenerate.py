@@ -1,24 +1,80 @@
-"""Compare the simhash indexes of the models with those of a database."""
+"""Compare the simhash indexes of the models with those of a database, and register this with Alembic."""
 
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
+from alembic import util
+from alembic.autogenerate import comparators, renderers
 from alembic.autogenerate.api import AutogenContext
+from alembic.operations import Operations
 from alembic.operations.ops import CreateTableOp, DropTableOp, UpgradeOps
 from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, text
 
-from simsql.alembic.filters import SCHEMA
-from simsql.alembic.operations import ClearFingerprintsOp, CreateSimhashIndexOp, InstallSimsqlOp
-from simsql.alembic.rendering import import_fingerprint
+from simsql.alembic.operations import (
+    BuildSimhashIndexOp,
+    ClearFingerprintsOp,
+    CreateSimhashIndexOp,
+    DropSimhashIndexOp,
+    InstallSimsqlOp,
+    UninstallSimsqlOp,
+    build_index,
+    clear_fingerprints,
+    create_index,
+    drop_index,
+    install,
+    uninstall,
+)
+from simsql.alembic.rendering import (
+    import_fingerprint,
+    render_clear,
+    render_drop,
+    render_index,
+    render_install,
+    render_uninstall,
+)
 from simsql.database.index_spec import IndexSpec, is_text_recipe, same_recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy import Fingerprint
 from simsql.sqlalchemy.expressions import DeclaredIndex, declared_indexes
 
-# Below the name of a logger that the alembic.ini of every project shows.
+SCHEMA = "simsql"
+
+# Triggers on users' tables: those of an index, with its id, and those of simsql.clear_on_change.
+_OWN_NAME = re.compile(r"simsql_\d+_\w+|zz_simsql_clear_\d+(_\w+)?")
+
+# A child of the logger alembic, which the alembic.ini of every project configures.
 log = logging.getLogger("alembic.autogenerate.simsql")
+
+# The name of each operation in `op`, its class, and the functions that run and render it.
+_OPERATIONS: tuple[tuple[str, Any, Any, Any], ...] = (
+    ("install_simsql", InstallSimsqlOp, install, render_install),
+    ("uninstall_simsql", UninstallSimsqlOp, uninstall, render_uninstall),
+    ("create_simhash_index", CreateSimhashIndexOp, create_index, render_index),
+    ("build_simhash_index", BuildSimhashIndexOp, build_index, render_index),
+    ("drop_simhash_index", DropSimhashIndexOp, drop_index, render_drop),
+    ("clear_fingerprints", ClearFingerprintsOp, clear_fingerprints, render_clear),
+)
+
+
+def include_object(item: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:  # noqa: ARG001
+    """Return False for objects that simsql has created in the database, else True: an include_object for env.py.
+
+    Alembic itself does not need it, but alembic_utils does: it drops every function, view, trigger and grant that
+    is not among your entities, including simsql's. If you have a hook of your own, call this one first:
+
+        def include_object(*asked):
+            return simsql.alembic.include_object(*asked) and my_own(*asked)
+    """
+    schema = getattr(item, "schema", None) or getattr(getattr(item, "table", None), "schema", None)
+    if schema == SCHEMA:
+        return False
+    # alembic_utils passes the qualified name. The signature of a trigger is its bare name.
+    own_name = getattr(item, "signature", name) or ""
+    return type_ not in ("trigger", "index") or _OWN_NAME.fullmatch(own_name) is None
 
 
 class TableKey(NamedTuple):
@@ -72,7 +128,7 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     existing = _read_indexes(context, connection, schemas) if installed else {}
     changes = [*_changes_of_models(context, upgrade_ops, existing), *_dropped_with_tables(upgrade_ops, existing)]
     drops = [change.dropped.reverse() for change in changes if change.dropped]
-    # Old fingerprints under a new recipe would be found by nobody, or by the wrong ones.
+    # Searches with the new recipe would miss old fingerprints, or find the wrong ones.
     creates = [op for change in changes if change.created for op in (change.cleared, change.created) if op]
     for change in changes:
         change.log()
@@ -163,7 +219,7 @@ def _differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
 def _recipe_differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
     """Return whether an index has another recipe than the model, which has the default one if it names none.
 
-    A model has no recipe if it neither names one nor computes fingerprints and the index has a user's own name.
+    A model has no recipe if it neither names one nor computes fingerprints, and the index has a user's own name.
     """
     type_ = _column(table, index.spec.column).type
     says = index.names_recipe or (isinstance(type_, Fingerprint) and type_.known_recipe is not None)
@@ -188,7 +244,7 @@ def _clearing(table: Table, index: DeclaredIndex, old: IndexSpec) -> ClearFinger
         schema=table.schema,
         old_recipe=old.recipe,
         new_recipe=index.spec.recipe,
-        # A source is the name of an attribute, which only the mapper knows the column of.
+        # A source is the name of an attribute. Only the mapper knows its column.
         texts={table.c[name].name if name in table.c else f"COLUMN_OF_{name}": texts[name] for name in texts},
     )
 
@@ -214,7 +270,7 @@ def _compares(
         included = in_database is None or context.run_object_filters(in_database, column, "column", True, None)
     if not included:
         return False
-    # Alembic names the types that it knows; a hook sees this one.
+    # A type that Alembic does not have, passed to the user's hook.
     kind: Any = "simhash_index"
     items = [_as_item(index) for index in (created, old) if index]
     return context.run_object_filters(items[0], column, kind, created is None, items[1] if items[1:] else None)
@@ -227,3 +283,22 @@ def _as_item(index: CreateSimhashIndexOp) -> Index:
         index.table_name, MetaData(), *(Column(name, BigInteger) for name in columns), schema=index.schema
     )
     return Index(index.spec.column, *(table.c[name] for name in columns))
+
+
+@cache  # Alembic runs env.py for every command, but refuses to register an operation twice
+def register() -> None:
+    """Add simsql's operations to `op`, and simhash indexes to autogenerate and check.
+
+    Call it in env.py, before `context.configure`. Further calls have no effect.
+    """
+    for name, operation, implementation, renderer in _OPERATIONS:
+        Operations.register_operation(name)(operation)
+        Operations.implementation_for(operation)(implementation)
+        renderers.dispatch_for(operation)(renderer)
+    # Indexes are compared after tables, because the comparison depends on created and dropped tables. Up to Alembic
+    # 1.17, comparators run in the order of their registration, and Alembic's own comes first.
+    if hasattr(util, "DispatchPriority"):
+        comparators.dispatch_for("schema", priority=util.DispatchPriority.FIRST)(leave_out_schema)
+        comparators.dispatch_for("schema", priority=util.DispatchPriority.LAST)(compare_indexes)
+    else:
+        comparators.dispatch_for("schema")(compare_indexes)

@@ -19,11 +19,11 @@ from simsql.errors import SimsqlError
 from simsql.hamming import Design
 from simsql.sqlalchemy.expressions import BuildSimhashIndex, CreateSimhashIndex, DropSimhashIndex
 
-# Below the name of a logger that the alembic.ini of every project shows.
+# A child of the logger alembic, which the alembic.ini of every project configures.
 log = logging.getLogger("alembic.operations.simsql")
 
-# Several branches may install simsql, and each downgrade tries to remove it: the last one does. Triggers of
-# clear_on_change are no dependents for simsql.uninstall, which takes them along.
+# Several branches can install simsql, and each downgrade tries to remove it; the last one succeeds. Triggers of
+# clear_on_change are not dependents: simsql.uninstall would drop them.
 _UNINSTALL = """\
 -- SELECT simsql.uninstall(); unless something uses simsql
 DO $simsql$
@@ -252,7 +252,7 @@ def install(operations: Operations, operation: InstallSimsqlOp) -> None:  # noqa
     """Run `op.install_simsql`."""
     history, context = own_history(), operations.migration_context
     if context.as_sql:
-        # Several branches may install it, and a script knows of no database what it has already.
+        # Several branches can install it, and a script cannot look whether the database has it.
         if not context.opts.setdefault("simsql_is_printed", False):
             context.impl.static_output(history.script(transaction=False).rstrip())
         context.opts["simsql_is_printed"] = True
@@ -260,7 +260,7 @@ def install(operations: Operations, operation: InstallSimsqlOp) -> None:  # noqa
     try:
         install_within(operations.get_bind(), history)
     except SimsqlError as error:
-        raise CommandError(str(error)) from error  # which Alembic's commands print in one line
+        raise CommandError(str(error)) from error  # printed in one line by Alembic
 
 
 def uninstall(operations: Operations, operation: UninstallSimsqlOp) -> None:  # noqa: ARG001 - Alembic passes it
@@ -300,7 +300,7 @@ def _run(operations: Operations, statement: str) -> None:
     if context.as_sql:
         context.impl.static_output(statement + context.impl.command_terminator)
     else:
-        # Without parameters, so that no driver reads colons and percent signs in names.
+        # Without parameters, so that no driver interprets colons and percent signs in names.
         operations.get_bind().exec_driver_sql(statement, execution_options={"no_parameters": True}).close()
 
 

@@ -52,8 +52,9 @@ def near(
     a column of a Table, and the rows are (fingerprint, distance), once for each fingerprint in the table.
     `fingerprint` is a number in [0, 2**64), an expression, or None, which matches nothing. Instead of it, `text`
     is a str, or one for each source of the column by name. It is fingerprinted with the recipe of the column; pass
-    `recipe` if the model names one by an id that is not enough. `distance` is between 0 and 64 and defaults to that
-    of the index. `scope` gives a value for every scope column of the index, by the key of the column in its table.
+    `recipe` if the model names one by an id that is not enough. `distance` is between 0 and 64 and defaults to
+    that of the index. `scope` gives a value for every scope column of the index, by the key of the column in its
+    table.
 
     Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in
     `scope`, a recipe other than that of the column, and unless you pass either a fingerprint or a text that fits
