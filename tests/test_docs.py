@@ -48,8 +48,8 @@ from simsql.database.install import install_schema
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design
+from simsql.server import EmbeddedServer, start_embedded
 from simsql.server.binaries import bundled_programs
-from simsql.server.embedded import EmbeddedServer, start_embedded
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/*.md"))]

@@ -295,8 +295,8 @@ def register() -> None:
         Operations.register_operation(name)(operation)
         Operations.implementation_for(operation)(implementation)
         renderers.dispatch_for(operation)(renderer)
-    # Indexes are compared after tables, because the comparison depends on created and dropped tables. Up to Alembic
-    # 1.17, comparators run in the order of their registration, and Alembic's own comes first.
+    # Indexes are compared after tables, because the comparison depends on created and dropped tables. Up to
+    # Alembic 1.17, comparators run in the order of their registration, and Alembic's own comes first.
     if hasattr(util, "DispatchPriority"):
         comparators.dispatch_for("schema", priority=util.DispatchPriority.FIRST)(leave_out_schema)
         comparators.dispatch_for("schema", priority=util.DispatchPriority.LAST)(compare_indexes)

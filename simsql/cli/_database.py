@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from simsql.database.connect import one_line, open_engine
 from simsql.dedup.workspace import Destination
 from simsql.errors import SimsqlError
-from simsql.server.embedded import holds_server, start_embedded
+from simsql.server import holds_server, start_embedded
 
 # The pool logs errors of connections that an interrupt left in the middle of a command. Nobody can act on them.
 logging.getLogger("sqlalchemy.pool").addHandler(logging.NullHandler())

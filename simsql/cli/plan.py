@@ -21,8 +21,7 @@ from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
 from simsql.errors import UsageError
 from simsql.hamming import Choice, Costs, Plan, plan
-from simsql.server.embedded import start_embedded
-from simsql.server.scratch import scratch_database
+from simsql.server import scratch_database, start_embedded
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 

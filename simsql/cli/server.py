@@ -8,7 +8,7 @@ import typer
 
 from simsql.cli._app import command
 from simsql.cli._database import postgresql_errors
-from simsql.server.embedded import start_embedded
+from simsql.server import start_embedded
 
 
 @command("server")

@@ -1,6 +1,6 @@
 """Work with PostgreSQL through SQLAlchemy Core and psycopg, without ORM models.
 
-The embedded server, which needs the extra `embedded`, is in `simsql.server.embedded`.
+The embedded server, which needs the extra `embedded`, is in `simsql.server`.
 """
 
 from simsql.database.connect import open_engine

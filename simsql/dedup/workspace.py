@@ -12,8 +12,7 @@ from simsql.database.connect import open_engine
 from simsql.dedup.store import STAGED, DocumentStore
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe
-from simsql.server.embedded import start_embedded
-from simsql.server.scratch import scratch_database
+from simsql.server import scratch_database, start_embedded
 
 DEFAULT_TABLE = "simsql_documents"
 _LONGEST_NAME = 63  # bytes of a name in PostgreSQL

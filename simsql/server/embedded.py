@@ -16,6 +16,7 @@ shared lock and only try for the exclusive one, and the watcher never takes it.
 import atexit
 import contextlib
 import os
+import secrets
 import sys
 import threading
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from typing import Self
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import URL
+from sqlalchemy import URL, Connection, NullPool, create_engine, text
 
 from simsql.errors import SimsqlError
 
@@ -40,6 +41,7 @@ from simsql.server.binaries import Account, bundled_programs, make_folder, serve
 from simsql.server.postgres_server import PostgresServer
 
 _DATA = "postgres"  # the data folder's name
+_SCRATCH = "simsql_scratch_"  # prefix of the names of scratch databases
 
 # The data can be computed again from the user's own files, and one user at a time works on them.
 _SETTINGS = {
@@ -268,3 +270,39 @@ def _create_database(url: URL, database: str) -> None:
         # Two processes may find it missing at the same time.
         with contextlib.suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
+
+
+@contextlib.contextmanager
+def scratch_database(server: EmbeddedServer) -> Iterator[URL]:
+    """Create an empty database. At the end, close its connections and drop it.
+
+    Also drop the scratch databases of killed processes.
+    """
+    admin = create_engine(server.url("postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    name = f"{_SCRATCH}{os.getpid()}_{secrets.token_hex(4)}"
+    # One session stays in the database for as long as it is needed: one without sessions was left behind.
+    # The lock covers the moment between its creation and that session.
+    with admin.connect() as connection:
+        connection.execute(text("SELECT pg_advisory_lock(hashtextextended('simsql.scratch', 0))"))
+        _drop_left_behind(connection)
+        connection.execute(text(f"CREATE DATABASE {name}"))
+        url = server.url(name)
+        occupant = create_engine(url, poolclass=NullPool).connect()
+    try:
+        yield url
+    finally:
+        occupant.close()
+        with admin.connect() as connection:
+            connection.execute(text(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
+
+
+def _drop_left_behind(connection: Connection) -> None:
+    databases = connection.execute(
+        text(
+            "SELECT d.datname FROM pg_database AS d WHERE starts_with(d.datname, :prefix)"
+            " AND NOT EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.datid = d.oid)"
+        ),
+        {"prefix": _SCRATCH},
+    )
+    for name in databases.scalars().all():
+        connection.execute(text(f"DROP DATABASE IF EXISTS {name}"))

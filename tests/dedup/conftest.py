@@ -8,9 +8,8 @@ from program import kill_started, running_home, write_lines
 from sqlalchemy import Engine, NullPool, create_engine
 
 from simsql.errors import SimsqlError
+from simsql.server import scratch_database, start_embedded
 from simsql.server.binaries import bundled_programs
-from simsql.server.embedded import start_embedded
-from simsql.server.scratch import scratch_database
 
 # Three texts that are near each other, a fourth that is like none, and a fifth that is a copy of the fourth.
 FOX = "The quick brown fox jumps over the lazy dog and runs away from the old barn near the river"

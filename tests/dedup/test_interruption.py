@@ -23,9 +23,8 @@ from program import (
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from simsql.server import watcher
+from simsql.server import start_embedded, watcher
 from simsql.server.binaries import bundled_programs
-from simsql.server.embedded import start_embedded
 from simsql.server.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")

@@ -10,8 +10,7 @@ from sqlalchemy import create_engine, event, make_url, text
 from sqlalchemy.engine import Engine
 
 from simsql.fingerprint import Recipe
-from simsql.server import watcher
-from simsql.server.embedded import start_embedded
+from simsql.server import start_embedded, watcher
 
 
 @pytest.fixture

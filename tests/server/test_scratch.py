@@ -9,9 +9,7 @@ from program import running_home, wait_until
 from sqlalchemy import NullPool, create_engine, text
 
 from simsql.errors import SimsqlError
-from simsql.server import binaries
-from simsql.server.embedded import start_embedded
-from simsql.server.scratch import scratch_database
+from simsql.server import binaries, scratch_database, start_embedded
 
 try:
     binaries.bundled_programs()
@@ -21,8 +19,8 @@ except SimsqlError as error:
 USER = """
 import sys
 from pathlib import Path
-from simsql.server.embedded import start_embedded
-from simsql.server.scratch import scratch_database
+from simsql.server import start_embedded
+from simsql.server import scratch_database
 with start_embedded(Path(sys.argv[1])) as server, scratch_database(server) as url:
     print(url.database, flush=True)
     sys.stdin.read()

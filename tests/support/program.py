@@ -23,8 +23,7 @@ from typing import Any
 from unittest import mock
 
 from simsql.cli import main
-from simsql.server import watcher
-from simsql.server.embedded import start_embedded
+from simsql.server import start_embedded, watcher
 
 PROGRAM = Path(sys.executable).with_name("simsql")
 # Most of what a server does as it starts and stops is waiting for the disk.
