@@ -18,8 +18,7 @@ from typer.main import get_command, get_group
 from simsql import __version__
 from simsql.cli._hints import as_commands
 from simsql.cli._process import complain, interrupt_behind, note
-from simsql.documents.formats import printable, storable
-from simsql.documents.output import abandon
+from simsql.documents import abandon, printable, storable
 from simsql.errors import SimsqlError, UsageError
 
 # Each command: the module that registers it, and the first line of its help.

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from simsql.documents.output import abandon
-from simsql.documents.stages import Report
+from simsql.documents import Report, abandon
 
 
 class _Messages(Console):
@@ -30,7 +29,7 @@ def is_terminal(console: Console) -> bool:
 
 
 class ProgressBars:
-    """Implement `simsql.documents.stages.Stages`, with a progress bar for each stage at a terminal."""
+    """Implement `simsql.documents.Stages`, with a progress bar for each stage at a terminal."""
 
     def __init__(self, console: Console) -> None:
         self.seconds: dict[str, float] = {}

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from simsql.documents.formats import printable
+from simsql.documents import printable
 
 
 class Format(StrEnum):

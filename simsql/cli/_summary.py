@@ -6,7 +6,7 @@ from rich.text import Text
 
 from simsql.dedup.job import DedupSummary
 from simsql.dedup.loading import LoadSummary
-from simsql.documents.skips import SkipCount
+from simsql.documents import SkipCount
 
 _NOT_NAMED = {"binary", "link", "special file"}  # expected in any folder: only counted
 

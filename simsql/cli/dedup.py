@@ -30,7 +30,7 @@ from simsql.cli._summary import print_summary
 from simsql.dedup.job import ClusterWriter, DedupOptions, JsonLines, run_dedup
 from simsql.dedup.ranking import RankedDocument
 from simsql.dedup.workspace import Destination
-from simsql.documents.formats import printable
+from simsql.documents import printable
 from simsql.fingerprint import DEFAULT_RECIPE
 
 

@@ -30,7 +30,7 @@ from simsql.database.index_spec import IndexSpec
 from simsql.database.install import IndexStatus, read_status
 from simsql.database.search_index import SearchIndex
 from simsql.database.upkeep import Finding, Report, verify
-from simsql.documents.formats import printable
+from simsql.documents import printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design

@@ -34,9 +34,7 @@ from simsql.database.numpy_search import Batch, MemberBatch, PairBatch, Stream
 from simsql.database.primary_keys import PrimaryKeys
 from simsql.database.scope import Scope
 from simsql.database.search_index import MatchingRow, SearchIndex
-from simsql.documents.content import UnfitError, read_document
-from simsql.documents.formats import printable
-from simsql.documents.single import read_single_text
+from simsql.documents import UnfitError, printable, read_document, read_single_text
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash
 
