@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from simsql.cli._rows import Format
+from simsql.cli._terminal import Format
 
 
 class Encode(StrEnum):

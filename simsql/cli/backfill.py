@@ -14,8 +14,8 @@ from simsql.cli._options import (
     number_option,
     option,
 )
-from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
+from simsql.cli._terminal import ProgressBars, messages
 from simsql.database.search_index import SearchIndex
 from simsql.errors import UsageError
 

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,11 +23,17 @@ from simsql.cli._options import (
     distance_option,
     option,
 )
-from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._rows import Format, choose_format
-from simsql.cli._summary import print_summary
-from simsql.dedup.job import ClusterWriter, DedupOptions, JsonLines, run_dedup
+from simsql.cli._terminal import (
+    Format,
+    ProgressBars,
+    choose_format,
+    count_skips,
+    messages,
+    print_skips,
+    print_summary,
+)
+from simsql.dedup.job import ClusterWriter, DedupOptions, DedupSummary, JsonLines, run_dedup
 from simsql.dedup.ranking import RankedDocument
 from simsql.dedup.workspace import Destination
 from simsql.documents import printable
@@ -121,4 +127,23 @@ def dedup_command(
     )
     with postgresql_errors():
         summary = run_dedup(options, ProgressBars(console))
-    print_summary(summary, console)
+    print_skips(summary.skips, console)
+    print_summary(_counts(summary), summary.seconds, console)
+
+
+def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
+    yield "documents", summary.documents
+    if summary.stored > summary.loaded.added:
+        yield "  new", summary.loaded.added
+        yield "  with another text than before", summary.loaded.changed
+        yield "  known already", summary.loaded.unchanged
+        yield "documents in the table", summary.stored
+    yield from count_skips(summary.skips)
+    found = summary.clusters
+    yield "clusters", found.clusters
+    yield "  documents in them", found.members
+    if found.far:
+        yield "  farther from the representative", found.far
+    yield "documents that could be dropped", found.droppable
+    if found.unlisted:
+        yield "  not in the drop list", found.unlisted

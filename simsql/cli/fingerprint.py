@@ -17,9 +17,8 @@ from simsql.cli._options import (
     number_option,
     option,
 )
-from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._summary import print_skips
+from simsql.cli._terminal import ProgressBars, messages, print_skips
 from simsql.database.bigint import to_bigint
 from simsql.documents import (
     Document,

@@ -21,9 +21,8 @@ from simsql.cli._options import (
     option,
 )
 from simsql.cli._process import note
-from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._rows import Column, Format, choose_format, print_rows
+from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows
 from simsql.database.build import build_keys, create_btree
 from simsql.database.index import create_described, drop_index
 from simsql.database.index_spec import IndexSpec

@@ -18,9 +18,8 @@ from simsql.cli._options import (
     TextField,
     option,
 )
-from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._summary import print_load_summary
+from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
 from simsql.dedup.loading import LoadOptions, run_load
 
 
@@ -61,4 +60,8 @@ def load_command(
     )
     with open_database(database, server_dir) as engine, engine.begin() as connection:
         summary = run_load(connection, options, ProgressBars(console))
-    print_load_summary(summary, console)
+    print_skips(summary.skips, console)
+    counts = [("documents", summary.documents)]
+    if summary.without_fingerprint:
+        counts.append(("  without words: no fingerprint", summary.without_fingerprint))
+    print_summary([*counts, *count_skips(summary.skips)], summary.seconds, console)

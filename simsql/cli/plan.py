@@ -14,8 +14,7 @@ from simsql.cli._app import command, parse_size
 from simsql.cli._database import database_or_default, open_database, postgresql_errors
 from simsql.cli._options import Database, Formatted, Quiet, ServerDir, distance_option, number_option, option
 from simsql.cli._process import note
-from simsql.cli._progress import ProgressBars, messages
-from simsql.cli._rows import Column, Format, choose_format, print_rows
+from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows
 from simsql.database.calibrate import STEPS, measure_costs
 from simsql.database.connect import open_engine
 from simsql.database.install import install_schema

@@ -5,7 +5,7 @@ from typing import Annotated
 from simsql.cli._app import command
 from simsql.cli._database import open_database
 from simsql.cli._options import Database, Formatted, ServerDir, option
-from simsql.cli._rows import Column, Format, choose_format, print_rows
+from simsql.cli._terminal import Column, Format, choose_format, print_rows
 from simsql.cli.index import print_indexes
 from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema, upgrade_schema
 

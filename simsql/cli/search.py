@@ -27,9 +27,8 @@ from simsql.cli._options import (
     option,
 )
 from simsql.cli._process import note
-from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._rows import Column, Format, choose_format, print_json, print_rows
+from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_json, print_rows
 from simsql.database.numpy_search import Batch, MemberBatch, PairBatch, Stream
 from simsql.database.primary_keys import PrimaryKeys
 from simsql.database.scope import Scope
