@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from simsql.cli._app import command, parse_max_document
+from simsql.cli._app import command
 from simsql.cli._database import database_or_default, postgresql_errors
 from simsql.cli._options import (
     Database,
@@ -22,6 +22,7 @@ from simsql.cli._options import (
     TextField,
     distance_option,
     option,
+    parse_max_document,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import (

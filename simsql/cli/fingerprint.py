@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated
 
-from simsql.cli._app import command, parse_max_document
+from simsql.cli._app import command
 from simsql.cli._options import (
     Encode,
     Encoding,
@@ -16,6 +16,7 @@ from simsql.cli._options import (
     TextField,
     number_option,
     option,
+    parse_max_document,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, messages, print_skips

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from simsql.cli._app import app, command
+from simsql.cli._app import app, as_commands, command
 from simsql.cli._database import open_database
-from simsql.cli._hints import as_commands
 from simsql.cli._options import (
     Database,
     Formatted,

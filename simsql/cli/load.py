@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from simsql.cli._app import command, parse_max_document
+from simsql.cli._app import command
 from simsql.cli._database import open_database
 from simsql.cli._options import (
     Database,
@@ -17,6 +17,7 @@ from simsql.cli._options import (
     TableName,
     TextField,
     option,
+    parse_max_document,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
