@@ -23,22 +23,22 @@ from simsql.errors import SimsqlError, UsageError
 
 # Each command: the module that registers it, and the first line of its help.
 _COMMANDS = {
-    "backfill": ("backfill", "Fingerprint the rows that have no fingerprint."),
+    "backfill": ("load", "Fingerprint the rows that have no fingerprint."),
     "dedup": ("dedup", "Find clusters of near-duplicates in files."),
     "fingerprint": ("fingerprint", "Print the fingerprint of every document."),
     "load": ("load", "Load documents and their fingerprints into a table."),
     "find-all": ("memory", "Find all pairs of near fingerprints in a file."),
     "find-clusters": ("memory", "Find clusters of near fingerprints in a file."),
     "plan": ("plan", "Compare index designs."),
-    "install": ("schema", "Install or upgrade the schema in a database."),
-    "upgrade": ("schema", "Upgrade the schema in a database that has it."),
-    "uninstall": ("schema", "Remove the schema from a database."),
-    "status": ("schema", "Show the installed version and indexes."),
-    "sql": ("schema", "Print the SQL that installs or upgrades the schema."),
+    "install": ("setup", "Install or upgrade the schema in a database."),
+    "upgrade": ("setup", "Upgrade the schema in a database that has it."),
+    "uninstall": ("setup", "Remove the schema from a database."),
+    "status": ("setup", "Show the installed version and indexes."),
+    "sql": ("setup", "Print the SQL that installs or upgrades the schema."),
     "near": ("search", "Search a table for a text or a fingerprint."),
     "pairs": ("search", "List all pairs of near fingerprints in a table."),
     "clusters": ("search", "List all clusters of near fingerprints in a table."),
-    "server": ("server", "Run an embedded server until Ctrl-C."),
+    "server": ("setup", "Run an embedded server until Ctrl-C."),
     "index": ("index", "Create, list, verify, repair and drop simhash indexes."),
 }
 

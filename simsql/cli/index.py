@@ -22,11 +22,10 @@ from simsql.cli._options import (
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows
+from simsql.database import IndexSpec, SearchIndex
 from simsql.database.build import build_keys, create_btree
 from simsql.database.index import create_described, drop_index
-from simsql.database.index_spec import IndexSpec
 from simsql.database.install import IndexStatus, read_status
-from simsql.database.search_index import SearchIndex
 from simsql.database.upkeep import Finding, Report, verify
 from simsql.documents import printable
 from simsql.errors import SimsqlError, UsageError
