@@ -24,9 +24,8 @@ from simsql.cli._options import (
 )
 from simsql.cli._process import note
 from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows
+from simsql.database import install_schema, open_engine
 from simsql.database.calibrate import STEPS, measure_costs
-from simsql.database.connect import open_engine
-from simsql.database.install import install_schema
 from simsql.errors import UsageError
 from simsql.hamming import Choice, Costs, Plan, plan
 from simsql.server.embedded import start_embedded
