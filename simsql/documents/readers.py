@@ -82,7 +82,7 @@ class DocumentReader:
         paths: Files and folders; `-` is standard input (a file of that name is `./-`, as a string).
         text_field: The field of a JSON object, or the column of a table, that holds the text.
         id_field: The field or column that names the document. Records without it are named `path:line`.
-        encoding: The encoding of texts. With UTF-8, a byte order mark of UTF-16 or UTF-32 takes precedence.
+        encoding: The encoding of texts. A byte order mark of UTF-8, UTF-16 or UTF-32 takes precedence.
         stdin: The stream for `-`. It is not closed.
         lines: Whether each line of a text, and of standard input, pipes and devices, is a document.
         leave_out: Files and folders to leave out of folders, such as the output of a run.
