@@ -1,9 +1,10 @@
-"""The application, errors, exit codes and parsers that all commands share."""
+"""The application: its commands, and how their errors are reported."""
 
 import errno
 import importlib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
@@ -16,30 +17,28 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from simsql import __version__
-from simsql.cli._hints import as_commands
 from simsql.cli._process import complain, interrupt_behind, note
-from simsql.documents.formats import printable, storable
-from simsql.documents.output import abandon
+from simsql.documents import abandon, printable, storable
 from simsql.errors import SimsqlError, UsageError
 
 # Each command: the module that registers it, and the first line of its help.
 _COMMANDS = {
-    "backfill": ("backfill", "Fingerprint the rows that have no fingerprint."),
+    "backfill": ("load", "Fingerprint the rows that have no fingerprint."),
     "dedup": ("dedup", "Find clusters of near-duplicates in files."),
     "fingerprint": ("fingerprint", "Print the fingerprint of every document."),
     "load": ("load", "Load documents and their fingerprints into a table."),
     "find-all": ("memory", "Find all pairs of near fingerprints in a file."),
     "find-clusters": ("memory", "Find clusters of near fingerprints in a file."),
     "plan": ("plan", "Compare index designs."),
-    "install": ("schema", "Install or upgrade the schema in a database."),
-    "upgrade": ("schema", "Upgrade the schema in a database that has it."),
-    "uninstall": ("schema", "Remove the schema from a database."),
-    "status": ("schema", "Show the installed version and indexes."),
-    "sql": ("schema", "Print the SQL that installs or upgrades the schema."),
+    "install": ("setup", "Install or upgrade the schema in a database."),
+    "upgrade": ("setup", "Upgrade the schema in a database that has it."),
+    "uninstall": ("setup", "Remove the schema from a database."),
+    "status": ("setup", "Show the installed version and indexes."),
+    "sql": ("setup", "Print the SQL that installs or upgrades the schema."),
     "near": ("search", "Search a table for a text or a fingerprint."),
     "pairs": ("search", "List all pairs of near fingerprints in a table."),
     "clusters": ("search", "List all clusters of near fingerprints in a table."),
-    "server": ("server", "Run an embedded server until Ctrl-C."),
+    "server": ("setup", "Run an embedded server until Ctrl-C."),
     "index": ("index", "Create, list, verify, repair and drop simhash indexes."),
 }
 
@@ -177,25 +176,88 @@ def _options(
     pass
 
 
-def parse_fingerprint(number: str) -> int:
-    if not number.isdecimal() or int(number) >= 1 << 64:
-        hint = " (a negative number is a PostgreSQL bigint: add 2**64)" if number.startswith("-") else ""
-        raise UsageError(
-            f"{printable(number)} is not a fingerprint: expected a whole number between 0 and 2**64 - 1{hint}"
-        )
-    return int(number)
+# Hints of errors and findings name calls in SQL and in Python. Here they become commands.
+
+_CALL = re.compile(r"(?:SELECT (?:\* FROM )?|CALL )simsql\.(\w+)\(((?:'(?:[^']|'')*'|[^'()])*)\)(?:;$)?")
+_VALUE = re.compile(r"(?:(\w+) => )?(?:(E?)'((?:[^']|'')*)'|([\w.]+))")
+
+_NEW_INDEX = ("table_name", "column_name", "distance", "blocks", "lead", "inner_blocks", "recipe", "scope")
+# Each function: its command, its parameters in order, and how many of them are arguments of the command.
+_COMMANDS_OF_CALLS = {
+    "build": ("index build", _NEW_INDEX, 2),
+    "create_index": ("index create", _NEW_INDEX, 2),
+    "drop_index": ("index drop", ("table_name", "column_name"), 1),
+    "repair": ("index repair", ("table_name",), 1),
+    "uninstall": ("uninstall", ("drop_indexes",), 0),
+    "vacuum": ("index vacuum", ("table_name", "column_name"), 1),
+    "verify": ("index verify", ("table_name", "column_name"), 1),
+}
+_OPTIONS_OF_CALLS = {
+    "blocks": "--blocks",
+    "column_name": "--column",
+    "distance": "--distance",
+    "inner_blocks": "--inner-blocks",
+    "lead": "--lead",
+    "recipe": "--recipe",
+    "scope": "--scope-column",
+}
 
 
-def parse_size(size: str) -> int:
-    match = re.fullmatch(r"(\d{1,3}(?:,\d{3}){1,5}|\d{1,18}(?:\.\d{1,9})?) ?([kmgtp]?)b?", size, re.IGNORECASE)
-    if match is None:
-        raise UsageError(f"{size!r} is not a size: write it as 500MB or 2GB")
-    return int(float(match[1].replace(",", "")) * 1024 ** "_KMGTP".index(match[2].upper() or "_"))
+def as_commands(message: str) -> str:
+    """Return a message with commands in place of SQL calls and Python arguments."""
+    message = _CALL.sub(_as_command, message)
+    for pattern, replacement in _PHRASES:
+        message = re.sub(pattern, replacement, message)
+    return message
 
 
-def parse_max_document(size: str) -> int:
-    limit = parse_size(size)
-    # A line is read with its end, and a position in a text has to fit into 63 bits.
-    if not 1 <= limit < 1 << 62:
-        raise UsageError(f"--max-document must be at least 1 byte and less than 4096PB, not {size}")
-    return limit
+def _as_command(call: re.Match[str]) -> str:
+    try:
+        command, parameters, positional = _COMMANDS_OF_CALLS[call[1]]
+        words = ["simsql", *command.split()]
+        for number, (name, value) in enumerate(_read_arguments(call[2])):
+            parameter = name or parameters[number]
+            if value is None:
+                continue
+            if number < positional:
+                words.append(value)
+            elif parameter == "drop_indexes":
+                words += ["--drop-indexes"] * (value == "true")
+            else:
+                each = value.strip("{}").split(",") if parameter == "scope" else [value]
+                words += [word for part in each for word in (_OPTIONS_OF_CALLS[parameter], part)]
+    except LookupError:  # no command does this
+        return call[0]
+    return shlex.join(words)
+
+
+def _read_arguments(arguments: str) -> list[tuple[str | None, str | None]]:
+    """Return the name (or None) and the value of each argument of a call; NULL is None."""
+    found = list(_VALUE.finditer(arguments))
+    if ", ".join(match[0] for match in found) != arguments:
+        raise LookupError(arguments)
+    return [(match[1], _read_value(match)) for match in found]
+
+
+def _read_value(match: re.Match[str]) -> str | None:
+    _, escaped, quoted, bare = match.groups()
+    if quoted is None:
+        return None if bare.upper() == "NULL" else bare
+    text = quoted.replace("''", "'")
+    return text.replace("\\\\", "\\") if escaped else text
+
+
+def _as_scopes(found: re.Match[str]) -> str:
+    return " ".join(f"--scope {column}=..." for column in re.findall(r"'((?:[^']|'')*)', \.\.\.", found[0]))
+
+
+_PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"SELECT \* FROM simsql\.indexes lists", "simsql index list lists"),
+    (r"scope => jsonb_build_object\([^()]*\)", _as_scopes),
+    (r"[Nn]ame the column: (?:column_name => )?one of", "Name the column with --column: one of"),
+    (r"name the column for the fingerprints", "name the column for the fingerprints with --column"),
+    # Every command runs in its own transaction.
+    (r"\. An index that was created after this transaction .*", ""),
+    # If a message offers both. A full stop would look like a part of the command.
+    (r"(simsql [^;]+); or \1\. Columns", r"\1; columns"),
+)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from simsql.cli._rows import Format
+from simsql.cli._terminal import Format
 
 
 class Encode(StrEnum):
@@ -158,3 +158,22 @@ Paths = Annotated[
     ),
 ]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Table name as in SQL: article, app.article.")]
+
+
+def parse_size(size: str, name: str) -> int:
+    """Return the number of bytes that is the value of the option with this name."""
+    match = re.fullmatch(r"(\d{1,3}(?:,\d{3}){1,5}|\d{1,18}(?:\.\d{1,9})?) ?([kmgtp]?)b?", size, re.IGNORECASE)
+    if match is None:
+        raise typer.BadParameter(f"{size!r} is not a size: write it as 500MB or 2GB", param_hint=name)
+    return int(float(match[1].replace(",", "")) * 1024 ** "_KMGTP".index(match[2].upper() or "_"))
+
+
+def parse_max_document(size: str) -> int:
+    """Return the number of bytes that is the value of --max-document."""
+    limit = parse_size(size, "--max-document")
+    # A line is read with its end, and a position in a text has to fit into 63 bits.
+    if not 1 <= limit < 1 << 62:
+        raise typer.BadParameter(
+            f"it must be at least 1 byte and less than 4096PB, not {size}", param_hint="--max-document"
+        )
+    return limit

@@ -3,11 +3,11 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from simsql.cli._app import command, parse_max_document
+from simsql.cli._app import command
 from simsql.cli._database import database_or_default, postgresql_errors
 from simsql.cli._options import (
     Database,
@@ -22,15 +22,22 @@ from simsql.cli._options import (
     TextField,
     distance_option,
     option,
+    parse_max_document,
 )
-from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._rows import Format, choose_format
-from simsql.cli._summary import print_summary
-from simsql.dedup.job import ClusterWriter, DedupOptions, JsonLines, run_dedup
+from simsql.cli._terminal import (
+    Format,
+    ProgressBars,
+    choose_format,
+    count_skips,
+    messages,
+    print_skips,
+    print_summary,
+)
+from simsql.dedup.job import ClusterWriter, DedupOptions, DedupSummary, JsonLines, run_dedup
 from simsql.dedup.ranking import RankedDocument
 from simsql.dedup.workspace import Destination
-from simsql.documents.formats import printable
+from simsql.documents import printable
 from simsql.fingerprint import DEFAULT_RECIPE
 
 
@@ -121,4 +128,23 @@ def dedup_command(
     )
     with postgresql_errors():
         summary = run_dedup(options, ProgressBars(console))
-    print_summary(summary, console)
+    print_skips(summary.skips, console)
+    print_summary(_counts(summary), summary.seconds, console)
+
+
+def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
+    yield "documents", summary.documents
+    if summary.stored > summary.loaded.added:
+        yield "  new", summary.loaded.added
+        yield "  with another text than before", summary.loaded.changed
+        yield "  known already", summary.loaded.unchanged
+        yield "documents in the table", summary.stored
+    yield from count_skips(summary.skips)
+    found = summary.clusters
+    yield "clusters", found.clusters
+    yield "  documents in them", found.members
+    if found.far:
+        yield "  farther from the representative", found.far
+    yield "documents that could be dropped", found.droppable
+    if found.unlisted:
+        yield "  not in the drop list", found.unlisted

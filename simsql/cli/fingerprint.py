@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated
 
-from simsql.cli._app import command, parse_max_document
+from simsql.cli._app import command
 from simsql.cli._options import (
     Encode,
     Encoding,
@@ -16,15 +16,21 @@ from simsql.cli._options import (
     TextField,
     number_option,
     option,
+    parse_max_document,
 )
-from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._summary import print_skips
+from simsql.cli._terminal import ProgressBars, messages, print_skips
 from simsql.database.transfer import to_bigint
-from simsql.documents.formats import printable
-from simsql.documents.readers import Document, DocumentReader, reporting, worker_count
-from simsql.documents.skips import SkipCount, nothing_found
-from simsql.documents.stages import Report
+from simsql.documents import (
+    Document,
+    DocumentReader,
+    Report,
+    SkipCount,
+    nothing_found,
+    printable,
+    reporting,
+    worker_count,
+)
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.fingerprint.documents import simhash_items

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from simsql.cli._app import app, command
+from simsql.cli._app import app, as_commands, command
 from simsql.cli._database import open_database
-from simsql.cli._hints import as_commands
 from simsql.cli._options import (
     Database,
     Formatted,
@@ -21,14 +20,12 @@ from simsql.cli._options import (
     option,
 )
 from simsql.cli._process import note
-from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._rows import Column, Format, choose_format, print_rows
+from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows
+from simsql.database import IndexSpec, SearchIndex
 from simsql.database.index import Finding, Report, build_keys, create_btree, create_described, drop_index, verify
-from simsql.database.index_spec import IndexSpec
 from simsql.database.install import IndexStatus, read_status
-from simsql.database.search_index import SearchIndex
-from simsql.documents.formats import printable
+from simsql.documents import printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design

@@ -1,8 +1,8 @@
-"""`simsql load`: load documents from files into a table."""
+"""`simsql load` and `simsql backfill`: rows with fingerprints, from files and for texts that are there."""
 
 from typing import Annotated
 
-from simsql.cli._app import command, parse_max_document
+from simsql.cli._app import command
 from simsql.cli._database import open_database
 from simsql.cli._options import (
     Database,
@@ -16,12 +16,17 @@ from simsql.cli._options import (
     ServerDir,
     TableName,
     TextField,
+    number_option,
     option,
+    parse_max_document,
 )
-from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._summary import print_load_summary
+from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
+from simsql.database import SearchIndex
 from simsql.dedup.loading import LoadOptions, run_load
+from simsql.errors import UsageError
+
+_PARTS = 1000  # of a progress bar
 
 
 @command("load")
@@ -61,4 +66,66 @@ def load_command(
     )
     with open_database(database, server_dir) as engine, engine.begin() as connection:
         summary = run_load(connection, options, ProgressBars(console))
-    print_load_summary(summary, console)
+    print_skips(summary.skips, console)
+    counts = [("documents", summary.documents)]
+    if summary.without_fingerprint:
+        counts.append(("  without words: no fingerprint", summary.without_fingerprint))
+    print_summary([*counts, *count_skips(summary.skips)], summary.seconds, console)
+
+
+@command("backfill")
+def backfill_command(
+    table: TableName,
+    text_column: Annotated[
+        list[str],
+        option(
+            "--text-column",
+            "; repeat it to combine several columns, each with its weight",
+            metavar="NAME[=WEIGHT]",
+        ),
+    ],
+    column: IndexedColumn = None,
+    recipe: RecipeName = None,
+    all_rows: Annotated[bool, option("--all-rows")] = False,
+    batch: Annotated[int, number_option("--batch", least=1)] = 1_000,
+    workers: Annotated[int, number_option("--workers", "; for a single text column", least=1)] = 1,
+    database: Database = None,
+    server_dir: ServerDir = None,
+    quiet: Quiet = False,
+) -> None:
+    """Fingerprint the rows that have no fingerprint.
+
+    Process the table in primary key order and commit each batch, while others read and write. If it is
+    interrupted, run it again and it resumes. Also run it again after other programs have added rows without
+    fingerprints.
+    """
+    made_by = parse_recipe(recipe)
+    stages = ProgressBars(messages(quiet=quiet))
+    with open_database(database, server_dir) as engine, stages.stage("fingerprints", _PARTS) as report:
+        filled = SearchIndex(engine, table, column, recipe=made_by).backfill(
+            dict(map(_weighted, text_column)),
+            all_rows=all_rows,
+            batch_rows=batch,
+            workers=workers,
+            report=lambda share: report(round(_PARTS * share)),
+        )
+    print(f"Fingerprinted {_rows(filled.written)}")
+    if filled.unchanged:
+        print(f"Left {_rows(filled.unchanged)} unchanged: the fingerprints are up to date")
+    if filled.without_features:
+        print(f"Left {_rows(filled.without_features)} without a fingerprint: no words in the text")
+    if filled.busy:
+        print(f"Skipped {_rows(filled.busy)} that others were writing: run it again")
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
+
+
+def _weighted(source: str) -> tuple[str, int]:
+    name, _, weight = source.rpartition("=")
+    if not name or not weight.isdecimal():
+        return source, 1
+    if not 1 <= int(weight) <= 1_000_000:
+        raise UsageError(f"the weight of {name!r} must be between 1 and 1,000,000, not {weight}")
+    return name, int(weight)

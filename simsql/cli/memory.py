@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from simsql.cli._app import command
 from simsql.cli._options import Quiet, distance_option, number_option, option
-from simsql.cli._progress import is_terminal, messages
-from simsql.documents.formats import printable
-from simsql.documents.output import open_output
+from simsql.cli._terminal import is_terminal, messages
+from simsql.documents import open_output, printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.hamming import find_clusters, find_pairs
 

@@ -10,15 +10,22 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 
-from simsql.cli._app import command, parse_size
+from simsql.cli._app import command
 from simsql.cli._database import database_or_default, open_database, postgresql_errors
-from simsql.cli._options import Database, Formatted, Quiet, ServerDir, distance_option, number_option, option
+from simsql.cli._options import (
+    Database,
+    Formatted,
+    Quiet,
+    ServerDir,
+    distance_option,
+    number_option,
+    option,
+    parse_size,
+)
 from simsql.cli._process import note
-from simsql.cli._progress import ProgressBars, messages
-from simsql.cli._rows import Column, Format, choose_format, print_rows
+from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows
+from simsql.database import install_schema, open_engine
 from simsql.database.calibrate import STEPS, measure_costs
-from simsql.database.connect import open_engine
-from simsql.database.install import install_schema
 from simsql.errors import UsageError
 from simsql.hamming import Choice, Costs, Plan, plan
 from simsql.server import scratch_database, start_embedded
@@ -62,7 +69,7 @@ def plan_command(
     """
     if not calibrate and (database or server_dir):
         raise UsageError("--database and --server-dir are only for measuring costs: add --calibrate")
-    room = None if disk is None else parse_size(disk)
+    room = None if disk is None else parse_size(disk, "--disk")
     costs = Costs()
     console = messages(quiet=quiet)
     if calibrate:

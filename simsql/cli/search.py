@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from simsql.cli._app import command, parse_fingerprint, parse_max_document
+from simsql.cli._app import command
 from simsql.cli._database import open_database
 from simsql.cli._options import (
     Database,
@@ -25,17 +25,15 @@ from simsql.cli._options import (
     SearchDistance,
     ServerDir,
     option,
+    parse_max_document,
 )
 from simsql.cli._process import note
-from simsql.cli._progress import ProgressBars, messages
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._rows import Column, Format, choose_format, print_json, print_rows
+from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_json, print_rows
 from simsql.database.numpy_search import Batch, MemberBatch, PairBatch, Stream
 from simsql.database.search_index import MatchingRow, PrimaryKeys, SearchIndex
 from simsql.database.transfer import Scope
-from simsql.documents.content import UnfitError, read_document
-from simsql.documents.formats import printable
-from simsql.documents.single import read_single_text
+from simsql.documents import UnfitError, printable, read_document, read_single_text
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash
 
@@ -71,7 +69,7 @@ def near_command(
     """
     if [text, file, fingerprint].count(None) != 2:
         raise UsageError("use exactly one of --text, --file and --fingerprint")
-    wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
+    wanted = None if fingerprint is None else _parse_fingerprint(fingerprint)
     within, given, limit = _parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
     content = "" if wanted is not None else _read_text(text, file, encoding, limit, quiet=quiet)
     with open_database(database, server_dir) as engine, engine.connect() as connection:
@@ -178,6 +176,15 @@ def _read_text(text: str | None, file: str | None, encoding: str, limit: int, *,
                 quiet=quiet,
             )
     return str(text)
+
+
+def _parse_fingerprint(number: str) -> int:
+    if not number.isdecimal() or int(number) >= 1 << 64:
+        hint = " (a negative number is a PostgreSQL bigint: add 2**64)" if number.startswith("-") else ""
+        raise UsageError(
+            f"{printable(number)} is not a fingerprint: expected a whole number between 0 and 2**64 - 1{hint}"
+        )
+    return int(number)
 
 
 def _parse_scope(values: list[str] | None) -> Scope | None:

@@ -14,11 +14,21 @@ from simsql.dedup.ranking import RankedDocument, is_path, rank_members
 from simsql.dedup.staging import Intake
 from simsql.dedup.store import DocumentStore, Loaded, StoredDocument
 from simsql.dedup.workspace import Destination, open_store
-from simsql.documents.content import MAX_DOCUMENT
-from simsql.documents.output import check_writable, open_output
-from simsql.documents.readers import DocumentReader, reporting, worker_count
-from simsql.documents.skips import DUPLICATE, NO_WORDS, SkipCount, name_paths, nothing_found, repeated_id
-from simsql.documents.stages import Stages
+from simsql.documents import (
+    DUPLICATE,
+    MAX_DOCUMENT,
+    NO_WORDS,
+    DocumentReader,
+    SkipCount,
+    Stages,
+    check_writable,
+    name_paths,
+    nothing_found,
+    open_output,
+    repeated_id,
+    reporting,
+    worker_count,
+)
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 

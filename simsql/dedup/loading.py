@@ -9,10 +9,19 @@ from sqlalchemy import Connection, text
 from simsql.database.load import find_loaded_column
 from simsql.database.placed import PlacedRow, load_placed_rows
 from simsql.database.transfer import to_bigints
-from simsql.documents.content import MAX_DOCUMENT
-from simsql.documents.readers import Document, DocumentReader, Skip, reporting, worker_count
-from simsql.documents.skips import DUPLICATE, SkipCount, nothing_found, repeated_id
-from simsql.documents.stages import Stages
+from simsql.documents import (
+    DUPLICATE,
+    MAX_DOCUMENT,
+    Document,
+    DocumentReader,
+    Skip,
+    SkipCount,
+    Stages,
+    nothing_found,
+    repeated_id,
+    reporting,
+    worker_count,
+)
 from simsql.errors import SimsqlError
 from simsql.fingerprint import Recipe
 from simsql.fingerprint.documents import simhash_items

@@ -9,9 +9,7 @@ from uuid import UUID
 
 from simsql.database.transfer import to_bigints
 from simsql.dedup.store import StagedDocument
-from simsql.documents.formats import printable
-from simsql.documents.readers import Document, Skip
-from simsql.documents.skips import SkipCount, without_words
+from simsql.documents import Document, Skip, SkipCount, printable, without_words
 from simsql.fingerprint import Recipe
 from simsql.fingerprint.documents import simhash_items
 

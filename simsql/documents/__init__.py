@@ -1,1 +1,43 @@
 """Documents in files: formats, encodings, readers, skipped documents and output files."""
+
+from simsql.documents.content import MAX_DOCUMENT, UnfitError, read_document
+from simsql.documents.formats import Document, Skip, printable, storable
+from simsql.documents.output import abandon, check_writable, open_output
+from simsql.documents.readers import DocumentReader, read_single_text, reporting, worker_count
+from simsql.documents.reports import (
+    DUPLICATE,
+    NO_WORDS,
+    Report,
+    SkipCount,
+    Stages,
+    name_paths,
+    nothing_found,
+    repeated_id,
+    without_words,
+)
+
+__all__ = [
+    "DUPLICATE",
+    "MAX_DOCUMENT",
+    "NO_WORDS",
+    "Document",
+    "DocumentReader",
+    "Report",
+    "Skip",
+    "SkipCount",
+    "Stages",
+    "UnfitError",
+    "abandon",
+    "check_writable",
+    "name_paths",
+    "nothing_found",
+    "open_output",
+    "printable",
+    "read_document",
+    "read_single_text",
+    "repeated_id",
+    "reporting",
+    "storable",
+    "without_words",
+    "worker_count",
+]

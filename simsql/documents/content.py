@@ -34,8 +34,12 @@ _CONTROLS = bytes({*range(32), 0x7F} - set(b"\b\t\n\v\f\r\x1b"))
 _MANY_CONTROLS = 0.30
 _FEW_CONTROLS = 0.05
 
-# Formats that can begin like text but are not documents of text: PDF, tar, programs.
-_SIGNATURES = ((0, b"%PDF-"), (257, b"ustar"), (0, b"\x7fELF"))
+# Formats that can look like text, in UTF-8 or another encoding: PDF, tar, programs, what is compressed twice or in
+# a way that is not read.
+_SIGNATURES = (
+    *((0, b"%PDF-"), (257, b"ustar"), (0, b"\x7fELF")),
+    *((0, b"\x1f\x8b"), (0, b"\x1f\x9d"), (0, b"\x28\xb5\x2f\xfd")),
+)
 
 # UTF-32 before UTF-16: the little-endian mark of the first begins with the mark of the second.
 _BYTE_ORDER_MARKS = (
@@ -169,7 +173,8 @@ def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrappe
         _decode_sample(sample, encoding)
     except UnicodeDecodeError:
         # A few bad lines in a file of records are skipped one by one, but not an image that is called .csv.
-        if not _is_wide(encoding) and _control_share(sample, len(sample)) > _FEW_CONTROLS:
+        legacy = not _is_wide(encoding)
+        if _has_signature(sample) or (legacy and _control_share(sample, len(sample)) > _FEW_CONTROLS):
             raise _binary() from None
     if not sample.strip(b"\0"):
         # Allocated and never written, it may be one line of any length.
@@ -214,12 +219,9 @@ def undecodable(encoding: str, position: str) -> UnfitError:
 
 
 def _actual_encoding(sample: bytes, encoding: str) -> str:
-    """Return the encoding of a byte order mark, unless the user chose an encoding other than UTF-8."""
-    if encoding == "utf-8":
-        for mark, name in _BYTE_ORDER_MARKS:
-            if sample.startswith(mark):
-                return name
-    return encoding
+    """Return the encoding of a byte order mark, or else the one that the user chose."""
+    # No text in another encoding begins with the characters that these bytes would be.
+    return next((name for mark, name in _BYTE_ORDER_MARKS if sample.startswith(mark)), encoding)
 
 
 def _decode_sample(sample: bytes, encoding: str) -> str:
@@ -239,6 +241,8 @@ def _control_share(data: bytes, characters: int) -> float:
 
 def _check_text(sample: bytes, encoding: str) -> None:
     """Raise UnfitError unless this is the start of a text in the given encoding."""
+    if _has_signature(sample):
+        raise _binary()
     try:
         text = _decode_sample(sample, encoding)
     except UnicodeDecodeError as error:
@@ -250,8 +254,10 @@ def _check_text(sample: bytes, encoding: str) -> None:
     share = _control_share(text.encode("utf-8", "surrogatepass"), len(text))
     if share > (_MANY_CONTROLS if encoding.startswith("utf") else _FEW_CONTROLS):
         raise _binary()
-    if any(sample.startswith(signature, offset) for offset, signature in _SIGNATURES):
-        raise _binary()
+
+
+def _has_signature(sample: bytes) -> bool:
+    return any(sample.startswith(signature, offset) for offset, signature in _SIGNATURES)
 
 
 def _binary() -> UnfitError:

@@ -45,8 +45,8 @@ class Skip(NamedTuple):
     """A skipped document or file, and the reason.
 
     `reason` is one of: "binary", "not utf-8" (or whatever the encoding is), "empty", "too long", "unreadable",
-    "corrupt", "link", "special file", "not JSON", "not an object", "no field", "no text", "not a string",
-    "not CSV", "wrong number of fields".
+    "corrupt", "link", "special file", "not JSON", "not an object", "no field", "ambiguous field", "no text",
+    "not a string", "not CSV", "wrong number of fields".
     """
 
     place: str
@@ -166,13 +166,13 @@ def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",
         while not header:
             header = rows.next()
         text_column = _text_column(header, layout.text_field)
+        id_column = _find_column(header, layout.id_field, "--id-field")
     except StopIteration:
         yield Skip(place, "empty", "no header row: the first row of a CSV file must name its columns")
         return
     except UnfitError as unfit:
         yield Skip(place, unfit.reason, unfit.detail)
         return
-    id_column = header.index(layout.id_field) if layout.id_field in header else None
     while True:
         number = rows.number + 1
         try:
@@ -257,9 +257,17 @@ def _choice(owner: str, names: Sequence[str], limit: int = 8) -> str:
 
 
 def _text_column(header: list[str], field: str) -> int:
-    if field not in header:
+    column = _find_column(header, field, "--text-field")
+    if column is None:
         raise UnfitError("no field", f"no column {field!r}: {_choice('header', header)}")
-    return header.index(field)
+    return column
+
+
+def _find_column(header: list[str], field: str, option: str) -> int | None:
+    if header.count(field) > 1:
+        again = f"{header.count(field)} columns are called {field!r}: rename them, or choose another with {option}"
+        raise UnfitError("ambiguous field", again)
+    return header.index(field) if field in header else None
 
 
 def _check_width(row: list[str], width: int) -> None:

@@ -22,10 +22,11 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from simsql.documents.content import MAX_DOCUMENT, READ_ERRORS, Stream
+from simsql.documents.content import MAX_DOCUMENT, READ_ERRORS, Stream, UnfitError, decode_text
 from simsql.documents.formats import (
     Document,
     Layout,
@@ -37,10 +38,8 @@ from simsql.documents.formats import (
     read_text,
     storable,
 )
-from simsql.documents.stages import Report
-from simsql.errors import UsageError
-
-__all__ = ["Document", "DocumentReader", "Skip"]
+from simsql.documents.reports import Report
+from simsql.errors import SimsqlError, UsageError
 
 _COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
     (re.compile(rb"\x1f\x8b\x08"), gzip.open),
@@ -83,7 +82,7 @@ class DocumentReader:
         paths: Files and folders; `-` is standard input (a file of that name is `./-`, as a string).
         text_field: The field of a JSON object, or the column of a table, that holds the text.
         id_field: The field or column that names the document. Records without it are named `path:line`.
-        encoding: The encoding of texts. With UTF-8, a byte order mark of UTF-16 or UTF-32 takes precedence.
+        encoding: The encoding of texts. A byte order mark of UTF-8, UTF-16 or UTF-32 takes precedence.
         stdin: The stream for `-`. It is not closed.
         lines: Whether each line of a text, and of standard input, pipes and devices, is a document.
         leave_out: Files and folders to leave out of folders, such as the output of a run.
@@ -295,3 +294,24 @@ def worker_count(reader: DocumentReader) -> int | None:
     if reader.bytes_total is not None and reader.bytes_total < _WORTH_PROCESSES:
         return None
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def read_single_text(path: str, *, encoding: str, max_document: int, stdin: BinaryIO) -> str:
+    """Return the only text in a file, in any format that the commands read; `-` is all of standard input.
+
+    Raises UsageError if the file is missing or contains several documents, and SimsqlError if it contains no text
+    or more than `max_document` bytes.
+    """
+    if path == "-":
+        try:
+            return decode_text(Stream(stdin), encoding, max_document)
+        except UnfitError as unfit:
+            raise SimsqlError(f"stdin: {unfit.reason}: {unfit.detail}") from None
+    match list(islice(DocumentReader([path], encoding=encoding, max_document=max_document), 2)):
+        case [Document(text=text)]:
+            return text
+        case [Skip(place=place, reason=reason, detail=detail)]:
+            raise SimsqlError(f"{place}: {reason}: {detail}")
+        case []:
+            raise UsageError(f"{printable(path)} contains no document: name a file with one text")
+    raise UsageError(f"{printable(path)} contains several documents: name a file with one text")

@@ -1,13 +1,21 @@
-"""`simsql install`, `upgrade`, `uninstall`, `status` and `sql`: manage the simsql schema of a database."""
+"""`simsql install`, `upgrade`, `uninstall`, `status`, `sql` and `server`: what simsql itself needs.
 
+They manage its schema in a database, and its embedded server.
+"""
+
+import signal
+from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from simsql.cli._app import command
-from simsql.cli._database import open_database
+from simsql.cli._database import open_database, postgresql_errors
 from simsql.cli._options import Database, Formatted, ServerDir, option
-from simsql.cli._rows import Column, Format, choose_format, print_rows
+from simsql.cli._terminal import Column, Format, choose_format, print_rows
 from simsql.cli.index import print_indexes
 from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema, upgrade_schema
+from simsql.server import start_embedded
 
 _STATUS = tuple(map(Column, ("postgresql", "schema", "revision", "outdated", "indexes")))
 
@@ -87,3 +95,22 @@ def sql_command(
     Run simsql status to see the revision of a database. This command connects to none.
     """
     print(schema_sql(start), end="")
+
+
+@command("server")
+def server_command(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder for the server's data; created if it is missing.")
+    ],
+) -> None:
+    """Run an embedded server until Ctrl-C.
+
+    Start the server, print its URL and wait for Ctrl-C or SIGTERM. Meanwhile, connect with psql, --database or any
+    program on this machine. The last process that uses the server stops it.
+    """
+    with start_embedded(folder) as server:
+        with postgresql_errors():
+            url = server.url().set(drivername="postgresql")
+        print(url.render_as_string(hide_password=False), flush=True)
+        while True:
+            signal.pause()

@@ -1,16 +1,30 @@
-"""Count the skipped documents of a run by reason."""
+"""What a job reports: how far its stages are, and the documents that it skips."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
 from simsql.documents.formats import Skip, printable, storable
+
+Report = Callable[[int], None]
+"""Reports how much of a stage is done, in the unit of its total. The caller decides how to show it."""
 
 DUPLICATE = "duplicate id"
 NO_WORDS = "no words"
 """Reasons to skip a document after reading it."""
 
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
+
+
+class Stages(Protocol):
+    """Run the stages of a job one after the other; `seconds` holds the duration of each."""
+
+    seconds: dict[str, float]
+
+    def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> AbstractContextManager[Report]:
+        """Time a stage, and show its progress if `shown`; without a total, only that it is running."""
 
 
 class SkipCount:

@@ -1,17 +1,24 @@
-"""Print rows of results: a table for people, lines for programs."""
+"""What a command shows: rows of results on stdout, and progress bars, skips and a summary on stderr."""
 
 import csv
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
-from simsql.documents.formats import printable
+from simsql.documents import Report, SkipCount, abandon, printable
+
+_NOT_NAMED = {"binary", "link", "special file"}  # expected in any folder: only counted
 
 
 class Format(StrEnum):
@@ -125,3 +132,87 @@ def _show(column: Column, cell: Any) -> str:
     if isinstance(cell, list):
         return ", ".join(printable(part) if isinstance(part, str) else _as_json(part) for part in cell)
     return printable(cell) if isinstance(cell, str) else _as_json(cell)
+
+
+class _Messages(Console):
+    def on_broken_pipe(self) -> None:
+        """Discard messages that nobody reads. The library itself would end the program."""
+        self.quiet = True
+        abandon(sys.stderr)
+
+
+def messages(*, quiet: bool) -> Console:
+    """Return the console for progress and summaries: stderr, or nothing."""
+    return _Messages(stderr=True, quiet=quiet)
+
+
+def is_terminal(console: Console) -> bool:
+    """Return whether a console writes to a terminal. FORCE_COLOR makes rich treat a file as one."""
+    return console.is_terminal and console.file.isatty() and not console.quiet
+
+
+class ProgressBars:
+    """Implement `simsql.documents.Stages`, with a progress bar for each stage at a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self.seconds: dict[str, float] = {}
+        self._console = console
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> Iterator[Report]:
+        """Time a stage and show its progress bar; without a total, only that it is running."""
+        start = time.perf_counter()
+        columns = TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+        with Progress(
+            *columns,
+            console=self._console,
+            disable=not (shown and is_terminal(self._console)),
+            # Results go to stdout while the bar is shown: rich would print them above it, on the terminal.
+            redirect_stdout=False,
+        ) as bar:
+            task = bar.add_task(name, total=total)
+
+            def report(done: int) -> None:
+                bar.update(task, completed=done)
+
+            yield report
+            bar.update(task, total=total or 1, completed=total or 1)
+        self.seconds[name] = time.perf_counter() - start
+
+
+def print_skips(skips: SkipCount, console: Console, *, counted: bool = False) -> None:
+    """List the skipped documents, up to ten per reason, except those expected in any folder.
+
+    With `counted`, count those too, because no table follows.
+    """
+    for skip in skips.examples:
+        if skip.reason not in _NOT_NAMED:
+            # As Text: a file name is not markup.
+            console.print(Text(f"skipped {skip.place}: {skip.reason}: {skip.detail}"), soft_wrap=True)
+    for reason, count in skips.by_reason.items():
+        named = sum(skip.reason == reason for skip in skips.examples)
+        if reason in _NOT_NAMED and counted:
+            console.print(Text(f"skipped {count:,}: {reason}"), soft_wrap=True)
+        elif reason not in _NOT_NAMED and count > named:
+            console.print(Text(f"skipped {count - named:,} more: {reason}"), soft_wrap=True)
+
+
+def count_skips(skips: SkipCount) -> list[tuple[str, int]]:
+    """Return the lines of a summary that count the skipped documents."""
+    return [
+        ("skipped", skips.by_reason.total()),
+        *((f"  {reason}", count) for reason, count in skips.by_reason.most_common()),
+    ]
+
+
+def print_summary(counts: Iterable[tuple[str, int]], seconds: dict[str, float], console: Console) -> None:
+    """Print the summary of a run: its counts, and the seconds of its stages."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(justify="left")
+    table.add_column(justify="right")
+    for name, count in counts:
+        table.add_row(Text(name), f"{count:,}")
+    table.add_row("seconds", f"{sum(seconds.values()):.2f}")
+    for stage, spent in seconds.items():
+        table.add_row(f"  {stage}", f"{spent:.2f}")
+    console.print(table)
