@@ -2,14 +2,15 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
+from simsql.dedup.grouping import group_documents
 from simsql.dedup.ranking import RankedDocument, is_path, rank_members
 from simsql.dedup.staging import Intake
 from simsql.dedup.store import DocumentStore, Loaded, StoredDocument
@@ -144,8 +145,12 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                 store, connection, reader, stages, skips, options, holds_documents=holds_documents
             )
         with connection.begin():
+            # One snapshot for the fingerprints and the documents: another run may write to a kept table.
+            connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
             stored = store.count(connection)
-            clusters = _write_clusters(store, connection, stages, options)
+            with stages.stage("find clusters"):
+                members = group_documents(*store.fingerprints(connection), options.distance)
+            clusters = _write_clusters(store.documents(connection, members), len(members.id), stages, options)
     documents = read - skips.by_reason[DUPLICATE] - skips.by_reason[NO_WORDS]
     return DedupSummary(documents, loaded, stored, skips, clusters, stages.seconds)
 
@@ -176,13 +181,14 @@ def _load(
         for place, name, first in store.drop_duplicates(connection):
             skips.add(repeated_id(place, name, f"was already read at {first}"))
         loaded = store.merge(connection)
-    with stages.stage("index"):
-        store.build_index(connection, options.distance)
+    if store.kept:
+        with stages.stage("index"):
+            store.build_index(connection, options.distance)
     return intake.read, loaded
 
 
 def _write_clusters(
-    store: DocumentStore, connection: Connection, stages: Stages, options: DedupOptions
+    clusters: Iterable[list[StoredDocument]], members_total: int, stages: Stages, options: DedupOptions
 ) -> ClusterCount:
     """Write the clusters and the drop list, and count them."""
     count = ClusterCount()
@@ -192,10 +198,10 @@ def _write_clusters(
         drop_list = stack.enter_context(open_output(options.drop_list)) if options.drop_list else None
         # A progress bar would break up the lines of the output.
         shown = options.output is not None or not sys.stdout.isatty()
-        with stages.stage("find and write clusters", shown=shown):
+        with stages.stage("write clusters", members_total, shown=shown) as report:
             if head := options.writer.head():
                 output.write(head)
-            for documents in store.clusters(connection, options.distance):
+            for documents in clusters:
                 members = rank_members(documents, options.distance)
                 droppable = [member.document for member in members if member.droppable]
                 count.clusters += 1
@@ -207,6 +213,7 @@ def _write_clusters(
                     listed = [document.name for document in droppable if _is_plain(document)]
                     count.unlisted += len(droppable) - len(listed)
                     drop_list.write("".join(f"{name}\n" for name in listed))
+                report(count.members)
             # Before the first of them takes its name: a full disk fails both.
             for file in (output, drop_list):
                 if file:

@@ -5,7 +5,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from uuid import UUID
 
 from simsql.database.transfer import to_bigints
 from simsql.dedup.store import StagedDocument
@@ -17,7 +16,7 @@ _LOOK_UP = 500  # documents that are looked up in the table at once
 _LOOK_UP_CHARACTERS = 1 << 22
 _DIGESTED = 1 << 20  # characters of a text that are digested at once
 
-FindKnown = Callable[[Sequence[tuple[UUID, UUID]]], set[tuple[UUID, UUID]]]
+FindKnown = Callable[[Sequence[tuple[str, str]]], set[tuple[str, str]]]
 
 
 class Intake:
@@ -98,8 +97,8 @@ def _identity(document: Document) -> str:
     return os.path.realpath(document.name) if named_after_its_path else document.name
 
 
-def _digest(text: str) -> UUID:
+def _digest(text: str) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for start in range(0, len(text), _DIGESTED):
         digest.update(text[start : start + _DIGESTED].encode("utf-8", "surrogatepass"))
-    return UUID(bytes=digest.digest())
+    return digest.hexdigest()

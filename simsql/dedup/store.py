@@ -7,6 +7,9 @@ from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
 
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -21,17 +24,21 @@ from sqlalchemy import (
     delete,
     func,
     inspect,
+    literal,
+    literal_column,
     select,
     text,
     tuple_,
     update,
 )
-from sqlalchemy.dialects.postgresql import REGCLASS, insert
+from sqlalchemy.dialects.postgresql import REGCLASS, aggregate_order_by, insert
 from sqlalchemy.sql.expression import cast
 
-from simsql.database.index import create_index, drop_index
+from simsql.database.index import create_index
 from simsql.database.install import install_schema
-from simsql.database.load import load_rows
+from simsql.database.load import copy_rows
+from simsql.database.transfer import copy_columns
+from simsql.dedup.grouping import Members
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
@@ -42,15 +49,18 @@ class StagedDocument(NamedTuple):
     ordinal: int
     """Position in the order of reading."""
     name: str
-    name_digest: UUID
+    name_digest: str
+    """32 hexadecimal digits: PostgreSQL reads them as a uuid, which is slower to make in Python."""
     place: str
-    text_digest: UUID
+    text_digest: str
     characters: int
     fingerprint: int | None
     """A bigint; None for a text without features, or a text that the table already has."""
     known: bool = False
     """Whether the table had this text under this name at the look-up."""
 
+
+_PIECE = 1 << 16  # ids whose fingerprints are packed together
 
 STAGED = "simsql_staged"
 """The temporary table of staged documents."""
@@ -86,13 +96,15 @@ class Loaded:
 class DocumentStore:
     """A table with one row per document: its name, where it was read, and its fingerprint.
 
-    A digest of 16 bytes identifies a name, because a B-tree cannot store texts of more than 2.7 kB.
+    A digest of 16 bytes identifies a name, because a B-tree cannot store texts of more than 2.7 kB. Only a table
+    that is kept has a simhash index: this run groups its documents in memory.
     """
 
     def __init__(
-        self, engine: Engine, table: str, schema: str | None = None, *, recipe: Recipe, logged: bool = True
+        self, engine: Engine, table: str, schema: str | None = None, *, recipe: Recipe, kept: bool
     ) -> None:
         self.engine = engine
+        self.kept = kept
         self._recipe = recipe
         self._table = Table(
             table,
@@ -105,7 +117,7 @@ class DocumentStore:
             Column("characters", BigInteger, nullable=False),
             Column("fingerprint", BigInteger),
             schema=schema,
-            prefixes=[] if logged else ["UNLOGGED"],
+            prefixes=[] if kept else ["UNLOGGED"],
         )
         self._staged = Table(
             STAGED,
@@ -123,12 +135,13 @@ class DocumentStore:
         return self.engine.dialect.identifier_preparer.format_table(self._table).replace("%%", "%")
 
     def prepare(self) -> bool:
-        """Install the schema and create the table if they are missing. Return whether the table has documents.
+        """Create the table if it is missing, and the schema if the table is kept. Return whether it has documents.
 
         Raises SimsqlError if another table has the name or the fingerprints have another recipe, and
         sqlalchemy.exc.DBAPIError if the role lacks the privilege to create them.
         """
-        install_schema(self.engine)
+        if self.kept:
+            install_schema(self.engine)
         with self.engine.begin() as connection:
             # If two runs find no table, only one of them creates it.
             connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("simsql.dedup", 0))))
@@ -150,23 +163,24 @@ class DocumentStore:
                 )
             return connection.execute(select(self._table.c.id).limit(1)).first() is not None
 
-    def find_known(self, digests: Sequence[tuple[UUID, UUID]]) -> set[tuple[UUID, UUID]]:
+    def find_known(self, digests: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
         """Return the (name, text) digests that the table has with a fingerprint."""
         key = tuple_(self._table.c.name_digest, self._table.c.text_digest)
         with self.engine.connect() as connection:
             rows = connection.execute(
                 select(self._table.c.name_digest, self._table.c.text_digest).where(
-                    key.in_(digests), self._table.c.fingerprint.is_not(None)
+                    key.in_([(UUID(name), UUID(text)) for name, text in digests]),
+                    self._table.c.fingerprint.is_not(None),
                 )
             )
-            return {(name, text) for name, text in rows}
+            return {(name.hex, text.hex) for name, text in rows}
 
     def stage(self, connection: Connection, documents: Iterable[StagedDocument]) -> int:
         """COPY documents to a temporary table of this connection, and return their number."""
         # The source may be slow.
         connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         self._staged.create(connection)
-        return load_rows(connection, f"pg_temp.{STAGED}", StagedDocument._fields, documents)
+        return copy_rows(connection, f"pg_temp.{STAGED}", StagedDocument._fields, documents)
 
     def drop_duplicates(self, connection: Connection) -> Iterator[tuple[str, str, str]]:
         """Drop staged documents with a repeated name; yield (place, name, place of the first)."""
@@ -222,20 +236,42 @@ class DocumentStore:
         """Return the number of documents in the table."""
         return connection.execute(select(func.count()).select_from(self._table)).scalar_one()
 
-    def clusters(self, connection: Connection, distance: int) -> Iterator[list[StoredDocument]]:
-        """Yield the documents of each cluster in the order of reading, the largest cluster first.
-
-        Use the connection that staged the documents.
-        """
-        table, staged = self._table, self._staged
-        found = func.simsql.clusters(cast(self.sql_name, REGCLASS), distance, "fingerprint").table_valued(
-            "cluster", "fingerprint"
+    def fingerprints(self, connection: Connection) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Return the ids, ascending, and the fingerprints of all documents that have one."""
+        row_id, fingerprint = self._table.c.id, self._table.c.fingerprint
+        # Packed by PostgreSQL: no Python object for each value.
+        packed = func.int8send(row_id).op("||")(func.int8send(fingerprint))
+        piece = row_id // literal_column(str(_PIECE))
+        pieces = connection.execute(
+            select(func.string_agg(packed, aggregate_order_by(literal(b""), row_id)))
+            .where(fingerprint.is_not(None))
+            .group_by(piece)
+            .order_by(piece)
         )
-        size = func.count().over(partition_by=found.c.cluster)
-        first = func.min(table.c.id).over(partition_by=found.c.cluster)
+        rows = np.frombuffer(b"".join(pieces.scalars()), dtype=[("id", ">i8"), ("fingerprint", ">u8")])
+        return rows["id"].astype(np.int64), rows["fingerprint"].astype(np.uint64)
+
+    def documents(self, connection: Connection, members: Members) -> Iterator[list[StoredDocument]]:
+        """Yield the documents of each cluster, in the order of `members`.
+
+        Use the connection that staged the documents, in the transaction that has read the fingerprints.
+        """
+        listed = Table(
+            "simsql_members",
+            MetaData(),
+            Column("cluster", BigInteger),
+            Column("id", BigInteger),
+            prefixes=["TEMPORARY"],
+            postgresql_on_commit="DROP",
+        )
+        listed.create(connection)
+        copy_columns(connection, sql.Identifier("pg_temp", listed.name), members._asdict())
+        # Autovacuum does not see temporary tables, and without a number of rows the planner would loop.
+        connection.execute(text(f"ANALYZE pg_temp.{listed.name}"))
+        table, staged = self._table, self._staged
         rows = connection.execute(
             select(
-                found.c.cluster,
+                listed.c.cluster,
                 table.c.id,
                 func.coalesce(staged.c.name, table.c.name),
                 func.coalesce(staged.c.place, table.c.place),
@@ -243,21 +279,19 @@ class DocumentStore:
                 table.c.fingerprint,
                 staged.c.ordinal.is_not(None),
             )
-            .join_from(found, table, table.c.fingerprint == found.c.fingerprint)
+            .join_from(listed, table, table.c.id == listed.c.id)
             .outerjoin(staged, staged.c.name_digest == table.c.name_digest)
-            .order_by(size.desc(), first, table.c.id)
+            .order_by(listed.c.cluster, table.c.id)
             .execution_options(yield_per=10_000)
         )
         documents = (StoredDocument(*row) for row in rows)
-        for _, members in groupby(documents, key=attrgetter("cluster")):
-            yield list(members)
+        for _, cluster in groupby(documents, key=attrgetter("cluster")):
+            yield list(cluster)
 
     def drop(self) -> None:
-        """Drop the table and its index, if they exist."""
+        """Drop the table, if it exists."""
         with self.engine.begin() as connection:
             if inspect(connection).has_table(self._table.name, self._table.schema):
-                if self._is_indexed(connection):
-                    drop_index(connection, self.sql_name)
                 self._table.drop(connection)
 
     def _recipe_id(self, connection: Connection) -> str:

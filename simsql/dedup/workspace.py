@@ -45,7 +45,7 @@ def open_store(destination: Destination, recipe: Recipe) -> Iterator[DocumentSto
     if destination.database:
         engine = open_engine(destination.database)
         name = destination.table or f"{DEFAULT_TABLE}_{secrets.token_hex(4)}"
-        store = DocumentStore(engine, *_split_name(name), recipe=recipe)
+        store = DocumentStore(engine, *_split_name(name), recipe=recipe, kept=destination.table is not None)
         with _disposing(engine):
             try:
                 yield store
@@ -54,14 +54,14 @@ def open_store(destination: Destination, recipe: Recipe) -> Iterator[DocumentSto
                     store.drop()
     elif destination.server_dir:
         with start_embedded(destination.server_dir) as server, _disposing(open_engine(server.url())) as engine:
-            yield DocumentStore(engine, *_split_name(destination.table or DEFAULT_TABLE), recipe=recipe)
+            yield DocumentStore(engine, *_split_name(destination.table or DEFAULT_TABLE), recipe=recipe, kept=True)
     else:
         with (
             start_embedded() as server,
             scratch_database(server) as url,
             _disposing(open_engine(url)) as engine,
         ):
-            yield DocumentStore(engine, DEFAULT_TABLE, recipe=recipe, logged=False)
+            yield DocumentStore(engine, DEFAULT_TABLE, recipe=recipe, kept=False)
 
 
 @contextmanager

@@ -50,9 +50,7 @@ CASES = {
         ("fingerprints",),
         FRESH + "UPDATE article SET fingerprint = NULL",
     ),
-    "dedup": Case(
-        f"{{lines}} {DATABASE}", ("connect", "read and fingerprint", "find and write clusters"), rows=True
-    ),
+    "dedup": Case(f"{{lines}} {DATABASE}", ("connect", "read and fingerprint", "find clusters"), rows=True),
     "fingerprint": Case("{lines}", ("fingerprint",)),
     "load": Case(f"article {{lines}} {DATABASE}", ("read, fingerprint, load",), FRESH, silent=True),
     "find-all": Case("--input {numbers}"),

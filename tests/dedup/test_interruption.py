@@ -266,7 +266,7 @@ def test_reading_for_a_database(newest, out, how, code):
     interrupt(process, how)
     check_interrupted(process, how, out)
     assert ask_engine(engine, "SELECT relname FROM pg_class WHERE relname LIKE 'simsql_documents%'") == []
-    assert ask_engine(engine, "SELECT id FROM simsql.registry") == []
+    assert ask_engine(engine, "SELECT oid FROM pg_namespace WHERE nspname = 'simsql'") == []
 
 
 @pytest.mark.parametrize(("how", "code"), ENDS)

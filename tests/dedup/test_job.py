@@ -18,6 +18,7 @@ from program import finish, run, run_apart, spawn, write_lines
 
 from simsql.database.install import read_status
 
+STAGES = ["start the server", "read and fingerprint", "load", "find clusters", "write clusters"]
 COMPRESSORS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
@@ -145,9 +146,8 @@ def test_the_summary(lines, tmp_path, home):
         "documents that could be dropped": "3",
     }
     assert {name: found.table[name] for name in wanted} == wanted
-    stages = ["start the server", "read and fingerprint", "load", "index", "find and write clusters"]
-    assert list(found.table)[-6:] == ["seconds", *stages]
-    assert all(re.fullmatch(r"\d+\.\d\d", found.table[stage]) for stage in stages)
+    assert list(found.table)[-6:] == ["seconds", *STAGES]
+    assert all(re.fullmatch(r"\d+\.\d\d", found.table[stage]) for stage in STAGES)
 
 
 def test_the_distance(lines, home, groups):
@@ -191,8 +191,6 @@ def test_the_drop_list_leaves_one_of_each_cluster(tmp_path, home, lines):
 
 
 # Bars and no bars
-
-STAGES = ("start the server", "read and fingerprint", "load", "index", "find and write clusters")
 
 
 def test_a_terminal_shows_a_bar_for_each_stage(home, lines, groups):
@@ -246,11 +244,14 @@ def test_a_database_without_a_table_keeps_nothing_of_the_documents(database, dat
     assert read_status(database).indexes == ()
 
 
-def test_a_database_without_the_schema_gets_it(empty_database, lines, groups):
+def test_only_a_table_that_stays_needs_the_schema(empty_database, lines, groups):
     url = empty_database.url.render_as_string(hide_password=False)
     assert run("dedup", lines, "--database", url).done().groups == groups
+    assert read_status(empty_database).revision is None
+    assert run("dedup", lines, "--database", url, "--table", "kept").done().groups == groups
     status = read_status(empty_database)
     assert status.revision == status.newest_revision
+    assert [index.table_name for index in status.indexes] == ["public.kept"]
 
 
 def test_a_table_stays_and_a_later_run_adds_to_it(database, database_url, tmp_path, texts, groups):

@@ -287,7 +287,7 @@ def test_a_document_that_another_run_changes_meanwhile_keeps_a_fingerprint(newes
 def test_a_role_that_may_not_create_a_schema(server, empty_database, new_role, lines):
     role = new_role()
     url = empty_database.url.set(username=role).render_as_string(hide_password=False)
-    for command in (["dedup", lines], ["install"]):
+    for command in (["dedup", lines, "--table", "kept"], ["install"]):
         found = run(*command, "--database", url)
         found.failed(1, f"role {role} may not create the schema simsql", "GRANT CREATE ON DATABASE")
 
@@ -315,7 +315,7 @@ def old_server() -> Iterator[None]:
 
 @pytest.mark.parametrize("command", ["dedup", "install"])
 def test_a_server_that_is_too_old(old_server, newest, lines, command):
-    arguments = [lines] if command == "dedup" else []
+    arguments = [lines, "--table", "kept"] if command == "dedup" else []
     found = run(command, *arguments, "--database", newest[1])
     found.failed(1, "PostgreSQL 13 is too old: simsql needs 14 or newer", "upgrade the server")
 
