@@ -32,8 +32,7 @@ from simsql.documents import (
     worker_count,
 )
 from simsql.errors import SimsqlError
-from simsql.fingerprint import DEFAULT_RECIPE
-from simsql.fingerprint.documents import simhash_items
+from simsql.fingerprint import DEFAULT_RECIPE, simhash_items
 
 _WRITE: dict[Encode, Callable[[int], str]] = {
     Encode.DECIMAL: str,

@@ -17,8 +17,7 @@ from sqlalchemy import Connection, Engine
 from simsql.database.index import Report
 from simsql.database.load import find_target
 from simsql.database.transfer import raw_connection, to_bigint, to_bigints
-from simsql.fingerprint import Recipe, simhash_parts
-from simsql.fingerprint.documents import simhash_items
+from simsql.fingerprint import Recipe, simhash_items, simhash_parts
 
 # How many times to retry rows that were being written.
 _LOOKS = 3

@@ -10,8 +10,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS, array
 from sqlalchemy.types import TypeEngine
 
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe
-from simsql.fingerprint.recipe import check_recipe
+from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, check_recipe
 from simsql.hamming import Design
 from simsql.hamming._checks import FINGERPRINT_BITS, whole_number
 

@@ -26,8 +26,7 @@ from simsql.database.transfer import (
     to_bigints,
 )
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe
-from simsql.fingerprint.documents import simhash_items
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items
 from simsql.hamming import Design
 
 Row = Sequence[Any]

@@ -23,8 +23,7 @@ from simsql.documents import (
     worker_count,
 )
 from simsql.errors import SimsqlError
-from simsql.fingerprint import Recipe
-from simsql.fingerprint.documents import simhash_items
+from simsql.fingerprint import Recipe, simhash_items
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from itertools import islice
 from simsql.database.transfer import to_bigints
 from simsql.dedup.store import StagedDocument
 from simsql.documents import Document, Skip, SkipCount, printable, without_words
-from simsql.fingerprint import Recipe
-from simsql.fingerprint.documents import simhash_items
+from simsql.fingerprint import Recipe, simhash_items
 
 _LOOK_UP = 500  # documents that are looked up in the table at once
 _LOOK_UP_CHARACTERS = 1 << 22

@@ -3,6 +3,7 @@
 simhash("some text")            an int in [0, 2**64), or None for a text without features
 simhash_many(texts)             a masked array of uint64
 simhash_batches(texts)          the same in batches
+simhash_items(items)            batches of items of any type with the fingerprints of their texts
 simhash_parts(parts)            one fingerprint of several weighted texts
 simhash_features(features)      one fingerprint of your own features: strings, with or without weights
 simhash_rows(matrix, names)     fingerprints of the rows of a SciPy sparse matrix, such as TF-IDF
@@ -12,17 +13,24 @@ Recipe(...), DEFAULT_RECIPE     how a text becomes features, weights and hashes
 Pattern, Tokenizer              tokens from a regular expression or from your own function
 KNOWN_RECIPES                   the recipes of other programs, by name
 read_recipe, write_recipe       recipes in files
+check_recipe(recipe)            a TypeError for anything but a Recipe
 count_documents(texts)          an IdfTable with the rarity of the features of a corpus
 majority(hashes, weights)       only the vote, for your own hashes
 """
 
-from simsql.fingerprint.documents import count_documents, simhash, simhash_batches, simhash_many, simhash_parts
-from simsql.fingerprint.feature_lists import simhash_features, simhash_rows
+from simsql.fingerprint.documents import (
+    count_documents,
+    simhash,
+    simhash_batches,
+    simhash_items,
+    simhash_many,
+    simhash_parts,
+)
 from simsql.fingerprint.features import IdfTable
 from simsql.fingerprint.html_text import html_parts, simhash_html
-from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer
+from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer, check_recipe
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
-from simsql.fingerprint.vote import majority
+from simsql.fingerprint.vote import majority, simhash_features, simhash_rows
 
 __all__ = [
     "DEFAULT_RECIPE",
@@ -31,6 +39,7 @@ __all__ = [
     "Pattern",
     "Recipe",
     "Tokenizer",
+    "check_recipe",
     "count_documents",
     "html_parts",
     "majority",
@@ -39,6 +48,7 @@ __all__ = [
     "simhash_batches",
     "simhash_features",
     "simhash_html",
+    "simhash_items",
     "simhash_many",
     "simhash_parts",
     "simhash_rows",

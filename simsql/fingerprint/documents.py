@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from operator import index
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from simsql.fingerprint.features import Features, IdfTable, count_features, iter
 from simsql.fingerprint.hashes import U64
 from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
-from simsql.fingerprint.vote import Outcome, Tally, fingerprints_of
+from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of
 
 # The arrays of a batch, about 30 bytes for each character, fit the cache; smaller batches need more NumPy calls.
 _BATCH_CHARACTERS = 1 << 18
@@ -28,7 +28,6 @@ _TASK_CHARACTERS = 1 << 22
 _COUNTED_CHARACTERS = 1 << 21
 
 Item = TypeVar("Item")
-Fingerprints: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]"
 
 
 def simhash(text: str, recipe: Recipe = DEFAULT_RECIPE) -> int | None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from simsql.fingerprint.characters import DROPPED, MARK, WORD, class_table, spell
 from simsql.fingerprint.features import Features, distinct, shingle
-from simsql.fingerprint.hashes import I64, U64, hash_spans, hash_strings, mix
+from simsql.fingerprint.hashes import I64, U64, hash_as_tokens, hash_strings, mix
 from simsql.fingerprint.recipe import (
     DEFAULT_RECIPE,
     Pattern,
@@ -185,13 +185,6 @@ def hash_found_tokens(texts: Sequence[str], recipe: Recipe) -> tuple[U64, I64]:
     """Return the hashes of the tokens of texts, like `hash_tokens`, for tokens of every kind."""
     documents = find_tokens(texts, recipe)
     return _hash_each(documents, hash_as_tokens), _count(documents)
-
-
-def hash_as_tokens(spellings: Sequence[str]) -> U64:
-    """Return the hashes of tokens by `hash_spans`. The empty token, which no text contains, has one too."""
-    encoded = [spelling.encode("utf-8", "surrogatepass") for spelling in spellings]
-    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-    return hash_spans(b"".join([*encoded, bytes(8)]), np.cumsum(lengths) - lengths, lengths)
 
 
 def find_tokens(texts: Sequence[str], recipe: Recipe) -> list[list[str]]:

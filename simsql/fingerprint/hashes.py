@@ -82,6 +82,13 @@ def hash_spans(data: bytes | NDArray[np.uint8], starts: I64, lengths: I64) -> U6
     return mix(total)
 
 
+def hash_as_tokens(spellings: Sequence[str]) -> U64:
+    """Return the hashes of tokens by `hash_spans`. The empty token, which no text contains, has one too."""
+    encoded = [spelling.encode("utf-8", "surrogatepass") for spelling in spellings]
+    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+    return hash_spans(b"".join([*encoded, bytes(8)]), np.cumsum(lengths) - lengths, lengths)
+
+
 class RunningHash:
     """The hash of one span of any length that arrives in parts."""
 

@@ -32,8 +32,7 @@ from sqlalchemy.types import TypeDecorator
 from simsql.database.index_spec import IndexSpec, agreed_recipe
 from simsql.database.transfer import NOT_GIVEN, NotGiven, from_bigint, to_bigint
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_parts
-from simsql.fingerprint.recipe import check_recipe
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe, simhash, simhash_parts
 from simsql.hamming import Design
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.events import Sources, follow_sources

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, simhash, simhash_features, simhash_rows
-from simsql.fingerprint.feature_lists import _ROWS_AT_ONCE
 from simsql.fingerprint.features import IdfTable
+from simsql.fingerprint.vote import _ROWS_AT_ONCE
 
 FEATURES = st.text(st.one_of(st.sampled_from("ab 中\ud800"), st.characters(codec=None)), max_size=4)
 RECIPES = st.builds(
