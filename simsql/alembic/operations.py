@@ -12,9 +12,7 @@ from sqlalchemy import BigInteger, Column, Dialect, MetaData, Table, null, text,
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.schema import ExecutableDDLElement
 
-from simsql.database.history import own_history
-from simsql.database.index_spec import IndexSpec
-from simsql.database.install import install_within
+from simsql.database import IndexSpec, install_schema, schema_sql
 from simsql.errors import SimsqlError
 from simsql.hamming import Design
 from simsql.sqlalchemy.expressions import BuildSimhashIndex, CreateSimhashIndex, DropSimhashIndex
@@ -250,15 +248,15 @@ class DropSimhashIndexOp(MigrateOperation):
 
 def install(operations: Operations, operation: InstallSimsqlOp) -> None:  # noqa: ARG001 - Alembic passes it
     """Run `op.install_simsql`."""
-    history, context = own_history(), operations.migration_context
+    context = operations.migration_context
     if context.as_sql:
         # Several branches can install it, and a script cannot look whether the database has it.
         if not context.opts.setdefault("simsql_is_printed", False):
-            context.impl.static_output(history.script(transaction=False).rstrip())
+            context.impl.static_output(schema_sql(transaction=False).rstrip())
         context.opts["simsql_is_printed"] = True
         return
     try:
-        install_within(operations.get_bind(), history)
+        install_schema(operations.get_bind())
     except SimsqlError as error:
         raise CommandError(str(error)) from error  # printed in one line by Alembic
 

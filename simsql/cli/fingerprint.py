@@ -20,7 +20,7 @@ from simsql.cli._options import (
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, messages, print_skips
-from simsql.database.transfer import to_bigint
+from simsql.database import to_bigint
 from simsql.documents import (
     Document,
     DocumentReader,

@@ -22,9 +22,8 @@ from simsql.cli._options import (
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows
-from simsql.database import IndexSpec, SearchIndex
-from simsql.database.index import Finding, Report, build_keys, create_btree, create_described, drop_index, verify
-from simsql.database.install import IndexStatus, read_status
+from simsql.database import Finding, IndexSpec, IndexStatus, SearchIndex, drop_index, read_status
+from simsql.database.index import Report, build_keys, create_btree, create_described, verify
 from simsql.documents import printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE

@@ -30,9 +30,8 @@ from simsql.cli._options import (
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_json, print_rows
-from simsql.database.numpy_search import Batch, MemberBatch, PairBatch, Stream
-from simsql.database.search_index import MatchingRow, PrimaryKeys, SearchIndex
-from simsql.database.transfer import Scope
+from simsql.database import MatchingRow, MemberBatch, PairBatch, PrimaryKeys, Scope, SearchIndex, Stream
+from simsql.database.numpy_search import Batch
 from simsql.documents import UnfitError, printable, read_document, read_single_text
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash

@@ -40,18 +40,20 @@ class Status:
     indexes: tuple[IndexStatus, ...]
 
 
-def install_schema(engine: Engine) -> bool:
-    """Install the schema `simsql` or upgrade it, in one transaction.
+def install_schema(engine_or_connection: Engine | Connection) -> bool:
+    """Install the schema `simsql` or upgrade it, in one transaction: that of the connection, if you pass one.
 
     Return whether anything changed. Safe to call twice, and from two processes at once. Raises SimsqlError if
     PostgreSQL is older than 14, the role may not create a schema, or a newer simsql installed the schema.
     """
-    with engine.begin() as connection:
+    if isinstance(engine_or_connection, Connection):
+        return install_within(engine_or_connection, _own_history())
+    with engine_or_connection.begin() as connection:
         return install_within(connection, _own_history())
 
 
 def install_within(connection: Connection, history: "History") -> bool:
-    """Install the schema like `install_schema`, but in the connection's transaction."""
+    """Install the schema of a history in the connection's transaction."""
     check_server(connection)
     # Held until the end of the transaction: of two installations at once the second finds nothing to do.
     connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('simsql.install', 0))"))
@@ -110,16 +112,17 @@ def read_status(engine: Engine) -> Status:
         return Status(server, revision, history.newest, version, tuple(IndexStatus(*row) for row in rows))
 
 
-def schema_sql(start: str | None = None) -> str:
+def schema_sql(start: str | None = None, *, transaction: bool = True) -> str:
     """Return the SQL script from a revision (by default, an empty database) to the newest, without connecting.
 
-    The script is empty if the revision is the newest. Raises UsageError if the revision does not exist.
+    It is wrapped in a transaction by default, and empty if the revision is the newest. Raises UsageError if the
+    revision does not exist.
     """
-    return _own_history().script(start)
+    return _own_history().script(start, transaction=transaction)
 
 
 def _own_history() -> "History":
-    # Alembic takes a third of the time that `import simsql.database` would take; who searches needs none of it.
+    # Importing Alembic would take a third of the time of `import simsql.database`, and searches do not need it.
     from simsql.database.history import own_history  # noqa: PLC0415
 
     return own_history()

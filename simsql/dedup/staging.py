@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from simsql.database.transfer import to_bigints
+from simsql.database import to_bigints
 from simsql.dedup.store import StagedDocument
 from simsql.documents import Document, Skip, SkipCount, printable, without_words
 from simsql.fingerprint import Recipe, simhash_items

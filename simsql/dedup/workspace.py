@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from simsql.database.connect import open_engine
+from simsql.database import open_engine
 from simsql.dedup.store import STAGED, DocumentStore
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe
