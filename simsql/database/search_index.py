@@ -13,7 +13,7 @@ from sqlalchemy.sql.selectable import TableValuedAlias
 from simsql.database.backfill import Filled, fill_fingerprints
 from simsql.database.connect import READ_COMMITTED, check_engine
 from simsql.database.index import Finding, Report, repair, vacuum, verify
-from simsql.database.index_spec import recipe_of
+from simsql.database.index_spec import check_distance, recipe_of
 from simsql.database.numpy_search import (
     Batch,
     Fingerprints,
@@ -107,9 +107,9 @@ class SearchIndex:
     of `simsql.fingerprint.simhash_parts`.
 
     Methods raise sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table, no index, several indexes, a
-    distance out of range, a scope that does not fit the index, missing privileges. Searches raise ValueError for a
-    number that is not a fingerprint and TypeError for a value that cannot be in a scope. The default distance is
-    that of the index.
+    scope that does not fit the index, missing privileges. Searches raise UsageError for a distance outside of 0 to
+    64, ValueError for a number that is not a fingerprint, and TypeError for a text that is not a str, a distance
+    that is not an integer, and a value that cannot be in a scope. The default distance is that of the index.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class SearchIndex:
         """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first."""
         with self._connection() as connection:
             query = self._query(connection, fingerprint, text)
-            found = self._call("near", query, distance).table_valued("fingerprint", "distance")
+            found = self._call("near", query, check_distance(distance)).table_valued("fingerprint", "distance")
             rows = connection.execute(select(found.c.fingerprint, found.c.distance))
             return [Match(from_bigint(match), bits) for match, bits in rows]
 
@@ -151,7 +151,7 @@ class SearchIndex:
         """Return the rows whose fingerprint is within the distance, nearest first."""
         with self._connection() as connection:
             query = self._query(connection, fingerprint, text)
-            call = self._call("_near_documents", query, distance)
+            call = self._call("_near_documents", query, check_distance(distance))
             found = call.table_valued("fingerprint", "distance", "document")
             rows = connection.execute(select(found.c.fingerprint, found.c.distance, found.c.document))
             return [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
@@ -174,7 +174,7 @@ class SearchIndex:
                 "a claim lasts until its transaction ends: pass the Connection of the insert, not an Engine"
             )
         query = self._query(self._bind, fingerprint, text)
-        found = self._call("claim", query, distance).table_valued("fingerprint", "distance")
+        found = self._call("claim", query, check_distance(distance)).table_valued("fingerprint", "distance")
         row = self._bind.execute(select(found.c.fingerprint, found.c.distance)).one_or_none()
         return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
 
@@ -188,18 +188,24 @@ class SearchIndex:
         """
         bigints = (to_bigint(fingerprint) for fingerprint in fingerprints)
         queries = cast([bigint for bigint in bigints if bigint is not None], ARRAY(BIGINT))
-        found = self._call("near_many", queries, distance).table_valued("query", "fingerprint", "distance")
+        found = self._call("near_many", queries, check_distance(distance)).table_valued(
+            "query", "fingerprint", "distance"
+        )
         for query, match, bits in self._rows(found):
             yield QueryMatch(from_bigint(query), from_bigint(match), bits)
 
     def pairs(self, distance: int | None = None) -> Iterator[Pair]:
         """Yield every pair of different fingerprints of live rows within the distance, once each."""
-        for a, b, bits in self._rows(self._call("pairs", distance).table_valued("a", "b", "distance")):
+        for a, b, bits in self._rows(
+            self._call("pairs", check_distance(distance)).table_valued("a", "b", "distance")
+        ):
             yield Pair(from_bigint(a), from_bigint(b), bits)
 
     def clusters(self, distance: int | None = None) -> Iterator[Member]:
         """Yield the members of all clusters by cluster: fingerprints with a neighbour or on several rows."""
-        for cluster, member in self._rows(self._call("clusters", distance).table_valued("cluster", "fingerprint")):
+        for cluster, member in self._rows(
+            self._call("clusters", check_distance(distance)).table_valued("cluster", "fingerprint")
+        ):
             yield Member(from_bigint(cluster), from_bigint(member))
 
     def stream_matches(
@@ -339,7 +345,7 @@ class SearchIndex:
     def _check(self, connection: Connection, distance: int | None) -> tuple[str, int]:
         """Return the column of an index, if it can be searched, and the distance."""
         index = self._call("_searched_index").table_valued("column_name", "distance")
-        within = func.simsql._distance(distance, index.c.distance)
+        within = func.simsql._distance(check_distance(distance), index.c.distance)
         column, bits = connection.execute(select(index.c.column_name, within)).one()
         return column, bits
 

@@ -36,7 +36,8 @@ def simhash(text: str, recipe: Recipe = DEFAULT_RECIPE) -> int | None:
     A text without a letter, digit or emoji has no features. For many texts, `simhash_many` is many times
     faster. Raises TypeError if `text` is not a str.
     """
-    _check(text, 0)
+    if not isinstance(text, str):
+        raise TypeError(f"text must be a str, not {type(text).__name__}")
     values, empty = _fingerprint([text], recipe)
     return None if empty[0] else int(values[0])
 

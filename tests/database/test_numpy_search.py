@@ -124,8 +124,6 @@ def test_the_checks_of_an_index_come_first(connection, database):
     cases = [
         ("plain", 3, "has no simhash index"),
         ("missing", 3, "does not exist"),
-        ("article", 65, "between 0 and 64"),
-        ("article", -1, "between 0 and 64"),
     ]
     with database.connect() as reader:
         index = SearchIndex(reader, "article")

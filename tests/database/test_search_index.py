@@ -2,6 +2,7 @@
 
 from contextlib import closing
 
+import numpy as np
 import oracle
 import pytest
 from sqlalchemy import text
@@ -45,6 +46,31 @@ def test_an_engine_finds_what_a_connection_finds_and_gives_its_connections_back(
         assert connection.in_transaction()
     assert search(SearchIndex(articles, "article")) == expected
     assert articles.pool.checkedout() == 0
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        lambda index, within: index.near(5, within),
+        lambda index, within: index.near_rows(5, within),
+        lambda index, within: index.claim(5, within),
+        lambda index, within: list(index.near_many([5], within)),
+        lambda index, within: list(index.pairs(within)),
+        lambda index, within: list(index.clusters(within)),
+        lambda index, within: index.stream_matches([5], within),
+        lambda index, within: index.stream_pairs(within),
+        lambda index, within: index.stream_clusters(within),
+    ],
+)
+def test_a_distance_out_of_range_is_refused(articles, search):
+    with articles.connect() as connection:
+        index = SearchIndex(connection, "article")
+        for within in (-1, 65):
+            with pytest.raises(UsageError, match=f"^distance must be between 0 and 64, not {within}$"):
+                search(index, within)
+        with pytest.raises(TypeError, match="distance must be an int between 0 and 64, not '3'"):
+            search(index, "3")
+        search(index, np.int64(64))
 
 
 def test_with_an_engine_it_equals_brute_force(articles):
