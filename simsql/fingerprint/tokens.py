@@ -1,12 +1,12 @@
 """Find the tokens of texts of any script and hash them, whole batches at a time.
 
-What a token is follows from the classes of `simsql.fingerprint.characters`. A token is known by its UTF-8 alone,
-whose hash is that of `simsql.fingerprint.hashes`.
+Character classes (`simsql.fingerprint.characters`) define the tokens, and `simsql.fingerprint.hashes` defines the
+hash of their UTF-8.
 
-There are three ways to the same tokens. ASCII stays bytes. Other texts become arrays of code points, which a table
-maps to normal forms and classes; those that turn out to be ASCII, but for quotation marks and dashes, join the
-first. Where no character is a mark or of South-East Asia, tokens are runs and pairs of characters; else they are
-cut out of units of one character and its marks.
+Three ways lead to the same tokens. ASCII texts stay bytes. Other texts become arrays of code points, which a table
+maps to normal forms and classes. If the result is ASCII, apart from quotation marks and dashes, it is processed as
+bytes. If no character is a mark or belongs to a South-East Asian script, tokens are runs and pairs of characters;
+otherwise they consist of units of one character and its marks.
 """
 
 import re
@@ -36,26 +36,25 @@ from simsql.fingerprint.characters import (
 from simsql.fingerprint.hashes import I64, U64, RunningHash, hash_short, hash_spans
 from simsql.fingerprint.recipe import TokenKind
 
-# How many characters a token of each class has; a run of WORD counts as one.
+# The number of characters in a token of each class. A run of WORD counts as one.
 _WIDTH = np.array([0, 0, 0, 1, 1, 1, 2, 4])
-# Some characters that separate tokens and compose with nothing before them: where a long text may be cut.
+# Characters that separate tokens and do not compose with the character before them, so a text can be cut there.
 _SURE_SEPARATOR = re.compile("[\\0-/:-@[-`{-\\x7f\u3001\u3002]")
-# Texts that are not ASCII, whose arrays are larger, are tokenised so many characters at a time, in the cache.
+# Texts that are not ASCII have larger arrays. This many characters are tokenised at a time, to stay in the cache.
 _GROUP = 1 << 16
-# Texts of more characters than this are tokenised in pieces, cut at separators where there are some, to bound the
-# memory.
+# Longer texts are tokenised in pieces, if possible cut at separators, to bound the memory.
 _PIECE = 1 << 17
 
 U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
 Bools = NDArray[np.bool_]
 
-# The hashes of the tokens of all texts, in order, and how many tokens each text has.
+# The hashes of the tokens of all texts, in order, and the number of tokens of each text.
 TokenHashes = tuple[U64, I64]
 
 
 class Spans(NamedTuple):
-    """Tokens as spans of UTF-8: data[start:start + length]. They may overlap. `data` goes on for 8 bytes more."""
+    """Tokens as spans of UTF-8: data[start:start + length]. They may overlap. `data` has 8 more bytes."""
 
     data: bytes | U8
     starts: I64
@@ -65,7 +64,7 @@ class Spans(NamedTuple):
 
 
 def hash_tokens(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
-    """Return the hashes of the tokens of all texts, in order, and how many tokens each text has."""
+    """Return the hashes of the tokens of all texts, in order, and the number of tokens of each text."""
     ascii_only = np.fromiter(map(str.isascii, texts), dtype=bool, count=len(texts))
     if ascii_only.all():
         return _hash_all(texts, kind, _hash_ascii)
@@ -77,7 +76,7 @@ def hash_tokens(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
 
 
 def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut a list of texts into lists of few characters each."""
+    """Split a list of texts into lists with few characters."""
     start = size = 0
     for end, text in enumerate(texts):
         if end > start and size + len(text) > _GROUP:
@@ -97,7 +96,7 @@ def _hash_all(
 
 
 def _interleave(chosen: Bools, ones: TokenHashes, others: TokenHashes) -> TokenHashes:
-    """Put the tokens of two halves of the texts together, in the order of the texts."""
+    """Join the tokens of two groups of texts, in the order of the texts."""
     counts = np.empty(len(chosen), dtype=np.int64)
     counts[chosen], counts[~chosen] = ones[1], others[1]
     from_ones = np.repeat(chosen, counts)
@@ -112,7 +111,7 @@ def is_long(text: str) -> bool:
 
 
 def iter_token_hashes(text: str, kind: TokenKind) -> Iterator[U64]:
-    """Yield the hashes of the tokens of a text of any length, in order, some at a time."""
+    """Yield the hashes of the tokens of a text of any length, in order, in portions."""
     start = 0
     while start < len(text):
         end = min(start + 2 * _PIECE, len(text))
@@ -131,7 +130,7 @@ def iter_token_hashes(text: str, kind: TokenKind) -> Iterator[U64]:
 
 
 def _iter_unbroken(text: str, start: int, end: int, kind: TokenKind) -> Iterator[U64]:
-    """Yield the hashes of the tokens between two places of a text: from one sure separator to the next."""
+    """Yield the hashes of the tokens between two positions in a text, both at sure separators."""
     word: RunningHash | None = None
     for segment in iter_segments(map(_characters_of, cut_in_pieces(text, start, end)), kind):
         if segment.of_long_word:
@@ -154,12 +153,12 @@ def _characters_of(piece: str) -> tuple[U32, U8]:
 
 
 def _text_ends(texts: Sequence[str]) -> I64:
-    """Return where each text ends when all are joined, with one separator before each and after the last."""
+    """Return the end of each text after all are joined, with a separator before each and after the last."""
     return np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
 
 
 def _count(starts: I64, text_ends: I64) -> I64:
-    """Return how many of the tokens that start there each text has."""
+    """Return the number of tokens of each text, from the starts of all tokens."""
     return np.diff(np.searchsorted(starts, text_ends), prepend=0)
 
 
@@ -173,9 +172,9 @@ def _hash_ascii(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
 
 
 def spans_of_ascii(data: U8, text_ends: I64, kind: TokenKind) -> Spans:
-    """Find the tokens of ASCII: runs of letters and digits. `data` begins and ends with NUL, eight at the end.
+    """Find the tokens of ASCII: runs of letters and digits. `data` begins with a NUL and ends with eight.
 
-    The spans are of the same bytes in lower case.
+    The spans refer to the same bytes in lower case.
     """
     lower = data | np.uint8(0x20)
     word = lower - np.uint8(ord("a")) < 26
@@ -188,7 +187,7 @@ def spans_of_ascii(data: U8, text_ends: I64, kind: TokenKind) -> Spans:
 
 
 def _runs(inside: Bools) -> tuple[I64, I64]:
-    """Return where runs of true values start and end; the first and the last value are false."""
+    """Return the starts and ends of runs of true values. The first and the last value must be false."""
     edges = np.flatnonzero(inside[1:] != inside[:-1])
     edges += 1
     return edges[0::2], edges[1::2]
@@ -199,7 +198,7 @@ def _runs(inside: Bools) -> tuple[I64, I64]:
 
 def _hash_other(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
     points, classes, text_ends = _look_up(texts)
-    # Places of the separators around each text.
+    # Positions of the separators around each text.
     starts = np.concatenate([[0], text_ends[:-1]])
     highest = np.maximum.reduceat(points, starts) if len(texts) else points
     plain = highest < 0x80
@@ -208,7 +207,7 @@ def _hash_other(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
     if not plain.any():
         return _hash_points(points, classes, text_ends, kind)
     of_plain = np.repeat(plain, text_ends - starts)
-    # The last separator ends either half.
+    # The last separator ends both groups.
     of_plain, of_other = np.append(of_plain, True), np.append(~of_plain, True)
     sizes = text_ends - starts
     return _interleave(
@@ -227,9 +226,9 @@ def _hash_mapped(points: U32, text_ends: I64, kind: TokenKind) -> TokenHashes:
 
 
 def _look_up(texts: Sequence[str]) -> tuple[U32, U8, I64]:
-    """Return the normal forms and classes of the characters of texts, and where the texts end.
+    """Return the normal forms and classes of the characters of texts, and the ends of the texts.
 
-    There is a separator before each text and after the last. What is dropped is left out.
+    There is a separator before each text and after the last. Dropped characters are omitted.
     """
     text_ends = _text_ends(texts)
     found = _entries(texts)
@@ -271,14 +270,14 @@ def _hash_points(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> T
     cut_any = bool(cut.any())
     letters, of_run = points, word
     if cut_any:
-        # Words are few where words have no spaces: each, and what ends it.
+        # Scripts without spaces between words have few words: take each, and the separator after it.
         near = word.copy()
         near[1:] |= word[:-1]
         near[0] = True
         places = np.flatnonzero(near)
         letters, of_run = points.take(places), word.take(places)
         pair = cut[:-1] & cut[1:]
-        # A character between two that are not cut is a token alone.
+        # A character of a script without spaces is a token of its own if neither neighbour belongs to one.
         alone = cut[1:-1] & ~pair[:-1] & ~pair[1:]
         starts_token[:-1] |= pair
         starts_token[1:-1] |= alone
@@ -313,7 +312,7 @@ def _hash_runs(points: U32, inside: Bools) -> U64:
 
 
 def _to_utf8(points: U32) -> tuple[bytes, I64]:
-    """Return UTF-8 with a tail of eight bytes, and how many bytes are before each character and the tail."""
+    """Return UTF-8 with a tail of eight bytes, and the number of bytes before each character and the tail."""
     size = np.ones(len(points), dtype=np.uint8)
     for limit in (0x80, 0x800, 0x10000):
         size += points >= limit
@@ -336,7 +335,7 @@ def utf8_words(points: U32) -> tuple[U64, I64]:
 
 
 def _utf8_of_any(points: U32) -> tuple[U32, I64]:
-    """Return the same as `utf8_words` for characters of one, two and four bytes."""
+    """Return the result of `utf8_words` for characters of one, two and four bytes."""
     last = points & np.uint32(0x3F)
     middle = points >> np.uint32(6) & np.uint32(0x3F)
     upper = points >> np.uint32(12) & np.uint32(0x3F)
@@ -347,13 +346,13 @@ def _utf8_of_any(points: U32) -> tuple[U32, I64]:
 
 
 def spans_of_units(points: U32, classes: U8, marks: Bools, text_ends: I64, kind: TokenKind) -> Spans:
-    """Find the tokens of normal forms of any script, of which none is dropped, with the marks in them."""
+    """Find the tokens, with their marks, of normal forms of any script without dropped characters."""
     if marks.any():
         classes = _class_with_marks(classes, marks)
     if kind == "characters":
         classes = np.where(classes >= WORD, np.uint8(SINGLE), classes)
 
-    # Cut into units: runs of one class, and within EMOJI and above single characters with their marks.
+    # Cut into units: runs of one class, but single characters with their marks for EMOJI and above.
     edge = classes[1:] != classes[:-1]
     edge |= (classes[1:] >= EMOJI) & ~marks[1:]
     starts = np.flatnonzero(edge) + 1
@@ -366,7 +365,7 @@ def spans_of_units(points: U32, classes: U8, marks: Bools, text_ends: I64, kind:
 
 
 def _class_with_marks(classes: NDArray[np.uint8], marks: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Give each mark the class of the character before it, or of a word where that is none."""
+    """Give each mark the class of the character before it, or WORD after a separator."""
     before = np.maximum.accumulate(np.where(marks, 0, np.arange(len(classes))))
     classes = classes[before]
     classes[marks & (classes == SEPARATOR)] = WORD
@@ -374,7 +373,7 @@ def _class_with_marks(classes: NDArray[np.uint8], marks: NDArray[np.bool_]) -> N
 
 
 def _group_units(units: NDArray[np.uint8]) -> tuple[I64, I64]:
-    """Return the first and the last unit of each token: as many as its class has, within one run."""
+    """Return the first and the last unit of each token: units of one run, as many as its class requires."""
     run_starts = np.flatnonzero(units[1:] != units[:-1]) + 1
     run_starts = np.concatenate([[0], run_starts]) if len(units) else run_starts
     run_lengths = np.diff(run_starts, append=len(units))
@@ -392,20 +391,20 @@ def _group_units(units: NDArray[np.uint8]) -> tuple[I64, I64]:
 
 
 def cut_in_pieces(text: str, start: int = 0, end: int | None = None, *, lower: bool = False) -> Iterator[str]:
-    """Cut what stands between two places of a text in pieces: see `cut_text`."""
+    """Cut the part of a text between two positions into pieces: see `cut_text`."""
     return cut_text(text, start, len(text) if end is None else end, _PIECE, lower=lower)
 
 
 class Segment(NamedTuple):
-    """Characters of a text, in normal form and without those that are dropped, and their classes."""
+    """Characters of a text in normal form, without dropped ones, and their classes."""
 
     points: U32
     classes: U8
     of_long_word: bool
-    """Whether they are a part of one token, which goes on in the next segment if that is one as well."""
+    """Whether they are part of a single token, which continues in the next segment if that has this flag, too."""
 
     def between_separators(self) -> tuple[U32, U8]:
-        """Return them with a separator before and after."""
+        """Return the characters and classes with a separator before and after."""
         points = np.full(len(self.points) + 2, ord(" "), dtype=np.uint32)
         classes = np.full(len(points), SEPARATOR, dtype=np.uint8)
         points[1:-1], classes[1:-1] = self.points, self.classes
@@ -413,10 +412,10 @@ class Segment(NamedTuple):
 
 
 def iter_segments(pieces: Iterable[tuple[U32, U8]], kind: TokenKind) -> Iterator[Segment]:
-    """Put the pieces of a text together anew, so that the tokens of all segments are those of the text.
+    """Rearrange the pieces of a text into segments, so that their tokens are those of the text.
 
-    Only words of more than some million characters are cut: their segments follow one another, and then one that
-    is not of a long word, though perhaps empty. No piece but the first begins with a mark.
+    Only very long words are cut. Their segments follow one another; a segment that is not of a long word comes
+    next, even if it is empty. Only the first piece can begin with a mark.
     """
     points, classes = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.uint8)
     in_long_word = False
@@ -442,9 +441,9 @@ def iter_segments(pieces: Iterable[tuple[U32, U8]], kind: TokenKind) -> Iterator
 
 
 def _last_cut(classes: U8, kind: TokenKind) -> tuple[int, int]:
-    """Return where the characters end whose tokens are complete, and where those begin that the others need.
+    """Return the end of the characters with complete tokens, and the start of those that later tokens need.
 
-    The next character is no mark.
+    The next character must not be a mark.
     """
     size = len(classes)
     after_separator = np.concatenate([[np.uint8(SEPARATOR)], classes])
@@ -457,7 +456,7 @@ def _last_cut(classes: U8, kind: TokenKind) -> tuple[int, int]:
     if last != WORD:
         units = start + np.flatnonzero(classes[start:] != MARK)
         width = int(_WIDTH[last])
-        # A token more than the rest needs, so that this is never taken for a run that is shorter than a token.
+        # One token more than the rest needs, so that the rest never looks like a run shorter than a token.
         if len(units) > width:
             return int(units[-1]), int(units[-width])
     return start, start
