@@ -1,30 +1,31 @@
-"""What each character is: its class, which makes the tokens, and its normal form.
+"""The class of each character, which determines the tokens, and its normal form.
 
-Normalisation is Unicode's NFKC_Casefold but for what it ignores: NFKC, casefold, NFKC again. Composed and
-decomposed forms, full and half width, ligatures and letter case do not count; é, й, ё, ü and the tones of
-Vietnamese, which have composed forms, do.
+Normalisation is NFKC, casefold, and NFKC again: Unicode's NFKC_Casefold, except that no characters are ignored. So
+composed and decomposed forms, full and half width, ligatures and letter case do not matter. Marks with composed
+forms do, such as those of é, й, ё and ü, and the tones of Vietnamese.
 
 Every character of the result then has one class:
 
-- **dropped**: marks that writers may leave out, and what cannot be seen: Arabic, Hebrew and Syriac points,
-  tatweel, U+0300-036F where NFKC found no composed form, variation selectors, format characters (category Cf:
-  zero-width joiners, bidi marks, soft hyphens).
+- **dropped**: optional marks and invisible characters: Arabic, Hebrew and Syriac points, tatweel, U+0300-036F
+  without a composed form in NFKC, variation selectors, format characters (category Cf: zero-width joiners, bidi
+  marks, soft hyphens).
 - **mark**: every other combining mark. It belongs to the character before it: the vowel signs of Indic and
-  South-East Asian scripts and the voiced marks of kana tell words apart.
-- **word**: letters, digits and other numbers; also private and unassigned characters, so that a script newer
-  than this Python's Unicode tables has tokens all the same. A run of them is a token.
-- **cut**: letters of scripts that put no spaces between words. A run of them is cut into overlapping runs of
-  two characters (Han, kana, Bopomofo, Yi, Tangut, Nushu, Khitan), as Lucene's CJKAnalyzer does, or of four
-  (Thai, Lao, Myanmar, Khmer and the Tai scripts, whose characters say less); a shorter run is one token.
-  Korean has spaces, Tibetan a tsheg after each syllable: words.
-- **emoji**: pictographic symbols, a token each.
-- **separator**: all else: punctuation, `_`, symbols, spaces, control characters such as NUL, lone surrogates.
+  South-East Asian scripts and the voiced marks of kana distinguish words.
+- **word**: letters, digits and other numbers; also private and unassigned characters, so that a script newer than
+  this Python's Unicode tables has tokens, too. A run of them is a token.
+- **cut**: letters of scripts without spaces between words. A run of them is cut into overlapping runs of two
+  characters (Han, kana, Bopomofo, Yi, Tangut, Nushu, Khitan), as in Lucene's CJKAnalyzer, or of four (Thai, Lao,
+  Myanmar, Khmer and the Tai scripts, whose characters carry less information). A shorter run is one token. Korean
+  has spaces, and Tibetan a tsheg after each syllable, so their letters are in the class word.
+- **emoji**: pictographic symbols. Each is a token.
+- **separator**: everything else: punctuation, `_`, symbols, spaces, control characters such as NUL, lone
+  surrogates.
 
-Fingerprints of assigned characters do not depend on the version of Python: their normal forms are stable by
-Unicode's policy, and a category hardly ever changes.
+Fingerprints of assigned characters do not depend on the version of Python: Unicode guarantees stable normal forms,
+and categories hardly ever change.
 
-Most characters have a normal form of one character whatever stands beside them, so that a table gives it to whole
-arrays; only texts with other ones are normalised by `unicodedata`.
+The normal form of most characters is a single character, regardless of their neighbours. A table maps whole arrays
+of them. Only texts with other characters are normalised by `unicodedata`.
 """
 
 import sys
@@ -36,7 +37,7 @@ from string import ascii_letters, digits
 import numpy as np
 from numpy.typing import NDArray
 
-# Classes. EMOJI and those above start a token of their own with every character that is no mark.
+# Classes. In EMOJI and those above, every character except a mark starts a token.
 SEPARATOR, DROPPED, MARK, WORD, EMOJI, SINGLE, CUT_2, CUT_4 = range(8)
 _OF_CATEGORY = {"L": WORD, "N": WORD, "M": MARK, "Z": SEPARATOR, "P": SEPARATOR, "S": SEPARATOR} | {
     "Cc": SEPARATOR,
@@ -61,7 +62,7 @@ _OPTIONAL_MARKS = [
 _TATWEEL = 0x0640
 # Symbols (categories So and Sk, or not yet assigned) there are pictographs.
 _PICTOGRAPHS = [(0x2300, 0x23FF), (0x2600, 0x27BF), (0x2B00, 0x2BFF), (0x1F000, 0x1FAFF)]
-# Letters there, which UAX #14 lets a line break between, carry syllables or words.
+# Letters there stand for syllables or words. UAX #14 allows line breaks between them.
 _SYLLABLES = [
     (0x3005, 0x3007),
     (0x3021, 0x3029),
@@ -97,7 +98,7 @@ _UNIFORM = {
     range(0x2FA20, 0xE0000): b"Lo",
     range(0xE0200, 0x110000): b"Co",
 }
-# All the other blocks.
+# All other blocks.
 _TABLED = (
     range(0x3400),
     range(0x4DC0, 0x4E00),
@@ -107,17 +108,17 @@ _TABLED = (
     range(0x2F800, 0x2FA20),
     range(0xE0000, 0xE0200),
 )
-# Hangul vowels and finals, which compose with what is before them by rule.
+# Hangul vowels and finals, which compose with the character before them by rule.
 _JAMO = (range(0x1161, 0x1176), range(0x11A8, 0x11C3))
 
-# A character of the table whose normal form depends on its neighbours, or is of several characters.
+# Flag of a character whose normal form depends on its neighbours or has several characters.
 CONTEXT = 0x80
 CLASS = 0x7F
 CHARACTER_SHIFT = np.uint32(8)
 
-# Characters that are looked at together in search of a place to cut.
+# The number of characters examined together in the search for a position to cut.
 _WINDOW = 1 << 10
-# Some characters that a sigma does not look past: letters and digits of ASCII, Han.
+# Characters that end the context of a sigma: letters and digits of ASCII, Han.
 _FIRM = np.concatenate([np.frombuffer((digits + ascii_letters).encode(), "u1"), np.arange(0x4E00, 0x9FFF)])
 
 # Punctuation with an ASCII form that composes with nothing.
@@ -125,9 +126,9 @@ _FULL_WIDTH = [("\u3000", " "), *((chr(ord(narrow) + 0xFEE0), narrow) for narrow
 
 
 def normalise(text: str) -> str:
-    """Return the normal form of a text, whose class and bytes make the tokens."""
+    """Return the normal form of a text, which determines its tokens."""
     if not unicodedata.is_normalized("NFKC", text):
-        # Nearly every Chinese text has these, and few anything else for which NFKC would have to work.
+        # Nearly every Chinese text contains these, and few contain anything else that NFKC would change.
         for wide, narrow in _FULL_WIDTH:
             text = text.replace(wide, narrow)
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
@@ -137,8 +138,8 @@ def normalise(text: str) -> str:
 def character_table() -> NDArray[np.uint32]:
     """Return, for each code point, its normal form and class, as normal form << 8 | CONTEXT or 0 | class.
 
-    The form of a separator is a space. With CONTEXT, form and class are those of the character itself: what holds
-    for it in a text that is in normal form. Built at the first text that is not ASCII.
+    The form of a separator is a space. With CONTEXT, form and class are those of the character itself, which are
+    right in a text in normal form. The table is built for the first text that is not ASCII.
     """
     classes = class_table()
     points = np.arange(len(classes), dtype=np.uint32)
@@ -163,7 +164,7 @@ def _entry(character: str, form: str, parts: str, joins: frozenset[str], classes
     alone = character not in joins and parts[0] not in joins and form[0] not in joins
     starter = not (unicodedata.combining(parts[0]) or unicodedata.combining(form[0]))
     if alone and found == {DROPPED}:
-        # Marks that compose with nothing are dropped, in whatever order they stand.
+        # Marks that compose with nothing are dropped, in any order.
         return DROPPED
     if alone and starter and classes[ord(form[0])] == SEPARATOR and found <= {SEPARATOR, DROPPED}:
         return ord(" ") << int(CHARACTER_SHIFT) | SEPARATOR
@@ -175,7 +176,7 @@ def _entry(character: str, form: str, parts: str, joins: frozenset[str], classes
 
 
 def _joining() -> frozenset[str]:
-    """Return the characters that may compose with the one before them."""
+    """Return the characters that can compose with the character before them."""
     second = {chr(point) for block in _JAMO for point in block}
     for block in _TABLED:
         for character in map(chr, block):
@@ -225,11 +226,12 @@ def spell(points: NDArray[np.uint32]) -> str:
 
 
 def cut_text(text: str, start: int, end: int, size: int, *, lower: bool = False) -> Iterator[str]:
-    """Cut what stands between two places of a text, in pieces of at most so many characters where that can be.
+    """Cut the part of a text between two positions into pieces of, if possible, at most `size` characters.
 
-    The normal forms of the pieces, one after the other, are the normal form of the whole, and no piece but the
-    first begins with a mark or with what is dropped: before such characters and those whose form depends on their
-    neighbours nothing is cut, however many they are. With `lower`, so are the pieces in lower case.
+    The joined normal forms of the pieces are the normal form of the whole. Only the first piece can begin with a
+    mark or a dropped character. Texts are never cut before such characters, nor before those whose form depends on
+    their neighbours, so a run of them can make a longer piece. With `lower`, the joined lower-case forms of the
+    pieces are also the lower-case form of the whole.
     """
     while end - start > size:
         cut = _find_cut(text, start, start + size, end, lower=lower)
@@ -239,7 +241,7 @@ def cut_text(text: str, start: int, end: int, size: int, *, lower: bool = False)
 
 
 def _find_cut(text: str, start: int, about: int, end: int, *, lower: bool) -> int:
-    """Return the last place up to `about` where a text can be cut, or the first one after it, or the end."""
+    """Return the last position up to `about` where a text can be cut, or the first one after it, or the end."""
     high = about + 1
     while high > start + 1:
         low = max(start + 1, high - _WINDOW)
@@ -255,7 +257,7 @@ def _find_cut(text: str, start: int, about: int, end: int, *, lower: bool) -> in
 
 
 def _cuts_in(text: str, low: int, high: int, *, lower: bool) -> NDArray[np.intp]:
-    """Return the places from `low` to before `high` in front of which a text can be cut; `low` is at least 1."""
+    """Return the positions in [low, high) where a text can be cut; `low` is at least 1."""
     window = text[low - 1 : high]
     points = np.frombuffer(window.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     entries = character_table()[points]
@@ -263,8 +265,8 @@ def _cuts_in(text: str, low: int, high: int, *, lower: bool) -> NDArray[np.intp]
     for classes in (entries & np.uint32(CLASS), class_table()[points]):
         can &= (classes != DROPPED) & (classes != MARK)
     if lower:
-        # A sigma at the end of a word has another lower case than one with a letter before and after it, and
-        # apostrophes, points and marks in between do not count.
+        # The lower case of a sigma at the end of a word differs from that of a sigma between letters, even with
+        # apostrophes, points and marks in between.
         space = np.fromiter(map(str.isspace, window), dtype=bool, count=len(window))
         firm = space | np.isin(points, _FIRM)
         can[1:] &= space[1:] | firm[1:] & firm[:-1]
