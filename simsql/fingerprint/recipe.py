@@ -281,7 +281,7 @@ def _check_shingles(lengths: tuple[int, ...]) -> None:
         or not all(type(length) is int and 1 <= length <= 9 for length in lengths)
         or list(lengths) != sorted(set(lengths))
     ):
-        raise ValueError(f"shingles must be a tuple of ascending lengths from 1 to 9, not {lengths!r}")
+        raise ValueError(f"shingles must be a tuple of ascending lengths between 1 and 9, not {lengths!r}")
 
 
 def _check_steps(steps: tuple[Step, ...]) -> None:
