@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from sqlalchemy import Column, MetaData, Table
 
 import simsql
-from simsql import alembic, database, fingerprint, hamming, server
+from simsql import alembic, database, documents, fingerprint, hamming, server
 from simsql import sqlalchemy as models
 
 MODULES = [importlib.import_module(found.name) for found in pkgutil.walk_packages(simsql.__path__, "simsql.")]

@@ -15,6 +15,7 @@ from simsql.cli._options import Database, Formatted, ServerDir, option
 from simsql.cli._terminal import Column, Format, choose_format, print_rows
 from simsql.cli.index import print_indexes
 from simsql.database import install_schema, read_status, schema_sql, uninstall_schema, upgrade_schema
+from simsql.server import start_embedded
 
 _STATUS = tuple(map(Column, ("postgresql", "schema", "revision", "outdated", "indexes")))
 

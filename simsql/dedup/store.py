@@ -35,6 +35,9 @@ from sqlalchemy.dialects.postgresql import REGCLASS, aggregate_order_by, insert
 from sqlalchemy.sql.expression import cast
 
 from simsql.database import create_index, install_schema
+from simsql.database.load import copy_rows
+from simsql.database.transfer import copy_columns
+from simsql.dedup.grouping import Members
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
