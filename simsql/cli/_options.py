@@ -90,7 +90,7 @@ MEANINGS = {
     "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),
     "--text-column": Meaning("NAME", "Use this column for the texts"),
     "--text-field": Meaning("NAME", "Read texts from this field or column"),
-    "--workers": Meaning("N", "Compute fingerprints in this many processes (1 or more)"),
+    "--workers": Meaning("N", "Compute fingerprints in this many processes (1 or more); by default, one per core"),
 }
 
 
@@ -136,6 +136,7 @@ def distance_option(more: str) -> Any:
 
 
 SearchDistance = Annotated[int | None, distance_option("; by default, that of the index")]
+Workers = Annotated[int | None, number_option("--workers", least=1)]
 IndexedColumn = Annotated[str | None, option("--column")]
 Database = Annotated[str | None, option("--database")]
 ServerDir = Annotated[Path | None, option("--server-dir")]

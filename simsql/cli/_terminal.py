@@ -41,6 +41,7 @@ class Column(NamedTuple):
 
 
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
+_REPORT_SECONDS = 0.05  # between two steps of a progress bar
 _MEASURED = 1000  # rows that decide the widths of the columns
 _NARROWEST = 12
 _GAP = "  "
@@ -161,7 +162,7 @@ class ProgressBars:
     @contextmanager
     def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> Iterator[Report]:
         """Time a stage and show its progress bar; without a total, only that it is running."""
-        start = time.perf_counter()
+        start = reported = time.perf_counter()
         columns = TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
         with Progress(
             *columns,
@@ -173,7 +174,11 @@ class ProgressBars:
             task = bar.add_task(name, total=total)
 
             def report(done: int) -> None:
-                bar.update(task, completed=done)
+                nonlocal reported
+                # A call takes longer than reading a short document.
+                if not bar.disable and (now := time.perf_counter()) - reported > _REPORT_SECONDS:
+                    bar.update(task, completed=done)
+                    reported = now
 
             yield report
             bar.update(task, total=total or 1, completed=total or 1)

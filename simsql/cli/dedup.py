@@ -20,6 +20,7 @@ from simsql.cli._options import (
     Quiet,
     ServerDir,
     TextField,
+    Workers,
     distance_option,
     option,
     parse_max_document,
@@ -38,7 +39,7 @@ from simsql.dedup.job import ClusterWriter, DedupOptions, DedupSummary, JsonLine
 from simsql.dedup.ranking import RankedDocument
 from simsql.dedup.workspace import Destination
 from simsql.documents import printable
-from simsql.fingerprint import DEFAULT_RECIPE
+from simsql.fingerprint import DEFAULT_RECIPE, usable_cores
 
 
 class _Delimited:
@@ -98,6 +99,7 @@ def dedup_command(
     id_field: IdField = "id",
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
+    workers: Workers = None,
     database: Database = None,
     server_dir: ServerDir = None,
     table: Annotated[str | None, option("--table")] = None,
@@ -121,6 +123,7 @@ def dedup_command(
         id_field=id_field,
         encoding=encoding,
         max_document=parse_max_document(max_document),
+        workers=workers or usable_cores(),
         destination=Destination(database_or_default(database, server_dir), server_dir, table),
         output=output,
         writer=_WRITERS[form or (Format.JSONL if output else choose_format(None))],

@@ -29,10 +29,9 @@ from simsql.documents import (
     nothing_found,
     printable,
     reporting,
-    worker_count,
 )
 from simsql.errors import SimsqlError
-from simsql.fingerprint import DEFAULT_RECIPE, simhash_items
+from simsql.fingerprint import DEFAULT_RECIPE, simhash_items, usable_cores
 
 _WRITE: dict[Encode, Callable[[int], str]] = {
     Encode.DECIMAL: str,
@@ -48,14 +47,7 @@ def fingerprint_command(
     recipe: NewRecipeName = None,
     encode: Annotated[Encode, option("--encode")] = Encode.DECIMAL,
     lines: Annotated[bool, option("--lines")] = False,
-    workers: Annotated[
-        int | None,
-        number_option(
-            "--workers",
-            "; by default, one per core for large files, else one",
-            least=1,
-        ),
-    ] = None,
+    workers: Annotated[int | None, number_option("--workers", "; one for stdin", least=1)] = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
     encoding: Encoding = "utf-8",
@@ -90,7 +82,7 @@ def fingerprint_command(
 
     printed = 0
     if workers is None and reader.bytes_total is not None:
-        workers = worker_count(reader)
+        workers = usable_cores()
     # A progress bar would break up the lines of the output.
     with ProgressBars(console).stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
         for names, fingerprints in simhash_items(named_texts(report), made_by, workers):

@@ -16,6 +16,7 @@ from simsql.cli._options import (
     ServerDir,
     TableName,
     TextField,
+    Workers,
     number_option,
     option,
     parse_max_document,
@@ -25,6 +26,7 @@ from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skip
 from simsql.database import SearchIndex
 from simsql.dedup.loading import LoadOptions, run_load
 from simsql.errors import UsageError
+from simsql.fingerprint import usable_cores
 
 _PARTS = 1000  # of a progress bar
 
@@ -41,6 +43,7 @@ def load_command(
     id_field: IdField = "id",
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
+    workers: Workers = None,
     database: Database = None,
     server_dir: ServerDir = None,
     quiet: Quiet = False,
@@ -63,6 +66,7 @@ def load_command(
         id_field=id_field,
         encoding=encoding,
         max_document=parse_max_document(max_document),
+        workers=workers or usable_cores(),
     )
     with open_database(database, server_dir) as engine, engine.begin() as connection:
         summary = run_load(connection, options, ProgressBars(console))
@@ -88,7 +92,7 @@ def backfill_command(
     recipe: RecipeName = None,
     all_rows: Annotated[bool, option("--all-rows")] = False,
     batch: Annotated[int, number_option("--batch", least=1)] = 1_000,
-    workers: Annotated[int, number_option("--workers", "; for a single text column", least=1)] = 1,
+    workers: Annotated[int | None, number_option("--workers", "; one for several text columns", least=1)] = None,
     database: Database = None,
     server_dir: ServerDir = None,
     quiet: Quiet = False,
@@ -106,7 +110,7 @@ def backfill_command(
             dict(map(_weighted, text_column)),
             all_rows=all_rows,
             batch_rows=batch,
-            workers=workers,
+            workers=workers or usable_cores(),
             report=lambda share: report(round(_PARTS * share)),
         )
     print(f"Fingerprinted {_rows(filled.written)}")

@@ -28,7 +28,6 @@ from simsql.documents import (
     open_output,
     repeated_id,
     reporting,
-    worker_count,
 )
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
@@ -76,6 +75,8 @@ class DedupOptions:
     id_field: str = "id"
     encoding: str = "utf-8"
     max_document: int = MAX_DOCUMENT
+    workers: int | None = None
+    """Number of processes that compute fingerprints; None for this process only."""
     destination: Destination = field(default_factory=Destination)
     output: Path | None = None
     writer: ClusterWriter = field(default_factory=JsonLines)
@@ -171,7 +172,7 @@ def _load(
             reporting(reader, report),
             find_known=store.find_known if holds_documents else None,
             recipe=options.recipe,
-            workers=worker_count(reader),
+            workers=options.workers,
             skips=skips,
         )
         store.stage(connection, intake)

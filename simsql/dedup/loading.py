@@ -20,7 +20,6 @@ from simsql.documents import (
     nothing_found,
     repeated_id,
     reporting,
-    worker_count,
 )
 from simsql.errors import SimsqlError
 from simsql.fingerprint import Recipe, simhash_items
@@ -44,6 +43,8 @@ class LoadOptions:
     id_field: str = "id"
     encoding: str = "utf-8"
     max_document: int = MAX_DOCUMENT
+    workers: int | None = None
+    """Number of processes that compute fingerprints; None for this process only."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def run_load(connection: Connection, options: LoadOptions, stages: Stages) -> Lo
                     del stored
                 del item  # a long document is not kept while the next one is read
 
-        for batch, fingerprints in simhash_items(placed(), recipe, worker_count(reader)):
+        for batch, fingerprints in simhash_items(placed(), recipe, options.workers):
             for row, bigint in zip(batch, to_bigints(fingerprints), strict=True):
                 empty += bigint is None
                 row.append(bigint)

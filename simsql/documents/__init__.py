@@ -3,7 +3,7 @@
 from simsql.documents.content import MAX_DOCUMENT, UnfitError, read_document
 from simsql.documents.formats import Document, Skip, printable, storable
 from simsql.documents.output import abandon, check_writable, open_output
-from simsql.documents.readers import DocumentReader, read_single_text, reporting, worker_count
+from simsql.documents.readers import DocumentReader, read_single_text, reporting
 from simsql.documents.reports import (
     DUPLICATE,
     NO_WORDS,
@@ -39,5 +39,4 @@ __all__ = [
     "reporting",
     "storable",
     "without_words",
-    "worker_count",
 ]

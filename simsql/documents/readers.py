@@ -59,8 +59,6 @@ _FORMATS: dict[str, _Format] = {
     ".tsv": partial(read_table, delimiter="\t"),
 }
 
-_WORTH_PROCESSES = 1_000_000  # bytes of input from which on starting processes pays
-
 
 class _Input(NamedTuple):
     """A file or standard input to read."""
@@ -287,13 +285,6 @@ def reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Ski
         report(reader.bytes_done)
         yield item
         del item  # a long document is not kept while the next one is read
-
-
-def worker_count(reader: DocumentReader) -> int | None:
-    """Return the number of processes to use for fingerprints; None for this process only."""
-    if reader.bytes_total is not None and reader.bytes_total < _WORTH_PROCESSES:
-        return None
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def read_single_text(path: str, *, encoding: str, max_document: int, stdin: BinaryIO) -> str:

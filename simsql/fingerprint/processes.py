@@ -1,6 +1,7 @@
 """Process batches in several processes, in order, with a bounded number of batches in memory."""
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -25,6 +26,11 @@ _AHEAD = 2
 _WAITING = 8
 
 
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def map_in_processes(
     work: Callable[[Batch], Result],
     batches: Iterator[Batch],
@@ -33,9 +39,15 @@ def map_in_processes(
 ) -> Iterator[Result]:
     """Yield the result of `work` for each batch, in order. `work` and the batches are pickled.
 
-    This process is one of the workers, and works while the others start. `load` returns the size of a batch in
-    batches of the usual size, which bounds the memory of the queued batches.
+    This process is one of the workers, and works while the others start. A single batch starts none. `load`
+    returns the size of a batch in batches of the usual size, which bounds the memory of the queued batches.
     """
+    begun = list(itertools.islice(batches, 2))
+    if len(begun) < 2:
+        yield from map(work, begun)
+        return
+    batches = itertools.chain(begun, batches)
+    del begun
     found: deque[Future[Result]] = deque()
     loads: dict[Future[Result], float] = {}
     context = multiprocessing.get_context("spawn")

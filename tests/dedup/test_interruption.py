@@ -118,7 +118,7 @@ def while_it_reads(process: Process, folder: Path, out: Path) -> None:
 
 def while_processes_fingerprint(process: Process, folder: Path, out: Path) -> None:
     line = b'{"text": "' + b"some words that are many " * 40_000 + b'"}\n'
-    for _ in range(6):
+    for _ in range(12):
         process.stdin.write(line)
     process.stdin.flush()
     # The run, the tracker of multiprocessing, and at least one that fingerprints.

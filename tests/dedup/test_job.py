@@ -99,10 +99,10 @@ def test_standard_input_of_a_process(home, texts, groups):
 
 
 def test_large_input_is_fingerprinted_in_processes_with_the_same_result(tmp_path, home):
-    # Above a million bytes; each text is a copy of another but for one word.
-    texts = {f"{n}": f"{'lorem ipsum dolor sit amet ' * 20}{n % 1500} {n % 1500}" * 2 for n in range(3000)}
+    # More than two tasks for processes; each text is a copy of another but for one word.
+    texts = {f"{n}": f"{'lorem ipsum dolor sit amet ' * 60}{n % 1500} {n % 1500}" * 2 for n in range(3000)}
     path = write_lines(tmp_path / "a.jsonl", texts)
-    assert path.stat().st_size > 1_000_000
+    assert path.stat().st_size > 9_000_000
     found = run("dedup", path, "--distance", "0", home=home).done()
     assert sum(cluster["size"] for cluster in found.clusters) == 3000
     alone = run("fingerprint", path, home=home).done()

@@ -234,7 +234,7 @@ import multiprocessing, simsql
 
 def texts():
     for number in range(1_000_000):
-        if number == 50:
+        if number == 80:
             print(*(process.pid for process in multiprocessing.active_children()), flush=True)
         yield f"some words {number} " * 10_000
 
