@@ -19,6 +19,7 @@ from benchmarks.sections import (
     batch,
     build,
     corpus,
+    dedup,
     documents,
     fingerprint,
     growth,
@@ -39,7 +40,7 @@ SECTIONS: dict[str, Section] = {
     for module in (near, growth, batch, pairs, memory, build, radius, schemes, corpus, documents, writes)
 }
 # These ask no server, and run before one starts.
-WITHOUT_SERVER: dict[str, SectionWithoutServer] = {fingerprint.SECTION: fingerprint.run}
+WITHOUT_SERVER: dict[str, SectionWithoutServer] = {fingerprint.SECTION: fingerprint.run, dedup.SECTION: dedup.run}
 ALL = (*WITHOUT_SERVER, *SECTIONS)
 RESULTS = Path(__file__).parent / "results"
 

@@ -16,6 +16,8 @@ FIND_ALL_PROGRAM = f"{SIMSQL} find-all"
 TRIGRAMS = (f"{SIMSQL}, word trigrams, tf", f"{SIMSQL}, word trigrams, set")
 ONE_PROCESS = f"{SIMSQL}, one process"
 GAOYA = "gaoya"
+GAOYA_MINHASH = "gaoya MinHash"
+DATASKETCH = "datasketch MinHash LSH"
 SIMHASH = "simhash (PyPI)"
 CALIBRATED = "cost model, calibrated"
 
@@ -104,6 +106,17 @@ BARS = [
     Bar("fingerprint", "English, one core", SIMSQL, 10, than=(SIMHASH,), rows=_TEXTS),
     Bar("fingerprint", "English, two cores", f"{SIMSQL}, 2 workers", 1.8, than=(ONE_PROCESS,), rows=20 * _TEXTS),
     Bar("fingerprint", "a corpus that is made on the way, 2 workers: peak memory", SIMSQL, 1e9, rows=1_000_000),
+    *(
+        Bar(
+            "dedup",
+            f"near-duplicates in a file, distance {distance}",
+            SIMSQL,
+            0.67,
+            than=(GAOYA_MINHASH,),
+            rows=100_000,
+        )
+        for distance in (7, 10)
+    ),
     Bar("writes", "a row inserted: more than without an index", SIMSQL, 0.1),
     Bar("writes", "another column updated: times as long as without", SIMSQL, 2),
     Bar("writes", "another column updated: keys added", SIMSQL, 0),

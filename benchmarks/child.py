@@ -17,10 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def run_child(*arguments: str | Path) -> dict[str, float]:
-    """Run this module with arguments and return what it prints: seconds, and the peak of memory in bytes."""
+def run_child(*arguments: str | Path, messages: Path | None = None) -> dict[str, float]:
+    """Run this module with arguments and return what it prints: seconds, and the peak of memory in bytes.
+
+    What a program prints on stderr goes to the file `messages`.
+    """
     command = [sys.executable, "-m", "benchmarks.child", *map(str, arguments)]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    with (messages or Path(os.devnull)).open("wb") as stderr:
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=stderr, text=True).stdout
     found: dict[str, float] = json.loads(output)
     return found
 
@@ -41,7 +45,7 @@ def _find_all(source: str, distance: int, target: str) -> dict[str, float]:
 
 def _run_program(command: Sequence[str]) -> dict[str, float]:
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -1,0 +1,163 @@
+"""The whole job on files: `simsql dedup`, beside the MinHash indexes of gaoya and datasketch."""
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import simsql
+from benchmarks.bars import DATASKETCH, GAOYA_MINHASH
+from benchmarks.child import run_child
+from benchmarks.figures import SIMSQL
+from benchmarks.harness import Run
+from benchmarks.oracle import Oracle, WrongResultError
+from benchmarks.peers import import_peer
+from benchmarks.texts import Corpus
+
+SECTION = "dedup"
+WHAT = "near-duplicates in a file"
+_DISTANCES = (7, 10)
+_LARGEST = 100_000
+_ROUNDS = 3  # of which the median counts
+_SLOW = 10_000  # documents for a peer on one core
+_NAMES = ("SIMSQL_HOME", "SIMSQL_DATABASE")
+
+
+def run(run: Run) -> None:
+    """Measure a file of JSON lines: as many documents as a tenth of the rows, at most 100,000."""
+    count = min(_LARGEST, max(200, run.options.rows // 10))
+    # Not below the folder of somebody: as root, the server runs as another user.
+    folder = Path(tempfile.mkdtemp(prefix="simsql-benchmarks-", dir=run.options.folder))
+    folder.chmod(0o711)
+    before = {name: os.environ.pop(name) for name in _NAMES if name in os.environ}
+    os.environ["SIMSQL_HOME"] = str(folder / "home")
+    try:
+        _measure(run, folder, list(Corpus(count, run.options.seed).texts()))
+    finally:
+        del os.environ["SIMSQL_HOME"]
+        os.environ.update(before)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _measure(run: Run, folder: Path, texts: Sequence[str]) -> None:
+    source = folder / "documents.jsonl"
+    with source.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps({"id": str(number), "text": text}) + "\n" for number, text in enumerate(texts))
+    (folder / "small.jsonl").write_text('{"text": "some words"}\n', encoding="utf-8")
+    _run_simsql(folder / "small.jsonl", folder, _DISTANCES[0])  # creates the server's folder
+    fingerprints = simsql.simhash_many(texts).compressed()
+    for distance in _DISTANCES:
+        runs = sorted(
+            (_run_simsql(source, folder, distance) for _ in range(_ROUNDS)), key=lambda used: used["seconds"]
+        )
+        used = runs[_ROUNDS // 2]
+        checked = _check_clusters(folder / "clusters", fingerprints, distance, run.options.sample)
+        run.add(
+            SECTION,
+            f"{WHAT}, distance {distance}",
+            SIMSQL,
+            used.pop("seconds"),
+            "s",
+            rows=len(texts),
+            calls=_ROUNDS,
+            checked=checked,
+            note="the whole process: reads, stores and groups, exact",
+        )
+        for stage, seconds in used.items():
+            run.add(SECTION, f"distance {distance}: {stage}", SIMSQL, seconds, "s", rows=len(texts))
+    _measure_gaoya(run, texts)
+    _measure_datasketch(run, texts[:_SLOW])
+
+
+def _run_simsql(source: Path, folder: Path, distance: int) -> dict[str, float]:
+    """Return the seconds of the process, and those of its stages."""
+    program = [sys.executable, "-c", "from simsql.cli import main; main()", "dedup", str(source)]
+    options = ["--distance", str(distance), "--output", str(folder / "clusters")]
+    used = run_child("program", *program, *options, messages=folder / "summary")
+    summary = (folder / "summary").read_text(encoding="utf-8")
+    stages = re.findall(r"^  (.*?) +(\d+\.\d\d)$", summary.partition("\nseconds ")[2], flags=re.M)
+    return {"seconds": used["seconds"]} | {stage: float(seconds) for stage, seconds in stages}
+
+
+def _check_clusters(path: Path, fingerprints: np.ndarray, distance: int, sample: int) -> int:
+    """Check that a cluster holds all that brute force finds near some of its members; return how many."""
+    oracle = Oracle(np.unique(fingerprints))
+    place = {}
+    clusters = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for cluster in clusters:
+        for member in cluster["members"]:
+            place[int(member["id"])] = cluster["cluster"]
+    numbers = np.random.default_rng(1).choice(len(fingerprints), min(sample, len(fingerprints)), replace=False)
+    for number in numbers.tolist():
+        near = [found for found, _ in oracle.near(int(fingerprints[number]), distance)]
+        found = {place.get(other) for other in np.flatnonzero(np.isin(fingerprints, near)).tolist()}
+        if len(found) != 1:
+            raise WrongResultError(f"{SIMSQL}: document {number} and what is near it are in the clusters {found}")
+    return len(numbers)
+
+
+def _measure_gaoya(run: Run, texts: Sequence[str]) -> None:
+    """Insert and query in parallel, with bands for a Jaccard index of about 0.3 and more."""
+    gaoya = import_peer(run, "gaoya", "gaoya")
+    if gaoya is None:
+        return
+    index = gaoya.minhash.MinHashStringIndex(
+        hash_size=32, jaccard_threshold=0.5, num_bands=42, band_size=3, ngram_range=(3, 3), lowercase=True
+    )
+    start = time.perf_counter()
+    index.par_bulk_insert_docs(list(range(len(texts))), list(texts))
+    inserted = time.perf_counter()
+    found = index.par_bulk_query(list(texts))
+    seconds = time.perf_counter() - start
+    for distance in _DISTANCES:
+        run.add(
+            SECTION,
+            f"{WHAT}, distance {distance}",
+            GAOYA_MINHASH,
+            seconds,
+            "s",
+            rows=len(texts),
+            note=f"in memory: neither reads nor groups; insert {inserted - start:.1f} s;"
+            f" {sum(map(len, found)) - len(texts):,} matches",
+        )
+
+
+def _measure_datasketch(run: Run, texts: Sequence[str]) -> None:
+    """Sketch, insert and query on one core."""
+    datasketch = import_peer(run, "datasketch", "datasketch")
+    if datasketch is None:
+        return
+    start = time.perf_counter()
+    index = datasketch.MinHashLSH(threshold=0.6, num_perm=128)
+    sketches = list(_sketch(datasketch, texts))
+    for number, sketch in enumerate(sketches):
+        index.insert(number, sketch)
+    found = [index.query(sketch) for sketch in sketches]
+    seconds = time.perf_counter() - start
+    run.add(
+        SECTION,
+        f"near-duplicates among {len(texts):,} documents",
+        DATASKETCH,
+        seconds,
+        "s",
+        rows=len(texts),
+        note=f"in memory, one core: neither reads nor groups; {sum(map(len, found)) - len(texts):,} matches",
+    )
+
+
+def _sketch(datasketch: Any, texts: Sequence[str]) -> Iterator[Any]:
+    for text in texts:
+        words = text.lower().split()
+        sketch = datasketch.MinHash(num_perm=128)
+        sketch.update_batch(
+            [" ".join(words[place : place + 3]).encode() for place in range(max(1, len(words) - 2))]
+        )
+        yield sketch
