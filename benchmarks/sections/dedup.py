@@ -83,7 +83,7 @@ def _run_simsql(source: Path, folder: Path, distance: int) -> dict[str, float]:
     options = ["--distance", str(distance), "--output", str(folder / "clusters")]
     used = run_child("program", *program, *options, messages=folder / "summary")
     summary = (folder / "summary").read_text(encoding="utf-8")
-    stages = re.findall(r"^  (.*?) +(\d+\.\d\d)$", summary.partition("\nseconds ")[2], flags=re.M)
+    stages = re.findall(r"^  (\w.*?) +(\d+\.\d\d)$", summary.partition("\nseconds ")[2], flags=re.M)
     return {"seconds": used["seconds"]} | {stage: float(seconds) for stage, seconds in stages}
 
 
@@ -157,7 +157,6 @@ def _sketch(datasketch: Any, texts: Sequence[str]) -> Iterator[Any]:
     for text in texts:
         words = text.lower().split()
         sketch = datasketch.MinHash(num_perm=128)
-        sketch.update_batch(
-            [" ".join(words[place : place + 3]).encode() for place in range(max(1, len(words) - 2))]
-        )
+        places = range(max(1, len(words) - 2))
+        sketch.update_batch([" ".join(words[place : place + 3]).encode() for place in places])
         yield sketch
