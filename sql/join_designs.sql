@@ -77,7 +77,9 @@ BEGIN
     IF results > 100000000 THEN
         RAISE EXCEPTION 'simsql: more than 100000000 % within distance %', what, distance
             USING ERRCODE = 'program_limit_exceeded',
-                  HINT = 'Use a lower distance, or run simsql clusters on the command line, which does not store pairs.';
+                  HINT = format('Use a lower distance, or %s, which is many times faster and stores no results.',
+                                CASE what WHEN 'pairs' THEN 'simsql pairs or simsql clusters on the command line'
+                                          ELSE 'SearchIndex.stream_matches in Python' END);
     END IF;
 END
 $$;
