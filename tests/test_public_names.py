@@ -34,6 +34,7 @@ WITHOUT_DATABASE = {
     fingerprint.simhash_many: ([], None),
     fingerprint.simhash_parts: ([("", 1)], None),
     fingerprint.simhash_rows: (csr_array((1, 2)), None),
+    fingerprint.usable_cores: ((), None),
     hamming.block_sizes: (4, (16, 16, 16, 16)),
     hamming.default_design: ((1_000_000, 3), hamming.Design()),
     hamming.fewest_tables: ((16, 3), None),

@@ -157,7 +157,8 @@ def _show_usage(error: Any) -> int:
             called = f"simsql {sys.argv[1]}"
         # Some versions of the library use pydantic, which words errors in this way.
         said = printable(error.format_message().replace(": Value error, ", ": ").removesuffix("."))
-        complain(f"error: {said[:1].lower()}{said[1:]}; see {called} --help")
+        see = " See" if said.endswith("?") else "; see"
+        complain(f"error: {said[:1].lower()}{said[1:]}{see} {called} --help")
     return int(error.exit_code)
 
 

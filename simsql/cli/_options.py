@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from simsql.cli._terminal import Format
+from simsql.documents import printable
 
 
 class Encode(StrEnum):
@@ -110,7 +111,8 @@ def number_between(least: int, most: int) -> Callable[[str | int], int]:
     def read(written: str | int) -> int:
         text = str(written)
         if not _NUMBER.fullmatch(text):
-            raise typer.BadParameter(f"{text!r} is not a whole number: write it as 1000000, 1,000,000 or 1e6")
+            advice = f" from {least} to {most}" if most <= 64 else ": write it as 1000000, 1,000,000 or 1e6"
+            raise typer.BadParameter(f"{text!r} is not a whole number{advice}")
         number = Decimal(text.replace(",", ""))
         if number != number.to_integral_value():
             raise typer.BadParameter(f"{text} is not a whole number")
@@ -130,6 +132,26 @@ def number_option(name: str, more: str = "", *, least: int, most: int = _ANY) ->
     return option(name, more, parser=number_between(least, most))
 
 
+def read_path(written: str | Path) -> Path:
+    """Return a path. An empty one, of a variable that is not set, would mean this folder."""
+    if not str(written):
+        raise typer.BadParameter("the path is empty: name a file or a folder")
+    return Path(written)
+
+
+def read_folder(written: str | Path) -> Path:
+    """Return the path of a folder, which may be missing."""
+    folder = read_path(written)
+    if folder.exists() and not folder.is_dir():
+        raise typer.BadParameter(f"{printable(str(folder))} is a file: name a folder")
+    return folder
+
+
+def path_option(name: str, more: str = "") -> Any:
+    """Return the option with this name for the path of a file."""
+    return option(name, more, parser=read_path)
+
+
 def distance_option(more: str) -> Any:
     """Return --distance."""
     return number_option("--distance", more, least=0, most=64)
@@ -139,7 +161,7 @@ SearchDistance = Annotated[int | None, distance_option("; by default, that of th
 Workers = Annotated[int | None, number_option("--workers", least=1)]
 IndexedColumn = Annotated[str | None, option("--column")]
 Database = Annotated[str | None, option("--database")]
-ServerDir = Annotated[Path | None, option("--server-dir")]
+ServerDir = Annotated[Path | None, option("--server-dir", parser=read_folder)]
 Encoding = Annotated[str, option("--encoding")]
 Formatted = Annotated[Format | None, option("--format")]
 IdField = Annotated[str, option("--id-field")]
@@ -156,6 +178,12 @@ Paths = Annotated[
         metavar="PATH",
         help="Folders (read recursively) and files: text, .jsonl, .ndjson, .csv, .tsv, also as .gz, .xz or .bz2;"
         " - is JSON lines on stdin.",
+    ),
+]
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR", help="Folder for the server's data; created if it is missing.", parser=read_folder
     ),
 ]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Table name as in SQL: article, app.article.")]

@@ -5,10 +5,10 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from itertools import chain, islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TextIO, cast
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -33,11 +33,12 @@ class Format(StrEnum):
 class Column(NamedTuple):
     """A column of results.
 
-    In a table, numbers are right-aligned, counts have thousands separators, and long texts may be cut off.
+    In a table, numbers are right-aligned, counts have thousands separators, and long texts may be cut off. Long
+    texts and own numbers come from columns of the user, whose names stay unchanged.
     """
 
     name: str
-    kind: Literal["text", "long", "number", "count"] = "text"
+    kind: Literal["text", "long", "number", "own number", "count"] = "text"
 
 
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
@@ -117,12 +118,13 @@ def _align(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str
         if missing < 0 and cut and column.kind == "long":
             yield set_cell_size(cell, width - 1) + "…"
         else:
-            yield " " * missing + cell if column.kind in ("number", "count") else cell + " " * missing
+            left = column.kind in ("text", "long")
+            yield cell + " " * missing if left else " " * missing + cell
 
 
 def _head(column: Column) -> str:
-    # Long texts come from a column of the user, whose name stays unchanged.
-    return printable(column.name) if column.kind == "long" else column.name.replace("_", " ")
+    own = column.kind in ("long", "own number")
+    return printable(column.name) if own else column.name.replace("_", " ")
 
 
 def _show(column: Column, cell: Any) -> str:
@@ -135,16 +137,32 @@ def _show(column: Column, cell: Any) -> str:
     return printable(cell) if isinstance(cell, str) else _as_json(cell)
 
 
-class _Messages(Console):
-    def on_broken_pipe(self) -> None:
-        """Discard messages that nobody reads. The library itself would end the program."""
-        self.quiet = True
-        abandon(sys.stderr)
+class _Messages:
+    """A stream for messages. Once it cannot be written, they vanish: what they are about is done all the same."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            abandon(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            abandon(self._stream)
 
 
 def messages(*, quiet: bool) -> Console:
     """Return the console for progress and summaries: stderr, or nothing."""
-    return _Messages(stderr=True, quiet=quiet)
+    return Console(file=cast("TextIO", _Messages(sys.stderr)), quiet=quiet)
 
 
 def is_terminal(console: Console) -> bool:
@@ -153,36 +171,60 @@ def is_terminal(console: Console) -> bool:
 
 
 class ProgressBars:
-    """Implement `simsql.documents.Stages`, with a progress bar for each stage at a terminal."""
+    """Implement `simsql.documents.Stages`, with a progress bar for each stage at a terminal.
 
-    def __init__(self, console: Console) -> None:
+    With `results_wait`, nothing is written to stdout in a stage, so that every stage has a bar.
+    """
+
+    def __init__(self, console: Console, *, results_wait: bool = False) -> None:
         self.seconds: dict[str, float] = {}
         self._console = console
+        self._results_wait = results_wait
+        self._start = self._end = time.perf_counter()
+
+    @property
+    def total(self) -> float:
+        """Seconds from the start to the end of the last stage."""
+        return self._end - self._start
 
     @contextmanager
     def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> Iterator[Report]:
         """Time a stage and show its progress bar; without a total, only that it is running."""
-        start = reported = time.perf_counter()
+        start = time.perf_counter()
+        with self._bar(name, total) if shown or self._results_wait else nullcontext(_ignore) as report:
+            yield report
+        self._end = time.perf_counter()
+        self.seconds[name] = self._end - start
+
+    def add_stage(self, name: str) -> None:
+        """Count the time since the last stage as a stage of its own."""
+        start, self._end = self._end, time.perf_counter()
+        self.seconds[name] = self._end - start
+
+    @contextmanager
+    def _bar(self, name: str, total: int | None) -> Iterator[Report]:
+        if not is_terminal(self._console):
+            yield _ignore
+            return
         columns = TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-        with Progress(
-            *columns,
-            console=self._console,
-            disable=not (shown and is_terminal(self._console)),
-            # Results go to stdout while the bar is shown: rich would print them above it, on the terminal.
-            redirect_stdout=False,
-        ) as bar:
+        # Results go to stdout while the bar is shown: rich would print them above it, on the terminal.
+        with Progress(*columns, console=self._console, redirect_stdout=False) as bar:
             task = bar.add_task(name, total=total)
+            reported = time.perf_counter()
 
             def report(done: int) -> None:
                 nonlocal reported
                 # A call takes longer than reading a short document.
-                if not bar.disable and (now := time.perf_counter()) - reported > _REPORT_SECONDS:
+                if (now := time.perf_counter()) - reported > _REPORT_SECONDS:
                     bar.update(task, completed=done)
                     reported = now
 
             yield report
             bar.update(task, total=total or 1, completed=total or 1)
-        self.seconds[name] = time.perf_counter() - start
+
+
+def _ignore(done: int) -> None:
+    pass
 
 
 def print_skips(skips: SkipCount, console: Console, *, counted: bool = False) -> None:
@@ -210,14 +252,14 @@ def count_skips(skips: SkipCount) -> list[tuple[str, int]]:
     ]
 
 
-def print_summary(counts: Iterable[tuple[str, int]], seconds: dict[str, float], console: Console) -> None:
+def print_summary(counts: Iterable[tuple[str, int]], stages: ProgressBars, console: Console) -> None:
     """Print the summary of a run: its counts, and the seconds of its stages."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(justify="left")
     table.add_column(justify="right")
     for name, count in counts:
         table.add_row(Text(name), f"{count:,}")
-    table.add_row("seconds", f"{sum(seconds.values()):.2f}")
-    for stage, spent in seconds.items():
+    table.add_row("seconds", f"{stages.total:.2f}")
+    for stage, spent in stages.seconds.items():
         table.add_row(f"  {stage}", f"{spent:.2f}")
     console.print(table)

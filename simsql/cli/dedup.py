@@ -24,6 +24,7 @@ from simsql.cli._options import (
     distance_option,
     option,
     parse_max_document,
+    path_option,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import (
@@ -81,7 +82,27 @@ class _Table:
         return head + "".join(lines)
 
 
+class _FirstClusters(_Table):
+    """Keep the table of the first clusters until the end: a terminal shows no more of them than a person reads."""
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self._left_out = 0
+
+    def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
+        if number <= _SHOWN_CLUSTERS:
+            self._kept.append(super().cluster(number, members))
+        else:
+            self._left_out += 1
+        return ""
+
+    def kept(self) -> str:
+        more = f"and {self._left_out:,} more clusters: --output FILE writes them all\n" if self._left_out else ""
+        return "".join(self._kept) + more
+
+
 _SHOWN = 10  # members of a cluster in a table
+_SHOWN_CLUSTERS = 20  # at a terminal
 _WRITERS: dict[Format, ClusterWriter] = {
     Format.TABLE: _Table(),
     Format.JSONL: JsonLines(),
@@ -103,18 +124,22 @@ def dedup_command(
     database: Database = None,
     server_dir: ServerDir = None,
     table: Annotated[str | None, option("--table")] = None,
-    output: Annotated[Path | None, option("--output")] = None,
+    output: Annotated[Path | None, path_option("--output")] = None,
     form: Formatted = None,
-    drop_list: Annotated[Path | None, option("--drop-list")] = None,
+    drop_list: Annotated[Path | None, path_option("--drop-list")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Find clusters of near-duplicates in files.
 
     Print one line of JSON per cluster, or one line per member in the other formats. A table shows up to ten
-    members of each cluster. Distances are measured from the representative, the most central document. Documents
-    that cannot be read are skipped, counted and listed in the summary on stderr.
+    members of each cluster; at a terminal, it is the default and ends after the 20 largest clusters. Distances are
+    measured from the representative, the most central document. Documents that cannot be read are skipped, counted
+    and listed in the summary on stderr.
     """
     console = messages(quiet=quiet)
+    chosen = form or (Format.JSONL if output else choose_format(None))
+    first = _FirstClusters() if form is None and chosen is Format.TABLE else None
+    target = database_or_default(database, server_dir)
     options = DedupOptions(
         paths,
         distance=distance,
@@ -124,15 +149,19 @@ def dedup_command(
         encoding=encoding,
         max_document=parse_max_document(max_document),
         workers=workers or usable_cores(),
-        destination=Destination(database_or_default(database, server_dir), server_dir, table),
+        destination=Destination(target, server_dir, table),
         output=output,
-        writer=_WRITERS[form or (Format.JSONL if output else choose_format(None))],
+        writer=first or _WRITERS[chosen],
         drop_list=drop_list,
     )
+    stages = ProgressBars(console, results_wait=first is not None)
     with postgresql_errors():
-        summary = run_dedup(options, ProgressBars(console))
+        summary = run_dedup(options, stages)
+    stages.add_stage("disconnect" if target else "stop the server")
+    if first:
+        print(first.kept(), end="", flush=True)
     print_skips(summary.skips, console)
-    print_summary(_counts(summary), summary.seconds, console)
+    print_summary(_counts(summary), stages, console)
 
 
 def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:

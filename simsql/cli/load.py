@@ -1,9 +1,10 @@
 """`simsql load` and `simsql backfill`: rows with fingerprints, from files and for texts that are there."""
 
+from contextlib import ExitStack
 from typing import Annotated
 
 from simsql.cli._app import command
-from simsql.cli._database import open_database
+from simsql.cli._database import database_or_default, open_database
 from simsql.cli._options import (
     Database,
     Encoding,
@@ -68,13 +69,21 @@ def load_command(
         max_document=parse_max_document(max_document),
         workers=workers or usable_cores(),
     )
-    with open_database(database, server_dir) as engine, engine.begin() as connection:
-        summary = run_load(connection, options, ProgressBars(console))
+    stages = ProgressBars(console)
+    has_url = database_or_default(database, server_dir) is not None
+    with ExitStack() as stack:
+        with stages.stage("connect" if has_url else "start the server"):
+            engine = stack.enter_context(open_database(database, server_dir))
+            connection = stack.enter_context(engine.connect())
+        summary = run_load(connection, options, stages)
+        with stages.stage("commit"):
+            connection.commit()
+    stages.add_stage("disconnect" if has_url else "stop the server")
     print_skips(summary.skips, console)
     counts = [("documents", summary.documents)]
     if summary.without_fingerprint:
         counts.append(("  without words: no fingerprint", summary.without_fingerprint))
-    print_summary([*counts, *count_skips(summary.skips)], summary.seconds, console)
+    print_summary([*counts, *count_skips(summary.skips)], stages, console)
 
 
 @command("backfill")

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.cli._app import command
-from simsql.cli._options import Quiet, distance_option, number_option, option
+from simsql.cli._options import Quiet, distance_option, number_option, path_option
 from simsql.cli._terminal import is_terminal, messages
 from simsql.documents import open_output, printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.hamming import find_clusters, find_pairs
 
-Input = Annotated[Path, option("--input")]
-Output = Annotated[Path, option("--output", "; - is stdout")]
+Input = Annotated[Path, path_option("--input")]
+Output = Annotated[Path, path_option("--output", "; - is stdout")]
 Blocks = Annotated[int | None, number_option("--blocks", "; by default, the fastest number", least=1, most=64)]
 Distance = Annotated[int, distance_option("")]
 

@@ -93,13 +93,19 @@ def _print_near(form: Format, rows: Sequence[MatchingRow]) -> None:
             print_json(found._asdict())
         return
     names = rows[0].row if rows else ()
-    # The table may have columns of these names, too: mostly that of its fingerprints.
-    columns = (f"row.{name}" if name in ("fingerprint", "distance") else name for name in names)
+    columns = (_column_of_row(name, [found.row[name] for found in rows]) for name in names)
     print_rows(
         form,
-        (Column("fingerprint"), Column("distance", "number"), *(Column(name, "long") for name in columns)),
+        (Column("fingerprint"), Column("distance", "number"), *columns),
         ((found.fingerprint, found.distance, *found.row.values()) for found in rows),
     )
+
+
+def _column_of_row(name: str, cells: Sequence[object]) -> Column:
+    # The table may have columns of these names, too: mostly that of its fingerprints.
+    heading = f"row.{name}" if name in ("fingerprint", "distance") else name
+    numbers = all(cell is None or type(cell) in (int, float) for cell in cells)
+    return Column(heading, "own number" if numbers else "long")
 
 
 def _read_stdin(limit: int) -> str:

@@ -4,14 +4,11 @@ They manage its schema in a database, and its embedded server.
 """
 
 import signal
-from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from simsql.cli._app import command
 from simsql.cli._database import open_database, postgresql_errors
-from simsql.cli._options import Database, Formatted, ServerDir, option
+from simsql.cli._options import Database, Folder, Formatted, ServerDir, option
 from simsql.cli._terminal import Column, Format, choose_format, print_rows
 from simsql.cli.index import print_indexes
 from simsql.database import install_schema, read_status, schema_sql, uninstall_schema, upgrade_schema
@@ -99,9 +96,7 @@ def sql_command(
 
 @command("server")
 def server_command(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder for the server's data; created if it is missing.")
-    ],
+    folder: Folder,
 ) -> None:
     """Run an embedded server until Ctrl-C.
 

@@ -88,7 +88,7 @@ class DocumentReader:
             record. A longer one is skipped, and never held in memory.
 
     Raises:
-        UsageError: If a path does not exist or the encoding is unknown. Nothing has been read yet.
+        UsageError: If a path is empty or does not exist, or the encoding is unknown. Nothing has been read yet.
 
     """
 
@@ -104,6 +104,8 @@ class DocumentReader:
         leave_out: Iterable[Path] = (),
         max_document: int = MAX_DOCUMENT,
     ) -> None:
+        if "" in paths:  # of a variable that is not set: Path would take it for this folder
+            raise UsageError("a path is empty: name a file or a folder")
         self._layout = Layout(text_field, id_field, _known_encoding(encoding), max_document)
         self._arguments = [None if str(path) == "-" else Path(path) for path in paths]
         self._lines = lines

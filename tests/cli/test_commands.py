@@ -35,7 +35,7 @@ def usage(*arguments, **options):
     found = run(*arguments, **options)
     assert found.code == 2
     assert found.stdout == b""
-    assert re.fullmatch(r"simsql: error: [^A-Z].*; see simsql.* --help\n", found.err)
+    assert re.fullmatch(r"simsql: error: [^A-Z].*(; see|\? See) simsql.* --help\n", found.err)
     return found.err
 
 

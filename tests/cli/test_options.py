@@ -78,12 +78,41 @@ def test_without_a_command_there_is_help():
         ),
         (["near", "article", "--format", "xml"], "'xml' is not one of 'table', 'jsonl', 'csv', 'tsv'; see"),
         (["plan", "--rows"], "option '--rows' requires an argument; see simsql plan --help"),
+        (["dedup", ".", "-d", "x"], "'x' is not a whole number from 0 to 64; see simsql dedup --help"),
+        (["dedup", ".", "--max-document", "x"], "invalid value for --max-document: 'x' is not a size"),
     ],
 )
 def test_errors_in_arguments_are_one_line(arguments, said):
     found = run(*arguments)
     found.failed(2, said)
     assert "Value error" not in found.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["dedup", ""],
+        ["dedup", "nowhere", "--output", ""],
+        ["dedup", "nowhere", "--drop-list", ""],
+        ["dedup", "nowhere", "--server-dir", ""],
+        ["near", "article", "--file", ""],
+        ["find-all", "--input", ""],
+        ["find-clusters", "--output", ""],
+        ["server", ""],
+    ],
+)
+def test_an_empty_path_is_not_this_folder(arguments):
+    """As a shell leaves a variable that is not set."""
+    run(*arguments).failed(2, "path is empty")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["dedup", "."], ["near", "article", "--text", "a"], ["install"], ["load", "article", "."]]
+)
+def test_a_server_is_in_a_folder(tmp_path, arguments):
+    file = write_lines(tmp_path / "a.jsonl", {})
+    run(*arguments, "--server-dir", file).failed(2, f"{file} is a file: name a folder")
+    run("server", file).failed(2, f"{file} is a file: name a folder")
 
 
 def test_quiet(tmp_path, connection, database_url):

@@ -108,6 +108,21 @@ def test_a_table_at_a_terminal_fits_on_it(call, connection, database_url):
     assert [json.loads(line)["distance"] for line in piped.lines] == [0, 0, 1]
 
 
+def test_numbers_are_never_cut_off(call, connection, database_url):
+    names = [f"number_{place}" for place in range(4)]
+    connection.execute(
+        f"ALTER TABLE article {', '.join(f'ADD {name} bigint DEFAULT {2**62}' for name in names)};"
+        "UPDATE article SET body = repeat('long ', 100)"
+    )
+    search = ["near", "article", "--fingerprint", 5, "--distance", 1, "--database", database_url]
+    header, *rows = run_at_terminal(*search, redirected={"stderr"}, COLUMNS="80").terminal.splitlines()
+    assert set(names) <= set(header.split())
+    for row in rows:
+        assert row.split().count(str(2**62)) == 4
+        assert row.count("…") == 1
+        assert "long long l…" in row
+
+
 def test_counts_are_grouped_in_tables_alone(call, connection):
     connection.execute("DELETE FROM article")
     connection.execute("INSERT INTO article (fingerprint) SELECT 1000000 + n FROM generate_series(1, 2000) AS n")
@@ -150,3 +165,21 @@ def test_clusters_of_files(tmp_path, connection, database_url):
     assert json.loads((tmp_path / "out").read_text().splitlines()[1])["size"] == 2
     none = write_lines(tmp_path / "none.jsonl", {"a": "one text", "b": "quite another thing"})
     assert run("dedup", none, "--database", database_url, "--format", "table").done().out == ""
+
+
+def test_a_terminal_shows_the_largest_clusters(tmp_path, database_url):
+    texts = {f"{number} {copy}": f"This text is about {number}." for number in range(30) for copy in range(2)}
+    lines = write_lines(tmp_path / "a.jsonl", texts)
+    dedup = ["dedup", lines, "--distance", 0, "--database", database_url]
+    found = run_at_terminal(*dedup, redirected={"stderr"})
+    *_, last, end = found.terminal.splitlines()
+    assert len(found.terminal.splitlines()) == 1 + 20 * 2 + 1
+    assert last.split() == ["0", "19", "1"]
+    assert end == "and 10 more clusters: --output FILE writes them all"
+    assert len(run(*dedup).done().clusters) == 30
+    everything = run_at_terminal(*dedup, "--format", "table", redirected={"stderr"}).terminal
+    assert len(everything.splitlines()) == 1 + 30 * 2
+    assert run(*dedup, "--format", "table").done().out == everything
+    shown = run_at_terminal(*dedup, redirected=()).terminal
+    assert "find and write clusters" in shown.partition("document\n")[0]
+    assert "and 10 more clusters" in shown.partition("document\n")[2]

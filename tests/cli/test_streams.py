@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import typer
-from program import PROGRAM, environment, run, run_at_terminal, run_into, spawn, write_lines
+from program import PROGRAM, environment, run, run_at_terminal, run_into, run_with_stderr, spawn, write_lines
 from typer.main import get_command
 
 from simsql import cli
@@ -203,3 +203,16 @@ def test_the_rest_of_what_is_written_is_not_lost_in_silence(unbuffered):
     process.stdout.close()
     err = process.stderr.read()
     assert (process.wait(60), err) == (141, b"")
+
+
+def test_messages_that_reach_nobody_hide_no_success(case):
+    """What was asked for is done, and the exit code says so: on a full disk, or without a reader."""
+    wanted, arguments, prepare = case
+    source, target = os.pipe()
+    os.close(source)
+    full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115
+    for stderr in (full, open(target, "w", encoding="utf-8")):  # noqa: PTH123, SIM115
+        prepare()
+        with stderr:
+            found = run_with_stderr(stderr, *arguments)
+        assert (found.code, found.stdout == b"") == (0, wanted.silent)

@@ -109,6 +109,13 @@ def run_into(stdout: Any, *arguments: Argument, **variables: str) -> Result:
     return Result(code, b"", err.buffer.getvalue().decode("utf-8"))
 
 
+def run_with_stderr(stderr: Any, *arguments: Argument, **variables: str) -> Result:
+    """Run the command line in this process with this stderr."""
+    out = _stream()
+    code = _call_main(arguments, (_stream(), out, stderr), environment(None, **variables))
+    return Result(code, out.buffer.getvalue(), "")
+
+
 @dataclass(frozen=True)
 class AtTerminal(Result):
     """What a run at a terminal has left: in the files that streams were redirected to, and on the terminal."""
