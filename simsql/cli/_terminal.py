@@ -227,21 +227,21 @@ def _ignore(done: int) -> None:
     pass
 
 
-def print_skips(skips: SkipCount, console: Console, *, counted: bool = False) -> None:
+def print_skips(skips: SkipCount, console: Console, *, what: str = "skipped", counted: bool = False) -> None:
     """List the skipped documents, up to ten per reason, except those expected in any folder.
 
-    With `counted`, count those too, because no table follows.
+    With `counted`, count those too, because no table follows. `what` begins each line.
     """
     for skip in skips.examples:
         if skip.reason not in _NOT_NAMED:
             # As Text: a file name is not markup.
-            console.print(Text(f"skipped {skip.place}: {skip.reason}: {skip.detail}"), soft_wrap=True)
+            console.print(Text(f"{what} {skip.place}: {skip.reason}: {skip.detail}"), soft_wrap=True)
     for reason, count in skips.by_reason.items():
         named = sum(skip.reason == reason for skip in skips.examples)
         if reason in _NOT_NAMED and counted:
-            console.print(Text(f"skipped {count:,}: {reason}"), soft_wrap=True)
+            console.print(Text(f"{what} {count:,}: {reason}"), soft_wrap=True)
         elif reason not in _NOT_NAMED and count > named:
-            console.print(Text(f"skipped {count - named:,} more: {reason}"), soft_wrap=True)
+            console.print(Text(f"{what} {count - named:,} more: {reason}"), soft_wrap=True)
 
 
 def count_skips(skips: SkipCount) -> list[tuple[str, int]]:

@@ -161,6 +161,7 @@ def dedup_command(
     if first:
         print(first.kept(), end="", flush=True)
     print_skips(summary.skips, console)
+    print_skips(summary.clusters.unlisted, console, what="not in the drop list:")
     print_summary(_counts(summary), stages, console)
 
 
@@ -178,5 +179,5 @@ def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
     if found.far:
         yield "  farther from the representative", found.far
     yield "documents that could be dropped", found.droppable
-    if found.unlisted:
-        yield "  not in the drop list", found.unlisted
+    if unlisted := found.unlisted.by_reason.total():
+        yield "  not in the drop list", unlisted

@@ -20,12 +20,14 @@ from simsql.documents import (
     MAX_DOCUMENT,
     NO_WORDS,
     DocumentReader,
+    Skip,
     SkipCount,
     Stages,
     check_writable,
     name_paths,
     nothing_found,
     open_output,
+    printable,
     repeated_id,
     reporting,
 )
@@ -106,8 +108,8 @@ class ClusterCount:
     far: int = 0
     """Members that a chain of pairs connects, but that are beyond the distance from their representative."""
     droppable: int = 0
-    unlisted: int = 0
-    """Droppable documents left out of the drop list, because their line could mean another name."""
+    unlisted: SkipCount = field(default_factory=SkipCount)
+    """Droppable documents left out of the drop list, because their line could mean something else."""
 
 
 def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
@@ -211,9 +213,11 @@ def _write_clusters(
                 count.droppable += len(droppable)
                 output.write(options.writer.cluster(count.clusters, members))
                 if drop_list:
-                    listed = [document.name for document in droppable if _is_plain(document)]
-                    count.unlisted += len(droppable) - len(listed)
-                    drop_list.write("".join(f"{name}\n" for name in listed))
+                    for document in droppable:
+                        if ambiguity := _ambiguity(document):
+                            count.unlisted.add(Skip(printable(document.name), *ambiguity))
+                        else:
+                            drop_list.write(f"{document.name}\n")
                 report(count.members)
             # Before the first of them takes its name: a full disk fails both.
             for file in (output, drop_list):
@@ -222,10 +226,13 @@ def _write_clusters(
     return count
 
 
-def _is_plain(document: StoredDocument) -> bool:
-    """Return whether a line with the name can only mean this document."""
-    # A line end makes two lines; a backslash in a path may stand for a byte that is not UTF-8; and the id of a
-    # record may be the path of a file that has nothing to do with it.
+def _ambiguity(document: StoredDocument) -> tuple[str, str] | None:
+    """Return why a line with the name could mean something else, in short and in full; None if it cannot."""
+    if set("\n\r") & set(document.name):
+        return "line end", "the name would be more than one line"
     if document.name == document.place:
-        return not set("\n\r\\") & set(document.name)
-    return not set("\n\r") & set(document.name) and not is_path(document.name)
+        if "\\" in document.name:
+            return "backslash", "in a path, it may stand for a byte that is not UTF-8"
+    elif is_path(document.name):
+        return "id and path", "the id of this record is also the path of a file"
+    return None

@@ -124,6 +124,7 @@ def test_the_id_of_a_record_that_is_the_path_of_a_file_is_not_in_the_drop_list(t
     assert found.groups == {frozenset({"first", str(unlike), "third"})}
     assert (tmp_path / "drop").read_text() == "third\n"
     assert found.table["not in the drop list"] == "1"
+    assert f"not in the drop list: {unlike}: id and path: " in found.err
 
 
 def test_variables_of_libpq_lead_to_no_other_server(tmp_path, home):

@@ -135,6 +135,7 @@ def test_odd_ids(tmp_path, home):
     listed = [name for name in stored[1:] if not re.search(r"[\n\r]", name)]
     assert (tmp_path / "drop").read_text().split("\n") == [*listed, ""]
     assert found.table["not in the drop list"] == "1"
+    assert "not in the drop list: return\\r: line end: the name would be more than one line" in found.err
 
 
 def test_long_and_odd_ids_are_told_apart_in_a_kept_table(tmp_path, database_url):
