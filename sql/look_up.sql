@@ -135,6 +135,37 @@ BEGIN
 END
 $$;
 
+-- Every index, and whether it is sound: a search reads this in one statement, instead of everything that _index checks. `sound`
+-- is never true if _index would raise an error. If it is false, _index tells why, or that the index can be searched after all.
+-- The triggers are read in one scan: reading one of them takes as long as reading all triggers of a table. A trigger with a
+-- condition never runs, enabled or not (see _index_triggers); one of the two tells the columns, fingerprint first.
+-- (A publishable table is a logged one.)
+CREATE OR REPLACE VIEW simsql._searchable AS
+SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
+       (r.ready
+        AND NOT (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = r.table_id)
+        AND to_regclass(r.table_name) = r.table_id
+        AND ARRAY(SELECT t.tgname || CASE WHEN t.tgqual IS NULL THEN t.tgenabled::text
+                                          WHEN t.tgattr[0] IS NOT NULL THEN ARRAY[
+                                               (pg_identify_object_as_address('pg_class'::regclass, t.tgrelid, t.tgattr[0])).object_names[3],
+                                               (pg_identify_object_as_address('pg_class'::regclass, t.tgrelid, t.tgattr[1])).object_names[3],
+                                               (pg_identify_object_as_address('pg_class'::regclass, t.tgrelid, t.tgattr[2])).object_names[3],
+                                               (pg_identify_object_as_address('pg_class'::regclass, t.tgrelid, t.tgattr[3])).object_names[3],
+                                               (pg_identify_object_as_address('pg_class'::regclass, t.tgrelid, t.tgattr[4])).object_names[3]
+                                               ]::text
+                                          ELSE '' END
+                    FROM pg_trigger AS t WHERE t.tgrelid = r.table_id)
+            @> ARRAY['simsql_' || r.id || '_insertA', 'simsql_' || r.id || '_updateA', 'simsql_' || r.id || '_replicaR',
+                     'simsql_' || r.id || '_column' || ARRAY[r.column_name, r.scope_columns[1], r.scope_columns[2],
+                                                             r.scope_columns[3], r.scope_columns[4]]::text,
+                     'simsql_' || r.id || '_no_parent']
+        AND (pg_relation_is_publishable(to_regclass('simsql.keys_' || r.id || '_0'))
+             OR to_regclass('simsql.keys_' || r.id || '_0') IS NOT NULL AND NOT pg_relation_is_publishable(r.table_id))
+       ) IS TRUE AS sound
+  FROM simsql.registry AS r;
+
+GRANT SELECT ON simsql._searchable TO PUBLIC;
+
 -- Returns the index of a column for a search within a scope, or raises an error that tells what is wrong with either.
 CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_name text, scope jsonb) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
