@@ -71,54 +71,82 @@ $$;
 -- same length, and only a part of each hash under the key is visible. So a plain hash of both, one after the other, is as safe
 -- as HMAC.
 CREATE OR REPLACE VIEW simsql._claim_keys WITH (security_barrier) AS
-SELECT r.id AS index_id, pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) AS key
+SELECT r.id AS index_id, pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) AS key,
+       r.table_id, r.column_name, r.distance, r.scope_columns
   FROM simsql.registry AS r
   JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
  CROSS JOIN simsql._claim_secret AS s
- -- Columns are identified by number, as in the policy of the key tables: another column may take over the name.
- WHERE (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(t.tgrelid, a.number, 'SELECT'))
+ -- Columns are identified by number, as in the policy of the key tables: another column may take over the name. A scope has at
+ -- most four.
+ WHERE (SELECT pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[0], 'SELECT')
+               AND (t.tgattr[1] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[1], 'SELECT'))
+               AND (t.tgattr[2] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[2], 'SELECT'))
+               AND (t.tgattr[3] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[3], 'SELECT'))
+               AND (t.tgattr[4] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[4], 'SELECT'))
           FROM pg_catalog.pg_trigger AS t
-         CROSS JOIN pg_catalog.unnest(t.tgattr) AS a (number)
-         WHERE t.tgrelid = r.table_id AND t.tgname = pg_catalog.format('simsql_%s_column', r.id));
+         WHERE t.tgrelid = r.table_id AND t.tgname::pg_catalog.text = 'simsql_' || r.id || '_column');
 
 COMMENT ON VIEW simsql._claim_keys IS
     'the keys behind the locks of simsql.claim, readable by roles that can read the columns of the index';
 
 GRANT SELECT ON simsql._claim_keys TO PUBLIC;
 
--- The advisory locks of a claim. Every claim takes them in the same order, so claims cannot deadlock with each other. A lock is
--- a hash of the index, the scope, the number of blocks, the number of the block and its bits. If two hashes are equal by
--- chance, a claim waits needlessly.
+-- One of these locks. PostgreSQL inlines it.
+CREATE OR REPLACE FUNCTION simsql._claim_lock(salted bytea, blocks integer, number integer, block bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ('x' || left(encode(sha256(salted || int4send((blocks << 8) | number) || int8send(block)), 'hex'), 16))::bit(64)::bigint;
+
+-- The advisory locks of a claim. A lock is a hash of the scope, the number of blocks, the number of the block and its bits, under
+-- the key of the index. If two hashes are equal by chance, a claim waits needlessly. Every claim takes its locks in the same
+-- order, by the number of blocks and then by the number of the block, so claims cannot deadlock with each other.
 -- Claims at different distances have to meet too, whenever the one with the lower distance would find the other. So lower
 -- distances use the k of the index. For higher distances the number of blocks is doubled until it suffices, and the blocks of
 -- every step are locked, because other claims may have stopped there. If there are more blocks than bits, a single lock covers
 -- the whole index.
 CREATE OR REPLACE FUNCTION simsql._claim_locks(
-    index_id integer, scope_hash bigint, fingerprint bigint, of_index integer, distance integer)
-RETURNS SETOF bigint
-LANGUAGE plpgsql STRICT
+    key bytea, scope_hash bigint, fingerprint bigint, of_index integer, distance integer)
+RETURNS bigint[]
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 DECLARE
-    secret_key bytea;
+    salted constant bytea := key || int8send(scope_hash);
+    blocks integer := of_index + 1;
+    locks bigint[] := '{}';
 BEGIN
-    IF NOT (SELECT c.relispopulated FROM pg_class AS c WHERE c.oid = 'simsql._claim_secret'::regclass) THEN
-        PERFORM simsql._make_claim_secret();
-    END IF;
-    SELECT k.key INTO secret_key FROM simsql._claim_keys AS k WHERE k.index_id = _claim_locks.index_id;
-    IF secret_key IS NULL THEN
-        RAISE EXCEPTION 'simsql.claim: role % cannot read the columns of the simhash index %', current_user, index_id
+    LOOP
+        IF blocks > 64 THEN
+            RETURN locks || simsql._claim_lock(salted, 65, 0, 0);
+        END IF;
+        FOR number IN 0 .. blocks - 1 LOOP
+            -- The block moves to the front, and the bits behind it are cleared.
+            locks := locks || simsql._claim_lock(
+                salted, blocks, number,
+                (fingerprint << (number * 64 / blocks))
+                & (-1::bigint << (64 + number * 64 / blocks - (number + 1) * 64 / blocks)));
+        END LOOP;
+        IF blocks > distance THEN
+            RETURN locks;
+        END IF;
+        blocks := 2 * blocks;
+    END LOOP;
+END
+$$;
+
+-- Returns the key of an index for which claim has found none, or raises an error that tells why.
+CREATE OR REPLACE FUNCTION simsql._claim_key(table_name regclass, column_name text) RETURNS simsql._claim_keys
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._index(table_name, column_name);
+    found_key simsql._claim_keys;
+BEGIN
+    PERFORM simsql._make_claim_secret();
+    SELECT k.* INTO found_key FROM simsql._claim_keys AS k WHERE k.index_id = index.id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'simsql.claim: role % cannot read the columns of the simhash index %', current_user, index.id
             USING ERRCODE = 'insufficient_privilege', HINT = 'Grant SELECT on the fingerprint column and on the scope columns.';
     END IF;
-    RETURN QUERY
-    SELECT ('x' || encode(substring(sha256(secret_key || convert_to(format('%s %s %s %s', scope_hash, blocks, number, block),
-                                                                    'UTF8')) FOR 8), 'hex'))::bit(64)::bigint AS lock
-      FROM generate_series(0, 7) AS doubled
-     CROSS JOIN LATERAL CAST(least((of_index + 1) << doubled, 65) AS integer) AS blocks
-     CROSS JOIN LATERAL generate_series(0, CASE WHEN blocks > 64 THEN 0 ELSE blocks - 1 END) AS number
-     CROSS JOIN LATERAL (SELECT number * 64 / blocks AS first, (number + 1) * 64 / blocks AS next) AS bits
-     CROSS JOIN LATERAL substring(fingerprint::bit(64) FROM first + 1 FOR next - first) AS block
-     WHERE doubled = 0 OR (of_index + 1) << (doubled - 1) <= least(distance, 64)
-     ORDER BY lock;
+    RETURN found_key;
 END
 $$;
 
@@ -129,27 +157,54 @@ RETURNS SETOF simsql.match
 LANGUAGE plpgsql VOLATILE ROWS 1
 AS $$
 DECLARE
-    index simsql.registry;
-    asked integer;
+    index_id integer;
+    key bytea;
+    indexed_column text;
+    of_index integer;
+    scope_columns text[];
+    scope_hash bigint := 0;
+    asked integer := distance;
     lock bigint;
+    is_taken boolean;
+    nearest simsql.match;
 BEGIN
     -- The search below is a statement of its own. Its snapshot is taken after the locks, because this function is VOLATILE and
     -- the transaction is READ COMMITTED. An older snapshot would not show the rows that this call has waited for.
-    PERFORM simsql._check_read_committed('claim');
-    -- From here on the index cannot be dropped. If it were dropped and re-created while this call waits, claims on the new index
-    -- would take different locks.
-    PERFORM simsql._hold(table_name);
-    index := simsql._searched_index(table_name, column_name, scope);
-    asked := simsql._distance(distance, index.distance);
-    FOR lock IN
-        SELECT l
-          FROM simsql._claim_locks(index.id, simsql._scope_hash(index, scope), fingerprint, index.distance, asked) AS l
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM simsql._check_read_committed('claim');
+    END IF;
     LOOP
-        PERFORM pg_advisory_xact_lock(lock);
+        BEGIN
+            SELECT k.index_id, k.key, k.column_name, k.distance, k.scope_columns
+              INTO STRICT index_id, key, indexed_column, of_index, scope_columns
+              FROM simsql._claim_keys AS k
+             WHERE k.table_id = claim.table_name AND (claim.column_name IS NULL OR k.column_name = claim.column_name);
+        EXCEPTION
+            -- The last one: there is no secret.
+            WHEN no_data_found OR too_many_rows OR object_not_in_prerequisite_state THEN
+                SELECT k.index_id, k.key, k.column_name, k.distance, k.scope_columns
+                  INTO index_id, key, indexed_column, of_index, scope_columns
+                  FROM simsql._claim_key(table_name, column_name) AS k;
+        END;
+        IF scope IS NOT NULL OR scope_columns <> '{}' THEN
+            scope_hash := simsql._scope_hash(simsql._searched_index(table_name, indexed_column, scope), scope);
+        END IF;
+        IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
+            asked := simsql._distance(distance, of_index);
+        END IF;
+        -- A SELECT for each lock would take twice as long as this expression.
+        FOREACH lock IN ARRAY coalesce(simsql._claim_locks(key, scope_hash, fingerprint, of_index, asked), '{}') LOOP
+            is_taken := pg_advisory_xact_lock(lock) IS NOT NULL;
+        END LOOP;
+        SELECT n.fingerprint, n.distance INTO nearest
+          FROM simsql.near(table_name, claim.fingerprint, asked, indexed_column, scope) AS n LIMIT 1;
+        -- The search has locked the table until the end of the transaction, so from here on the index cannot be dropped. If it
+        -- was dropped and created again meanwhile, claims on the new index take different locks.
+        EXIT WHEN EXISTS (SELECT FROM simsql.registry AS r WHERE r.id = index_id);
     END LOOP;
-    RETURN QUERY SELECT n.fingerprint, n.distance
-                   FROM simsql.near(table_name, claim.fingerprint, asked, index.column_name, scope) AS n
-                  ORDER BY n.distance, n.fingerprint LIMIT 1;
+    IF nearest.fingerprint IS NOT NULL THEN
+        RETURN NEXT nearest;
+    END IF;
 END
 $$;
 

@@ -1,6 +1,7 @@
 ALTER TABLE simsql.registry ADD COLUMN nonce text NOT NULL DEFAULT gen_random_uuid();
 
-DROP FUNCTION simsql._triggers(simsql.registry), simsql._pairs_statements(bigint, integer);
+DROP FUNCTION simsql._triggers(simsql.registry), simsql._pairs_statements(bigint, integer),
+              simsql._claim_locks(integer, bigint, bigint, integer, integer);
 
 -- Every index gets a trigger for logical replication. It calls nothing yet: after_upgrade.sql makes its function.
 -- Rows that were applied to a table before are missing in its index. So searches refuse it until it is repaired.
