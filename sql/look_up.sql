@@ -171,9 +171,25 @@ CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_na
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._index(table_name, column_name);
+    index_id integer;
+    is_sound boolean;
+    index simsql.registry;
 BEGIN
-    PERFORM simsql._check_scope(table_name, index.column_name, index.scope_columns, scope);
+    BEGIN
+        SELECT s.id, s.sound INTO STRICT index_id, is_sound
+          FROM simsql._searchable AS s
+         WHERE s.table_id = _searched_index.table_name
+           AND (_searched_index.column_name IS NULL OR s.column_name = _searched_index.column_name);
+    EXCEPTION
+        WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
+    END;
+    IF NOT is_sound THEN
+        PERFORM simsql._index(table_name, column_name);
+    END IF;
+    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
+    IF scope IS NOT NULL OR index.scope_columns <> '{}' THEN
+        PERFORM simsql._check_scope(table_name, index.column_name, index.scope_columns, scope);
+    END IF;
     RETURN index;
 END
 $$;

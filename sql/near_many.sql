@@ -147,6 +147,16 @@ DECLARE
     of_statement bigint;
     found_matches bigint := 0;
 BEGIN
+    -- Choosing and planning the statements below takes as long as this many searches.
+    IF cardinality(queries) <= 16 THEN
+        RETURN QUERY SELECT q, n.fingerprint, n.distance
+                       FROM unnest(queries) AS q
+                      CROSS JOIN LATERAL simsql.near(table_name, q, asked, index.column_name, scope) AS n
+                      LIMIT 100000001;
+        GET DIAGNOSTICS found_matches := ROW_COUNT;
+        PERFORM simsql._refuse_more(found_matches, 'matches', asked);
+        RETURN;
+    END IF;
     plan := simsql._near_many_statements(
         index, cardinality(queries), simsql._expected_keys(index, cardinality(queries), asked, scope), asked, scope);
     IF plan.strategy = 'probes' THEN
