@@ -99,6 +99,14 @@ BEGIN
 END
 $$;
 
+-- Makes this session see what other sessions have committed: new names, and functions that repair has replaced. A transaction
+-- learns of it when it takes a lock that it does not hold, so one that has searched may never learn of it, and would search a
+-- table that has taken over the name. This takes a lock on a relation that nothing else locks in this mode, and releases it.
+-- PostgreSQL inlines it.
+CREATE OR REPLACE FUNCTION simsql._is_current() RETURNS boolean
+LANGUAGE sql VOLATILE
+RETURN pg_relation_is_updatable('simsql.registry_id_seq'::regclass, false) IS NOT NULL;
+
 -- Returns the index of a column, as the caller's snapshot sees it, or raises an error that tells what is wrong with it.
 CREATE OR REPLACE FUNCTION simsql._index(table_name regclass, column_name text) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
@@ -106,6 +114,7 @@ AS $$
 DECLARE
     found_index simsql.registry;
     columns text[];
+    is_current constant boolean := simsql._is_current();
 BEGIN
     BEGIN
         SELECT r.* INTO STRICT found_index
@@ -174,6 +183,7 @@ DECLARE
     index_id integer;
     is_sound boolean;
     index simsql.registry;
+    is_current constant boolean := simsql._is_current();
 BEGIN
     BEGIN
         SELECT s.id, s.sound INTO STRICT index_id, is_sound

@@ -37,6 +37,7 @@ DECLARE
     is_sound boolean;
     asked integer := distance;
     fits boolean;
+    is_current constant boolean := simsql._is_current();
 BEGIN
     BEGIN
         SELECT s.id, s.distance, s.scope_columns, s.sound

@@ -32,8 +32,9 @@ def look_before_adding(connection):
     (definition,) = connection.execute("SELECT pg_get_functiondef('simsql.add_on_insert_1'::regproc)").fetchone()
     for keys, fingerprint in key_tables(connection):
         look = f"WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE {fingerprint} = f.fp)"
-        before, insert, after = definition.partition(f"INSERT INTO {keys} ")
-        definition = before + insert + after.replace("ORDER BY 1", f"{look} ORDER BY 1", 1)
+        # A single row has a statement of its own, the last one.
+        before, insert, after = definition.rpartition(f"INSERT INTO {keys} ")
+        definition = before + insert + after.replace(";", f" {look};", 1)
     connection.execute(definition)
 
 

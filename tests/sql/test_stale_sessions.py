@@ -1,0 +1,140 @@
+"""A transaction that has searched learns of changes by other sessions, though it may have no reason to look.
+
+It holds the locks that its next search needs, so PostgreSQL need not tell it what others have changed meanwhile.
+"""
+
+import pytest
+from articles import create_articles, create_index, create_table, near
+from psycopg import errors
+
+OLD, NEW = 5, 7
+INSERT = f"INSERT INTO article (fingerprint) VALUES ({NEW})"
+
+
+@pytest.fixture
+def articles(connection):
+    """Two indexed tables: `article`, with a spare column for fingerprints, and `other`."""
+    create_articles(connection, [OLD])
+    connection.execute("ALTER TABLE article ADD spare bigint")
+    connection.execute("CREATE TABLE other (fingerprint bigint)")
+    create_index(connection, "other")
+    return connection
+
+
+def searching(connect, table, level="READ COMMITTED"):
+    """A session in a transaction that has searched this table, and `article` in earlier transactions."""
+    session = connect()
+    for _ in range(7):  # from the sixth execution on, a plan is used again
+        assert near(session, OLD, 3) == [(OLD, 0)]
+        near(session, OLD, 3, "other")
+    session.execute(f"BEGIN ISOLATION LEVEL {level}")
+    near(session, OLD, 3, table)
+    return session
+
+
+# What another session can do while the table is locked by a search of it, and whether the table can be searched afterwards.
+BESIDE_A_SEARCH = {
+    "insert": ([INSERT], True),
+    "disabled trigger": (["ALTER TABLE article DISABLE TRIGGER simsql_1_insert", INSERT], False),
+    "triggers disabled and enabled": (
+        ["ALTER TABLE article DISABLE TRIGGER ALL", INSERT, "ALTER TABLE article ENABLE TRIGGER ALL"],
+        False,
+    ),
+    "repaired": (
+        ["ALTER TABLE article DISABLE TRIGGER ALL", INSERT, "SELECT FROM simsql.repair('article')"],
+        True,
+    ),
+    "new B-tree": (["CREATE INDEX ON article (fingerprint, id)", INSERT], True),
+    "new B-tree of keys": (["CREATE INDEX ON simsql.keys_1_0 (key)", INSERT], True),
+    "dropped and created": (["DROP FUNCTION simsql.scan_1", "SELECT FROM simsql.repair('article')", INSERT], True),
+    "child": (["CREATE TABLE child () INHERITS (article)", INSERT], False),
+}
+
+
+@pytest.mark.parametrize(("changes", "searchable"), BESIDE_A_SEARCH.values(), ids=BESIDE_A_SEARCH)
+def test_a_change_beside_a_search(articles, connect, changes, searchable):
+    session = searching(connect, "article")
+    for change in changes:
+        articles.execute(change)
+    if searchable:
+        assert near(session, OLD, 3) == [(OLD, 0), (NEW, 1)]
+    else:
+        with pytest.raises(errors.ObjectNotInPrerequisiteState):
+            near(session, OLD, 3)
+
+
+# What another session can do while only another table is locked. Searches of `article` by its name have to find both.
+BEFORE_A_SEARCH = {
+    "index created again": [
+        "SELECT simsql.drop_index('article')",
+        "SELECT simsql.create_index('article', 'fingerprint', 3, 4)",
+        INSERT,
+    ],
+    "columns swapped": [
+        INSERT,
+        "ALTER TABLE article RENAME fingerprint TO before",
+        "ALTER TABLE article RENAME spare TO fingerprint",
+        "SELECT FROM simsql.repair('article')",
+    ],
+    "tables swapped": [
+        INSERT,
+        "ALTER TABLE article RENAME TO before",
+        "CREATE TABLE article (LIKE before)",
+        "SELECT FROM simsql.repair('before')",
+    ],
+    "B-tree created again": ["DROP INDEX article_fingerprint_idx", "CREATE INDEX ON article (fingerprint)", INSERT],
+    "table rewritten": ["ALTER TABLE article ADD stamp timestamptz DEFAULT clock_timestamp()", INSERT],
+    "keys rewritten": ["VACUUM FULL simsql.keys_1_0", "VACUUM FULL simsql.keys_1_1", "VACUUM FULL article", INSERT],
+}
+
+
+@pytest.mark.parametrize("changes", BEFORE_A_SEARCH.values(), ids=BEFORE_A_SEARCH)
+def test_a_change_before_a_search(articles, connect, changes):
+    session = searching(connect, "other")
+    oid = articles.execute("SELECT 'article'::regclass::oid").fetchone()[0]
+    for change in changes:
+        articles.execute(change)
+    assert near(session, OLD, 3, str(oid)) == [(OLD, 0), (NEW, 1)]
+
+
+# The same where the index no longer fits its table.
+UNFIT = {
+    "columns swapped": [
+        "ALTER TABLE article RENAME fingerprint TO before",
+        "ALTER TABLE article RENAME spare TO fingerprint",
+    ],
+    "tables swapped": ["ALTER TABLE article RENAME TO before", "CREATE TABLE article (LIKE before)"],
+    "schemas swapped": [
+        "CREATE SCHEMA before",
+        "ALTER TABLE article SET SCHEMA before",
+        "CREATE TABLE article (LIKE before.article)",
+    ],
+    "child": ["CREATE TABLE child () INHERITS (article)"],
+    "disabled trigger": ["ALTER TABLE article DISABLE TRIGGER simsql_1_insert"],
+}
+
+
+SEARCHES = {
+    "near": "SELECT * FROM simsql.near(%s::regclass, 5)",
+    "near_many": "SELECT * FROM simsql.near_many(%s::regclass, '{5}')",
+    "near_many of many": "SELECT * FROM simsql.near_many(%s::regclass, ARRAY(SELECT generate_series(1, 20)))",
+    "documents": "SELECT * FROM simsql._near_documents(%s::regclass, 5, 3, NULL, NULL)",
+    "claim": "SELECT * FROM simsql.claim(%s::regclass, 5)",
+    "pairs": "SELECT * FROM simsql.pairs(%s::regclass)",
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+@pytest.mark.parametrize("changes", UNFIT.values(), ids=UNFIT)
+def test_a_change_that_makes_the_index_unfit_before_a_search(articles, connect, changes, search):
+    oid = str(articles.execute("SELECT 'article'::regclass::oid").fetchone()[0])
+    session = connect()
+    for _ in range(7):
+        for table in (oid, "other"):
+            session.execute(search, [table])
+    session.execute("BEGIN")
+    session.execute(search, ["other"])
+    for change in changes:
+        articles.execute(change)
+    with pytest.raises(errors.ObjectNotInPrerequisiteState):
+        session.execute(search, [oid])
