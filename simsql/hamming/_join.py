@@ -1,161 +1,211 @@
-"""All pairs within a distance: bring together keys that agree in a prefix, compare them, split crowded runs.
+"""All pairs within a distance: bring together keys that agree in a prefix, or nearly do, and compare them.
 
-Cut the bits in which keys vary into m blocks. Two keys that differ in at most k bits agree in at least m - k
-blocks, so for each choice of m - k lead blocks the keys that agree in this prefix are compared (Manku, Jain, Das
-Sarma, WWW 2007). Slots bring them together. Most keys are alone in their slot; only crowded keys are permuted and
-sorted. If very many keys share a prefix (at the start all share the empty one), the remaining bits are split in
-the same way, as in the paper's nested designs. At each level a cost estimate decides between splitting and
-comparing all with all. A pair is reported once, by the first choice of blocks in which it agrees. Apart from the
-pairs, memory is a few times that of the keys at any distribution.
+Two ways make all pairs meet, and a cost estimate chooses between them and comparing all with all:
+
+- Cut the bits in which keys vary into m blocks. Two keys that differ in at most k bits agree in at least m - k
+  blocks, so for each choice of m - k lead blocks the keys that agree in this prefix are compared (Manku, Jain,
+  Das Sarma, WWW 2007). If very many keys share a prefix, the remaining bits are split in the same way, as in the
+  paper's nested designs. This is the cheapest way at small distances.
+- Give each of a few blocks a radius, so that the radii + 1 add up to k + 1. Two keys that differ in at most k bits
+  are within the radius in at least one block (general pigeonhole principle, with the radius of Norouzi, Punjani,
+  Fleet, CVPR 2012). For each block, each key is compared with the keys whose block is within the radius. The
+  keys that share the values of a block are counted, which gives the exact number of comparisons for each radius;
+  so a block whose values are crowded gets a smaller one.
+
+A pair is reported once, by the first prefix that finds it. Apart from the pairs, memory is a few times that of the
+keys at any distribution.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterator
-from math import comb
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from math import comb, inf
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simsql.hamming._checks import FINGERPRINT_BITS
-from simsql.hamming._slots import fill_slots, slots_for
+from simsql.hamming._tiles import (
+    TILE_COLUMNS,
+    TILE_ROWS,
+    Balls,
+    Keys,
+    Pairs,
+    Runs,
+    compare_all,
+    compare_short,
+    consecutive,
+    find_runs,
+)
 from simsql.hamming._trees import roots_of, unite
 from simsql.hamming.blocks import BitOrder, block_masks
 
-Keys = NDArray[np.uint64]
-Pairs = NDArray[np.uint64]
 # Yields pairs of the keys of a long run.
 _Compare = Callable[[Keys, int], Iterator[Pairs]]
 
 _ALL_BITS = (1 << FINGERPRINT_BITS) - 1
 
 # Nanoseconds, rounded from measurements. Only their ratios matter for the choices below.
-_TABLE_KEY_NS = 25.0  # bring one key together with those that agree with it
-_TABLE_NS = 100_000.0  # overhead of one permutation, at any number of keys
-_NEIGHBOUR_NS = 12.0  # compare two keys of a short run
-_TILE_PAIR_NS = 1.0  # compare two keys of a long run
+_TABLE_KEY_NS = 25.0  # permute and sort one key, and find its run
+_TABLE_NS = 300_000.0  # overhead of one permutation, at any number of keys
+_NEIGHBOUR_NS = 2.0  # compare two keys of a short run
+_TILE_PAIR_NS = 1.2  # compare two keys in a tile
+_GATHER_NS = 4.0  # gather one key for a tile
+_PROBE_NS = 6.0  # look up a neighbouring run
 _RUN_NS = 30_000.0  # overhead of one long run
+_COUNT_NS = 5.0  # add up the keys of two runs, to know the cost of a radius
 
-# Up to this number of keys, sorting is faster than rounds of slots.
-_FEW = 1 << 12
-# Runs up to this size are compared by offsets, all at once; longer ones are faster in tiles.
+# Runs up to this size are compared many at once.
 _SHORT_RUN = 64
-# Rows and columns of a tile, whose arrays fit the cache of a core.
-_TILE_ROWS, _TILE_COLUMNS = 32, 2048
 # Sampled pairs, which show how keys are distributed before they are split.
 _SAMPLE = 2048
-# Neighbours compared at a time when looking for runs.
-_STEP = 1 << 16
+# Bits of a block with a radius: its runs are numbered by a table with an entry for each value.
+_BLOCK_BITS = 18
 
 
-class _Runs(NamedTuple):
-    """Runs of at least two neighbouring keys: their starts and sizes."""
+class _Pass(NamedTuple):
+    """One way for pairs to meet: keys whose `prefix` bits differ in at most `radius` bits are compared.
 
-    starts: NDArray[np.intp]
-    sizes: NDArray[np.intp]
-
-
-def close_pairs(
-    values: Keys, distance: int, *, blocks: int | None = None, spanning: bool = False
-) -> Iterator[Pairs]:
-    """Yield every pair of `values` at most `distance` bits apart once, as uint64 arrays of shape (n, 2).
-
-    `values` are sorted and distinct, and are cut into `blocks`, by default into the cheapest number. The pairs and
-    the two values of a pair are in no particular order. If `spanning`, pairs whose values are connected by other
-    pairs may be omitted, and pairs may be repeated.
+    `earlier` contains the mask and radius of each prefix that has found the pairs within its radius before.
     """
-    if values.size > 1 and distance:  # distinct values form no pairs at distance 0
-        everything = _Runs(np.zeros(1, dtype=np.intp), np.array([values.size], dtype=np.intp))
-        yield from _pairs_in_runs(values, everything, distance, _span if spanning else _compare_all, blocks)
+
+    prefix: int
+    radius: int
+    earlier: tuple[tuple[int, int], ...]
 
 
-def _pairs_in_runs(
-    keys: Keys, runs: _Runs, distance: int, compare: _Compare, blocks: int | None = None
-) -> Iterator[Pairs]:
+class Task(NamedTuple):
+    """A part of a join: pass number `number`, or all with all if the join has no passes; `part` of `parts`."""
+
+    number: int
+    part: int
+    parts: int
+
+
+class Join:
+    """All pairs of sorted distinct keys at most `distance` bits apart, each once, as tasks that can run anywhere.
+
+    A task yields uint64 arrays of shape (n, 2), some of them empty, in no particular order. If `spanning`, pairs
+    whose keys are connected by other pairs may be omitted, and pairs may be repeated. `blocks` asks for splitting
+    into this number of blocks, instead of the cheapest way.
+    """
+
+    def __init__(self, keys: Keys, distance: int, *, blocks: int | None = None, spanning: bool = False) -> None:
+        self._keys, self._distance, self._spanning = keys, distance, spanning
+        self._passes: list[_Pass] = []
+        self.seconds = 0.0  # estimated
+        self._prepared: tuple[int, _Prepared] | None = None
+        if keys.size < 2:
+            return
+        whole = Runs(np.zeros(1, dtype=np.intp), np.array([keys.size], dtype=np.intp))
+        varying = _varying_bits(keys, whole)
+        self._constant = ~varying & _ALL_BITS
+        if blocks is None:
+            blocks, cost = _cheapest_blocks(whole, varying, _sample(keys, whole), distance)
+            self._passes, cost = _cheapest_balls(keys, varying, distance, cost)
+            self.seconds = cost / 1e9
+        if not self._passes and distance < blocks <= varying.bit_count():
+            self._passes = _splitting(varying, blocks, distance)
+
+    def tasks(self, parts: int) -> list[Task]:
+        """Return the tasks of the join. Those that can be divided are cut into this number of parts."""
+        if not self._passes:
+            parts = 1 if self._spanning else parts
+            return [Task(0, part, parts) for part in range(parts)]
+        # Part 0 of a pass compares keys that agree in the prefix, the others those that differ within its radius.
+        return [
+            Task(number, part, parts)
+            for number, some in enumerate(self._passes)
+            for part in range(parts + 1 if some.radius else 1)
+        ]
+
+    def __call__(self, task: Task) -> Iterator[Pairs]:
+        """Yield the pairs of a task."""
+        if not self._passes:
+            if self._spanning:
+                return _span(self._keys, self._distance)
+            return compare_all(self._keys, self._distance, task.part, task.parts)
+        if self._prepared is None or self._prepared[0] != task.number:
+            self._prepared = task.number, _Prepared(self._passes[task.number], self._keys, self._constant)
+        prepared = self._prepared[1]
+        if task.part == 0:
+            return _pairs_agreeing(prepared, self._distance, _span if self._spanning else compare_all)
+        return _reported_first(prepared.balls.compare(self._distance, task.part - 1, task.parts), prepared)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_prepared": None}
+
+
+class _Prepared:
+    """The keys of a pass with the bits of its prefix in front, sorted."""
+
+    def __init__(self, here: _Pass, keys: Keys, constant: int) -> None:
+        lead = constant | here.prefix
+        self.here, self.order = here, BitOrder((lead, ~lead & _ALL_BITS))
+        self.keys = self.order.apply(keys)
+        if not self.order.changes_nothing:
+            self.keys.sort()
+
+    @property
+    def behind(self) -> int:
+        """The number of bits behind the prefix."""
+        return self.order.masks[1].bit_count()
+
+    @cached_property
+    def balls(self) -> Balls:
+        """The keys in balls around the values of the prefix."""
+        return Balls(self.keys, self.here.prefix.bit_count(), self.behind, self.here.radius)
+
+
+def _pairs_agreeing(prepared: _Prepared, distance: int, compare: _Compare) -> Iterator[Pairs]:
+    """Yield the pairs of keys that agree in the prefix."""
+    runs = find_runs(prepared.keys, prepared.behind)
+    return _reported_first(_pairs_in_runs(prepared.keys, runs, distance, compare), prepared)
+
+
+def _reported_first(found: Iterator[Pairs], prepared: _Prepared) -> Iterator[Pairs]:
+    """Put the bits of the pairs back, and drop the pairs that an earlier prefix has found."""
+    for permuted in found:
+        pairs = prepared.order.undo(permuted)
+        differing = pairs[:, 0] ^ pairs[:, 1]
+        first = np.ones(len(pairs), dtype=bool)
+        for mask, radius in prepared.here.earlier:
+            first &= np.bitwise_count(differing & np.uint64(mask)) > radius
+        yield pairs[first]
+
+
+def _pairs_in_runs(keys: Keys, runs: Runs, distance: int, compare: _Compare) -> Iterator[Pairs]:
+    """Yield the pairs of sorted keys of the same run; split long runs if that is cheaper than `compare`."""
     short = runs.sizes <= _SHORT_RUN
     if short.any():
-        yield from _compare_short(keys, _Runs(runs.starts[short], runs.sizes[short]), distance)
+        yield from compare_short(keys, Runs(runs.starts[short], runs.sizes[short]), distance)
     if short.all():
         return
-    keys, runs = _only(keys, _Runs(runs.starts[~short], runs.sizes[~short]))
+    keys, runs = _only(keys, Runs(runs.starts[~short], runs.sizes[~short]))
     varying = _varying_bits(keys, runs)
-    if blocks is None:
-        blocks = _cheapest_blocks(runs, varying, _sample(keys, runs), distance)
-    if distance < blocks <= varying.bit_count():
-        yield from _split(keys, runs, varying, blocks, distance, compare)
+    blocks, _ = _cheapest_blocks(runs, varying, _sample(keys, runs), distance)
+    if blocks:
+        for here in _splitting(varying, blocks, distance):
+            yield from _pairs_agreeing(_Prepared(here, keys, ~varying & _ALL_BITS), distance, compare)
     else:
         for run in np.split(keys, runs.starts[1:]):
             yield from compare(run, distance)
 
 
-def _split(
-    keys: Keys, runs: _Runs, varying: int, blocks: int, distance: int, compare: _Compare
-) -> Iterator[Pairs]:
-    """Yield the pairs of keys of the same run by each choice of lead blocks.
-
-    The keys are sorted. Only keys of the same run agree outside `varying`.
-    """
+def _splitting(varying: int, blocks: int, distance: int) -> list[_Pass]:
+    """Return a pass for each choice of lead blocks. The first one is that in which a pair agrees first."""
     masks = block_masks(varying, blocks)
-    constant = ~varying & _ALL_BITS
-    table = np.empty(slots_for(keys.size), dtype=np.uint32)
+    passes = []
     for lead in itertools.combinations(range(blocks), blocks - distance):
-        prefix = sum(masks[block] for block in lead)
-        order = BitOrder((constant | prefix, varying & ~prefix))
-        passed_over = [np.uint64(masks[block]) for block in range(lead[-1]) if block not in lead]
-        crowded = keys.size > 2 * runs.sizes.size << prefix.bit_count()
-        rounds = None if crowded or order.changes_nothing else table
-        for pairs in _pairs_agreeing(keys, order, rounds, distance, compare):
-            differing = pairs[:, 0] ^ pairs[:, 1]
-            first = np.ones(len(pairs), dtype=bool)
-            for mask in passed_over:
-                first &= (differing & mask) != 0
-            yield pairs[first]
+        passed_over = tuple((masks[block], 0) for block in range(lead[-1]) if block not in lead)
+        passes.append(_Pass(sum(masks[block] for block in lead), 0, passed_over))
+    return passes
 
 
-def _pairs_agreeing(
-    keys: Keys, order: BitOrder, table: NDArray[np.uint32] | None, distance: int, compare: _Compare
-) -> Iterator[Pairs]:
-    """Yield the pairs of sorted keys that agree in the bits that `order` puts first.
-
-    With a table of slots they are compared there while that helps; the remaining keys are sorted.
-    """
-    agreeing, others = order.masks
-    if table is not None:
-        keys = yield from _compare_in_slots(keys, agreeing, table, distance)
-    if keys.size > 1:
-        permuted = order.apply(keys)
-        if not order.changes_nothing:
-            permuted.sort()
-        for pairs in _pairs_in_runs(permuted, _find_runs(permuted, others.bit_count()), distance, compare):
-            yield order.undo(pairs)
-
-
-def _compare_in_slots(
-    keys: Keys, agreeing: int, table: NDArray[np.uint32], distance: int
-) -> Generator[Pairs, None, Keys]:
-    """Yield pairs of keys that agree under the mask, and return the keys that remain to be compared.
-
-    In each round, the keys that share a slot are compared with the key that holds it, which is then removed. If
-    keys are well distributed, few remain after one round. The rounds end when very few keys remain, or when most
-    of them remain because they are crowded.
-    """
-    while keys.size > _FEW:
-        shared, holders = fill_slots(table[: slots_for(keys.size)], keys, agreeing)
-        left, right = keys[shared], keys[holders]
-        differing = left ^ right
-        close = (np.bitwise_count(differing) <= distance) & (differing & np.uint64(agreeing) == 0)
-        if close.any():
-            yield np.stack((left[close], right[close]), axis=1)
-        if 2 * left.size > keys.size:
-            return left
-        keys = left
-    return keys
-
-
-def _cheapest_blocks(runs: _Runs, varying: int, sample: Keys, distance: int) -> int:
-    """Return the number of blocks to split into, or 0 if comparing all with all is cheaper.
+def _cheapest_blocks(runs: Runs, varying: int, sample: Keys, distance: int) -> tuple[int, float]:
+    """Return the number of blocks to split into, 0 if comparing all with all is cheaper, and the cost in ns.
 
     `sample` contains the differing bits of some pairs. A pair that agrees in n blocks is compared once for each
     choice of lead blocks among these n. A sample misses rare agreement, so the number for random keys is the
@@ -175,10 +225,82 @@ def _cheapest_blocks(runs: _Runs, varying: int, sample: Keys, distance: int) -> 
         cost = sorting + comparisons * compared * _NEIGHBOUR_NS
         if cost < cheapest:
             best, cheapest = blocks, cost
-    return best
+    return best, cheapest
 
 
-def _sample(keys: Keys, runs: _Runs) -> Keys:
+def _cheapest_balls(keys: Keys, varying: int, distance: int, limit: float) -> tuple[list[_Pass], float]:
+    """Return passes with radii that cost less than `limit`, or none, and the cost in ns."""
+    best: list[_Pass] = []
+    bits = varying.bit_count()
+    for blocks in range(-(-bits // _BLOCK_BITS), min(distance, bits) + 1):
+        masks = block_masks(varying, blocks)
+        # One more than blocks of random bits need.
+        radius = (distance + blocks) // blocks
+        if 1 << masks[0].bit_count() > 4 * keys.size or radius >= masks[-1].bit_count():
+            continue
+        spread = [_spread_costs(keys.size, mask.bit_count(), radius) for mask in masks]
+        if _cheapest_radii(spread, distance)[1] >= limit:
+            continue
+        radii, cost = _cheapest_radii([_counted_costs(keys, mask, radius) for mask in masks], distance)
+        if cost < limit:
+            chosen = [(mask, some) for mask, some in zip(masks, radii, strict=True) if some >= 0]
+            best, limit = [_Pass(*some, tuple(chosen[:place])) for place, some in enumerate(chosen)], cost
+    return best, limit
+
+
+def _cheapest_radii(costs: list[list[float]], distance: int) -> tuple[list[int], float]:
+    """Return a radius for each block, or -1 to leave it out, so that radii + 1 add up to distance + 1, and the cost.
+
+    `costs` contains the cost of each block with each radius from 0.
+    """
+    # For each sum so far, the cheapest radii.
+    reached: dict[int, tuple[list[int], float]] = {0: ([], 0.0)}
+    for block in costs:
+        longer: dict[int, tuple[list[int], float]] = {}
+        for total, (radii, cost) in reached.items():
+            for radius, more in enumerate([0.0, *block], start=-1):
+                known = longer.get(total + radius + 1)
+                if total + radius <= distance and (known is None or cost + more < known[1]):
+                    longer[total + radius + 1] = [*radii, radius], cost + more
+        reached = longer
+    return reached.get(distance + 1, ([], inf))
+
+
+def _counted_costs(keys: Keys, mask: int, radius: int) -> list[float]:
+    """Return the cost of a block with each radius up to this one, in ns, by the number of keys with each value."""
+    bits = mask.bit_count()
+    values = BitOrder((mask, ~mask & _ALL_BITS)).apply(keys) >> np.uint64(FINGERPRINT_BITS - bits)
+    counts = np.bincount(values.view(np.intp), minlength=1 << bits)
+    rows = -(-counts // TILE_ROWS)
+    near = np.zeros((radius + 1, counts.size), dtype=np.intp)  # keys at each distance from each value
+    near[0] = counts
+    for bit in range(bits):
+        near[1:] += near.reshape(radius + 1, -1, 2, 1 << bit)[:-1, :, ::-1].reshape(radius, -1)
+    pairs = np.cumsum([float(np.dot(counts, some)) / 2 for some in near])
+    gathered = np.cumsum([float(np.dot(rows, some)) / 2 for some in near])
+    return _costs(keys.size, bits, pairs.tolist(), gathered.tolist(), float(rows.sum()))
+
+
+def _spread_costs(keys: int, bits: int, radius: int) -> list[float]:
+    """Return the costs of `_counted_costs` for keys that are spread evenly."""
+    each = keys / 2**bits
+    near = [each * sum(comb(bits, flips) for flips in range(some + 1)) / 2 for some in range(radius + 1)]
+    rows = min(keys, 2**bits * max(1.0, each / TILE_ROWS))
+    return _costs(keys, bits, [keys * some for some in near], [rows * some for some in near], rows)
+
+
+def _costs(keys: int, bits: int, pairs: list[float], gathered: list[float], rows: float) -> list[float]:
+    fixed = keys * _TABLE_KEY_NS + _TABLE_NS + len(pairs) * bits * 2**bits * _COUNT_NS
+    costs = [fixed + pairs[0] * _NEIGHBOUR_NS]
+    for radius in range(1, len(pairs)):
+        probes = rows * sum(comb(bits, flips) for flips in range(1, radius + 1))
+        costs.append(
+            costs[0] + pairs[radius] * _TILE_PAIR_NS + gathered[radius] * _GATHER_NS + probes * _PROBE_NS + 2**bits
+        )
+    return costs
+
+
+def _sample(keys: Keys, runs: Runs) -> Keys:
     """Return the differing bits of random pairs of keys of the same run, with a fixed seed."""
     random = np.random.default_rng(0)
     weights = runs.sizes.astype(float) ** 2
@@ -190,69 +312,19 @@ def _sample(keys: Keys, runs: _Runs) -> Keys:
     return differing
 
 
-def _find_runs(keys: Keys, behind: int) -> _Runs:
-    """Return the runs of sorted keys that are equal except in their last `behind` bits."""
-    last = np.uint64((1 << behind) - 1)
-    found = []
-    for start in range(0, keys.size - 1, _STEP):
-        step = keys[start : start + _STEP + 1]
-        found.append(np.flatnonzero((step[1:] ^ step[:-1]) <= last) + start)
-    followed = np.concatenate(found)  # positions of keys that agree with their successor
-    opens = np.ones(followed.size, dtype=bool)
-    np.not_equal(followed[1:], followed[:-1] + 1, out=opens[1:])
-    first = np.flatnonzero(opens)
-    return _Runs(followed[first], np.diff(first, append=followed.size) + 1)
-
-
-def consecutive(starts: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return start, start + 1, ... for each start, `counts` numbers each, concatenated."""
-    before = np.cumsum(counts) - counts
-    positions: NDArray[np.intp] = np.arange(counts.sum()) + np.repeat(starts - before, counts)
-    return positions
-
-
-def _only(keys: Keys, runs: _Runs) -> tuple[Keys, _Runs]:
+def _only(keys: Keys, runs: Runs) -> tuple[Keys, Runs]:
     """Return only the keys of these runs, and the runs at their new positions."""
     starts = np.cumsum(runs.sizes) - runs.sizes
     if runs.sizes.sum() < keys.size:
         keys = keys[consecutive(runs.starts, runs.sizes)]
-    return keys, _Runs(starts, runs.sizes)
+    return keys, Runs(starts, runs.sizes)
 
 
-def _varying_bits(keys: Keys, runs: _Runs) -> int:
+def _varying_bits(keys: Keys, runs: Runs) -> int:
     """Return a mask of the bits in which keys of the same run differ; the runs contain all keys."""
     set_in_some = np.bitwise_or.reduceat(keys, runs.starts)
     set_in_all = np.bitwise_and.reduceat(keys, runs.starts)
     return int(np.bitwise_or.reduce(set_in_some ^ set_in_all))
-
-
-def _compare_short(keys: Keys, runs: _Runs, distance: int) -> Iterator[Pairs]:
-    """Compare each key with the next one of its run, then with the second next, and so on, in all runs at once."""
-    here = consecutive(runs.starts, runs.sizes - 1)
-    end = np.repeat(runs.starts + runs.sizes, runs.sizes - 1)
-    for offset in itertools.count(1):
-        inside = here + offset < end
-        here, end = here[inside], end[inside]
-        if not here.size:
-            return
-        left, right = keys[here], keys[here + offset]
-        close = np.bitwise_count(left ^ right) <= distance
-        if close.any():
-            yield np.stack((left[close], right[close]), axis=1)
-
-
-def _compare_all(run: Keys, distance: int) -> Iterator[Pairs]:
-    """Compare all keys with all keys, one tile at a time."""
-    for top in range(0, run.size, _TILE_ROWS):
-        rows = run[top : top + _TILE_ROWS]
-        for left in range(top, run.size, _TILE_COLUMNS):
-            columns = run[left : left + _TILE_COLUMNS]
-            close = np.bitwise_count(rows[:, None] ^ columns) <= distance
-            row, column = np.divmod(np.flatnonzero(close), columns.size)
-            if left == top:
-                row, column = row[row < column], column[row < column]
-            if row.size:
-                yield np.stack((rows[row], columns[column]), axis=1)
 
 
 def _span(run: Keys, distance: int) -> Iterator[Pairs]:
@@ -262,13 +334,13 @@ def _span(run: Keys, distance: int) -> Iterator[Pairs]:
     the first rows of nearly equal keys connect almost all of them, and little remains for the other rows.
     """
     trees = np.arange(run.size)
-    for top in range(0, run.size, _TILE_ROWS):
-        rows = np.arange(top, min(top + _TILE_ROWS, run.size))
+    for top in range(0, run.size, TILE_ROWS):
+        rows = np.arange(top, min(top + TILE_ROWS, run.size))
         roots = trees[rows]
         apart = top + np.flatnonzero((trees[top:] != roots[0]) | (roots != roots[0]).any())
         joined = False
-        for left in range(0, apart.size, _TILE_COLUMNS):
-            columns = apart[left : left + _TILE_COLUMNS]
+        for left in range(0, apart.size, TILE_COLUMNS):
+            columns = apart[left : left + TILE_COLUMNS]
             close = np.bitwise_count(run[rows, None] ^ run[columns]) <= distance
             close &= roots[:, None] != trees[columns]
             if (roots == roots[0]).all():

@@ -1,0 +1,135 @@
+"""Share tasks between this process and others, and stream what they yield.
+
+The other processes are plain interpreters with a connection: they import neither the caller's main module, so that
+a script needs no `if __name__ == "__main__"`, nor share memory or locks with this process. A connection holds only
+what fits its buffer: a process waits until its results are read. It ends when its connection is closed, also if this
+process is killed. If a process cannot be started, the others do its work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+# Tasks that wait at each process, so that it has work while this process is busy.
+_AHEAD = 2
+
+_PROGRAM = """
+import sys
+from multiprocessing.connection import Connection
+with Connection(int(sys.argv[1])) as connection:
+    sys.path[:] = connection.recv()
+    from simsql.hamming._processes import serve
+    serve(connection)
+"""
+
+
+def usable_processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_tasks(work: Callable[[Task], Iterator[Result]], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
+    """Yield the results of `work` for all tasks, in no particular order; `work` yields results, which are not None.
+
+    This process is one of the workers, and works while the others start. `work`, tasks and results are pickled.
+    Raises RuntimeError if a process fails.
+    """
+    waiting = deque(tasks)
+    others = _start(workers - 1)
+    try:
+        while waiting or any(other.tasks for other in others):
+            if waiting:
+                for result in work(waiting.popleft()):
+                    yield result
+                    yield from _read(others, work, waiting, 0)
+            yield from _read(others, work, waiting, 0 if waiting else None)
+    finally:
+        for other in others:
+            other.stop()
+
+
+class _Other:
+    """Another process, and how many tasks it has."""
+
+    def __init__(self) -> None:
+        self.connection, far = multiprocessing.Pipe()
+        self.ready, self.tasks = False, 0
+        command = [sys.executable or "python3", "-P", "-c", _PROGRAM, str(far.fileno())]
+        try:
+            # In a group of its own, it does not see the Ctrl-C that this process handles.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=[far.fileno()], process_group=0
+            )
+        finally:
+            far.close()
+        self.connection.send(sys.path)
+
+    def stop(self) -> None:
+        self.connection.close()
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def exit_code(self) -> int:
+        return self._process.wait()
+
+
+def _start(count: int) -> list[_Other]:
+    """Start processes, as many of `count` as can be started."""
+    others: list[_Other] = []
+    with contextlib.suppress(OSError):
+        while len(others) < count:
+            others.append(_Other())
+    return others
+
+
+def _read(
+    others: list[_Other], work: Callable[[Task], Iterator[Result]], waiting: deque[Task], timeout: float | None
+) -> Iterator[Result]:
+    """Yield results that have arrived within the timeout in seconds, and give tasks to processes that need some."""
+    by_connection: dict[Any, _Other] = {other.connection: other for other in others}
+    for connection in wait(by_connection, timeout):
+        other = by_connection[connection]
+        try:
+            result = other.connection.recv()
+            if result is not None:
+                yield result
+                continue
+            if not other.ready:
+                other.ready = True
+                other.connection.send(work)
+            else:
+                other.tasks -= 1
+            while waiting and other.tasks < _AHEAD:
+                other.connection.send(waiting[0])
+                waiting.popleft()
+                other.tasks += 1
+        except (EOFError, ConnectionError):
+            if other.tasks:
+                raise RuntimeError(
+                    f"a worker process ended with exit code {other.exit_code}: try again with workers=1"
+                ) from None
+            others.remove(other)
+            other.stop()
+
+
+def serve(connection: Connection) -> None:
+    """Do tasks in another process until the connection is closed."""
+    with contextlib.suppress(EOFError, ConnectionError):
+        connection.send(None)  # ready
+        work = connection.recv()
+        while True:
+            for result in work(connection.recv()):
+                connection.send(result)
+            connection.send(None)
