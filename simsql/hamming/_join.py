@@ -19,12 +19,13 @@ keys at any distribution.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from math import comb, inf
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simsql.hamming._checks import FINGERPRINT_BITS
 from simsql.hamming._tiles import (
@@ -39,7 +40,6 @@ from simsql.hamming._tiles import (
     consecutive,
     find_runs,
 )
-from simsql.hamming._trees import roots_of, unite
 from simsql.hamming.blocks import BitOrder, block_masks
 
 # Yields pairs of the keys of a long run.
@@ -59,6 +59,8 @@ _COUNT_NS = 5.0  # add up the keys of two runs, to know the cost of a radius
 
 # Runs up to this size are compared many at once.
 _SHORT_RUN = 64
+# Pairs that are reported together, so that the overhead of calls is small.
+_TOGETHER = 1 << 16
 # Sampled pairs, which show how keys are distributed before they are split.
 _SAMPLE = 2048
 # Bits of a block with a radius: its runs are numbered by a table with an entry for each value.
@@ -97,7 +99,8 @@ class Join:
         self._passes: list[_Pass] = []
         self.seconds = 0.0  # estimated
         self._prepared: tuple[int, _Prepared] | None = None
-        if keys.size < 2:
+        self._nothing = keys.size < 2 or not distance  # distinct keys form no pairs at distance 0
+        if self._nothing:
             return
         whole = Runs(np.zeros(1, dtype=np.intp), np.array([keys.size], dtype=np.intp))
         varying = _varying_bits(keys, whole)
@@ -111,6 +114,8 @@ class Join:
 
     def tasks(self, parts: int) -> list[Task]:
         """Return the tasks of the join. Those that can be divided are cut into this number of parts."""
+        if self._nothing:
+            return []
         if not self._passes:
             parts = 1 if self._spanning else parts
             return [Task(0, part, parts) for part in range(parts)]
@@ -139,11 +144,11 @@ class Join:
 
 
 class _Prepared:
-    """The keys of a pass with the bits of its prefix in front, sorted."""
+    """The keys of a pass, sorted, with the constant bits and then those of its prefix in front."""
 
     def __init__(self, here: _Pass, keys: Keys, constant: int) -> None:
-        lead = constant | here.prefix
-        self.here, self.order = here, BitOrder((lead, ~lead & _ALL_BITS))
+        others = ~(constant | here.prefix) & _ALL_BITS
+        self.here, self.order = here, BitOrder((constant, here.prefix, others))
         self.keys = self.order.apply(keys)
         if not self.order.changes_nothing:
             self.keys.sort()
@@ -151,7 +156,7 @@ class _Prepared:
     @property
     def behind(self) -> int:
         """The number of bits behind the prefix."""
-        return self.order.masks[1].bit_count()
+        return self.order.masks[-1].bit_count()
 
     @cached_property
     def balls(self) -> Balls:
@@ -167,7 +172,7 @@ def _pairs_agreeing(prepared: _Prepared, distance: int, compare: _Compare) -> It
 
 def _reported_first(found: Iterator[Pairs], prepared: _Prepared) -> Iterator[Pairs]:
     """Put the bits of the pairs back, and drop the pairs that an earlier prefix has found."""
-    for permuted in found:
+    for permuted in batched(found, _TOGETHER):
         pairs = prepared.order.undo(permuted)
         differing = pairs[:, 0] ^ pairs[:, 1]
         first = np.ones(len(pairs), dtype=bool)
@@ -243,15 +248,20 @@ def _cheapest_balls(keys: Keys, varying: int, distance: int, limit: float) -> tu
             continue
         radii, cost = _cheapest_radii([_counted_costs(keys, mask, radius) for mask in masks], distance)
         if cost < limit:
-            chosen = [(mask, some) for mask, some in zip(masks, radii, strict=True) if some >= 0]
-            best, limit = [_Pass(*some, tuple(chosen[:place])) for place, some in enumerate(chosen)], cost
+            best, limit = _balls(masks, radii), cost
     return best, limit
 
 
-def _cheapest_radii(costs: list[list[float]], distance: int) -> tuple[list[int], float]:
-    """Return a radius for each block, or -1 to leave it out, so that radii + 1 add up to distance + 1, and the cost.
+def _balls(masks: Iterable[int], radii: Iterable[int]) -> list[_Pass]:
+    """Return a pass for each block with a radius, which is -1 for a block that is left out."""
+    chosen = [(mask, radius) for mask, radius in zip(masks, radii, strict=True) if radius >= 0]
+    return [_Pass(mask, radius, tuple(chosen[:place])) for place, (mask, radius) in enumerate(chosen)]
 
-    `costs` contains the cost of each block with each radius from 0.
+
+def _cheapest_radii(costs: list[list[float]], distance: int) -> tuple[list[int], float]:
+    """Return a radius for each block, or -1 to leave it out, and the cost. Radii + 1 add up to `distance` + 1.
+
+    `costs` contains the cost of each block with each radius from 0. Without such radii the cost is infinite.
     """
     # For each sum so far, the cheapest radii.
     reached: dict[int, tuple[list[int], float]] = {0: ([], 0.0)}
@@ -355,3 +365,46 @@ def _span(run: Keys, distance: int) -> Iterator[Pairs]:
                 roots = roots_of(trees, rows)
         if joined:
             trees = roots_of(trees, np.arange(run.size))
+
+
+def unite(parents: NDArray[np.intp], left: NDArray[np.intp], right: NDArray[np.intp]) -> None:
+    """Join the trees of left[i] and right[i] for every i, the larger root below the smaller one.
+
+    In each round, every root hooks onto its smallest neighbour. A root without a smaller neighbour has absorbed
+    all its neighbours two rounds later, or has been absorbed, so the number of rounds is at most twice the
+    logarithm of the number of roots.
+    """
+    left, right = roots_of(parents, left), roots_of(parents, right)
+    while True:
+        apart = left != right
+        if not apart.any():
+            return
+        lower = np.minimum(left[apart], right[apart])
+        upper = np.maximum(left[apart], right[apart])
+        np.minimum.at(parents, upper, lower)
+        # `upper` contains all hooked roots, so each step halves their chains.
+        left, right = roots_of(parents, upper), roots_of(parents, lower)
+
+
+def roots_of(parents: NDArray[np.intp], nodes: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the root above each node, and shorten the paths to it (pointer jumping)."""
+    while True:
+        above = parents[nodes]
+        two_above = parents[above]
+        if np.array_equal(above, two_above):
+            return above
+        parents[nodes] = two_above
+
+
+def batched(pairs: Iterable[Pairs], size: int) -> Iterator[Pairs]:
+    """Yield the pairs in larger arrays, of at least `size` pairs except for the last one."""
+    waiting: list[Pairs] = []
+    missing = size
+    for some in pairs:
+        waiting.append(some)
+        missing -= len(some)
+        if missing <= 0:
+            yield np.concatenate(waiting)
+            waiting, missing = [], size
+    if waiting:
+        yield np.concatenate(waiting)

@@ -1,8 +1,8 @@
 """Share tasks between this process and others, and stream what they yield.
 
-The other processes are plain interpreters with a connection: they import neither the caller's main module, so that
-a script needs no `if __name__ == "__main__"`, nor share memory or locks with this process. A connection holds only
-what fits its buffer: a process waits until its results are read. It ends when its connection is closed, also if this
+The other processes are new interpreters with a connection. They do not import the caller's main module, so a
+script needs no `if __name__ == "__main__"`, and they share neither memory nor locks with this process. A process
+waits until its results are read, so memory is bounded. It ends when its connection is closed, also when this
 process is killed. If a process cannot be started, the others do its work.
 """
 
@@ -40,20 +40,21 @@ def usable_processors() -> int:
 
 
 def run_tasks(work: Callable[[Task], Iterator[Result]], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
-    """Yield the results of `work` for all tasks, in no particular order; `work` yields results, which are not None.
+    """Yield the results of all tasks, in no particular order. `work` yields the results of a task, never None.
 
     This process is one of the workers, and works while the others start. `work`, tasks and results are pickled.
-    Raises RuntimeError if a process fails.
+    Raises RuntimeError if another process fails.
     """
     waiting = deque(tasks)
     others = _start(workers - 1)
     try:
-        while waiting or any(other.tasks for other in others):
-            if waiting:
-                for result in work(waiting.popleft()):
-                    yield result
-                    yield from _read(others, work, waiting, 0)
-            yield from _read(others, work, waiting, 0 if waiting else None)
+        while waiting:
+            for result in work(waiting.popleft()):
+                yield result
+                yield from _read(others, work, waiting, 0)
+            yield from _read(others, work, waiting, 0)
+        while any(other.tasks for other in others):
+            yield from _read(others, work, waiting, None)
     finally:
         for other in others:
             other.stop()
@@ -73,7 +74,8 @@ class _Other:
             )
         finally:
             far.close()
-        self.connection.send(sys.path)
+        with contextlib.suppress(ConnectionError):  # it has ended, which `_read` finds out
+            self.connection.send(sys.path)
 
     def stop(self) -> None:
         self.connection.close()
@@ -97,7 +99,7 @@ def _start(count: int) -> list[_Other]:
 def _read(
     others: list[_Other], work: Callable[[Task], Iterator[Result]], waiting: deque[Task], timeout: float | None
 ) -> Iterator[Result]:
-    """Yield results that have arrived within the timeout in seconds, and give tasks to processes that need some."""
+    """Yield results that arrive within the timeout in seconds, and give tasks to processes that need some."""
     by_connection: dict[Any, _Other] = {other.connection: other for other in others}
     for connection in wait(by_connection, timeout):
         other = by_connection[connection]

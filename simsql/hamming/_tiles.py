@@ -24,9 +24,8 @@ Pairs = NDArray[np.uint64]
 _TILE = 1 << 16
 # Keys of one run in a tile, and the keys that a long run is compared with at a time.
 TILE_ROWS, TILE_COLUMNS = 32, 2048
-# Neighbouring runs looked up at a time, keys gathered at a time, and pairs yielded at a time, unless one step finds
-# more.
-_PROBES, _GATHERED, _YIELDED = 1 << 15, 1 << 18, 1 << 16
+# Neighbouring runs looked up at a time, and keys gathered at a time.
+_PROBES, _GATHERED = 1 << 15, 1 << 18
 # Neighbours compared at a time when looking for runs.
 _STEP = 1 << 16
 
@@ -66,17 +65,15 @@ def compare_short(keys: Keys, runs: Runs, distance: int) -> Iterator[Pairs]:
     sizes = runs.sizes[by_size]
     bounds = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), sizes.size]
     for start, end in itertools.pairwise(bounds):
-        size = int(sizes[start])
-        step = max(1, _TILE // size)
+        one, other = np.triu_indices(int(sizes[start]), 1)
+        step = max(1, _TILE // one.size)
         for first in range(start, end, step):
             starts = runs.starts[by_size[first : min(first + step, end)]]
-            columns = keys[np.arange(size)[:, None] + starts]
-            for row in range(size - 1):
-                others = columns[row + 1 :]
-                close = np.flatnonzero(np.bitwise_count(others ^ columns[row]) <= distance)
-                if close.size:
-                    right = others.reshape(-1)[close]
-                    yield np.stack((columns[row, close % starts.size], right), axis=1)
+            columns = keys[np.arange(sizes[start])[:, None] + starts]
+            left, right = columns[one].reshape(-1), columns[other].reshape(-1)
+            close = np.flatnonzero(np.bitwise_count(left ^ right) <= distance)
+            if close.size:
+                yield np.stack((left[close], right[close]), axis=1)
 
 
 def compare_all(run: Keys, distance: int, part: int = 0, parts: int = 1) -> Iterator[Pairs]:
@@ -94,7 +91,10 @@ def compare_all(run: Keys, distance: int, part: int = 0, parts: int = 1) -> Iter
 
 
 class Balls:
-    """Sorted keys, compared across runs whose `bits` bits before the last `behind` differ in 1 to `radius` bits."""
+    """Sorted keys, to be compared with those whose prefix differs in at most `radius` bits, and in at least one.
+
+    The prefix of a key is its `bits` bits before the last `behind`.
+    """
 
     def __init__(self, keys: Keys, bits: int, behind: int, radius: int) -> None:
         self._keys = np.append(keys, ~keys[:1])  # the last one pads tiles
@@ -116,7 +116,7 @@ class Balls:
         return values, Runs(self._firsts[values] + skipped, sizes)
 
     def compare(self, distance: int, part: int = 0, parts: int = 1) -> Iterator[Pairs]:
-        """Yield the pairs within `distance` of keys of one of several parts of the runs and of larger runs near them."""
+        """Yield the pairs within `distance` of the keys in one of several parts, and keys with a larger prefix."""
         values, rows = self._rows
         step = max(1, _PROBES // self._flips.size)
         for start in range(part * step, values.size, parts * step):
@@ -134,8 +134,6 @@ class Balls:
         padding = np.full((order.size, 1), self._keys.size - 1)
         starts = np.hstack((self._firsts[near[order]], padding))
         sizes = np.hstack((sizes[order], (padded - widths)[:, None]))
-        found: list[Pairs] = []
-        waiting = 0
         for some in _portions(tiles, padded):
             all_tiles = slice(some[0].start, some[-1].stop)
             positions = consecutive(starts[all_tiles].reshape(-1), sizes[all_tiles].reshape(-1))
@@ -147,14 +145,7 @@ class Balls:
                 left = self._keys[rows.starts[tile, None] + np.arange(height)]
                 begin, end = end, end + count * width
                 right = gathered[begin:end].reshape(count, width)
-                for pairs in self._close(left, right, widths[tile], distance):
-                    found.append(pairs)
-                    waiting += len(pairs)
-                if waiting >= _YIELDED:
-                    yield np.concatenate(found)
-                    found, waiting = [], 0
-        if found:
-            yield np.concatenate(found)
+                yield from self._close(left, right, widths[tile], distance)
 
     def _close(self, left: Keys, right: Keys, widths: NDArray[np.intp], distance: int) -> Iterator[Pairs]:
         """Compare left[i] with right[i] for each i; right[i] has `widths` keys and padding."""

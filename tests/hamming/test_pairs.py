@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.hamming import _checks, _join, _slots, find_clusters, find_pairs, hamming_distance, iter_pairs, pairs
+from simsql.hamming import (
+    _checks,
+    _join,
+    _tiles,
+    connected_components,
+    find_clusters,
+    find_pairs,
+    hamming_distance,
+    iter_pairs,
+    pairs,
+)
+from simsql.hamming.blocks import block_masks
 
 SHARED = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
 BOUNDARIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
@@ -166,56 +177,138 @@ def test_fingerprints_that_share_most_bits(distance):
 def always_split(extra):
     def blocks(runs, varying, sample, distance):
         bits = varying.bit_count()
-        return min(distance + extra, bits) if bits > distance else 0
+        return (min(distance + extra, bits) if bits > distance else 0), 0.0
 
     return blocks
 
 
-def split_once(runs, varying, sample, distance):
-    return distance + 6 if varying.bit_count() == 64 else 0
+def never_split(runs, varying, sample, distance):
+    return 0, 0.0
 
 
-@pytest.mark.parametrize("distance", [0, 1, 2, 3])
+def balls(*radii):
+    """A way of comparing with these radii, for each block one."""
+
+    def passes(keys, varying, distance, limit):
+        if varying.bit_count() < len(radii):
+            return [], 0.0
+        return _join._balls(block_masks(varying, len(radii)), radii), 0.0
+
+    return passes
+
+
+@pytest.mark.parametrize("distance", [1, 2, 3])
 @pytest.mark.parametrize(
     "changed",
     [
         {"_cheapest_blocks": always_split(1), "_SHORT_RUN": 4},
-        {"_cheapest_blocks": always_split(2), "_SHORT_RUN": 16, "_STEP": 50},
-        {"_cheapest_blocks": lambda *_: 0, "_SHORT_RUN": 2, "_TILE_ROWS": 7, "_TILE_COLUMNS": 21},
-        {"_SHORT_RUN": 10**6},
-        {"_cheapest_blocks": always_split(1), "_SHORT_RUN": 4, "_FEW": 1},
-        {"_cheapest_blocks": split_once, "_SHORT_RUN": 4, "_FEW": 1},
+        {"_cheapest_blocks": always_split(2), "_SHORT_RUN": 16},
+        {"_cheapest_blocks": never_split, "_SHORT_RUN": 2, "TILE_ROWS": 7, "TILE_COLUMNS": 21},
+        {"_cheapest_blocks": always_split(6), "_SHORT_RUN": 10**6, "_TILE": 50, "_STEP": 50, "_TOGETHER": 10},
     ],
-    ids=[
-        "nested deeply",
-        "nested",
-        "all with all in tiles",
-        "all with all by offsets",
-        "in crowded slots",
-        "in slots",
-    ],
+    ids=["nested deeply", "nested", "all with all in tiles", "in short runs"],
 )
-def test_every_way_of_comparing_finds_the_same(monkeypatch, changed, distance):
-    monkeypatch.setattr(_slots, "STEP", 50)
+def test_every_way_of_splitting_finds_the_same(monkeypatch, changed, distance):
     values = planted(6, 100, range(8), 10) + list(range(64)) + [2**63 + i for i in range(0, 256, 5)]
     expected = slow_pairs(values, distance)
     for name, value in changed.items():
-        monkeypatch.setattr(_join, name, value)
+        for module in (_join, _tiles):
+            monkeypatch.setattr(module, name, value, raising=False)
     assert find_pairs(values, distance).tolist() == expected
     assert as_lists(find_clusters(values, distance)) == slow_clusters(expected)
 
 
-def test_keys_that_share_a_slot_by_chance_are_no_pair(monkeypatch):
-    """They would be reported twice: by the table in which they agree as well."""
-    monkeypatch.setattr(_join, "_FEW", 1)
-    monkeypatch.setattr(_join, "slots_for", lambda keys: 2)
-    keys = np.array([0, *(1 << bit for bit in range(64))], dtype=np.uint64)
-    assert list(_join._compare_in_slots(keys, 2**64 - 1, np.empty(2, dtype=np.uint32), 3)) == []
+@st.composite
+def shared_bits(draw):
+    """Fingerprints that agree in some blocks and differ at random, little or a little more in the others."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    count = draw(st.integers(2, 150))
+    values = np.zeros(count, dtype=np.uint64)
+    for place in range(0, 64, 16):
+        kind = draw(st.sampled_from(["equal", "few values", "few bits", "random"]))
+        if kind == "equal":
+            block = np.full(count, random.integers(0, 2**16))
+        elif kind == "few values":
+            block = random.choice(random.integers(0, 2**16, 3), count)
+        elif kind == "few bits":
+            block = 1 << random.integers(0, 16, count) | 1 << random.integers(0, 16, count)
+        else:
+            block = random.integers(0, 2**16, count)
+        values |= block.astype(np.uint64) << np.uint64(place)
+    return values.tolist()
+
+
+@given(shared_bits() | clustered(), st.integers(1, 64), st.integers(4, 8), st.data())
+def test_any_radii_find_the_same(values, distance, blocks, data):
+    """Each pair once, with one radius for each block, in tiles and tasks of any size."""
+    radii = []
+    for block in range(blocks):
+        rest = distance + 1 - sum(radius + 1 for radius in radii)
+        radii.append(rest - 1 if block == blocks - 1 else data.draw(st.integers(-1, min(rest - 1, 64 // blocks))))
+    expected = slow_pairs(values, distance)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_join, "_cheapest_balls", balls(*radii))
+        for name, smaller in {"_TILE": 64, "_GATHERED": 100, "_PROBES": 500}.items():
+            patched.setattr(_tiles, name, data.draw(st.sampled_from([smaller, getattr(_tiles, name)])))
+        patched.setattr(_tiles, "TILE_ROWS", data.draw(st.sampled_from([3, 32])))
+        join = _join.Join(np.unique(np.array(values, dtype=np.uint64)), distance)
+        parts = data.draw(st.integers(1, 3))
+        found = [sorted(pair) for task in join.tasks(parts) for some in join(task) for pair in some.tolist()]
+        assert sorted(found) == expected
+        assert as_lists(find_clusters(values, distance)) == slow_clusters(expected)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("distance", [3, 7, 10, 14, 18])
+def test_any_number_of_workers_finds_the_same(workers, distance):
+    """Enough for radii at all but the last distance: spread, around centres, and with half of their bits equal."""
+    centres = random_words(20, 200)
+    near = np.repeat(centres, 20)
+    for _ in range(distance // 2):
+        near ^= np.uint64(1) << np.random.default_rng(21).integers(0, 64, near.size, dtype=np.uint64)
+    equal = random_words(22, 2000) >> np.uint64(32) | np.uint64(0xABCD << 48)
+    values = np.unique(np.concatenate([near, centres, equal, random_words(23, 4000)]))
+    expected = brute_force(values, distance)
+    assert np.array_equal(find_pairs(values, distance, workers=workers), expected)
+    batches = list(iter_pairs(values, distance, workers=workers, distances=True))
+    assert all((np.bitwise_count(some[:, 0] ^ some[:, 1]) == bits).all() for some, bits in batches)
+    assert sum(len(some) for some, _ in batches) == len(expected)
+    assert as_lists(find_clusters(values, distance, workers=workers)) == as_lists(
+        connected_components(values, [expected])
+    )
+
+
+def brute_force(values, distance):
+    found = []
+    for position, value in enumerate(values[:-1]):
+        close = values[position + 1 :][np.bitwise_count(values[position + 1 :] ^ value) <= distance]
+        found.append(np.stack((np.full(close.size, value), close), axis=1))
+    return np.concatenate(found)
+
+
+def test_the_cost_of_a_radius_counts_what_is_compared(monkeypatch):
+    for name in ("_TABLE_KEY_NS", "_TABLE_NS", "_GATHER_NS", "_PROBE_NS", "_COUNT_NS"):
+        monkeypatch.setattr(_join, name, 0.0)
+    for name in ("_NEIGHBOUR_NS", "_TILE_PAIR_NS"):
+        monkeypatch.setattr(_join, name, 1.0)
+    keys, mask = np.unique(random_words(24, 500)), 0b1011 << 30 | 0xF0
+    near = np.bitwise_count((keys[:, None] ^ keys) & np.uint64(mask))
+    expected = [int((near <= radius).sum()) / 2 for radius in range(4)]
+    costs = _join._counted_costs(keys, mask, 3)
+    assert costs[0] == expected[0]
+    # Apart from own pairs, which are compared anyway, and a table of values.
+    assert [cost - costs[0] - 2**7 for cost in costs[1:]] == expected[1:]
+
+
+def test_radii_add_up_at_the_lowest_cost():
+    assert _join._cheapest_radii([[1, 2, 4], [1, 8, 9], [1, 2, 9]], 4) == ([1, 0, 1], 5)
+    assert _join._cheapest_radii([[1, 2, 4], [100, 200, 300]], 2) == ([2, -1], 4)
+    assert _join._cheapest_radii([[1], [1]], 2)[1] == float("inf")
 
 
 @pytest.mark.parametrize("distance", [1, 2, 3, 5])
 def test_ten_thousands_of_which_some_crowd(distance):
-    """Enough for rounds in slots; a third of them shares its first half, so that these have to be sorted."""
+    """A third of them shares its first half."""
     spread = np.array(planted(11, 12_000, [1, 2, 3, 4, 5, 6], 500), dtype=np.uint64)
     crowd = np.random.default_rng(12).integers(0, 2**32, 7_000, dtype=np.uint64) | np.uint64(0xABCDEF01 << 32)
     values = np.unique(np.concatenate([spread, crowd, crowd[:300] ^ np.uint64(0b10100)]))
@@ -249,8 +342,11 @@ def near_equal(seed, count, flips):
 def test_clusters_of_near_equal_fingerprints_take_few_pairs():
     """12 million pairs are close; an outlier keeps the rest from being all that there is."""
     values = np.append(near_equal(14, 5_000, 4), np.uint64(2**64 - 1))
-    assert sum(len(some) for some in _join.close_pairs(values, 8)) == 5_000 * 4_999 // 2
-    spanning = np.concatenate(list(_join.close_pairs(values, 8, spanning=True)))
+    values.sort()
+    every = _join.Join(values, 8)
+    assert sum(len(some) for task in every.tasks(1) for some in every(task)) == 5_000 * 4_999 // 2
+    few = _join.Join(values, 8, spanning=True)
+    spanning = np.concatenate([some for task in few.tasks(1) for some in few(task)])
     assert len(spanning) < 100_000
     assert set(np.bitwise_count(spanning[:, 0] ^ spanning[:, 1]).tolist()) <= set(range(1, 9))
     assert as_lists(find_clusters(values, 8)) == [values[:-1].tolist()]
@@ -379,8 +475,8 @@ def test_more_than_positions_can_tell_apart(monkeypatch):
 def test_any_number_of_blocks_finds_the_same(monkeypatch, blocks):
     values = planted(15, 200, range(6), 30)
     expected = slow_pairs(values, 3)
-    into, split = [], _join._split
-    monkeypatch.setattr(_join, "_split", lambda *given: into.append(given[3]) or split(*given))
+    into, split = [], _join._splitting
+    monkeypatch.setattr(_join, "_splitting", lambda *given: into.append(given[1]) or split(*given))
     assert find_pairs(values, 3, blocks=blocks).tolist() == expected
     assert as_lists(find_clusters(values, 3, blocks=blocks)) == slow_clusters(expected)
     assert into == [blocks, blocks]
@@ -393,6 +489,13 @@ def test_blocks_that_cannot_be_are_refused(function, blocks):
         function([1, 2], 3, blocks=blocks)
     with pytest.raises(ValueError, match="33 blocks at distance 20 take 573,166,440 passes"):
         function([1, 2], 20, blocks=33)
+
+
+@pytest.mark.parametrize("function", [find_pairs, find_clusters, iter_pairs])
+@pytest.mark.parametrize("workers", [0, 1025])
+def test_numbers_of_workers_that_cannot_be_are_refused(function, workers):
+    with pytest.raises(ValueError, match=f"workers must be between 1 and 1024, not {workers}"):
+        function([1, 2], 3, workers=workers)
 
 
 @pytest.mark.parametrize("distance", [0, 1, 3, 30])
