@@ -1,4 +1,4 @@
-"""All pairs within 3 in memory: find_pairs and simsql find-all, beside simhash-cpp's program and faiss."""
+"""All pairs in memory: find_pairs at distances 3, 7 and 10, and at 3 find-all, simhash-cpp's program and faiss."""
 
 import json
 import sys
@@ -19,7 +19,8 @@ from benchmarks.peers import find_program
 from benchmarks.peers.faiss import open_faiss
 
 SECTION = "memory"
-_DISTANCE = 3
+# Programs and faiss are measured at the first one.
+_DISTANCE, *_LARGER_DISTANCES = 3, 7, 10
 _MILLION = 1_000_000
 # Runs of up to a million fingerprints, of which the median counts.
 _ROUNDS = 3
@@ -28,40 +29,43 @@ _BLOCKS_FEW, _BLOCKS_MANY = (4, 5, 6), (6, 7)
 
 
 def run(bench: Bench) -> None:
-    """Measure a million fingerprints, where there are as many, and all."""
+    """Measure a million fingerprints, where there are as many, and all; at larger distances up to a million."""
     rows = bench.main.rows
     for count in sorted({min(_MILLION, rows), rows}):
         size = "all rows" if count == rows != _MILLION else f"{count:,}"
         values = bench.main.oracle.values[:count]
         oracle = bench.main.oracle if count == rows else Oracle(values)
-        _measure(bench, f"find_pairs of {size}, distance {_DISTANCE}", values, oracle)
+        what = f"find_pairs of {size}, distance"
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            np.save(folder / "fingerprints.npy", values)
+            pairs = _measure_pairs(bench, f"{what} {_DISTANCE}", folder, oracle, _DISTANCE)
+            _measure_programs(bench, f"{what} {_DISTANCE}", folder, values, pairs)
+            if count <= _MILLION:
+                _measure_faiss(bench, f"{what} {_DISTANCE}", values, pairs)
+                for distance in _LARGER_DISTANCES:
+                    _measure_pairs(bench, f"{what} {distance}", folder, oracle, distance)
 
 
-def _measure(bench: Bench, what: str, values: Fingerprints, oracle: Oracle) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        np.save(folder / "fingerprints.npy", values)
-        (folder / "fingerprints.txt").write_text("\n".join(map(str, values.tolist())) + "\n", encoding="ascii")
-        used = _repeat(
-            values.size, "find_pairs", folder / "fingerprints.npy", str(_DISTANCE), folder / "pairs.npy"
-        )
-        pairs: Fingerprints = np.load(folder / "pairs.npy")
-        checked = oracle.check_pairs(SIMSQL, _DISTANCE, pairs, bench.options.sample)
-        note = f"{len(pairs):,} pairs"
-        _add(bench, what, SIMSQL, used, values.size, checked, note)
-        _measure_programs(bench, what, folder, values.size, pairs)
-    if values.size <= _MILLION:
-        _measure_faiss(bench, what, values, pairs)
+def _measure_pairs(bench: Bench, what: str, folder: Path, oracle: Oracle, distance: int) -> Fingerprints:
+    rows = oracle.values.size
+    used = _repeat(rows, "find_pairs", folder / "fingerprints.npy", str(distance), folder / "pairs.npy")
+    pairs: Fingerprints = np.load(folder / "pairs.npy")
+    checked = oracle.check_pairs(SIMSQL, distance, pairs, bench.options.sample)
+    _add(bench, what, SIMSQL, used, rows, checked, f"{len(pairs):,} pairs")
+    return pairs
 
 
 def _add(bench: Bench, what: str, system: str, used: dict[str, float], rows: int, checked: int, note: str) -> None:
     calls = _ROUNDS if rows <= _MILLION else 1
     bench.add(SECTION, what, system, used["seconds"], "s", calls=calls, rows=rows, checked=checked, note=note)
-    bench.add(SECTION, f"{what}: peak memory", system, used["peak"], "bytes", rows=rows, note="of the process")
+    bench.add(SECTION, f"{what}: peak memory", system, used["peak"], "bytes", rows=rows, note="of all processes")
 
 
-def _measure_programs(bench: Bench, what: str, folder: Path, rows: int, expected: Fingerprints) -> None:
+def _measure_programs(bench: Bench, what: str, folder: Path, values: Fingerprints, expected: Fingerprints) -> None:
     """Measure what reads and writes text: simsql's program, and simhash-cpp's with the best number of blocks."""
+    rows = values.size
+    (folder / "fingerprints.txt").write_text("\n".join(map(str, values.tolist())) + "\n", encoding="ascii")
     own = [sys.executable, "-c", "from simsql.cli import main; main()", "find-all"]
     used = _run_program(FIND_ALL_PROGRAM, own, folder, rows, expected)
     _add(bench, what, FIND_ALL_PROGRAM, used, rows, len(expected), "reads and writes text")

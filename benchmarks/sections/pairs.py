@@ -1,6 +1,7 @@
-"""All pairs within 3 of a table, and their clusters: in SQL, and through Python."""
+"""All pairs of a table within 3, 7 and 10, and their clusters: through Python, and within 3 in SQL."""
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from benchmarks.oracle import WrongResultError, as_bigint
 from simsql.database import SearchIndex
 
 SECTION = "pairs"
-_DISTANCE = 3
+# All rows are searched at the first distance alone: at the last one, time grows with the square of the rows.
+_DISTANCES = (3, 7, 10)
 _MILLION = 1_000_000
 _IN_SQL = f"{SIMSQL}, in SQL"
 _THROUGH_PYTHON = f"{SIMSQL}, through Python"
@@ -22,44 +24,51 @@ Members = set[tuple[int, int]]
 
 
 def run(bench: Bench) -> None:
-    """Measure all rows through Python, and as many as a million in SQL, too."""
+    """Measure all rows through Python, and as many as a million at larger distances and in SQL, too."""
     bench.use(bench.main)
     if bench.main.rows > _MILLION:
         with bench.table("million", bench.main.oracle.values[:_MILLION]) as target:
             bench.use(target)
-            _measure(bench, target, f"{_MILLION:,} rows", in_sql=True)
-    _measure(bench, bench.main, "all rows", in_sql=bench.main.rows <= _MILLION)
+            _measure_distances(bench, target, f"{_MILLION:,} rows", _DISTANCES)
+    few = bench.main.rows <= _MILLION
+    _measure_distances(bench, bench.main, "all rows", _DISTANCES if few else _DISTANCES[:1])
 
 
-def _measure(bench: Bench, target: Target, size: str, *, in_sql: bool) -> None:
-    what = f"pairs of {size}, distance {_DISTANCE}"
+def _measure_distances(bench: Bench, target: Target, size: str, distances: Sequence[int]) -> None:
+    for distance in distances:
+        in_sql = distance == _DISTANCES[0] and target.rows <= _MILLION
+        _measure(bench, target, size, distance, in_sql=in_sql)
+
+
+def _measure(bench: Bench, target: Target, size: str, distance: int, *, in_sql: bool) -> None:
+    what = f"pairs of {size}, distance {distance}"
     with bench.engine.connect() as connection:
         start = time.perf_counter()
         found = [
             np.stack([batch.a, batch.b], axis=1)
-            for batch in SearchIndex(connection, target.table).stream_pairs(_DISTANCE)
+            for batch in SearchIndex(connection, target.table).stream_pairs(distance)
         ]
         pairs = np.concatenate([*found, np.empty((0, 2), dtype=np.uint64)])
-        _add_pairs(bench, target, what, _THROUGH_PYTHON, time.perf_counter() - start, pairs)
+        _add_pairs(bench, target, what, distance, _THROUGH_PYTHON, time.perf_counter() - start, pairs)
         start = time.perf_counter()
-        SearchIndex(connection, target.table).stream_pairs(_DISTANCE).copy_into("found")
+        SearchIndex(connection, target.table).stream_pairs(distance).copy_into("found")
         connection.commit()
         seconds = time.perf_counter() - start
-    _add_pairs(bench, target, what, _INTO_TABLE, seconds, _fetch(bench, "a, b"))
+    _add_pairs(bench, target, what, distance, _INTO_TABLE, seconds, _fetch(bench, "a, b"))
     if in_sql:
-        seconds = _create_found(bench, f"simsql.pairs('{target.table}', {_DISTANCE})")
-        _add_pairs(bench, target, what, _IN_SQL, seconds, _fetch(bench, "a, b"))
+        seconds = _create_found(bench, f"simsql.pairs('{target.table}', {distance})")
+        _add_pairs(bench, target, what, distance, _IN_SQL, seconds, _fetch(bench, "a, b"))
 
-    what = f"clusters of {size}, distance {_DISTANCE}"
+    what = f"clusters of {size}, distance {distance}"
     expected = _components(pairs)
     with bench.engine.connect() as connection:
         start = time.perf_counter()
-        batches = list(SearchIndex(connection, target.table).stream_clusters(_DISTANCE))
+        batches = list(SearchIndex(connection, target.table).stream_clusters(distance))
         seconds = time.perf_counter() - start
     members = np.concatenate([np.stack([batch.cluster, batch.fingerprint], axis=1) for batch in batches])
     _add_clusters(bench, target, what, _THROUGH_PYTHON, seconds, members, expected)
     if in_sql:
-        seconds = _create_found(bench, f"simsql.clusters('{target.table}', {_DISTANCE})")
+        seconds = _create_found(bench, f"simsql.clusters('{target.table}', {distance})")
         _add_clusters(bench, target, what, _IN_SQL, seconds, _fetch(bench, "cluster, fingerprint"), expected)
 
 
@@ -76,8 +85,10 @@ def _fetch(bench: Bench, columns: str) -> Fingerprints:
     return np.array(rows, dtype=np.int64).reshape(-1, 2).view(np.uint64)
 
 
-def _add_pairs(bench: Bench, target: Target, what: str, system: str, seconds: float, pairs: Fingerprints) -> None:
-    checked = target.oracle.check_pairs(system, _DISTANCE, pairs, bench.options.sample)
+def _add_pairs(
+    bench: Bench, target: Target, what: str, distance: int, system: str, seconds: float, pairs: Fingerprints
+) -> None:
+    checked = target.oracle.check_pairs(system, distance, pairs, bench.options.sample)
     note = f"{len(pairs):,} pairs"
     bench.add(SECTION, what, system, seconds, "s", rows=target.rows, checked=checked, note=note)
 
