@@ -472,7 +472,7 @@ def test_every_option_means_the_same_everywhere() -> None:
 def command_reference() -> str:
     """Return what the commands say of themselves, as Markdown."""
     # Not as --help prints it: that depends on the version of the library.
-    lines = ["### Options", "", "An option means the same in every command that has it.", "", *option_table(), ""]
+    lines = ["### Options", "", "An option has the same meaning in every command.", "", *option_table(), ""]
     for name, command in commands_of(typer.main.get_command(simsql.cli.app)):
         arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
         options = list(options_of(command))

@@ -39,7 +39,7 @@ from simsql.cli._terminal import (
 from simsql.dedup.job import ClusterWriter, DedupOptions, DedupSummary, JsonLines, run_dedup
 from simsql.dedup.ranking import RankedDocument
 from simsql.dedup.workspace import Destination
-from simsql.documents import printable
+from simsql.documents import DUPLICATE, printable
 from simsql.fingerprint import DEFAULT_RECIPE, usable_cores
 
 
@@ -101,6 +101,7 @@ class _FirstClusters(_Table):
         return "".join(self._kept) + more
 
 
+_NOT_UNIQUE = "ids must be unique across all files: name another field with --id-field, or one that no record has"
 _SHOWN = 10  # members of a cluster in a table
 _SHOWN_CLUSTERS = 20  # at a terminal
 _WRITERS: dict[Format, ClusterWriter] = {
@@ -161,15 +162,20 @@ def dedup_command(
     if first:
         print(first.kept(), end="", flush=True)
     print_skips(summary.skips, console)
+    if summary.skips.by_reason[DUPLICATE]:
+        console.print(_NOT_UNIQUE, soft_wrap=True)
+    print_skips(summary.wordless, console, what="not compared:")
     print_skips(summary.clusters.unlisted, console, what="not in the drop list:")
     print_summary(_counts(summary), stages, console)
 
 
 def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
     yield "documents", summary.documents
+    if wordless := summary.wordless.by_reason.total():
+        yield "  without words: no fingerprint", wordless
     if summary.stored > summary.loaded.added:
         yield "  new", summary.loaded.added
-        yield "  with another text than before", summary.loaded.changed
+        yield "  changed", summary.loaded.changed
         yield "  known already", summary.loaded.unchanged
         yield "documents in the table", summary.stored
     yield from count_skips(summary.skips)

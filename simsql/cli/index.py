@@ -149,7 +149,7 @@ def verify_command(
     _print_findings(choose_format(form), findings)
     if findings:
         raise typer.Exit(1)
-    note("nothing is wrong", quiet=quiet)
+    note("no faults", quiet=quiet)
 
 
 @command("repair", group)
@@ -168,7 +168,7 @@ def repair_command(
         findings = SearchIndex(engine, table).repair()
     _print_findings(choose_format(form), findings)
     if not findings:
-        note("nothing was wrong", quiet=quiet)
+        note("no faults", quiet=quiet)
 
 
 @command("vacuum", group)

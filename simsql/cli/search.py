@@ -84,7 +84,7 @@ def near_command(
         rows = index.near_rows(wanted, distance)
     _print_near(choose_format(form), rows)
     if not rows:
-        note("nothing is that near", quiet=quiet)
+        note("no matches", quiet=quiet)
 
 
 def _print_near(form: Format, rows: Sequence[MatchingRow]) -> None:

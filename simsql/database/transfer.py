@@ -71,6 +71,8 @@ def to_bigint(fingerprint: OneFingerprint) -> int | None:
     """
     if fingerprint is None or is_missing(fingerprint):
         return None
+    if isinstance(fingerprint, str):
+        raise TypeError("a fingerprint is an int, not a str: pass a text as text=...")
     number = operator.index(fingerprint)
     if not 0 <= number < _WHOLE:
         hint = "; a negative number is a bigint from PostgreSQL: from_bigint converts it" if number < 0 else ""

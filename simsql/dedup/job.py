@@ -18,7 +18,6 @@ from simsql.dedup.workspace import Destination, open_store
 from simsql.documents import (
     DUPLICATE,
     MAX_DOCUMENT,
-    NO_WORDS,
     DocumentReader,
     Skip,
     SkipCount,
@@ -91,6 +90,8 @@ class DedupSummary:
 
     documents: int
     """Number of documents read and not skipped."""
+    wordless: SkipCount
+    """Those without a fingerprint, which are in no cluster."""
     loaded: Loaded
     stored: int
     """Number of documents in the table, from this run and earlier ones."""
@@ -144,7 +145,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         connection = stack.enter_context(store.engine.connect())
         skips = SkipCount()
         with connection.begin():
-            read, loaded = _load(
+            intake, loaded = _load(
                 store, connection, reader, stages, skips, options, holds_documents=holds_documents
             )
         with connection.begin():
@@ -154,8 +155,8 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             with stages.stage("find clusters"):
                 members = group_documents(*store.fingerprints(connection), options.distance)
             clusters = _write_clusters(store.documents(connection, members), len(members.id), stages, options)
-    documents = read - skips.by_reason[DUPLICATE] - skips.by_reason[NO_WORDS]
-    return DedupSummary(documents, loaded, stored, skips, clusters, stages.seconds)
+    documents = intake.read - skips.by_reason[DUPLICATE]
+    return DedupSummary(documents, intake.wordless, loaded, stored, skips, clusters, stages.seconds)
 
 
 def _load(
@@ -167,8 +168,8 @@ def _load(
     options: DedupOptions,
     *,
     holds_documents: bool,
-) -> tuple[int, Loaded]:
-    """Update the table with the documents, and return the number of texts read."""
+) -> tuple[Intake, Loaded]:
+    """Update the table with the documents, and return what has read them, and what became of them."""
     with stages.stage("read and fingerprint", reader.bytes_total) as report:
         intake = Intake(
             reporting(reader, report),
@@ -187,7 +188,7 @@ def _load(
     if store.kept:
         with stages.stage("index"):
             store.build_index(connection, options.distance)
-    return intake.read, loaded
+    return intake, loaded
 
 
 def _write_clusters(

@@ -22,7 +22,7 @@ class Intake:
     """Documents of a reader as rows for `DocumentStore.stage`; iterate over it once.
 
     `find_known` returns the (name, text) digests that the table already has. These documents are not fingerprinted
-    again. `skips` counts the skips of the reader, and texts without words.
+    again. `skips` counts the skips of the reader, and `wordless` the texts without a fingerprint.
     """
 
     def __init__(
@@ -40,13 +40,14 @@ class Intake:
         self._recipe = recipe
         self._workers = workers
         self._skips = skips
+        self.wordless = SkipCount()
         self._known: deque[StagedDocument] = deque()
 
     def __iter__(self) -> Iterator[StagedDocument]:
         for documents, fingerprints in simhash_items(self._unknown(), self._recipe, self._workers):
             for document, fingerprint in zip(documents, to_bigints(fingerprints), strict=True):
                 if fingerprint is None:
-                    self._skips.add(without_words(document.place))
+                    self.wordless.add(without_words(document.place))
                 yield document._replace(fingerprint=fingerprint)
             while self._known:
                 yield self._known.popleft()

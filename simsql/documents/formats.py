@@ -222,7 +222,7 @@ def _advice(line: str) -> str:
 
 def _text_of(record: dict[str, Any], field: str) -> str:
     if field not in record:
-        raise UnfitError("no field", f"no field {field!r}: {_choice('line', list(record))}")
+        raise UnfitError("no field", f"{field!r} is missing: {_choice('line', list(record))}")
     text = record[field]
     if text is None:
         raise UnfitError("no text", f"the field {field!r} is null")
@@ -259,7 +259,7 @@ def _choice(owner: str, names: Sequence[str], limit: int = 8) -> str:
 def _text_column(header: list[str], field: str) -> int:
     column = _find_column(header, field, "--text-field")
     if column is None:
-        raise UnfitError("no field", f"no column {field!r}: {_choice('header', header)}")
+        raise UnfitError("no field", f"{field!r} is missing: {_choice('header', header)}")
     return column
 
 

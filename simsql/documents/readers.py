@@ -9,7 +9,7 @@ The format of a file is decided in this order:
 - Any other file is one document if its content is text.
 
 Folders are read recursively in name order, including hidden files. Symbolic links are followed if the user names
-them, and skipped inside folders. A file that two arguments reach is read once.
+them, and skipped inside folders. A file is read once, even if two arguments lead to it.
 """
 
 import bz2

@@ -106,10 +106,10 @@ def test_a_text_that_is_the_name_of_a_file(database_url, indexed, tmp_path, monk
     assert found.out == ""
     assert found.err.splitlines() == [
         "a.txt is a file, and --text searches for its name: use --file a.txt to search for its content",
-        "nothing is that near",
+        "no matches",
     ]
     for text in ("b.txt", "long " * 10_000):
-        assert run("near", "article", "--text", text, *options).done().err == "nothing is that near\n"
+        assert run("near", "article", "--text", text, *options).done().err == "no matches\n"
 
 
 def test_near_the_extremes(database_url, indexed):

@@ -88,7 +88,7 @@ def test_nothing_found_is_no_table_and_a_header_of_csv(call):
     search = ["near", "article", "--fingerprint", 2**50, "--distance", 0]
     for form, lines in (("table", []), ("jsonl", []), ("csv", ["fingerprint,distance"])):
         found = call(*search, "--format", form).done()
-        assert (found.lines, found.err) == (lines, "nothing is that near\n")
+        assert (found.lines, found.err) == (lines, "no matches\n")
 
 
 def test_a_table_at_a_terminal_fits_on_it(call, connection, database_url):
@@ -181,5 +181,5 @@ def test_a_terminal_shows_the_largest_clusters(tmp_path, database_url):
     assert len(everything.splitlines()) == 1 + 30 * 2
     assert run(*dedup, "--format", "table").done().out == everything
     shown = run_at_terminal(*dedup, redirected=()).terminal
-    assert "find and write clusters" in shown.partition("document\n")[0]
+    assert "write clusters" in shown.partition("document\n")[0]
     assert "and 10 more clusters" in shown.partition("document\n")[2]

@@ -99,3 +99,8 @@ def test_sql_and_python_count_the_same_distance(connection, fingerprint, bigint)
             "SELECT simsql.hamming_distance(%s::bigint, %s::bigint)", [bigint, other_bigint]
         ).fetchone()
         assert distance == (fingerprint ^ other).bit_count()
+
+
+def test_a_text_in_the_place_of_a_fingerprint_is_explained():
+    with pytest.raises(TypeError, match="pass a text as text="):
+        to_bigint("some text")

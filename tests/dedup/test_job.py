@@ -135,12 +135,12 @@ def test_the_summary(lines, tmp_path, home):
     (tmp_path / "bad.jsonl").write_text('{"text": ""}\nnot json\n{"body": "x"}\n{"text": "... !"}\n')
     found = run("dedup", lines, tmp_path / "bad.jsonl", home=home).done()
     wanted = {
-        "documents": "6",
-        "skipped": "4",
+        "documents": "7",
+        "without words: no fingerprint": "1",
+        "skipped": "3",
         "empty": "1",
         "not JSON": "1",
         "no field": "1",
-        "no words": "1",
         "clusters": "2",
         "documents in them": "5",
         "documents that could be dropped": "3",
@@ -174,7 +174,8 @@ def test_texts_without_words_are_in_no_cluster(tmp_path, home):
         (tmp_path / f"{number}").write_text("... --- ...")
     found = run("dedup", tmp_path, home=home).done()
     assert found.stdout == b""
-    assert found.table["no words"] == "3"
+    assert (found.table["documents"], found.table["without words: no fingerprint"]) == ("3", "3")
+    assert f"not compared: {tmp_path / '0'}: no words: " in found.err
 
 
 def test_two_runs_give_the_same_bytes(tmp_path, home, lines):

@@ -52,7 +52,7 @@ def test_a_kept_folder(tmp_path, home, lines, texts, groups):
         # The folder that was named wins over the variable.
         variables = {"SIMSQL_DATABASE": "postgresql://nobody@localhost:1/nothing"}
         found = run("dedup", write_lines(tmp_path / "b.jsonl", texts), "--server-dir", keep, **variables).done()
-        counts = ("documents", "new", "with another text than before", "known already")
+        counts = ("documents", "new", "changed", "known already")
         assert [found.table[name] for name in counts] == ["7", "1", "1", "5"]
         (tmp_path / "nothing").mkdir()
         found = run("dedup", tmp_path / "nothing", "--server-dir", keep, home=home).done()

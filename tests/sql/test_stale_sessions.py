@@ -82,9 +82,18 @@ BEFORE_A_SEARCH = {
         "CREATE TABLE article (LIKE before)",
         "SELECT FROM simsql.repair('before')",
     ],
-    "B-tree created again": ["DROP INDEX article_fingerprint_idx", "CREATE INDEX ON article (fingerprint)", INSERT],
+    "B-tree created again": [
+        "DROP INDEX article_fingerprint_idx",
+        "CREATE INDEX ON article (fingerprint)",
+        INSERT,
+    ],
     "table rewritten": ["ALTER TABLE article ADD stamp timestamptz DEFAULT clock_timestamp()", INSERT],
-    "keys rewritten": ["VACUUM FULL simsql.keys_1_0", "VACUUM FULL simsql.keys_1_1", "VACUUM FULL article", INSERT],
+    "keys rewritten": [
+        "VACUUM FULL simsql.keys_1_0",
+        "VACUUM FULL simsql.keys_1_1",
+        "VACUUM FULL article",
+        INSERT,
+    ],
 }
 
 
