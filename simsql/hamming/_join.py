@@ -19,31 +19,28 @@ keys at any distribution.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from math import comb, inf
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simsql.hamming._checks import FINGERPRINT_BITS
 from simsql.hamming._tiles import (
-    TILE_COLUMNS,
     TILE_ROWS,
     Balls,
     Keys,
     Pairs,
     Runs,
+    batched,
     compare_all,
     compare_short,
+    compare_spanning,
     consecutive,
     find_runs,
 )
 from simsql.hamming.blocks import BitOrder, block_masks
-
-# Yields pairs of the keys of a long run.
-_Compare = Callable[[Keys, int], Iterator[Pairs]]
 
 _ALL_BITS = (1 << FINGERPRINT_BITS) - 1
 
@@ -130,13 +127,16 @@ class Join:
         """Yield the pairs of a task."""
         if not self._passes:
             if self._spanning:
-                return _span(self._keys, self._distance)
+                return compare_spanning(self._keys, self._distance)
             return compare_all(self._keys, self._distance, task.part, task.parts)
         if self._prepared is None or self._prepared[0] != task.number:
-            self._prepared = task.number, _Prepared(self._passes[task.number], self._keys, self._constant)
+            self._prepared = (
+                task.number,
+                _Prepared(self._passes[task.number], self._keys, self._constant, self._spanning),
+            )
         prepared = self._prepared[1]
         if task.part == 0:
-            return _pairs_agreeing(prepared, self._distance, _span if self._spanning else compare_all)
+            return _pairs_agreeing(prepared, self._distance)
         return _reported_first(prepared.balls.compare(self._distance, task.part - 1, task.parts), prepared)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,9 +146,9 @@ class Join:
 class _Prepared:
     """The keys of a pass, sorted, with the constant bits and then those of its prefix in front."""
 
-    def __init__(self, here: _Pass, keys: Keys, constant: int) -> None:
+    def __init__(self, here: _Pass, keys: Keys, constant: int, spanning: bool) -> None:
         others = ~(constant | here.prefix) & _ALL_BITS
-        self.here, self.order = here, BitOrder((constant, here.prefix, others))
+        self.here, self.order, self.spanning = here, BitOrder((constant, here.prefix, others)), spanning
         self.keys = self.order.apply(keys)
         if not self.order.changes_nothing:
             self.keys.sort()
@@ -161,13 +161,14 @@ class _Prepared:
     @cached_property
     def balls(self) -> Balls:
         """The keys in balls around the values of the prefix."""
-        return Balls(self.keys, self.here.prefix.bit_count(), self.behind, self.here.radius)
+        bits = self.here.prefix.bit_count()
+        return Balls(self.keys, bits, self.behind, self.here.radius, spanning=self.spanning)
 
 
-def _pairs_agreeing(prepared: _Prepared, distance: int, compare: _Compare) -> Iterator[Pairs]:
+def _pairs_agreeing(prepared: _Prepared, distance: int) -> Iterator[Pairs]:
     """Yield the pairs of keys that agree in the prefix."""
     runs = find_runs(prepared.keys, prepared.behind)
-    return _reported_first(_pairs_in_runs(prepared.keys, runs, distance, compare), prepared)
+    return _reported_first(_pairs_in_runs(prepared.keys, runs, distance, prepared.spanning), prepared)
 
 
 def _reported_first(found: Iterator[Pairs], prepared: _Prepared) -> Iterator[Pairs]:
@@ -181,8 +182,8 @@ def _reported_first(found: Iterator[Pairs], prepared: _Prepared) -> Iterator[Pai
         yield pairs[first]
 
 
-def _pairs_in_runs(keys: Keys, runs: Runs, distance: int, compare: _Compare) -> Iterator[Pairs]:
-    """Yield the pairs of sorted keys of the same run; split long runs if that is cheaper than `compare`."""
+def _pairs_in_runs(keys: Keys, runs: Runs, distance: int, spanning: bool) -> Iterator[Pairs]:
+    """Yield the pairs of sorted keys of the same run; split long runs if that is cheaper than all with all."""
     short = runs.sizes <= _SHORT_RUN
     if short.any():
         yield from compare_short(keys, Runs(runs.starts[short], runs.sizes[short]), distance)
@@ -193,8 +194,9 @@ def _pairs_in_runs(keys: Keys, runs: Runs, distance: int, compare: _Compare) -> 
     blocks, _ = _cheapest_blocks(runs, varying, _sample(keys, runs), distance)
     if blocks:
         for here in _splitting(varying, blocks, distance):
-            yield from _pairs_agreeing(_Prepared(here, keys, ~varying & _ALL_BITS), distance, compare)
+            yield from _pairs_agreeing(_Prepared(here, keys, ~varying & _ALL_BITS, spanning), distance)
     else:
+        compare = compare_spanning if spanning else compare_all
         for run in np.split(keys, runs.starts[1:]):
             yield from compare(run, distance)
 
@@ -335,76 +337,3 @@ def _varying_bits(keys: Keys, runs: Runs) -> int:
     set_in_some = np.bitwise_or.reduceat(keys, runs.starts)
     set_in_all = np.bitwise_and.reduceat(keys, runs.starts)
     return int(np.bitwise_or.reduce(set_in_some ^ set_in_all))
-
-
-def _span(run: Keys, distance: int) -> Iterator[Pairs]:
-    """Compare only enough keys to connect those that close pairs connect, one tile at a time.
-
-    Rows that are already connected are compared only with keys outside their tree, and each key is found once. So
-    the first rows of nearly equal keys connect almost all of them, and little remains for the other rows.
-    """
-    trees = np.arange(run.size)
-    for top in range(0, run.size, TILE_ROWS):
-        rows = np.arange(top, min(top + TILE_ROWS, run.size))
-        roots = trees[rows]
-        apart = top + np.flatnonzero((trees[top:] != roots[0]) | (roots != roots[0]).any())
-        joined = False
-        for left in range(0, apart.size, TILE_COLUMNS):
-            columns = apart[left : left + TILE_COLUMNS]
-            close = np.bitwise_count(run[rows, None] ^ run[columns]) <= distance
-            close &= roots[:, None] != trees[columns]
-            if (roots == roots[0]).all():
-                column = np.flatnonzero(close.any(axis=0))
-                row = close[:, column].argmax(axis=0)
-            else:
-                row, column = np.divmod(np.flatnonzero(close), columns.size)
-            if row.size:
-                joined = True
-                yield np.stack((run[rows[row]], run[columns[column]]), axis=1)
-                unite(trees, rows[row], columns[column])
-                roots = roots_of(trees, rows)
-        if joined:
-            trees = roots_of(trees, np.arange(run.size))
-
-
-def unite(parents: NDArray[np.intp], left: NDArray[np.intp], right: NDArray[np.intp]) -> None:
-    """Join the trees of left[i] and right[i] for every i, the larger root below the smaller one.
-
-    In each round, every root hooks onto its smallest neighbour. A root without a smaller neighbour has absorbed
-    all its neighbours two rounds later, or has been absorbed, so the number of rounds is at most twice the
-    logarithm of the number of roots.
-    """
-    left, right = roots_of(parents, left), roots_of(parents, right)
-    while True:
-        apart = left != right
-        if not apart.any():
-            return
-        lower = np.minimum(left[apart], right[apart])
-        upper = np.maximum(left[apart], right[apart])
-        np.minimum.at(parents, upper, lower)
-        # `upper` contains all hooked roots, so each step halves their chains.
-        left, right = roots_of(parents, upper), roots_of(parents, lower)
-
-
-def roots_of(parents: NDArray[np.intp], nodes: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the root above each node, and shorten the paths to it (pointer jumping)."""
-    while True:
-        above = parents[nodes]
-        two_above = parents[above]
-        if np.array_equal(above, two_above):
-            return above
-        parents[nodes] = two_above
-
-
-def batched(pairs: Iterable[Pairs], size: int) -> Iterator[Pairs]:
-    """Yield the pairs in larger arrays, of at least `size` pairs except for the last one."""
-    waiting: list[Pairs] = []
-    missing = size
-    for some in pairs:
-        waiting.append(some)
-        missing -= len(some)
-        if missing <= 0:
-            yield np.concatenate(waiting)
-            waiting, missing = [], size
-    if waiting:
-        yield np.concatenate(waiting)

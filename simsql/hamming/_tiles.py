@@ -8,7 +8,7 @@ gathered, and runs of the same size share a tile.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from simsql.hamming.blocks import flip_masks
 
 Keys = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
+Positions = NDArray[np.intp]
 
 # Pairs compared at a time, whose arrays fit the cache of a core.
 _TILE = 1 << 16
@@ -49,6 +50,20 @@ def find_runs(keys: Keys, behind: int) -> Runs:
     np.not_equal(followed[1:], followed[:-1] + 1, out=opens[1:])
     first = np.flatnonzero(opens)
     return Runs(followed[first], np.diff(first, append=followed.size) + 1)
+
+
+def batched(pairs: Iterable[Pairs], size: int) -> Iterator[Pairs]:
+    """Yield the pairs in larger arrays, of at least `size` pairs except for the last one."""
+    waiting: list[Pairs] = []
+    missing = size
+    for some in pairs:
+        waiting.append(some)
+        missing -= len(some)
+        if missing <= 0:
+            yield np.concatenate(waiting)
+            waiting, missing = [], size
+    if waiting:
+        yield np.concatenate(waiting)
 
 
 def consecutive(starts: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -90,18 +105,49 @@ def compare_all(run: Keys, distance: int, part: int = 0, parts: int = 1) -> Iter
                 yield np.stack((rows[row], columns[column]), axis=1)
 
 
+def compare_spanning(run: Keys, distance: int) -> Iterator[Pairs]:
+    """Compare only enough keys to connect those that close pairs connect, one tile at a time.
+
+    Rows that are already connected are compared only with keys outside their tree, and each key is found once. So
+    the first rows of nearly equal keys connect almost all of them, and little remains for the other rows.
+    """
+    trees = np.arange(run.size)
+    for top in range(0, run.size, TILE_ROWS):
+        rows = np.arange(top, min(top + TILE_ROWS, run.size))
+        roots = trees[rows]
+        apart = top + np.flatnonzero((trees[top:] != roots[0]) | (roots != roots[0]).any())
+        joined = False
+        for left in range(0, apart.size, TILE_COLUMNS):
+            columns = apart[left : left + TILE_COLUMNS]
+            close = np.bitwise_count(run[rows, None] ^ run[columns]) <= distance
+            close &= roots[:, None] != trees[columns]
+            if (roots == roots[0]).all():
+                column = np.flatnonzero(close.any(axis=0))
+                row = close[:, column].argmax(axis=0)
+            else:
+                row, column = np.divmod(np.flatnonzero(close), columns.size)
+            if row.size:
+                joined = True
+                yield np.stack((run[rows[row]], run[columns[column]]), axis=1)
+                unite(trees, rows[row], columns[column])
+                roots = roots_of(trees, rows)
+        if joined:
+            trees = roots_of(trees, np.arange(run.size))
+
+
 class Balls:
     """Sorted keys, to be compared with those whose prefix differs in at most `radius` bits, and in at least one.
 
     The prefix of a key is its `bits` bits before the last `behind`.
     """
 
-    def __init__(self, keys: Keys, bits: int, behind: int, radius: int) -> None:
+    def __init__(self, keys: Keys, bits: int, behind: int, radius: int, *, spanning: bool = False) -> None:
         self._keys = np.append(keys, ~keys[:1])  # the last one pads tiles
         values = (keys >> np.uint64(behind)).view(np.intp) & ((1 << bits) - 1)
         self._counts = np.bincount(values, minlength=1 << bits)
         self._firsts = np.cumsum(self._counts) - self._counts
         self._flips = flip_masks((1 << bits) - 1, radius)[1:].view(np.intp)
+        self._trees = np.arange(self._keys.size) if spanning else None
         self._differing = np.empty(_TILE, dtype=np.uint64)
         self._distances = np.empty(_TILE, dtype=np.uint8)
 
@@ -138,32 +184,49 @@ class Balls:
             all_tiles = slice(some[0].start, some[-1].stop)
             positions = consecutive(starts[all_tiles].reshape(-1), sizes[all_tiles].reshape(-1))
             np.minimum(positions, self._keys.size - 1, out=positions)
-            gathered = self._keys[positions]
             end = 0
             for tile in some:
                 height, width, count = int(rows.sizes[tile.start]), int(padded[tile.start]), tile.stop - tile.start
-                left = self._keys[rows.starts[tile, None] + np.arange(height)]
+                left = rows.starts[tile, None] + np.arange(height)
                 begin, end = end, end + count * width
-                right = gathered[begin:end].reshape(count, width)
-                yield from self._close(left, right, widths[tile], distance)
+                right = positions[begin:end].reshape(count, width)
+                if count > 1 or self._trees is None:
+                    found = self._close(left, right, distance)
+                else:
+                    found = self._connect(self._trees, left[0], right[0], distance)
+                for one, other in found:
+                    yield np.stack((self._keys[one], self._keys[other]), axis=1)
 
-    def _close(self, left: Keys, right: Keys, widths: NDArray[np.intp], distance: int) -> Iterator[Pairs]:
-        """Compare left[i] with right[i] for each i; right[i] has `widths` keys and padding."""
+    def _close(self, left: Positions, right: Positions, distance: int) -> Iterator[tuple[Positions, Positions]]:
+        """Compare the keys at left[i] with those at right[i] for each i, and yield the positions of pairs."""
         count, height = left.shape
+        rows = self._keys[left]
         step = max(1, _TILE // (count * height))
         for start in range(0, right.shape[1], step):
-            columns = right[:, start : start + step]
+            columns = self._keys[right[:, start : start + step]]
             shape = count, height, columns.shape[1]
             size = count * height * columns.shape[1]
-            np.bitwise_xor(left[:, :, None], columns[:, None], out=self._differing[:size].reshape(shape))
+            np.bitwise_xor(rows[:, :, None], columns[:, None], out=self._differing[:size].reshape(shape))
             np.bitwise_count(self._differing[:size], out=self._distances[:size])
             close = np.flatnonzero(self._distances[:size] <= distance)
             if close.size:
                 run, row, column = np.unravel_index(close, shape)
-                if count > 1:
-                    inside = column < widths[run]
-                    run, row, column = run[inside], row[inside], column[inside]
-                yield np.stack((left[run, row], columns[run, column]), axis=1)
+                one, other = left[run, row], right[run, start + column]
+                inside = other < self._keys.size - 1  # the last key pads tiles
+                yield one[inside], other[inside]
+
+    def _connect(
+        self, trees: Positions, left: Positions, right: Positions, distance: int
+    ) -> Iterator[tuple[Positions, Positions]]:
+        """Yield pairs of positions that connect the keys; pairs of the tree of most rows are not compared."""
+        roots, others = roots_of(trees, left), roots_of(trees, right)
+        most = np.sort(roots)[roots.size // 2]
+        same = roots == most
+        for rows, columns in ((left[same], right[others != most]), (left[~same], right)):
+            if rows.size and columns.size:
+                for one, other in self._close(rows[None], columns[None], distance):
+                    unite(trees, one, other)
+                    yield one, other
 
 
 def _plan_tiles(heights: NDArray[np.intp], widths: NDArray[np.intp]) -> tuple[list[slice], NDArray[np.intp]]:
@@ -195,3 +258,32 @@ def _portions(tiles: list[slice], widths: NDArray[np.intp]) -> Iterator[list[sli
         gathered += size
     if portion:
         yield portion
+
+
+def unite(parents: NDArray[np.intp], left: NDArray[np.intp], right: NDArray[np.intp]) -> None:
+    """Join the trees of left[i] and right[i] for every i, the larger root below the smaller one.
+
+    In each round, every root hooks onto its smallest neighbour. A root without a smaller neighbour has absorbed
+    all its neighbours two rounds later, or has been absorbed, so the number of rounds is at most twice the
+    logarithm of the number of roots.
+    """
+    left, right = roots_of(parents, left), roots_of(parents, right)
+    while True:
+        apart = left != right
+        if not apart.any():
+            return
+        lower = np.minimum(left[apart], right[apart])
+        upper = np.maximum(left[apart], right[apart])
+        np.minimum.at(parents, upper, lower)
+        # `upper` contains all hooked roots, so each step halves their chains.
+        left, right = roots_of(parents, upper), roots_of(parents, lower)
+
+
+def roots_of(parents: NDArray[np.intp], nodes: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the root above each node, and shorten the paths to it (pointer jumping)."""
+    while True:
+        above = parents[nodes]
+        two_above = parents[above]
+        if np.array_equal(above, two_above):
+            return above
+        parents[nodes] = two_above

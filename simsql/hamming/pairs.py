@@ -17,8 +17,9 @@ from simsql.hamming._checks import (
     one_fingerprint,
     whole_number,
 )
-from simsql.hamming._join import Join, batched, roots_of, unite
+from simsql.hamming._join import Join
 from simsql.hamming._processes import run_tasks, usable_processors
+from simsql.hamming._tiles import batched, roots_of, unite
 
 # A pair is sorted as one number of two positions with this many bits each.
 _POSITION_BITS = 32
