@@ -352,6 +352,20 @@ def test_clusters_of_near_equal_fingerprints_take_few_pairs():
     assert as_lists(find_clusters(values, 8)) == [values[:-1].tolist()]
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_clusters_with_radii_take_few_pairs(monkeypatch, parts):
+    """Two thousand near-equal fingerprints among others: almost a million pairs are close, few connect them."""
+    monkeypatch.setattr(_join, "_cheapest_balls", balls(1, 1, 1, 1))
+    monkeypatch.setattr(_tiles, "_TILE", 256)  # as many fill the usual tiles in larger sets
+    values = np.unique(np.concatenate([near_equal(25, 2_000, 4), random_words(26, 3_000)]))
+    every, few = _join.Join(values, 7), _join.Join(values, 7, spanning=True)
+    close = np.concatenate([some for task in every.tasks(parts) for some in every(task)])
+    spanning = np.concatenate([some for task in few.tasks(parts) for some in few(task)])
+    assert len(close) > 5 * len(spanning)
+    assert as_lists(connected_components(values, [spanning])) == as_lists(connected_components(values, [close]))
+    assert {*map(tuple, np.sort(spanning, axis=1).tolist())} <= {*map(tuple, np.sort(close, axis=1).tolist())}
+
+
 def test_clusters_are_the_connected_components_of_scipy():
     """Thousands of clusters of all sizes, and one that is long."""
     csgraph, sparse = pytest.importorskip("scipy.sparse.csgraph"), pytest.importorskip("scipy.sparse")
@@ -376,19 +390,19 @@ def test_long_chains_are_one_cluster():
     assert as_lists(find_clusters(gray[::-1], 1)) == [sorted(gray.tolist())]
 
 
-@pytest.mark.parametrize("distance", [1, 3])
-def test_a_crowded_prefix_takes_little_memory(distance):
+@pytest.mark.parametrize(("distance", "most"), [(1, 30e6), (3, 30e6), (4, 60e6)])
+def test_a_crowded_prefix_takes_little_memory(distance, most):
     """30,000 fingerprints that agree in their first 40 bits: all with all at once would take 7 GB."""
     crowded = np.random.default_rng(8).integers(0, 2**24, 30_000, dtype=np.uint64) | np.uint64(1 << 63)
     tracemalloc.start()
     try:
-        found = find_pairs(crowded, distance)
-        find_clusters(crowded, distance)
+        found = find_pairs(crowded, distance, workers=1)
+        find_clusters(crowded, distance, workers=1)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert len(found) > 0
-    assert peak < 30e6
+    assert peak < most
 
 
 def test_a_large_distance_takes_little_memory():
