@@ -40,7 +40,7 @@ from simsql.hamming._tiles import (
     consecutive,
     find_runs,
 )
-from simsql.hamming.blocks import BitOrder, block_masks
+from simsql.hamming.blocks import BitOrder, block_masks, flip_masks
 
 _ALL_BITS = (1 << FINGERPRINT_BITS) - 1
 
@@ -162,7 +162,8 @@ class _Prepared:
     def balls(self) -> Balls:
         """The keys in balls around the values of the prefix."""
         bits = self.here.prefix.bit_count()
-        return Balls(self.keys, bits, self.behind, self.here.radius, spanning=self.spanning)
+        flips = flip_masks((1 << bits) - 1, self.here.radius)[1:]
+        return Balls(self.keys, bits, self.behind, flips, spanning=self.spanning)
 
 
 def _pairs_agreeing(prepared: _Prepared, distance: int) -> Iterator[Pairs]:

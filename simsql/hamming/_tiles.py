@@ -15,8 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.hamming.blocks import flip_masks
-
 Keys = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
 Positions = NDArray[np.intp]
@@ -136,17 +134,18 @@ def compare_spanning(run: Keys, distance: int) -> Iterator[Pairs]:
 
 
 class Balls:
-    """Sorted keys, to be compared with those whose prefix differs in at most `radius` bits, and in at least one.
+    """Sorted keys, to be compared with those whose prefix differs by one of the `flips`.
 
-    The prefix of a key is its `bits` bits before the last `behind`.
+    The prefix of a key is its `bits` bits before the last `behind`. If `spanning`, pairs whose keys are connected
+    by other pairs may be omitted.
     """
 
-    def __init__(self, keys: Keys, bits: int, behind: int, radius: int, *, spanning: bool = False) -> None:
+    def __init__(self, keys: Keys, bits: int, behind: int, flips: Keys, *, spanning: bool = False) -> None:
         self._keys = np.append(keys, ~keys[:1])  # the last one pads tiles
         values = (keys >> np.uint64(behind)).view(np.intp) & ((1 << bits) - 1)
         self._counts = np.bincount(values, minlength=1 << bits)
         self._firsts = np.cumsum(self._counts) - self._counts
-        self._flips = flip_masks((1 << bits) - 1, radius)[1:].view(np.intp)
+        self._flips = flips.view(np.intp)
         self._trees = np.arange(self._keys.size) if spanning else None
         self._differing = np.empty(_TILE, dtype=np.uint64)
         self._distances = np.empty(_TILE, dtype=np.uint8)

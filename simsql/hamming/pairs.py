@@ -32,7 +32,8 @@ _BATCH = 1 << 20
 _WORKERS_AT_MOST = 1024
 # Work that pays for another process, which starts in 0.2 s.
 _WORKER_SECONDS = 0.6
-# Tasks of a pass that is shared between processes: enough for all of them to end at the same time.
+# Tasks of a pass that is shared between processes, so that all end at the same time: at least this number, and of
+# about a second at most, after which a process notices that it is alone.
 _PARTS = 64
 
 
@@ -228,7 +229,7 @@ def _close_pairs(join: Join, workers: int | None) -> Iterator[NDArray[np.uint64]
     if workers is None:
         workers = max(1, min(usable_processors(), int(join.seconds / _WORKER_SECONDS)))
     if workers > 1:
-        yield from run_tasks(join, join.tasks(_PARTS), workers)
+        yield from run_tasks(join, join.tasks(max(_PARTS, int(join.seconds))), workers)
     else:
         for task in join.tasks(1):
             yield from join(task)
