@@ -18,6 +18,7 @@ from benchmarks.oracle import Oracle, WrongResultError
 from benchmarks.sections import (
     batch,
     build,
+    clients,
     corpus,
     dedup,
     documents,
@@ -37,7 +38,7 @@ from simsql.errors import SimsqlError
 
 SECTIONS: dict[str, Section] = {
     module.SECTION: module.run
-    for module in (near, growth, batch, pairs, memory, build, radius, schemes, corpus, documents, writes)
+    for module in (near, growth, batch, pairs, memory, build, radius, schemes, corpus, documents, writes, clients)
 }
 # These ask no server, and run before one starts.
 WITHOUT_SERVER: dict[str, SectionWithoutServer] = {fingerprint.SECTION: fingerprint.run, dedup.SECTION: dedup.run}

@@ -115,6 +115,9 @@ BARS = [
     Bar("writes", "a row inserted: more than without an index", SIMSQL, 0.1),
     Bar("writes", "another column updated: times as long as without", SIMSQL, 2),
     Bar("writes", "another column updated: keys added", SIMSQL, 0),
+    Bar("clients", "near: times as long as in a loop, and SELECT 1", SIMSQL, 1.3, rows=1_000_000),
+    Bar("clients", "claim: times as long as near", SIMSQL, 1.5, rows=1_000_000),
+    Bar("clients", "claim and insert: times as long as the slower of near and insert", SIMSQL, 2, rows=1_000_000),
 ]
 
 

@@ -1,6 +1,6 @@
 """What the index costs those who write: the same writes with and without it, in turns.
 
-The last section: it leaves the table with dead rows.
+It leaves the table with dead rows.
 """
 
 import time

@@ -87,7 +87,8 @@ def test_claims_have_a_lock_in_common_wherever_the_nearer_would_find_the_other(a
     missed = articles.execute(
         "SELECT p.* FROM unnest(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::integer[])"
         " AS p (a, b, of_index, one, other)"
-        " WHERE NOT simsql._claim_locks('key', 0, a, of_index, one) && simsql._claim_locks('key', 0, b, of_index, other)",
+        " WHERE NOT simsql._claim_locks('key', 0, a, of_index, one)"
+        " && simsql._claim_locks('key', 0, b, of_index, other)",
         [list(values) for values in zip(*pairs, strict=True)],
     ).fetchall()
     assert missed == []

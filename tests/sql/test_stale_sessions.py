@@ -4,7 +4,7 @@ It holds the locks that its next search needs, so PostgreSQL need not tell it wh
 """
 
 import pytest
-from articles import create_articles, create_index, create_table, near
+from articles import create_articles, create_index, near
 from psycopg import errors
 
 OLD, NEW = 5, 7
@@ -32,7 +32,7 @@ def searching(connect, table, level="READ COMMITTED"):
     return session
 
 
-# What another session can do while the table is locked by a search of it, and whether the table can be searched afterwards.
+# What another session can do while a search has locked the table, and whether it can be searched afterwards.
 BESIDE_A_SEARCH = {
     "insert": ([INSERT], True),
     "disabled trigger": (["ALTER TABLE article DISABLE TRIGGER simsql_1_insert", INSERT], False),
@@ -63,7 +63,7 @@ def test_a_change_beside_a_search(articles, connect, changes, searchable):
             near(session, OLD, 3)
 
 
-# What another session can do while only another table is locked. Searches of `article` by its name have to find both.
+# What another session can do while a search has locked only another table. Both rows have to be found.
 BEFORE_A_SEARCH = {
     "index created again": [
         "SELECT simsql.drop_index('article')",
@@ -87,7 +87,7 @@ BEFORE_A_SEARCH = {
         "CREATE INDEX ON article (fingerprint)",
         INSERT,
     ],
-    "table rewritten": ["ALTER TABLE article ADD stamp timestamptz DEFAULT clock_timestamp()", INSERT],
+    "column added": ["ALTER TABLE article ADD stamp timestamptz DEFAULT clock_timestamp()", INSERT],
     "keys rewritten": [
         "VACUUM FULL simsql.keys_1_0",
         "VACUUM FULL simsql.keys_1_1",
