@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Engine, cast, func, select
-from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, REGCLASS
-from sqlalchemy.sql.selectable import TableValuedAlias
+from sqlalchemy import ColumnElement, Connection, Engine, Integer, Select, Text, bindparam, cast, func, select
+from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
+from sqlalchemy.types import TypeEngine
 
 from simsql.database.backfill import Filled, fill_fingerprints
 from simsql.database.connect import READ_COMMITTED, check_engine
@@ -33,7 +33,6 @@ from simsql.database.transfer import (
     encode_scope,
     from_bigint,
     raw_connection,
-    scope_argument,
     to_bigint,
 )
 from simsql.errors import UsageError
@@ -44,6 +43,35 @@ _KEYS = (
     "SELECT fingerprint, key FROM simsql._keys_of_rows(CAST(%s AS pg_catalog.regclass),"
     " CAST(%s AS pg_catalog.int8[]), %s, CAST(%s AS pg_catalog.jsonb))"
 )
+
+
+def _call(function: str, *arguments: ColumnElement[Any]) -> Any:
+    """Return a call of an SQL function for an index, with its arguments as parameters."""
+    return getattr(func.simsql, function)(
+        bindparam("in_table", type_=REGCLASS()),
+        *arguments,
+        bindparam("of_column", type_=Text()),
+        # As text: the type JSONB would encode it once more, with what the engine encodes JSON with.
+        cast(bindparam("scope", type_=Text()), JSONB),
+    )
+
+
+def _search(function: str, *columns: str, query: TypeEngine[Any] | None = None) -> Select[Any]:
+    arguments = [] if query is None else [bindparam("query", type_=query)]
+    found = _call(function, *arguments, _WITHIN).table_valued(*columns)
+    return select(*found.c)
+
+
+# Building such a statement takes longer than a search.
+_WITHIN = bindparam("within", type_=Integer())
+_NEAR = _search("near", "fingerprint", "distance", query=BIGINT())
+_NEAR_ROWS = _search("_near_documents", "fingerprint", "distance", "document", query=BIGINT())
+_NEAR_MANY = _search("near_many", "query", "fingerprint", "distance", query=ARRAY(BIGINT))
+_CLAIM = _search("claim", "fingerprint", "distance", query=BIGINT())
+_PAIRS = _search("pairs", "a", "b", "distance")
+_CLUSTERS = _search("clusters", "cluster", "fingerprint")
+_INDEX = _call("_searched_index").table_valued("column_name", "distance")
+_CHECK = select(_INDEX.c.column_name, func.simsql._distance(_WITHIN, _INDEX.c.distance))
 
 
 class Match(NamedTuple):
@@ -137,8 +165,7 @@ class SearchIndex:
         """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first."""
         with self._connection() as connection:
             query = self._query(connection, fingerprint, text)
-            found = self._call("near", query, check_distance(distance)).table_valued("fingerprint", "distance")
-            rows = connection.execute(select(found.c.fingerprint, found.c.distance))
+            rows = connection.execute(_NEAR, self._arguments(distance, query))
             return [Match(from_bigint(match), bits) for match, bits in rows]
 
     def near_rows(
@@ -151,9 +178,7 @@ class SearchIndex:
         """Return the rows whose fingerprint is within the distance, nearest first."""
         with self._connection() as connection:
             query = self._query(connection, fingerprint, text)
-            call = self._call("_near_documents", query, check_distance(distance))
-            found = call.table_valued("fingerprint", "distance", "document")
-            rows = connection.execute(select(found.c.fingerprint, found.c.distance, found.c.document))
+            rows = connection.execute(_NEAR_ROWS, self._arguments(distance, query))
             return [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
 
     def claim(
@@ -174,8 +199,7 @@ class SearchIndex:
                 "a claim lasts until its transaction ends: pass the Connection of the insert, not an Engine"
             )
         query = self._query(self._bind, fingerprint, text)
-        found = self._call("claim", query, check_distance(distance)).table_valued("fingerprint", "distance")
-        row = self._bind.execute(select(found.c.fingerprint, found.c.distance)).one_or_none()
+        row = self._bind.execute(_CLAIM, self._arguments(distance, query)).one_or_none()
         return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
 
     def near_many(
@@ -187,25 +211,18 @@ class SearchIndex:
         error after 100 million matches. For a million queries, `stream_matches` is several times faster.
         """
         bigints = (to_bigint(fingerprint) for fingerprint in fingerprints)
-        queries = cast([bigint for bigint in bigints if bigint is not None], ARRAY(BIGINT))
-        found = self._call("near_many", queries, check_distance(distance)).table_valued(
-            "query", "fingerprint", "distance"
-        )
-        for query, match, bits in self._rows(found):
+        queries = [bigint for bigint in bigints if bigint is not None]
+        for query, match, bits in self._rows(_NEAR_MANY, self._arguments(distance, queries)):
             yield QueryMatch(from_bigint(query), from_bigint(match), bits)
 
     def pairs(self, distance: int | None = None) -> Iterator[Pair]:
         """Yield every pair of different fingerprints of live rows within the distance, once each."""
-        for a, b, bits in self._rows(
-            self._call("pairs", check_distance(distance)).table_valued("a", "b", "distance")
-        ):
+        for a, b, bits in self._rows(_PAIRS, self._arguments(distance)):
             yield Pair(from_bigint(a), from_bigint(b), bits)
 
     def clusters(self, distance: int | None = None) -> Iterator[Member]:
         """Yield the members of all clusters by cluster: fingerprints with a neighbour or on several rows."""
-        for cluster, member in self._rows(
-            self._call("clusters", check_distance(distance)).table_valued("cluster", "fingerprint")
-        ):
+        for cluster, member in self._rows(_CLUSTERS, self._arguments(distance)):
             yield Member(from_bigint(cluster), from_bigint(member))
 
     def stream_matches(
@@ -313,24 +330,33 @@ class SearchIndex:
 
     def _query(
         self, connection: Connection, fingerprint: OneFingerprint | NotGiven, text: str | None
-    ) -> ColumnElement[int | None]:
-        """Return the query fingerprint as an SQL argument. NULL needs a type."""
+    ) -> int | None:
+        """Return the query fingerprint as a bigint."""
         if isinstance(fingerprint, NotGiven):
             if text is None:
                 raise UsageError("pass either a fingerprint or text=")
             fingerprint = simhash(text, recipe_of(connection, self._table, self._column, self._recipe))
         elif text is not None:
             raise UsageError("pass either a fingerprint or text=, not both")
-        return cast(to_bigint(fingerprint), BIGINT)
+        return to_bigint(fingerprint)
 
-    def _call(self, function: str, *arguments: Any) -> Any:
-        scope = scope_argument(self._scope)
-        return getattr(func.simsql, function)(cast(self._table, REGCLASS), *arguments, self._column, scope)
+    def _arguments(self, distance: int | None, query: int | list[int] | None = None) -> dict[str, object]:
+        """Return the parameters of the statements above."""
+        return {
+            "in_table": self._table,
+            "query": query,
+            "within": check_distance(distance),
+            "of_column": self._column,
+            "scope": encode_scope(self._scope),
+        }
 
-    def _rows(self, found: TableValuedAlias) -> Iterator[Any]:
+    def _rows(self, statement: Select[Any], arguments: dict[str, object]) -> Iterator[Any]:
         """Yield the rows of a call that may find many."""
-        statement = select(*found.c).execution_options(yield_per=10_000)
-        with self._connection() as connection, connection.execute(statement) as rows:
+        options = {"yield_per": 10_000}
+        with (
+            self._connection() as connection,
+            connection.execute(statement, arguments, execution_options=options) as rows,
+        ):
             yield from rows
 
     def _stream(
@@ -344,9 +370,7 @@ class SearchIndex:
 
     def _check(self, connection: Connection, distance: int | None) -> tuple[str, int]:
         """Return the column of an index, if it can be searched, and the distance."""
-        index = self._call("_searched_index").table_valued("column_name", "distance")
-        within = func.simsql._distance(check_distance(distance), index.c.distance)
-        column, bits = connection.execute(select(index.c.column_name, within)).one()
+        column, bits = connection.execute(_CHECK, self._arguments(distance)).one()
         return column, bits
 
 

@@ -24,8 +24,7 @@ import psycopg
 from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.pq import TransactionStatus
-from sqlalchemy import ColumnElement, Connection, Text, cast, literal
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import Connection
 
 from simsql.errors import UsageError
 from simsql.hamming._checks import is_missing
@@ -113,12 +112,6 @@ def encode_scope(scope: Scope | None) -> str | None:
     Raises TypeError for a value that JSON cannot represent and that has no text form for PostgreSQL.
     """
     return None if scope is None else json.dumps(dict(scope), default=_as_text, allow_nan=False)
-
-
-def scope_argument(scope: Scope | None) -> ColumnElement[object]:
-    """Return a scope as a jsonb argument of an SQL function; null for None."""
-    # As text: the type JSONB would encode it once more, with what the engine encodes JSON with.
-    return cast(literal(encode_scope(scope), Text), JSONB)
 
 
 def _as_text(value: object) -> str:
