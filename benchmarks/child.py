@@ -32,15 +32,15 @@ def run_child(*arguments: str | Path, messages: Path | None = None) -> dict[str,
 def _find_all(source: str, distance: int, target: str) -> dict[str, float]:
     import numpy as np  # noqa: PLC0415 - a program is started by a process without it
 
+    from simsql.cores import usable_cores  # noqa: PLC0415
     from simsql.hamming import find_pairs  # noqa: PLC0415
-    from simsql.hamming._processes import usable_processors  # noqa: PLC0415
 
     fingerprints = np.load(source)
     start = time.perf_counter()
     pairs = find_pairs(fingerprints, distance)
     seconds = time.perf_counter() - start
     # At most: fewer processes are started where fewer pay.
-    peak = peak_of() + (usable_processors() - 1) * peak_of_children()
+    peak = peak_of() + (usable_cores() - 1) * peak_of_children()
     np.save(target, pairs)
     return {"seconds": seconds, "peak": peak}
 

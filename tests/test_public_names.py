@@ -34,7 +34,6 @@ WITHOUT_DATABASE = {
     fingerprint.simhash_many: ([], None),
     fingerprint.simhash_parts: ([("", 1)], None),
     fingerprint.simhash_rows: (csr_array((1, 2)), None),
-    fingerprint.usable_cores: ((), None),
     hamming.block_sizes: (4, (16, 16, 16, 16)),
     hamming.connected_components: (([1, 3, 7], [np.array([[1, 3]], dtype=np.uint64)]), [[1, 3]]),
     hamming.default_design: ((1_000_000, 3), hamming.Design()),

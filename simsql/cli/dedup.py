@@ -36,11 +36,12 @@ from simsql.cli._terminal import (
     print_skips,
     print_summary,
 )
+from simsql.cores import usable_cores
 from simsql.dedup.job import ClusterWriter, DedupOptions, DedupSummary, JsonLines, run_dedup
 from simsql.dedup.ranking import RankedDocument
 from simsql.dedup.workspace import Destination
 from simsql.documents import DUPLICATE, printable
-from simsql.fingerprint import DEFAULT_RECIPE, usable_cores
+from simsql.fingerprint import DEFAULT_RECIPE
 
 
 class _Delimited:

@@ -20,6 +20,7 @@ from simsql.cli._options import (
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, messages, print_skips
+from simsql.cores import usable_cores
 from simsql.database import to_bigint
 from simsql.documents import (
     Document,
@@ -31,7 +32,7 @@ from simsql.documents import (
     reporting,
 )
 from simsql.errors import SimsqlError
-from simsql.fingerprint import DEFAULT_RECIPE, simhash_items, usable_cores
+from simsql.fingerprint import DEFAULT_RECIPE, simhash_items
 
 _WRITE: dict[Encode, Callable[[int], str]] = {
     Encode.DECIMAL: str,

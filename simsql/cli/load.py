@@ -24,10 +24,10 @@ from simsql.cli._options import (
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
+from simsql.cores import usable_cores
 from simsql.database import SearchIndex
 from simsql.dedup.loading import LoadOptions, run_load
 from simsql.errors import UsageError
-from simsql.fingerprint import usable_cores
 
 _PARTS = 1000  # of a progress bar
 

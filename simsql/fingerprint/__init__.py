@@ -28,7 +28,6 @@ from simsql.fingerprint.documents import (
 )
 from simsql.fingerprint.features import IdfTable
 from simsql.fingerprint.html_text import html_parts, simhash_html
-from simsql.fingerprint.processes import usable_cores
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer, check_recipe
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
 from simsql.fingerprint.vote import majority, simhash_features, simhash_rows
@@ -53,6 +52,5 @@ __all__ = [
     "simhash_many",
     "simhash_parts",
     "simhash_rows",
-    "usable_cores",
     "write_recipe",
 ]

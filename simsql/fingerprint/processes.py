@@ -26,11 +26,6 @@ _AHEAD = 2
 _WAITING = 8
 
 
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def map_in_processes(
     work: Callable[[Batch], Result],
     batches: Iterator[Batch],

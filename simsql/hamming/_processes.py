@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import subprocess
 import sys
 from collections import deque
@@ -32,11 +31,6 @@ with Connection(int(sys.argv[1])) as connection:
     from simsql.hamming._processes import serve
     serve(connection)
 """
-
-
-def usable_processors() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_tasks(work: Callable[[Task], Iterator[Result]], tasks: Iterable[Task], workers: int) -> Iterator[Result]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.cores import usable_cores
 from simsql.hamming._checks import (
     FINGERPRINT_BITS,
     distinct_fingerprints,
@@ -18,7 +19,7 @@ from simsql.hamming._checks import (
     whole_number,
 )
 from simsql.hamming._join import Join
-from simsql.hamming._processes import run_tasks, usable_processors
+from simsql.hamming._processes import run_tasks
 from simsql.hamming._tiles import batched, roots_of, unite
 
 # A pair is sorted as one number of two positions with this many bits each.
@@ -227,7 +228,7 @@ def _positions(
 def _close_pairs(join: Join, workers: int | None) -> Iterator[NDArray[np.uint64]]:
     """Yield the pairs of a join, which is shared between processes where that pays."""
     if workers is None:
-        workers = max(1, min(usable_processors(), int(join.seconds / _WORKER_SECONDS)))
+        workers = max(1, min(usable_cores(), int(join.seconds / _WORKER_SECONDS)))
     if workers > 1:
         yield from run_tasks(join, join.tasks(max(_PARTS, int(join.seconds))), workers)
     else:
