@@ -139,7 +139,7 @@ def dedup_command(
     and listed in the summary on stderr.
     """
     console = messages(quiet=quiet)
-    chosen = form or (Format.JSONL if output else choose_format(None))
+    chosen = form or (_format_of(output) if output else choose_format(None))
     first = _FirstClusters() if form is None and chosen is Format.TABLE else None
     target = database_or_default(database, server_dir)
     options = DedupOptions(
@@ -168,6 +168,12 @@ def dedup_command(
     print_skips(summary.wordless, console, what="not compared:")
     print_skips(summary.clusters.unlisted, console, what="not in the drop list:")
     print_summary(_counts(summary), stages, console)
+
+
+def _format_of(output: Path) -> Format:
+    """Return the format that the ending of a file names, by default JSON lines."""
+    ending = output.suffix.lower().removeprefix(".")
+    return Format(ending) if ending in (Format.CSV, Format.TSV) else Format.JSONL
 
 
 def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:

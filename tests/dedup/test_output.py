@@ -182,3 +182,13 @@ def test_stdout_is_utf8_whatever_the_terminal_is(tmp_path, home):
     assert found.groups == {frozenset("é文")}
     assert run("dedup", path, "--output", tmp_path / "file", home=home).done()
     assert (tmp_path / "file").read_bytes() == found.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "first"), [("a.csv", "cluster,id,"), ("a.TSV", "cluster\tid\t"), ("a", '{"cluster"')]
+)
+def test_the_ending_of_a_file_chooses_the_format(lines, out, home, name, first):
+    run("dedup", lines, "--output", out / name, home=home).done()
+    assert (out / name).read_text().startswith(first)
+    run("dedup", lines, "--output", out / name, "--format", "jsonl", home=home).done()
+    assert (out / name).read_text().startswith("{")
