@@ -163,7 +163,7 @@ DECLARE
     of_index integer;
     scope_columns text[];
     scope_hash bigint := 0;
-    asked integer := distance;
+    asked integer;
     lock bigint;
     is_taken boolean;
     nearest simsql.match;
@@ -189,9 +189,7 @@ BEGIN
         IF scope IS NOT NULL OR scope_columns <> '{}' THEN
             scope_hash := simsql._scope_hash(simsql._searched_index(table_name, indexed_column, scope), scope);
         END IF;
-        IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
-            asked := simsql._distance(distance, of_index);
-        END IF;
+        asked := CASE WHEN distance BETWEEN 0 AND 64 THEN distance ELSE simsql._distance(distance, of_index) END;
         -- A SELECT for each lock would take twice as long as this expression.
         FOREACH lock IN ARRAY coalesce(simsql._claim_locks(key, scope_hash, fingerprint, of_index, asked), '{}') LOOP
             is_taken := pg_advisory_xact_lock(lock) IS NOT NULL;

@@ -144,6 +144,11 @@ BEGIN
 END
 $$;
 
+-- The current name of a column, whatever the snapshot; null without a number. PostgreSQL inlines it.
+CREATE OR REPLACE FUNCTION simsql._column_name(table_id oid, number smallint) RETURNS text
+LANGUAGE sql STABLE
+RETURN (pg_identify_object_as_address('pg_class'::regclass, table_id, number)).object_names[3];
+
 -- Every index, and whether it is sound: a search reads this in one statement, instead of everything that _index checks. `sound`
 -- is never true if _index would raise an error. If it is false, _index tells why, or that the index can be searched after all.
 -- The triggers are read in one scan: reading one of them takes as long as reading all triggers of a table. A trigger with a
@@ -156,12 +161,9 @@ SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
         AND to_regclass(r.table_name) = r.table_id
         AND ARRAY(SELECT t.tgname || CASE WHEN t.tgqual IS NULL THEN t.tgenabled::text
                                           WHEN t.tgattr[0] IS NOT NULL THEN ARRAY[
-                                               (pg_identify_object_as_address('pg_class'::regclass, t.tgrelid, t.tgattr[0])).object_names[3],
-                                               (pg_identify_object_as_address('pg_class'::regclass, t.tgrelid, t.tgattr[1])).object_names[3],
-                                               (pg_identify_object_as_address('pg_class'::regclass, t.tgrelid, t.tgattr[2])).object_names[3],
-                                               (pg_identify_object_as_address('pg_class'::regclass, t.tgrelid, t.tgattr[3])).object_names[3],
-                                               (pg_identify_object_as_address('pg_class'::regclass, t.tgrelid, t.tgattr[4])).object_names[3]
-                                               ]::text
+                                               simsql._column_name(t.tgrelid, t.tgattr[0]), simsql._column_name(t.tgrelid, t.tgattr[1]),
+                                               simsql._column_name(t.tgrelid, t.tgattr[2]), simsql._column_name(t.tgrelid, t.tgattr[3]),
+                                               simsql._column_name(t.tgrelid, t.tgattr[4])]::text
                                           ELSE '' END
                     FROM pg_trigger AS t WHERE t.tgrelid = r.table_id)
             @> ARRAY['simsql_' || r.id || '_insertA', 'simsql_' || r.id || '_updateA', 'simsql_' || r.id || '_replicaR',

@@ -76,11 +76,16 @@ def test_a_restore_without_privileges_is_found_and_mended(server, dumped, restor
         restored.execute("SELECT * FROM simsql.repair(%s::regclass)", [table])
     assert problems(restored, None) == set()
     restored.execute("GRANT USAGE ON SCHEMA simsql TO PUBLIC")
-    restored.execute("GRANT SELECT ON simsql.registry, simsql.indexes, simsql.schema_version TO PUBLIC")
+    restored.execute(
+        "GRANT SELECT ON simsql.registry, simsql.indexes, simsql.schema_version, simsql._searchable,"
+        " simsql._claim_keys TO PUBLIC"
+    )
     role = new_role()
     restored.execute(f"GRANT SELECT ON article TO {role}")
     with server.connect(restored.info.dbname, role) as guest:
         assert near(guest, 0, 7) == expected_near(FINGERPRINTS, 0, 7)
+        claimed = guest.execute("SELECT fingerprint, distance FROM simsql.claim('article', 0, 7)").fetchall()
+        assert claimed == expected_near(FINGERPRINTS, 0, 7)[:1]
     check(restored)
 
 
