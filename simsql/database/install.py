@@ -56,7 +56,8 @@ def install_within(connection: Connection, history: "History") -> bool:
     """Install the schema of a history in the connection's transaction."""
     check_server(connection)
     # Held until the end of the transaction: of two installations at once the second finds nothing to do.
-    connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('simsql.install', 0))"))
+    lock = "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('simsql.install', 0))"
+    connection.execute(text(f"SELECT {lock}"))
     before = history.current(connection)
     if before == history.newest:
         return False

@@ -117,8 +117,9 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     """Find and write the clusters of near-duplicates, and return a summary.
 
     Clusters go to `options.output` or stdout. Output files appear only when complete. A run that fails or is
-    interrupted changes neither them nor a kept table. Raises UsageError for invalid arguments, SimsqlError if
-    there are no documents or the embedded server fails, and sqlalchemy.exc.DBAPIError for PostgreSQL errors.
+    interrupted changes neither them nor a kept table, unless the documents are stored already. Raises UsageError
+    for invalid arguments, SimsqlError if there are no documents, the embedded server fails or the table cannot be
+    used, and sqlalchemy.exc.DBAPIError for PostgreSQL errors.
     """
     if not 0 <= options.distance <= 64:
         raise UsageError(f"distance must be between 0 and 64, not {options.distance}")
@@ -234,6 +235,9 @@ def _ambiguity(document: StoredDocument) -> tuple[str, str] | None:
     if document.name == document.place:
         if "\\" in document.name:
             return "backslash", "in a path, it may stand for a byte that is not UTF-8"
+        file, _, number = document.name.rpartition(":")
+        if number.isdecimal() and is_path(file) and is_path(document.name):
+            return "place and path", "the place of this record is also the path of a file"
     elif is_path(document.name):
         return "id and path", "the id of this record is also the path of a file"
     return None

@@ -51,7 +51,7 @@ def _is_gone(document: StoredDocument) -> bool:
     if document.seen:
         return False
     file = document.place.rpartition(":")[0] or document.place
-    return file != "stdin" and not is_path(document.place) and not is_path(file)
+    return file != "stdin" and (document.gone or not (is_path(document.place) or is_path(file)))
 
 
 def is_path(name: str) -> bool:

@@ -4,16 +4,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import (
+    CHAR,
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Connection,
     Engine,
     Identity,
@@ -21,23 +24,28 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    and_,
+    case,
     delete,
+    exists,
     func,
     inspect,
     literal,
     literal_column,
+    or_,
     select,
     text,
     tuple_,
     update,
 )
-from sqlalchemy.dialects.postgresql import REGCLASS, aggregate_order_by, insert
+from sqlalchemy.dialects.postgresql import OID, REGCLASS, aggregate_order_by, insert
 from sqlalchemy.sql.expression import cast
 
 from simsql.database import create_index, install_schema
 from simsql.database.load import copy_rows
 from simsql.database.transfer import copy_columns
 from simsql.dedup.grouping import Members
+from simsql.documents import printable, storable
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
@@ -61,8 +69,10 @@ class StagedDocument(NamedTuple):
 
 _PIECE = 1 << 16  # ids whose fingerprints are packed together
 
-STAGED = "simsql_staged"
-"""The temporary table of staged documents."""
+_COMMENT = "documents of simsql dedup, recipe "
+
+STAGED, MEMBERS = "simsql_staged", "simsql_members"
+"""The temporary tables of staged documents, and of the members of clusters."""
 
 # The columns that the table and the staged documents share.
 _SHARED = tuple(name for name in StagedDocument._fields if name not in ("ordinal", "known"))
@@ -80,6 +90,8 @@ class StoredDocument(NamedTuple):
     """A bigint."""
     seen: bool
     """Whether this run has read it. If so, `name` and `place` are from this run."""
+    gone: bool
+    """Whether this run has read its file without finding it."""
 
 
 @dataclass(frozen=True)
@@ -92,18 +104,47 @@ class Loaded:
     unchanged: int
 
 
+def _lock(connection: Connection, number: ColumnElement[int]) -> None:
+    """Wait for other runs that have taken the same lock, until the end of the transaction."""
+    # In full: another role may have created functions of these names in the schema public.
+    key = func.pg_catalog.hashtextextended(cast("simsql.dedup", Text), cast(number, BigInteger))
+    connection.execute(select(func.pg_catalog.pg_advisory_xact_lock(key)))
+
+
+def _absolute(place: ColumnElement[str]) -> ColumnElement[str]:
+    """Return the place of a document for runs in any folder."""
+    independent = or_(
+        func.pg_catalog.starts_with(place, cast("/", Text)),
+        func.pg_catalog.starts_with(place, cast("stdin:", Text)),
+        place == cast("stdin", Text),
+    )
+    return case((independent, place), else_=cast(f"{printable(storable(Path.cwd()))}/", Text) + place)
+
+
+def _file(place: ColumnElement[str]) -> ColumnElement[str]:
+    """Return the file of a place, without the number of a line."""
+    return func.pg_catalog.regexp_replace(place, cast(":[0-9]+$", Text), cast("", Text))
+
+
 class DocumentStore:
     """A table with one row per document: its name, where it was read, and its fingerprint.
 
-    A digest of 16 bytes identifies a name, because a B-tree cannot store texts of more than 2.7 kB. Only a table
-    that is kept has a simhash index: this run groups its documents in memory.
+    A digest of 16 bytes identifies a name, because a B-tree cannot store texts of more than 2.7 kB. Without
+    `scratch`, the kind of a table for one run, the table is kept. Only then has it a simhash index: a run groups
+    its documents in memory.
     """
 
     def __init__(
-        self, engine: Engine, table: str, schema: str | None = None, *, recipe: Recipe, kept: bool
+        self,
+        engine: Engine,
+        table: str,
+        schema: str | None = None,
+        *,
+        recipe: Recipe,
+        scratch: Literal["TEMPORARY", "UNLOGGED"] | None = None,
     ) -> None:
         self.engine = engine
-        self.kept = kept
+        self.kept = scratch is None
         self._recipe = recipe
         self._table = Table(
             table,
@@ -116,7 +157,9 @@ class DocumentStore:
             Column("characters", BigInteger, nullable=False),
             Column("fingerprint", BigInteger),
             schema=schema,
-            prefixes=[] if kept else ["UNLOGGED"],
+            # The recipe of the fingerprints, which outlives the index.
+            comment=None if scratch else f"{_COMMENT}{recipe.id}",
+            prefixes=[scratch] if scratch else [],
         )
         self._staged = Table(
             STAGED,
@@ -134,20 +177,22 @@ class DocumentStore:
         return self.engine.dialect.identifier_preparer.format_table(self._table).replace("%%", "%")
 
     def prepare(self) -> bool:
-        """Create the table if it is missing, and the schema if the table is kept. Return whether it has documents.
+        """Create the schema and the table that is kept, if they are missing. Return whether it has documents.
 
         Raises SimsqlError if another table has the name or the fingerprints have another recipe, and
         sqlalchemy.exc.DBAPIError if the role lacks the privilege to create them.
         """
-        if self.kept:
-            install_schema(self.engine)
+        if not self.kept:
+            return False
+        install_schema(self.engine)
         with self.engine.begin() as connection:
             # If two runs find no table, only one of them creates it.
-            connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("simsql.dedup", 0))))
+            _lock(connection, literal(0))
             inspector = inspect(connection)
             if not inspector.has_table(self._table.name, self._table.schema):
                 self._table.create(connection)
                 return False
+            self._check_kind(connection)
             found = {column["name"] for column in inspector.get_columns(self._table.name, self._table.schema)}
             missing = [column.name for column in self._table.columns if column.name not in found]
             if missing:
@@ -155,7 +200,7 @@ class DocumentStore:
                     f"table {self.sql_name} was not created by simsql dedup: it has no column {missing[0]};"
                     " choose another name with --table"
                 )
-            if self._is_indexed(connection) and (made_by := self._recipe_id(connection)) != self._recipe.id:
+            if (made_by := self._recipe_id(connection)) != self._recipe.id:
                 raise SimsqlError(
                     f"table {self.sql_name} has fingerprints with recipe {made_by}, not {self._recipe.id}:"
                     f" choose that recipe with --recipe, or another table with --table"
@@ -178,6 +223,8 @@ class DocumentStore:
         """COPY documents to a temporary table of this connection, and return their number."""
         # The source may be slow.
         connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        if not self.kept:
+            self._table.create(connection)
         self._staged.create(connection)
         return copy_rows(connection, f"pg_temp.{STAGED}", StagedDocument._fields, documents)
 
@@ -200,30 +247,43 @@ class DocumentStore:
     def merge(self, connection: Connection) -> Loaded:
         """Update the table with the staged documents. Other runs wait until the transaction ends.
 
-        A document that was known at the look-up stays as it is, even if another run has changed it since.
+        A document that was known at the look-up stays as it is, even if another run has changed it since. Raises
+        SimsqlError if one was deleted since: its fingerprint was not computed again.
         """
         # Without the lock, two runs that write the same documents or build the index could deadlock.
-        table_id = cast(cast(self.sql_name, REGCLASS), BigInteger)
-        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("simsql.dedup", table_id))))
+        _lock(connection, cast(cast(self.sql_name, REGCLASS), BigInteger))
         table, staged = self._table, self._staged
         total = connection.execute(select(func.count()).select_from(staged)).scalar_one()
-        data = [table.c.place, table.c.text_digest, table.c.characters, table.c.fingerprint]
+        values = {name: staged.c[name] for name in _SHARED} | {"place": _absolute(staged.c.place)}
+        data = ("place", "text_digest", "characters", "fingerprint")
         changed = connection.execute(
             update(table)
-            .values({column: staged.c[column.name] for column in data})
+            .values({name: values[name] for name in data})
             .where(
                 table.c.name_digest == staged.c.name_digest,
-                table.c.text_digest != staged.c.text_digest,
                 ~staged.c.known,
+                or_(
+                    table.c.text_digest != staged.c.text_digest,
+                    and_(table.c.fingerprint.is_(None), staged.c.fingerprint.is_not(None)),
+                ),
             )
         ).rowcount
-        new = select(*(staged.c[name] for name in _SHARED)).where(~staged.c.known).order_by(staged.c.ordinal)
+        new = select(*values.values()).where(~staged.c.known).order_by(staged.c.ordinal)
         added = connection.execute(
             insert(table)
             .from_select(_SHARED, new)
             .on_conflict_do_nothing(index_elements=[table.c.name_digest])
             .execution_options(preserve_rowcount=True)
         ).rowcount
+        kept = exists().where(table.c.name_digest == staged.c.name_digest)
+        deleted = connection.execute(
+            select(func.count()).select_from(staged).where(staged.c.known, ~kept)
+        ).scalar_one()
+        if deleted:
+            raise SimsqlError(
+                f"{deleted:,} documents were deleted from {self.sql_name} during this run, which has not stored"
+                " them again: run it again"
+            )
         return Loaded(added, changed, total - added - changed)
 
     def build_index(self, connection: Connection, distance: int) -> None:
@@ -256,7 +316,7 @@ class DocumentStore:
         Use the connection that staged the documents, in the transaction that has read the fingerprints.
         """
         listed = Table(
-            "simsql_members",
+            MEMBERS,
             MetaData(),
             Column("cluster", BigInteger),
             Column("id", BigInteger),
@@ -268,6 +328,7 @@ class DocumentStore:
         # Autovacuum does not see temporary tables, and without a number of rows the planner would loop.
         connection.execute(text(f"ANALYZE pg_temp.{listed.name}"))
         table, staged = self._table, self._staged
+        read = select(_file(_absolute(staged.c.place)))
         rows = connection.execute(
             select(
                 listed.c.cluster,
@@ -277,6 +338,7 @@ class DocumentStore:
                 table.c.characters,
                 table.c.fingerprint,
                 staged.c.ordinal.is_not(None),
+                and_(staged.c.ordinal.is_(None), _file(table.c.place).in_(read)),
             )
             .join_from(listed, table, table.c.id == listed.c.id)
             .outerjoin(staged, staged.c.name_digest == table.c.name_digest)
@@ -287,13 +349,20 @@ class DocumentStore:
         for _, cluster in groupby(documents, key=attrgetter("cluster")):
             yield list(cluster)
 
-    def drop(self) -> None:
-        """Drop the table, if it exists."""
-        with self.engine.begin() as connection:
-            if inspect(connection).has_table(self._table.name, self._table.schema):
-                self._table.drop(connection)
+    def _check_kind(self, connection: Connection) -> None:
+        """Refuse a view: the functions that it calls would run with the privileges of this role."""
+        relations = Table("pg_class", MetaData(), Column("oid", OID), Column("relkind", CHAR), schema="pg_catalog")
+        kind = connection.execute(
+            select(relations.c.relkind).where(relations.c.oid == cast(cast(self.sql_name, REGCLASS), OID))
+        ).scalar_one()
+        if kind not in ("r", "p"):
+            raise SimsqlError(f"{self.sql_name} is not a table: choose another name with --table")
 
     def _recipe_id(self, connection: Connection) -> str:
+        """Return the recipe of the stored fingerprints: that of the index, or of the comment without an index."""
+        if not self._is_indexed(connection):
+            comment = inspect(connection).get_table_comment(self._table.name, self._table.schema)["text"] or ""
+            return comment.removeprefix(_COMMENT) if comment.startswith(_COMMENT) else DEFAULT_RECIPE.id
         index = func.simsql._index(cast(self.sql_name, REGCLASS), "fingerprint").table_valued("recipe")
         return connection.execute(select(index.c.recipe)).scalar_one() or DEFAULT_RECIPE.id
 

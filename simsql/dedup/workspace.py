@@ -1,6 +1,5 @@
 """The database for the documents of a job: temporary, in a folder that is kept, or the user's."""
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from simsql.database import open_engine
-from simsql.dedup.store import STAGED, DocumentStore
+from simsql.dedup.store import MEMBERS, STAGED, DocumentStore
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe
 from simsql.server import scratch_database, start_embedded
@@ -38,30 +37,27 @@ class Destination:
 
 @contextmanager
 def open_store(destination: Destination, recipe: Recipe) -> Iterator[DocumentStore]:
-    """Open the table of documents. Remove it at the end unless it stays, however the job ends.
+    """Open the table of documents. It ends with the job unless it stays, however the job ends.
 
     `recipe` is the recipe of its fingerprints.
     """
     if destination.database:
         engine = open_engine(destination.database)
-        name = destination.table or f"{DEFAULT_TABLE}_{secrets.token_hex(4)}"
-        store = DocumentStore(engine, *_split_name(name), recipe=recipe, kept=destination.table is not None)
         with _disposing(engine):
-            try:
-                yield store
-            finally:
-                if not destination.table:
-                    store.drop()
+            if destination.table:
+                yield DocumentStore(engine, *_split_name(destination.table), recipe=recipe)
+            else:
+                yield DocumentStore(engine, DEFAULT_TABLE, recipe=recipe, scratch="TEMPORARY")
     elif destination.server_dir:
         with start_embedded(destination.server_dir) as server, _disposing(open_engine(server.url())) as engine:
-            yield DocumentStore(engine, *_split_name(destination.table or DEFAULT_TABLE), recipe=recipe, kept=True)
+            yield DocumentStore(engine, *_split_name(destination.table or DEFAULT_TABLE), recipe=recipe)
     else:
         with (
             start_embedded() as server,
             scratch_database(server) as url,
             _disposing(open_engine(url)) as engine,
         ):
-            yield DocumentStore(engine, DEFAULT_TABLE, recipe=recipe, kept=False)
+            yield DocumentStore(engine, DEFAULT_TABLE, recipe=recipe, scratch="UNLOGGED")
 
 
 @contextmanager
@@ -77,7 +73,11 @@ def _split_name(table: str) -> tuple[str, str | None]:
     schema, _, name = table.rpartition(".")
     if not name or "\0" in table:
         raise UsageError(f"{table!r} is not a table name")
-    if schema in ("simsql", "information_schema") or table == STAGED or (schema or name).startswith("pg_"):
+    if (
+        schema in ("simsql", "information_schema")
+        or table in (STAGED, MEMBERS)
+        or (schema or name).startswith("pg_")
+    ):
         raise UsageError(f"{table!r} is reserved by simsql or PostgreSQL: choose another name with --table")
     for part in (schema, name):
         if len(part.encode()) > _LONGEST_NAME:

@@ -283,7 +283,8 @@ def scratch_database(server: EmbeddedServer) -> Iterator[URL]:
     # One session stays in the database for as long as it is needed: one without sessions was left behind.
     # The lock covers the moment between its creation and that session.
     with admin.connect() as connection:
-        connection.execute(text("SELECT pg_advisory_lock(hashtextextended('simsql.scratch', 0))"))
+        lock = "pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended('simsql.scratch', 0))"
+        connection.execute(text(f"SELECT {lock}"))
         _drop_left_behind(connection)
         connection.execute(text(f"CREATE DATABASE {name}"))
         url = server.url(name)

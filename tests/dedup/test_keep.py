@@ -63,6 +63,38 @@ def test_nothing_is_dropped_where_all_that_is_nearer_is_gone(tmp_path, drops):
     assert drops("new")[:2] == ("new", [])
 
 
+def test_a_file_of_the_same_name_in_another_folder_is_another_one(tmp_path, home, keep, monkeypatch):
+    drop = tmp_path / "drop"
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "one/a").write_text(TEXT + " and more")
+    monkeypatch.chdir(tmp_path / "one")
+    run("dedup", "a", *keep, home=home).done()
+    (tmp_path / "one/a").unlink()
+    (tmp_path / "other/a").write_text("Nothing else in this small collection speaks of mountains or glaciers")
+    (tmp_path / "other/b").write_text(TEXT)
+    monkeypatch.chdir(tmp_path / "other")
+    found = run("dedup", "a", "b", *keep, "--drop-list", drop, home=home).done()
+    assert (found.table["documents in them"], drop.read_text()) == ("2", "")
+
+
+def test_a_record_that_its_file_no_longer_has_represents_nothing(tmp_path, home, keep):
+    path, drop = tmp_path / "a.jsonl", tmp_path / "drop"
+    path.write_text(f'{{"id": "old", "text": "{TEXT}"}}\n')
+    run("dedup", path, *keep, home=home).done()
+    path.write_text(f'{{"id": "new", "text": "{TEXT}"}}\n')
+    run("dedup", path, *keep, "--drop-list", drop, home=home).done()
+    assert drop.read_text() == ""
+
+
+def test_the_place_of_a_record_that_is_the_path_of_a_file_is_not_in_the_drop_list(tmp_path, home):
+    path, drop = tmp_path / "a.jsonl", tmp_path / "drop"
+    path.write_text(f'{{"text": "{TEXT}"}}\n' * 3)
+    (tmp_path / "a.jsonl:2").write_text("Nothing else in this small collection speaks of mountains or glaciers")
+    run("dedup", path, "--drop-list", drop, home=home).done()
+    assert drop.read_text() == f"{path}:3\n"
+
+
 def test_records_of_an_earlier_run_represent_while_their_file_is_there(tmp_path, home, keep):
     for name in "12":
         (tmp_path / f"{name}.jsonl").write_text(f'{{"id": "{name}", "text": "{TEXT}"}}\n{{"text": "{TEXT}"}}\n')
