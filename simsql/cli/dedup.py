@@ -100,7 +100,14 @@ def dedup_command(
     max_document: MaxDocument = "100MB",
     database: Database = None,
     server_dir: ServerDir = None,
-    table: Annotated[str | None, option("--table")] = None,
+    table: Annotated[
+        str | None,
+        option(
+            "--table",
+            ": keep the documents in it for later runs; by default, simsql_documents with --server-dir and none"
+            " with --database",
+        ),
+    ] = None,
     output: Annotated[Path | None, option("--output")] = None,
     form: Formatted = None,
     drop_list: Annotated[Path | None, option("--drop-list")] = None,

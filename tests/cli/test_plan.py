@@ -98,15 +98,16 @@ def test_sizes(size, fits):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ([], "--rows"),
+        ([], "give the number of rows with --rows, or a table with --table"),
+        (["--rows", 10, "--column", "fingerprint"], "--column needs --table"),
         (["--rows", "many"], "--rows"),
         (["--rows", -1], "it must be between 0 and"),
         (["--rows", 10**30], "it must be between 0 and 18,446,744,073,709,551,616"),
         (["--rows", 10, "--distance", 65], "between 0 and 64, not 65"),
         (["--rows", 10, "--disk", "much"], "'much' is not a size"),
         (["--rows", 10, "--disk", "-1GB"], "'-1GB' is not a size"),
-        (["--rows", 10, "--database", "postgresql:///x"], "add --calibrate"),
-        (["--rows", 10, "--server-dir", "folder"], "add --calibrate"),
+        (["--rows", 10, "--database", "postgresql:///x"], "add --table or --calibrate"),
+        (["--rows", 10, "--server-dir", "folder"], "add --table or --calibrate"),
         (["--rows", 10, "--calibrate", "--database", "mysql://x"], "PostgreSQL"),
     ],
 )
