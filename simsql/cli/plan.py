@@ -94,6 +94,8 @@ def plan_command(
     if table is not None:
         with open_database(database, server_dir) as engine, engine.connect() as connection:
             stored, sample = sample_fingerprints(connection, table, column)
+        if sample is None:
+            note("too few different fingerprints: the figures are for random ones", quiet=quiet)
         if rows is None:
             rows = stored
     made = plan(rows or 0, distance, storage=room, costs=costs, sample=sample)
