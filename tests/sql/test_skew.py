@@ -5,6 +5,7 @@ import re
 import pytest
 from articles import create_articles, create_index, create_table, fingerprints_of, near
 from oracle import near as expected_near
+from psycopg import errors
 from skew import mean_candidates, skewed
 from upkeep import problems
 
@@ -169,3 +170,21 @@ def test_a_sample_of_a_table_is_bigints_and_their_number(connection):
     _, found = connection.execute(statement, [500]).fetchone()
     assert 300 < len(found) < 700
     assert set(found) < set(FINGERPRINTS)
+
+
+def test_a_role_without_privileges_learns_nothing_of_the_rows(connection, connect, new_role):
+    create_articles(connection, FINGERPRINTS)
+    session = connect(user=new_role())
+    measured = "SELECT candidates FROM simsql._measured_candidates('article', %s::bigint[], 7, NULL, NULL)"
+    assert session.execute(measured, [FINGERPRINTS]).fetchone() == (0,)
+    with pytest.raises(errors.InsufficientPrivilege):
+        session.execute("SELECT simsql._sampled_fingerprints('article', 'fingerprint', 100)")
+
+
+def test_a_table_beneath_a_new_view_is_not_sampled(connection):
+    create_table(connection, FINGERPRINTS)
+    connection.execute("CREATE VIEW seen AS SELECT fingerprint FROM article")
+    with pytest.raises(errors.FeatureNotSupported, match="TABLESAMPLE"):
+        connection.execute("SELECT simsql._sampled_fingerprints('seen', 'fingerprint', 100)")
+    with pytest.raises(errors.DatatypeMismatch):
+        connection.execute("SELECT simsql._sampled_fingerprints('article', 'body', 100)")
