@@ -118,7 +118,9 @@ BEGIN
     ready := last.fp IS NULL;
     UPDATE simsql.registry AS r SET ready = _build_batch.ready, built_to = last.fp, built_scope = last.scope
      WHERE r.id = index.id RETURNING r.* INTO index;
-    IF NOT ready THEN
+    IF ready THEN
+        PERFORM simsql._relearn_skew(index);
+    ELSE
         share := simsql._built_share(index);
         IF floor(20 * share) > floor(20 * before) THEN
             RAISE NOTICE 'simsql.build: % %% done', round(100 * share);

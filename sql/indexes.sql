@@ -119,6 +119,16 @@ AS $$
     SELECT * FROM simsql._trigger_functions(index)
 $$;
 
+CREATE OR REPLACE FUNCTION simsql._create_function(name text, arguments text, head text, settings text[], body text)
+RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    EXECUTE format('CREATE OR REPLACE FUNCTION simsql.%I%s %s %s AS %L', name, arguments, head,
+                   (SELECT string_agg('SET ' || s, ' ') FROM unnest(settings) AS s), body);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION simsql._create_functions(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -127,8 +137,7 @@ DECLARE
     grantee oid;
 BEGIN
     FOR function IN SELECT * FROM simsql._functions(index) LOOP
-        EXECUTE format('CREATE OR REPLACE FUNCTION simsql.%I%s %s %s AS %L', function.name, function.arguments, function.head,
-                       (SELECT string_agg('SET ' || s, ' ') FROM unnest(function.settings) AS s), function.body);
+        PERFORM simsql._create_function(function.name, function.arguments, function.head, function.settings, function.body);
         IF function.head LIKE '%SECURITY DEFINER%' THEN
             FOR grantee IN SELECT simsql._other_callers(format('simsql.%I%s', function.name, function.arguments)::regprocedure) LOOP
                 EXECUTE format('REVOKE ALL ON FUNCTION simsql.%I%s FROM %s CASCADE', function.name, function.arguments,
@@ -212,13 +221,14 @@ RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._register(
+    index simsql.registry := simsql._register(
         table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, online => false);
 BEGIN
     IF NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, simsql._btree_columns(index)) AS b WHERE b.valid) THEN
         EXECUTE format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(simsql._btree_columns(index)));
     END IF;
     PERFORM simsql._create_keys(index, filled => true);
+    index := simsql._learn_skew(index);
     PERFORM simsql._create_functions(index);
     PERFORM simsql._create_triggers(index);
     RETURN index.id;

@@ -10,6 +10,7 @@
 \ir guard.sql
 \ir look_up.sql
 \ir search.sql
+\ir skew.sql
 \ir near.sql
 \ir triggers.sql
 \ir indexable.sql

@@ -175,15 +175,17 @@ AS $$
 $$;
 
 -- The number of rows from which probing is expected to beat a sequential scan, for each distance from 0 on; null if it never
--- does.
-CREATE OR REPLACE FUNCTION simsql._scan_below(blocks integer, lead integer, inner_blocks integer) RETURNS bigint[]
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+-- does. `shares` are the measured shares of _searches, by distance; without them, fingerprints count as random.
+CREATE OR REPLACE FUNCTION simsql._scan_below(
+    blocks integer, lead integer, inner_blocks integer, shares double precision[] DEFAULT NULL)
+RETURNS bigint[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT array_agg(CASE WHEN saved > 0 AND c.probe * s.probes / saved < 1e15
                           THEN ceil(c.probe * s.probes / saved)::bigint END ORDER BY s.distance)
       FROM simsql._searches(blocks, lead, inner_blocks, ARRAY(SELECT generate_series(0, 64))) AS s
      CROSS JOIN simsql._costs() AS c
-     CROSS JOIN LATERAL (SELECT c.scan_row - c.candidate * s.share AS saved) AS row
+     CROSS JOIN LATERAL (SELECT c.scan_row - c.candidate * coalesce(shares[s.distance + 1], s.share) AS saved) AS row
 $$;
 
 -- The design that simsql.plan recommends for this number of rows and this distance: the cheapest for one search and one row

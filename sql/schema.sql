@@ -66,6 +66,7 @@ CREATE TABLE simsql.registry (
     scope_columns text[] NOT NULL DEFAULT '{}',
     -- Not a secret. The triggers pass it to their functions, because an index of another database may have the same id.
     nonce       text NOT NULL DEFAULT gen_random_uuid(),
+    candidate_shares double precision[],  -- by distance: the share of all keys that a search reads, see skew.sql
     UNIQUE (table_id, column_name)
 );
 

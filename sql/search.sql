@@ -234,7 +234,7 @@ CREATE OR REPLACE FUNCTION simsql._probed_up_to(index simsql.registry) RETURNS i
 LANGUAGE sql STABLE
 AS $$
     SELECT min(d) - 1
-      FROM simsql._scan_below(index.blocks, index.lead, index.inner_blocks) AS scan_below
+      FROM simsql._scan_below(index.blocks, index.lead, index.inner_blocks, index.candidate_shares) AS scan_below
      CROSS JOIN generate_series(0, 64) AS d
      WHERE coalesce(scan_below[d + 1] > 1000, true)
 $$;
@@ -252,5 +252,5 @@ AS $$
                             'EXISTS (SELECT FROM %2$s AS k WHERE true%4$s OFFSET (%3$L::bigint[])[$2 + 1] - 1))' END,
                   simsql._probed_up_to(index),
                   format('simsql.keys_%s_0', index.id), scan_below, in_scope)
-      FROM simsql._scan_below(index.blocks, index.lead, index.inner_blocks) AS scan_below
+      FROM simsql._scan_below(index.blocks, index.lead, index.inner_blocks, index.candidate_shares) AS scan_below
 $$;

@@ -207,6 +207,7 @@ BEGIN
         state.tables := CASE state.tables[1] WHEN 0 THEN simsql._uneven_tables(index) ELSE state.tables[2:] END;
         state.finished := cardinality(state.tables) = 0;
         IF state.finished THEN
+            PERFORM simsql._relearn_skew(index);
             RAISE NOTICE 'simsql.vacuum: removed % keys of %(%)', state.removed, table_name, quote_ident(index.column_name);
         END IF;
     END IF;

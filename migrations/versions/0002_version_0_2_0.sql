@@ -1,7 +1,10 @@
 ALTER TABLE simsql.registry ADD COLUMN nonce text NOT NULL DEFAULT gen_random_uuid();
+-- Until an index is vacuumed, its searches expect random fingerprints.
+ALTER TABLE simsql.registry ADD COLUMN candidate_shares double precision[];
 
 DROP FUNCTION simsql._triggers(simsql.registry), simsql._pairs_statements(bigint, integer),
-              simsql._claim_locks(integer, bigint, bigint, integer, integer);
+              simsql._claim_locks(integer, bigint, bigint, integer, integer),
+              simsql._scan_below(integer, integer, integer);
 
 -- Every index gets a trigger for logical replication. It calls nothing yet: after_upgrade.sql makes its function.
 -- Rows that were applied to a table before are missing in its index. So searches refuse it until it is repaired.

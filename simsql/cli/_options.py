@@ -11,6 +11,7 @@ import typer
 
 from simsql.cli._terminal import Format
 from simsql.documents import printable
+from simsql.errors import UsageError
 
 
 class Encode(StrEnum):
@@ -83,11 +84,7 @@ MEANINGS = {
         "COLUMN", "Confine each search to the rows with one value of this column; may be repeated"
     ),
     "--server-dir": Meaning("DIR", "Use the embedded server in this folder and keep its data"),
-    "--table": Meaning(
-        "NAME",
-        "Keep the documents in this table for later runs; by default, simsql_documents with --server-dir and none"
-        " with --database",
-    ),
+    "--table": Meaning("NAME", "Use this table"),
     "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),
     "--text-column": Meaning("NAME", "Use this column for the texts"),
     "--text-field": Meaning("NAME", "Read texts from this field or column"),
@@ -186,6 +183,9 @@ Folder = Annotated[
         metavar="DIR", help="Folder for the server's data; created if it is missing.", parser=read_folder
     ),
 ]
+IndexedTable = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Name of the indexed table as in SQL: article, app.article.")
+]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Table name as in SQL: article, app.article.")]
 
 
@@ -206,3 +206,17 @@ def parse_max_document(size: str) -> int:
             f"it must be at least 1 byte and less than 4096PB, not {size}", param_hint="--max-document"
         )
     return limit
+
+
+def parse_scope(values: list[str] | None) -> dict[str, str] | None:
+    """Parse COLUMN=VALUE arguments into a scope. Values stay text: PostgreSQL converts them."""
+    if not values:
+        return None
+    parts = [value.partition("=") for value in values]
+    for column, equals, _ in parts:
+        if not (column and equals):
+            raise UsageError(f"write a scope as COLUMN=VALUE, not {printable(column)}")
+    scope = {column: value for column, _, value in parts}
+    if len(scope) < len(parts):
+        raise UsageError("--scope names a column twice: give one value for each column")
+    return scope

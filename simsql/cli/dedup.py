@@ -125,7 +125,14 @@ def dedup_command(
     workers: Workers = None,
     database: Database = None,
     server_dir: ServerDir = None,
-    table: Annotated[str | None, option("--table")] = None,
+    table: Annotated[
+        str | None,
+        option(
+            "--table",
+            ": keep the documents in it for later runs; by default, simsql_documents with --server-dir and none"
+            " with --database",
+        ),
+    ] = None,
     output: Annotated[Path | None, path_option("--output")] = None,
     form: Formatted = None,
     drop_list: Annotated[Path | None, path_option("--drop-list")] = None,

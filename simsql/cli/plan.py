@@ -15,6 +15,7 @@ from simsql.cli._database import database_or_default, open_database, postgresql_
 from simsql.cli._options import (
     Database,
     Formatted,
+    IndexedColumn,
     Quiet,
     ServerDir,
     distance_option,
@@ -26,6 +27,7 @@ from simsql.cli._process import note
 from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows
 from simsql.database import install_schema, open_engine
 from simsql.database.calibrate import STEPS, measure_costs
+from simsql.database.statistics import sample_fingerprints
 from simsql.errors import UsageError
 from simsql.hamming import Choice, Costs, Plan, plan
 from simsql.server import scratch_database, start_embedded
@@ -51,9 +53,16 @@ _FIELDS = tuple(
 
 @command("plan")
 def plan_command(
-    rows: Annotated[int, number_option("--rows", least=0, most=1 << 64)],
+    rows: Annotated[
+        int | None, number_option("--rows", "; by default, as many as --table has", least=0, most=1 << 64)
+    ] = None,
     distance: Annotated[int, distance_option(" in a search")] = 3,
     disk: Annotated[str | None, option("--disk")] = None,
+    table: Annotated[
+        str | None,
+        option("--table", ": plan for fingerprints like those in it, and by default for as many"),
+    ] = None,
+    column: IndexedColumn = None,
     calibrate: Annotated[bool, option("--calibrate")] = False,
     form: Formatted = None,
     database: Database = None,
@@ -64,18 +73,32 @@ def plan_command(
 
     Print one row per design worth considering, from the fewest tables to the most: its blocks, lead blocks and
     inner blocks, the probes and candidates of one search, the disk space of the key tables, the expected times to
-    search and to add a row, and what it is best for. Only --calibrate connects to a server, and prints the costs
-    that it measured on stderr.
+    search and to add a row, and what it is best for. Only --table and --calibrate connect to a server. --table
+    reads a table, for figures that fit the skew of its fingerprints. --calibrate prints measured costs on stderr.
     """
-    if not calibrate and (database or server_dir):
-        raise UsageError("--database and --server-dir are only for measuring costs: add --calibrate")
+    if not (calibrate or table) and (database or server_dir):
+        raise UsageError(
+            "--database and --server-dir are for reading a table and measuring costs: add --table or --calibrate"
+        )
+    if rows is None and table is None:
+        raise UsageError("give the number of rows with --rows, or a table with --table")
+    if column and table is None:
+        raise UsageError("--column needs --table")
     room = None if disk is None else parse_size(disk, "--disk")
     costs = Costs()
     console = messages(quiet=quiet)
     if calibrate:
         costs = _calibrate(database, server_dir, console)
         _print_costs(costs, console)
-    made = plan(rows, distance, storage=room, costs=costs)
+    sample = None
+    if table is not None:
+        with open_database(database, server_dir) as engine, engine.connect() as connection:
+            stored, sample = sample_fingerprints(connection, table, column)
+        if sample is None:
+            note("too few different fingerprints: the figures are for random ones", quiet=quiet)
+        if rows is None:
+            rows = stored
+    made = plan(rows or 0, distance, storage=room, costs=costs, sample=sample)
     _print_plan(choose_format(form), made, room)
     if room is not None and made.within_storage is None:
         least = _format_size(min(choice.bytes for choice in made.choices))

@@ -9,8 +9,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-import typer
-
 from simsql.cli._app import command
 from simsql.cli._database import open_database
 from simsql.cli._options import (
@@ -18,6 +16,7 @@ from simsql.cli._options import (
     Encoding,
     Formatted,
     IndexedColumn,
+    IndexedTable,
     MaxDocument,
     Quiet,
     RecipeName,
@@ -26,11 +25,12 @@ from simsql.cli._options import (
     ServerDir,
     option,
     parse_max_document,
+    parse_scope,
 )
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_json, print_rows
-from simsql.database import MatchingRow, MemberBatch, PairBatch, PrimaryKeys, Scope, SearchIndex, Stream
+from simsql.database import MatchingRow, MemberBatch, PairBatch, PrimaryKeys, SearchIndex, Stream
 from simsql.database.numpy_search import Batch
 from simsql.documents import UnfitError, printable, read_document, read_single_text
 from simsql.errors import SimsqlError, UsageError
@@ -38,9 +38,6 @@ from simsql.fingerprint import simhash
 
 _Item = TypeVar("_Item")
 
-IndexedTable = Annotated[
-    str, typer.Argument(metavar="TABLE", help="Name of the indexed table as in SQL: article, app.article.")
-]
 Keys = Annotated[bool, option("--keys")]
 Into = Annotated[str | None, option("--into")]
 
@@ -69,7 +66,7 @@ def near_command(
     if [text, file, fingerprint].count(None) != 2:
         raise UsageError("use exactly one of --text, --file and --fingerprint")
     wanted = None if fingerprint is None else _parse_fingerprint(fingerprint)
-    within, given, limit = _parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
+    within, given, limit = parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
     content = "" if wanted is not None else _read_text(text, file, encoding, limit, quiet=quiet)
     with open_database(database, server_dir) as engine, engine.connect() as connection:
         index = SearchIndex(connection, table, column, scope=within, recipe=given)
@@ -133,7 +130,7 @@ def pairs_command(
     Print each pair of different fingerprints, in no particular order. This takes about 60 bytes of memory per row.
     """
     _check_into(into, form, keys=keys)
-    within = _parse_scope(scope)
+    within = parse_scope(scope)
     with open_database(database, server_dir) as engine, engine.begin() as connection:
         stream = SearchIndex(connection, table, column, scope=within).stream_pairs(distance)
         rows = PrimaryKeys(connection, table, column, scope=within) if keys else None
@@ -160,7 +157,7 @@ def clusters_command(
     fingerprint that PostgreSQL sorts first. This takes about 80 bytes of memory per row.
     """
     _check_into(into, form, keys=keys)
-    within = _parse_scope(scope)
+    within = parse_scope(scope)
     with open_database(database, server_dir) as engine, engine.begin() as connection:
         stream = SearchIndex(connection, table, column, scope=within).stream_clusters(distance)
         rows = PrimaryKeys(connection, table, column, scope=within) if keys else None
@@ -190,20 +187,6 @@ def _parse_fingerprint(number: str) -> int:
             f"{printable(number)} is not a fingerprint: expected a whole number between 0 and 2**64 - 1{hint}"
         )
     return int(number)
-
-
-def _parse_scope(values: list[str] | None) -> Scope | None:
-    """Parse COLUMN=VALUE arguments into a scope. Values stay text: PostgreSQL converts them."""
-    if not values:
-        return None
-    parts = [value.partition("=") for value in values]
-    for column, equals, _ in parts:
-        if not (column and equals):
-            raise UsageError(f"write a scope as COLUMN=VALUE, not {printable(column)}")
-    scope = {column: value for column, _, value in parts}
-    if len(scope) < len(parts):
-        raise UsageError("--scope names a column twice: give one value for each column")
-    return scope
 
 
 def _check_into(into: str | None, form: Format | None, *, keys: bool) -> None:

@@ -9,6 +9,7 @@ from simsql.hamming.design import DEFAULT_COSTS, Costs, Design
 from simsql.hamming.match import Matches, find_matches
 from simsql.hamming.pairs import connected_components, find_clusters, find_pairs, hamming_distance, iter_pairs
 from simsql.hamming.planner import Choice, Nesting, Plan, default_design, fewest_tables, longest_prefix, plan
+from simsql.hamming.skew import PrefixSample
 
 __all__ = [
     "DEFAULT_COSTS",
@@ -19,6 +20,7 @@ __all__ = [
     "Nesting",
     "Permutation",
     "Plan",
+    "PrefixSample",
     "block_sizes",
     "connected_components",
     "default_design",

@@ -13,6 +13,7 @@ from math import comb, inf
 
 from simsql.hamming._checks import FINGERPRINT_BITS, whole_number
 from simsql.hamming.blocks import Permutation, block_sizes, permutations
+from simsql.hamming.skew import PrefixSample
 
 TABLES_AT_MOST = 128
 
@@ -128,33 +129,48 @@ class Design:
         """Return the number of prefix range scans of a search at `distance`, over all tables."""
         return _reads(self, distance)[0]
 
-    def candidates(self, distance: int, rows: int) -> float:
-        """Return the expected number of keys that a search at `distance` reads from `rows` random fingerprints.
+    def candidates(self, distance: int, rows: int, sample: PrefixSample | None = None) -> float:
+        """Return the expected number of keys that a search at `distance` reads from `rows` fingerprints.
 
-        This is the total over all tables: a fingerprint found in several tables counts once for each.
+        The fingerprints are like those of the sample, or random. This is the total over all tables: a fingerprint
+        found in several tables counts once for each.
         """
         rows = whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS)
-        return rows * _reads(self, distance)[1]
+        return rows * self._share(distance, sample)
 
-    def search_us(self, distance: int, rows: int, costs: Costs = DEFAULT_COSTS) -> float:
-        """Return the expected microseconds of one search at `distance` over `rows` random fingerprints.
+    def search_us(
+        self, distance: int, rows: int, costs: Costs = DEFAULT_COSTS, sample: PrefixSample | None = None
+    ) -> float:
+        """Return the expected microseconds of one search at `distance` over `rows` fingerprints.
 
-        Like `simsql.near`, it uses probes or a scan, whichever is expected to be faster.
+        Like `simsql.near`, it uses probes or a scan, whichever is expected to be faster. The fingerprints are like
+        those of the sample, or random.
         """
-        probing = costs.probe_us * self.probes(distance) + costs.candidate_us * self.candidates(distance, rows)
+        candidates = self.candidates(distance, rows, sample)
+        probing = costs.probe_us * self.probes(distance) + costs.candidate_us * candidates
         return costs.call_us + min(probing, costs.scan_row_us * rows)
 
     def write_us(self, costs: Costs = DEFAULT_COSTS) -> float:
         """Return the expected microseconds that the keys of a new row add to its insert."""
         return costs.write_table_us * self.tables
 
-    def scan_rows(self, distance: int, costs: Costs = DEFAULT_COSTS) -> float:
+    def scan_rows(self, distance: int, costs: Costs = DEFAULT_COSTS, sample: PrefixSample | None = None) -> float:
         """Return the number of rows below which a plain scan is expected to be faster than the probes.
 
         `math.inf` if a scan is always faster: at large distances probes read more keys than a scan reads rows.
         """
-        saved_per_row = costs.scan_row_us - costs.candidate_us * _reads(self, distance)[1]
+        saved_per_row = costs.scan_row_us - costs.candidate_us * self._share(distance, sample)
         return costs.probe_us * self.probes(distance) / saved_per_row if saved_per_row > 0 else inf
+
+    def _share(self, distance: int, sample: PrefixSample | None) -> float:
+        """Return the number of keys that a search is expected to read for each stored fingerprint."""
+        if sample is None:
+            return _reads(self, distance)[1]
+        return sum(
+            sample.share(permutation.lead_mask, radius)
+            for permutation, radius in zip(self.permutations, self.radii(distance), strict=True)
+            if radius >= 0
+        )
 
 
 @lru_cache(maxsize=1 << 13)

@@ -71,7 +71,7 @@ def test_without_a_command_there_is_help():
         (["frobnicate"], "no such command 'frobnicate'; see simsql --help"),
         (["index", "frobnicate"], "no such command 'frobnicate'; see simsql index --help"),
         (["near"], "missing argument 'TABLE'; see simsql near --help"),
-        (["plan"], "missing option '--rows'; see simsql plan --help"),
+        (["backfill", "article"], "missing option '--text-column'; see simsql backfill --help"),
         (
             ["fingerprint", ".", "--encode", "octal"],
             "'octal' is not one of 'decimal', 'hex', 'signed', 'bits'",
@@ -132,6 +132,7 @@ def test_quiet(tmp_path, connection, database_url):
         ["find-all", "--input", numbers],
         ["find-clusters", "--input", numbers],
         ["plan", "--rows", 10, "--disk", 0],
+        ["stats", "article", *at],
         ["index", "list", *at],
         ["index", "verify", *at],
         ["index", "repair", "article", *at],

@@ -4,9 +4,11 @@ import json
 import re
 
 import pytest
+from articles import create_articles, create_index, create_table
 from program import run, running_home
+from skew import mean_candidates, skewed
 
-from simsql import Costs, plan
+from simsql import Costs, Design, plan
 from simsql.database import calibrate
 
 TABLE = ["--format", "table"]
@@ -98,15 +100,16 @@ def test_sizes(size, fits):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ([], "--rows"),
+        ([], "give the number of rows with --rows, or a table with --table"),
+        (["--rows", 10, "--column", "fingerprint"], "--column needs --table"),
         (["--rows", "many"], "--rows"),
         (["--rows", -1], "it must be between 0 and"),
         (["--rows", 10**30], "it must be between 0 and 18,446,744,073,709,551,616"),
         (["--rows", 10, "--distance", 65], "between 0 and 64, not 65"),
         (["--rows", 10, "--disk", "much"], "'much' is not a size"),
         (["--rows", 10, "--disk", "-1GB"], "'-1GB' is not a size"),
-        (["--rows", 10, "--database", "postgresql:///x"], "add --calibrate"),
-        (["--rows", 10, "--server-dir", "folder"], "add --calibrate"),
+        (["--rows", 10, "--database", "postgresql:///x"], "add --table or --calibrate"),
+        (["--rows", 10, "--server-dir", "folder"], "add --table or --calibrate"),
         (["--rows", 10, "--calibrate", "--database", "mysql://x"], "PostgreSQL"),
     ],
 )
@@ -154,3 +157,26 @@ def test_a_database_without_simsql_cannot_be_measured(empty_database):
 def test_costs_of_an_embedded_server_are_measured_in_a_database_of_their_own():
     with running_home() as home:
         check_calibrated(run("plan", "--rows", 10**6, "--calibrate", home=home))
+
+
+def test_a_plan_for_the_fingerprints_of_a_table(connection, database_url):
+    fingerprints = skewed(3_000, seed=3)
+    create_table(connection, fingerprints)
+    table = ["--table", "article", "--database", database_url]
+    run("plan", *table).failed(1, "has no simhash index")
+    planned = run("plan", *table, "--column", "fingerprint", "--distance", 7).done()
+    rows = {(row["blocks"], row["lead"]): row for row in map(json.loads, planned.lines)}
+    assert rows[4, 1]["candidates"] == pytest.approx(mean_candidates(fingerprints, (4, 1, 0), 7), rel=0.5)
+    assert rows[4, 1]["candidates"] > 2 * Design(4).candidates(7, 3_000)
+    create_index(connection)
+    assert run("plan", *table, "--distance", 7).done().lines == planned.lines
+    grown = run("plan", *table, "--distance", 7, "--rows", 3_000_000).done()
+    least = min(json.loads(line)["candidates"] for line in grown.lines)
+    assert least > 2 * min(choice.candidates for choice in plan(3_000_000, 7).choices)
+
+
+def test_a_table_whose_fingerprints_are_all_equal_counts_as_random(connection, database_url):
+    create_articles(connection, [5, 5, None])
+    found = run("plan", "--table", "article", "--database", database_url).done()
+    assert found.lines == run("plan", "--rows", 2).done().lines
+    assert "too few different fingerprints" in found.err

@@ -8,6 +8,7 @@ from articles import create_articles, missing_keys, near
 from catalog import contents_of_simsql
 from program import run
 from psycopg import errors
+from skew import skewed
 from sqlalchemy import text
 from upgrades import RELEASED, bare, check_indexes, difference, fresh_contents, released, upgrade
 from upkeep import problems
@@ -96,6 +97,18 @@ def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
             connection.execute(f"SELECT * FROM simsql.repair('{name}')")
             assert problems(connection, name) == set()
             assert near(connection, 1, 0, name) == [(1, 0)]
+
+
+def test_an_old_index_learns_what_its_searches_read_at_the_next_vacuum(server):
+    with bare(server) as (connection, engine):
+        connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
+        create_articles(connection, skewed(2_000))
+        install_schema(engine)
+        learned = "SELECT cardinality(candidate_shares) FROM simsql.registry"
+        assert connection.execute(learned).fetchone() == (None,)
+        connection.execute("CALL simsql.vacuum('article')")
+        assert connection.execute(learned).fetchone() == (65,)
+        assert problems(connection) == set()
 
 
 def test_an_index_of_another_role_keeps_its_owner(server, new_role):

@@ -7,6 +7,7 @@ from articles import create_articles, create_index, missing_keys, near
 from oracle import clustered
 from oracle import near as expected_near
 from psycopg import errors
+from skew import skewed
 from upkeep import problems
 
 FINGERPRINTS = clustered(200, seed=10)
@@ -63,6 +64,18 @@ def test_a_dump_restores_a_working_index(server, dumped, restored, tmp_path, kin
     else:
         server.run("pg_restore", "--exit-on-error", "--jobs=2", f"--dbname={restored.info.dbname}", file)
     check(restored)
+
+
+def test_what_an_index_has_learned_is_restored(server, connection, restored, tmp_path):
+    create_articles(connection, skewed(2_000))
+    learned = "SELECT candidate_shares FROM simsql.registry"
+    before = connection.execute(learned).fetchone()
+    file = str(tmp_path / "dump")
+    server.run("pg_dump", f"--file={file}", connection.info.dbname)
+    server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", restored.info.dbname)
+    assert len(before[0]) == 65
+    assert restored.execute(learned).fetchone() == before
+    assert problems(restored) == set()
 
 
 def test_a_restore_without_privileges_is_found_and_mended(server, dumped, restored, tmp_path, new_role):

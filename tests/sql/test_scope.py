@@ -88,8 +88,8 @@ def test_searches_find_what_brute_force_finds_in_the_scope(connection, table, de
 @pytest.mark.parametrize(("design", "probed"), [((4, 1, 0), 7), ((5, 2, 0), 4)], ids=str)
 def test_each_strategy_is_chosen_by_the_size_of_the_scope(connection, design, probed):
     """Not by that of the table: tenant 1 has most of the rows."""
-    fingerprints = oracle.clustered(7_000, seed=31)
-    sizes = {1: fingerprints[:6_500], 2: fingerprints[6_000:]}
+    fingerprints = oracle.clustered(12_000, seed=31)
+    sizes = {1: fingerprints[:11_500], 2: fingerprints[11_000:]}
     rows = [(tenant, found) for tenant, those in sizes.items() for found in those]
     create_scoped(connection, rows=rows, design=design)
     for tenant, those in sizes.items():

@@ -1,0 +1,190 @@
+"""Indexes learn how many keys searches read, and near decides by it whether to probe or to scan."""
+
+import re
+
+import pytest
+from articles import create_articles, create_index, create_table, fingerprints_of, near
+from oracle import near as expected_near
+from psycopg import errors
+from skew import mean_candidates, skewed
+from upkeep import problems
+
+from simsql import Design
+
+FINGERPRINTS = skewed(4_000)
+
+
+def learned(connection):
+    """The share of all keys that a search is expected to read, for each distance; None if nothing was learned."""
+    return connection.execute("SELECT candidate_shares FROM simsql.registry").fetchone()[0]
+
+
+def strategy(connection, distance):
+    return connection.execute("SELECT simsql.explain_near('article', 0, %s)", [distance]).fetchone()[0]
+
+
+def change_all(connection, fingerprints):
+    connection.execute("TRUNCATE article")
+    connection.execute("INSERT INTO article (fingerprint) SELECT unnest(%s::bigint[])", [fingerprints])
+
+
+@pytest.mark.parametrize("design", [(4, 1, 0), (3, 1, 0), (5, 2, 0)], ids=str)
+def test_what_is_learned_is_what_searches_read(connection, design):
+    create_articles(connection, FINGERPRINTS, design)
+    for distance in (3, 7, 10):
+        candidates = mean_candidates(FINGERPRINTS, design, distance)
+        assert candidates > 2 * Design(*design).candidates(distance, len(FINGERPRINTS))
+        assert candidates / 1.5 < learned(connection)[distance] * len(FINGERPRINTS) < candidates * 1.5
+    assert len(learned(connection)) == 65
+    assert learned(connection)[64] == pytest.approx(Design(*design).tables, rel=0.01)
+    assert learned(connection) == sorted(learned(connection))
+
+
+def test_what_is_learned_of_random_fingerprints_is_what_is_computed(connection):
+    create_table(connection)
+    connection.execute(
+        "INSERT INTO article (fingerprint)"
+        " SELECT ('x' || md5(n::text))::bit(64)::bigint FROM generate_series(1, 20000) AS n"
+    )
+    create_index(connection)
+    for distance in (3, 7, 10, 15):
+        assert learned(connection)[distance] * 20_000 == pytest.approx(
+            Design(4).candidates(distance, 20_000), rel=0.15
+        )
+
+
+def test_candidates_are_measured_in_the_key_tables(connection):
+    create_articles(connection, FINGERPRINTS)
+    for distance in (3, 7, 10):
+        share, measured = connection.execute(
+            "SELECT * FROM simsql._measured_candidates('article', %s::bigint[], %s, NULL, NULL)",
+            [FINGERPRINTS[:500], distance],
+        ).fetchone()
+        assert share == learned(connection)[distance]
+        assert measured == pytest.approx(mean_candidates(FINGERPRINTS, (4, 1, 0), distance), rel=0.3)
+    query = FINGERPRINTS[0]
+    plan = "\n".join(row[0] for row in connection.execute("SELECT simsql.explain_near('article', %s, 3)", [query]))
+    assert plan.startswith("strategy: exact")
+    (measured,) = connection.execute(
+        "SELECT candidates FROM simsql._measured_candidates('article', ARRAY[%s::bigint], 3, NULL, NULL)", [query]
+    ).fetchone()
+    assert measured == read_by(plan) - 4  # its own key in each table
+
+
+def read_by(plan):
+    """The keys that the index-only scans of key tables read."""
+    scans = re.split(r"(?=Index Only Scan using keys_)", plan.split("SubPlan")[0])[1:]
+    rows = [int(float(re.search(r"actual [^)]*rows=([\d.]+)", scan)[1])) for scan in scans]
+    removed = [int(re.search(r"Rows Removed by Filter: (\d+)|$", scan)[1] or 0) for scan in scans]
+    return sum(rows) + sum(removed)
+
+
+def test_few_keys_teach_nothing(connection):
+    create_articles(connection, FINGERPRINTS[:900])
+    assert learned(connection) is None
+    connection.execute("CALL simsql.vacuum('article')")
+    assert learned(connection) is None
+
+
+def test_copies_of_one_fingerprint_teach_nothing(connection):
+    create_articles(connection)
+    connection.execute("INSERT INTO article (fingerprint) SELECT 7 FROM generate_series(1, 2000)")
+    connection.execute("SELECT simsql._relearn_skew(r) FROM simsql.registry AS r")
+    assert learned(connection) is None
+
+
+def test_a_build_learns_too(connection):
+    create_table(connection, FINGERPRINTS)
+    connection.execute("CREATE INDEX ON article (fingerprint)")
+    connection.execute("CALL simsql.build('article', 'fingerprint', blocks => 4)")
+    candidates = mean_candidates(FINGERPRINTS, (4, 1, 0), 7)
+    assert candidates / 1.5 < learned(connection)[7] * len(FINGERPRINTS) < candidates * 1.5
+    assert problems(connection) == set()
+
+
+def test_a_vacuum_learns_anew_and_near_follows(connection):
+    """Fingerprints that share most of their bits: every probe would read all keys."""
+    create_articles(connection, FINGERPRINTS)
+    assert strategy(connection, 3).startswith("strategy: exact")
+    alike = [fingerprint & 0xFFFF for fingerprint in range(0, 6_000, 3)]
+    change_all(connection, alike)
+    connection.execute("CALL simsql.vacuum('article')")
+    assert learned(connection)[3] == pytest.approx(3, rel=0.01)
+    assert strategy(connection, 3).startswith("strategy: scan")
+    assert near(connection, 99, 3) == expected_near(alike, 99, 3)
+    assert problems(connection) == set()
+    change_all(connection, FINGERPRINTS)
+    connection.execute("CALL simsql.vacuum('article')")
+    assert strategy(connection, 3).startswith("strategy: exact")
+    assert near(connection, FINGERPRINTS[0], 10) == expected_near(FINGERPRINTS, FINGERPRINTS[0], 10)
+
+
+def test_a_table_that_is_mostly_free_space(connection):
+    create_articles(connection, range(60_000))
+    connection.execute("DELETE FROM article")
+    connection.execute("INSERT INTO article (fingerprint) SELECT unnest(%s::bigint[])", [FINGERPRINTS])
+    connection.execute("CALL simsql.vacuum('article')")
+    assert set(fingerprints_of(connection)) == set(FINGERPRINTS)
+    candidates = mean_candidates(FINGERPRINTS, (4, 1, 0), 7)
+    assert candidates / 1.5 < learned(connection)[7] * len(FINGERPRINTS) < candidates * 1.5
+
+
+@pytest.mark.parametrize("missing", ["CREATE ON SCHEMA simsql", "UPDATE ON simsql.registry"])
+def test_a_role_that_may_not_create_vacuums_all_the_same(connection, connect, new_role, missing):
+    owner = new_role()
+    create_table(connection, FINGERPRINTS)
+    connection.execute(f"ALTER TABLE article OWNER TO {owner}")
+    connection.execute(f"GRANT CREATE ON SCHEMA public, simsql TO {owner}")
+    connection.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {owner}")
+    session = connect(user=owner)
+    create_index(session)
+    before = learned(session)
+    session.execute("DELETE FROM article WHERE id <= 3500")
+    connection.execute(f"REVOKE {missing} FROM {owner}")
+    session.execute("CALL simsql.vacuum('article')")
+    assert learned(session) == before
+    assert problems(session) == set()
+
+
+def test_an_index_with_a_scope(connection):
+    connection.execute("CREATE TABLE article (tenant integer, fingerprint bigint)")
+    connection.execute("INSERT INTO article SELECT f %% 3, f FROM unnest(%s::bigint[]) AS f", [FINGERPRINTS])
+    connection.execute(
+        "SELECT simsql.create_index('article', 'fingerprint', blocks => 4, scope => ARRAY['tenant'])"
+    )
+    candidates = mean_candidates(FINGERPRINTS, (4, 1, 0), 10)
+    assert candidates / 1.5 < learned(connection)[10] * len(FINGERPRINTS) < candidates * 1.5
+    of_tenant = [fingerprint for fingerprint in FINGERPRINTS if fingerprint >= 0 and fingerprint % 3 == 1]
+    _, measured = connection.execute(
+        "SELECT * FROM simsql._measured_candidates('article', %s::bigint[], 10, NULL, '{\"tenant\": 1}')",
+        [of_tenant],
+    ).fetchone()
+    assert measured == pytest.approx(mean_candidates(of_tenant, (4, 1, 0), 10), rel=1e-9)
+
+
+def test_a_sample_of_a_table_is_bigints_and_their_number(connection):
+    create_table(connection, [*FINGERPRINTS, None])
+    statement = "SELECT rows, fingerprints FROM simsql._sampled_fingerprints('article', 'fingerprint', %s)"
+    rows, found = connection.execute(statement, [100_000]).fetchone()
+    assert (rows, sorted(found)) == (len(FINGERPRINTS), sorted(FINGERPRINTS))
+    _, found = connection.execute(statement, [500]).fetchone()
+    assert 300 < len(found) < 700
+    assert set(found) < set(FINGERPRINTS)
+
+
+def test_a_role_without_privileges_learns_nothing_of_the_rows(connection, connect, new_role):
+    create_articles(connection, FINGERPRINTS)
+    session = connect(user=new_role())
+    measured = "SELECT candidates FROM simsql._measured_candidates('article', %s::bigint[], 7, NULL, NULL)"
+    assert session.execute(measured, [FINGERPRINTS]).fetchone() == (0,)
+    with pytest.raises(errors.InsufficientPrivilege):
+        session.execute("SELECT simsql._sampled_fingerprints('article', 'fingerprint', 100)")
+
+
+def test_a_table_beneath_a_new_view_is_not_sampled(connection):
+    create_table(connection, FINGERPRINTS)
+    connection.execute("CREATE VIEW seen AS SELECT fingerprint FROM article")
+    with pytest.raises(errors.FeatureNotSupported, match="TABLESAMPLE"):
+        connection.execute("SELECT simsql._sampled_fingerprints('seen', 'fingerprint', 100)")
+    with pytest.raises(errors.DatatypeMismatch):
+        connection.execute("SELECT simsql._sampled_fingerprints('article', 'body', 100)")
