@@ -38,7 +38,7 @@ _COMMANDS = {
     "near": ("search", "Search a table for a text or a fingerprint."),
     "pairs": ("search", "List all pairs of near fingerprints in a table."),
     "clusters": ("search", "List all clusters of near fingerprints in a table."),
-    "stats": ("stats", "Show the skew of the fingerprints in a table."),
+    "stats": ("plan", "Show the skew of the fingerprints in a table."),
     "server": ("setup", "Run an embedded server until Ctrl-C."),
     "index": ("index", "Create, list, verify, repair and drop simhash indexes."),
 }

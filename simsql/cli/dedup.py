@@ -37,8 +37,7 @@ from simsql.cli._terminal import (
     print_summary,
 )
 from simsql.cores import usable_cores
-from simsql.dedup.job import ClusterWriter, DedupOptions, DedupSummary, JsonLines, run_dedup
-from simsql.dedup.ranking import RankedDocument
+from simsql.dedup.job import ClusterWriter, DedupOptions, DedupSummary, JsonLines, RankedDocument, run_dedup
 from simsql.dedup.workspace import Destination
 from simsql.documents import DUPLICATE, printable
 from simsql.fingerprint import DEFAULT_RECIPE

@@ -1,4 +1,4 @@
-"""`simsql plan`: compare index designs."""
+"""`simsql plan` and `simsql stats`: what searches cost, by design and by the skew of the fingerprints."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,18 +16,21 @@ from simsql.cli._options import (
     Database,
     Formatted,
     IndexedColumn,
+    IndexedTable,
     Quiet,
+    ScopeValues,
     ServerDir,
     distance_option,
     number_option,
     option,
+    parse_scope,
     parse_size,
 )
 from simsql.cli._process import note
 from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows
 from simsql.database import install_schema, open_engine
 from simsql.database.calibrate import STEPS, measure_costs
-from simsql.database.statistics import sample_fingerprints
+from simsql.database.statistics import HotPrefix, Statistics, read_statistics, sample_fingerprints
 from simsql.errors import UsageError
 from simsql.hamming import Choice, Costs, Plan, plan
 from simsql.server import scratch_database, start_embedded
@@ -205,3 +208,87 @@ def _format_time(microseconds: float) -> str:
     if microseconds < 1_000_000:
         return f"{microseconds / 1000:.{1 if microseconds < 100_000 else 0}f} ms"
     return f"{microseconds / 1_000_000:,.1f} s"
+
+
+_STATISTICS = (Column("statistic"), Column("table", "number"), Column("of", "number"), Column("value", "number"))
+_BIT_MEANS = (Column("bits"), *(Column(f"+{place}", "number") for place in range(8)))
+_PREFIXES = (
+    *(Column("table", "number"), Column("bits", "number"), Column("prefix")),
+    *(Column("keys", "count"), Column("times_the_mean", "number")),
+)
+_CANDIDATES = tuple(Column(name, "number") for name in ("distance", "uniform", "sampled", "measured"))
+
+
+@command("stats")
+def stats_command(
+    table: IndexedTable,
+    column: IndexedColumn = None,
+    scope: ScopeValues = None,
+    form: Formatted = None,
+    database: Database = None,
+    server_dir: ServerDir = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show the skew of the fingerprints in a table.
+
+    Print the number of fingerprints, the mean of each bit, the most frequent prefixes of each key table, and the
+    candidates of a search at distances 3, 7 and 10: as expected for random fingerprints, as the index expects from
+    its last sample, and as measured in searches for some of the fingerprints.
+    """
+    within = parse_scope(scope)
+    stages = ProgressBars(messages(quiet=quiet))
+    with open_database(database, server_dir) as engine, engine.connect() as connection, stages.stage("read"):
+        found = read_statistics(connection, table, column, scope=within)
+    shown = choose_format(form)
+    if shown is Format.TABLE:
+        _print_tables(found)
+    else:
+        print_rows(shown, _STATISTICS, _list_statistics(found))
+
+
+def _list_statistics(found: Statistics) -> Iterator[tuple[str, int | None, int | str | None, float | None]]:
+    """Yield one row per number."""
+    yield "rows", None, None, found.rows
+    yield "distinct", None, None, found.distinct
+    if found.distinct:
+        for bit, mean in zip(reversed(range(64)), found.bit_means, strict=True):
+            yield "bit mean", None, bit, mean
+    for hot in found.prefixes:
+        yield "prefix keys", hot.permutation, _hexadecimal(hot), hot.keys
+        yield "prefix times the mean", hot.permutation, _hexadecimal(hot), hot.times
+    for expected in found.candidates:
+        yield "candidates uniform", None, expected.distance, expected.uniform
+        yield "candidates sampled", None, expected.distance, expected.sampled
+        yield "candidates measured", None, expected.distance, expected.measured
+
+
+def _print_tables(found: Statistics) -> None:
+    print(f"{found.rows:,} fingerprints, {found.distinct:,} distinct")
+    if not found.distinct:
+        return
+    print("\nshare of fingerprints with each bit set, most significant first")
+    rows = ((f"{63 - start}-{56 - start}", found.bit_means[start : start + 8]) for start in range(0, 64, 8))
+    print_rows(Format.TABLE, _BIT_MEANS, ((bits, *(f"{mean:.2f}" for mean in means)) for bits, means in rows))
+    print("\nmost frequent prefixes of each key table")
+    print_rows(
+        Format.TABLE,
+        _PREFIXES,
+        ((hot.permutation, hot.bits, _hexadecimal(hot), hot.keys, f"{hot.times:,.1f}") for hot in found.prefixes),
+    )
+    print("\nkeys that a search reads")
+    print_rows(
+        Format.TABLE,
+        _CANDIDATES,
+        (
+            (str(each.distance), *map(_round_keys, (each.uniform, each.sampled, each.measured)))
+            for each in found.candidates
+        ),
+    )
+
+
+def _hexadecimal(hot: HotPrefix) -> str:
+    return f"{hot.prefix:0{-(-hot.bits // 4)}x}"
+
+
+def _round_keys(keys: float | None) -> str | None:
+    return None if keys is None else f"{keys:,.{0 if keys >= 100 else 1 if keys >= 10 else 2}f}"

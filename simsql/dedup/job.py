@@ -1,17 +1,18 @@
 """The main job: files in, clusters of near-duplicates out."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import numpy as np
 from sqlalchemy import Connection, text
 
 from simsql.dedup.grouping import group_documents
-from simsql.dedup.ranking import RankedDocument, is_path, rank_members
 from simsql.dedup.staging import Intake
 from simsql.dedup.store import DocumentStore, Loaded, StoredDocument
 from simsql.dedup.workspace import Destination, open_store
@@ -32,6 +33,16 @@ from simsql.documents import (
 )
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+
+
+class RankedDocument(NamedTuple):
+    """A document of a cluster."""
+
+    document: StoredDocument
+    distance: int
+    """Distance in bits from the representative's fingerprint."""
+    droppable: bool
+    """Whether a clean-up could drop it and keep the representative."""
 
 
 class ClusterWriter(Protocol):
@@ -207,7 +218,7 @@ def _write_clusters(
             if head := options.writer.head():
                 output.write(head)
             for documents in clusters:
-                members = rank_members(documents, options.distance)
+                members = _rank_members(documents, options.distance)
                 droppable = [member.document for member in members if member.droppable]
                 count.clusters += 1
                 count.members += len(members)
@@ -236,8 +247,48 @@ def _ambiguity(document: StoredDocument) -> tuple[str, str] | None:
         if "\\" in document.name:
             return "backslash", "in a path, it may stand for a byte that is not UTF-8"
         file, _, number = document.name.rpartition(":")
-        if number.isdecimal() and is_path(file) and is_path(document.name):
+        if number.isdecimal() and _is_path(file) and _is_path(document.name):
             return "place and path", "the place of this record is also the path of a file"
-    elif is_path(document.name):
+    elif _is_path(document.name):
         return "id and path", "the id of this record is also the path of a file"
     return None
+
+
+def _rank_members(documents: Sequence[StoredDocument], distance: int) -> list[RankedDocument]:
+    """Return the documents of a cluster, the representative first, the others by distance from it.
+
+    The representative has the smallest sum of distances to the others. Ties go to the longest text, then to the
+    document that was read first. A document of an earlier run whose file is gone only represents a cluster of such
+    documents.
+
+    A document is droppable if this run has read it and it is within the distance of the representative. A chain of
+    pairs may connect texts that have little in common.
+    """
+    fingerprints = np.array([document.fingerprint for document in documents], dtype=np.int64).view(np.uint64)
+    # The sum of distances bit by bit: as many of the others differ in a bit as have it the other way.
+    bits = np.unpackbits(fingerprints.view(np.uint8).reshape(-1, 8), axis=1)
+    ones = bits.sum(axis=0, dtype=np.int64)
+    sums = np.where(bits, len(documents) - ones, ones).sum(axis=1).tolist()
+    gone = [_is_gone(document) for document in documents]
+    best = min(range(len(documents)), key=lambda i: (gone[i], sums[i], -documents[i].characters, documents[i].id))
+    distances = np.bitwise_count(fingerprints ^ fingerprints[best]).tolist()
+    others = sorted((distances[i], documents[i].id, i) for i in range(len(documents)) if i != best)
+    return [
+        RankedDocument(documents[best], 0, droppable=False),
+        *(
+            RankedDocument(documents[i], bits_away, documents[i].seen and not gone[best] and bits_away <= distance)
+            for bits_away, _, i in others
+        ),
+    ]
+
+
+def _is_gone(document: StoredDocument) -> bool:
+    if document.seen:
+        return False
+    file = document.place.rpartition(":")[0] or document.place
+    return file != "stdin" and (document.gone or not (_is_path(document.place) or _is_path(file)))
+
+
+def _is_path(name: str) -> bool:
+    """Return whether a file or folder has this name, which may be too long for a path."""
+    return os.path.exists(name)  # noqa: PTH110 - Path.exists raises for long names

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.hamming import Design, _lookup, find_matches, match
+from simsql.hamming import Design, find_matches, match
 
 BOUNDARIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
 word = st.integers(0, 2**64 - 1) | st.sampled_from(BOUNDARIES)
@@ -93,11 +93,11 @@ SMALL = {
 def test_every_way_of_looking_up_finds_the_same(monkeypatch, blocks, lead, changed):
     """Queries that crowd and queries that do not, with nothing flipped, with one bit and with two."""
     force_tables(monkeypatch, blocks, lead)
-    monkeypatch.setattr(_lookup, "_FEW", 4)
-    monkeypatch.setattr(_lookup, "_STEP", 50)
+    monkeypatch.setattr(match, "_FEW", 4)
+    monkeypatch.setattr(match, "_STEP", 50)
     monkeypatch.setattr(match, "_SLICE", 64)
     for name, value in changed.items():
-        monkeypatch.setattr(_lookup, name, value)
+        monkeypatch.setattr(match, name, value)
     crowd = [*range(40), *(2**63 + i for i in range(0, 256, 9))]
     spread = random_words(1, 40)
     queries = [*spread[:30].tolist(), *crowd, *BOUNDARIES]
