@@ -64,6 +64,7 @@ CASES = {
     "near": Case(f"article --fingerprint 7 {DATABASE}", rows=True),
     "pairs": Case(f"article {DATABASE}", ("find pairs",), rows=True),
     "clusters": Case(f"article {DATABASE}", ("find clusters",), rows=True),
+    "stats": Case(f"article {DATABASE}", ("read",), rows=True),
     "index create": Case(f"article fingerprint {DATABASE}", before=FRESH + NO_INDEX),
     "index build": Case(f"article fingerprint {DATABASE}", ("B-tree", "keys"), FRESH + NO_INDEX),
     "index list": Case(DATABASE, rows=True),
