@@ -36,6 +36,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         reporter.write_line(f"servers: PostgreSQL {', '.join(map(str, PROGRAMS)) or 'none'}")
 
 
+_EVERYWHERE = {"test_history", "test_near", "test_scope", "test_stale_sessions", "test_writers"}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-servers", action="store_true", help="run every test on every server")
 
@@ -54,7 +57,7 @@ def _is_worth_its_time(test: pytest.Function, seen: set[tuple[object, ...]]) -> 
     """Everything runs on the newest server.
 
     Each test of SQL, and of the Python that calls it, runs once on the oldest, with the first of its parameters.
-    Tests of SQL without parameters or generated inputs run on the servers between, too.
+    On the servers between, the tests of `_EVERYWHERE` run: those of searches, writers and upgrades.
     """
     call = getattr(test, "callspec", None)
     program = call and call.params.get("server")
@@ -66,7 +69,7 @@ def _is_worth_its_time(test: pytest.Function, seen: set[tuple[object, ...]]) -> 
         first = key not in seen
         seen.add(key)
         return first and folder in ("sql", "database", "sqlalchemy")
-    return folder == "sql" and len(call.params) == 1 and not getattr(test.obj, "is_hypothesis_test", False)
+    return test.path.stem in _EVERYWHERE and len(call.params) == 1
 
 
 @pytest.fixture(scope="session")
