@@ -152,7 +152,8 @@ RETURN (pg_identify_object_as_address('pg_class'::regclass, table_id, number)).o
 -- Every index, and whether it is sound: a search reads this in one statement, instead of everything that _index checks. `sound`
 -- is never true if _index would raise an error. If it is false, _index tells why, or that the index can be searched after all.
 -- The triggers are read in one scan: reading one of them takes as long as reading all triggers of a table. A trigger with a
--- condition never runs, enabled or not (see _index_triggers); one of the two tells the columns, fingerprint first.
+-- condition never runs, enabled or not (see _index_triggers); one of the two tells the columns, fingerprint first. What follows
+-- a name is never empty, so no other name can pass for one of these.
 -- (A publishable table is a logged one.)
 CREATE OR REPLACE VIEW simsql._searchable AS
 SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
@@ -164,12 +165,12 @@ SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
                                                simsql._column_name(t.tgrelid, t.tgattr[0]), simsql._column_name(t.tgrelid, t.tgattr[1]),
                                                simsql._column_name(t.tgrelid, t.tgattr[2]), simsql._column_name(t.tgrelid, t.tgattr[3]),
                                                simsql._column_name(t.tgrelid, t.tgattr[4])]::text
-                                          ELSE '' END
+                                          ELSE '!' END
                     FROM pg_trigger AS t WHERE t.tgrelid = r.table_id)
             @> ARRAY['simsql_' || r.id || '_insertA', 'simsql_' || r.id || '_updateA', 'simsql_' || r.id || '_replicaR',
                      'simsql_' || r.id || '_column' || ARRAY[r.column_name, r.scope_columns[1], r.scope_columns[2],
                                                              r.scope_columns[3], r.scope_columns[4]]::text,
-                     'simsql_' || r.id || '_no_parent']
+                     'simsql_' || r.id || '_no_parent!']
         AND (pg_relation_is_publishable(to_regclass('simsql.keys_' || r.id || '_0'))
              OR to_regclass('simsql.keys_' || r.id || '_0') IS NOT NULL AND NOT pg_relation_is_publishable(r.table_id))
        ) IS TRUE AS sound

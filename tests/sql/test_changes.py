@@ -316,3 +316,15 @@ def test_an_unlogged_table_that_is_set_logged_is_not_searched_since_a_crash_woul
         near(connection, 7, 0)
     connection.execute(caught.value.diag.message_hint.partition(": ")[2])
     assert near(connection, 7, 0) == [(7, 0)]
+
+
+def test_no_trigger_passes_for_another_by_its_name(connection):
+    """The checks of a search compare names with what follows them: the state of a trigger, or its columns."""
+    create_articles(connection, [1, 2])
+    connection.execute("ALTER TABLE article DISABLE TRIGGER simsql_1_insert")
+    connection.execute(
+        'CREATE TRIGGER "simsql_1_insertA" BEFORE UPDATE ON article FOR EACH ROW WHEN (false)'
+        " EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+    )
+    with pytest.raises(errors.ObjectNotInPrerequisiteState):
+        connection.execute("SELECT * FROM simsql.near('article', 1, 3)")
