@@ -28,6 +28,7 @@ from sqlalchemy import (
     case,
     delete,
     exists,
+    false,
     func,
     inspect,
     literal,
@@ -235,7 +236,8 @@ class DocumentStore:
         ranked = select(
             ordinal,
             func.row_number().over(partition_by=name, order_by=ordinal).label("rank"),
-            func.first_value(staged.c.place).over(partition_by=name, order_by=ordinal).label("first"),
+            # In full: a function of another role for text would be preferred to this one for any type.
+            func.pg_catalog.first_value(staged.c.place).over(partition_by=name, order_by=ordinal).label("first"),
         ).subquery()
         rows = connection.execute(
             delete(staged)
@@ -328,7 +330,15 @@ class DocumentStore:
         # Autovacuum does not see temporary tables, and without a number of rows the planner would loop.
         connection.execute(text(f"ANALYZE pg_temp.{listed.name}"))
         table, staged = self._table, self._staged
-        read = select(_file(_absolute(staged.c.place)))
+        seen = staged.c.ordinal.is_not(None)
+        found = listed.join(table, table.c.id == listed.c.id)
+        found = found.outerjoin(staged, staged.c.name_digest == table.c.name_digest)
+        gone: ColumnElement[bool] = false()
+        if self.kept:
+            # A join, as there may be as many files as documents.
+            read = select(_file(_absolute(staged.c.place)).label("file")).distinct().subquery()
+            found = found.outerjoin(read, and_(~seen, read.c.file == _file(table.c.place)))
+            gone = read.c.file.is_not(None)
         rows = connection.execute(
             select(
                 listed.c.cluster,
@@ -337,11 +347,10 @@ class DocumentStore:
                 func.coalesce(staged.c.place, table.c.place),
                 table.c.characters,
                 table.c.fingerprint,
-                staged.c.ordinal.is_not(None),
-                and_(staged.c.ordinal.is_(None), _file(table.c.place).in_(read)),
+                seen,
+                gone,
             )
-            .join_from(listed, table, table.c.id == listed.c.id)
-            .outerjoin(staged, staged.c.name_digest == table.c.name_digest)
+            .select_from(found)
             .order_by(listed.c.cluster, table.c.id)
             .execution_options(yield_per=10_000)
         )

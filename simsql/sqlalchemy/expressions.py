@@ -155,7 +155,8 @@ def _scope_values(table: Table, scope: Scope) -> ColumnElement[Any]:
             raise ArgumentError(f"scope: {name!r} must not be None: rows with a null there are not indexed")
         # The arguments need types, because the signature of jsonb_build_object has none.
         pairs += [literal(str(of_table.name), Text()), _as_held(value, of_table)]
-    return func.jsonb_build_object(*pairs)
+    # In full: a function of another role for these types would be preferred to this one for any types.
+    return func.pg_catalog.jsonb_build_object(*pairs)
 
 
 def _as_held(value: Any, of_table: Column[Any]) -> ColumnElement[Any]:

@@ -315,6 +315,13 @@ def test_functions_of_other_roles_are_not_called(newest, lines):
                     f"CREATE FUNCTION public.hashtextextended({text_type}, {kind}) RETURNS bigint LANGUAGE plpgsql"
                     " AS $$ BEGIN RAISE EXCEPTION 'called as %%', current_user; END $$"
                 )
+        connection.exec_driver_sql(
+            "CREATE FUNCTION public.refuse(text, text) RETURNS text LANGUAGE plpgsql"
+            " AS $$ BEGIN RAISE EXCEPTION 'called as %%', current_user; END $$"
+        )
+        connection.exec_driver_sql(
+            "CREATE AGGREGATE public.first_value(text) (SFUNC = public.refuse, STYPE = text)"
+        )
     run("dedup", lines, "--database", url, "--table", "kept").done()
     run("dedup", lines, "--database", url).done()
     run("install", "--database", url).done()
