@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simsql.errors import SimsqlError, UsageError
 
 if TYPE_CHECKING:
-    from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_many
+    from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_many, similarity, similarity_many
     from simsql.hamming import (
         Costs,
         Design,
@@ -38,6 +38,8 @@ __all__ = [
     "plan",
     "simhash",
     "simhash_many",
+    "similarity",
+    "similarity_many",
 ]
 
 _PACKAGES = ("fingerprint", "hamming")

@@ -1,5 +1,9 @@
 """The errors simsql raises on purpose: one line that says what, where and what to do."""
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SimsqlError(Exception):
     """Something went wrong that the caller can act on. The command line prints it and exits with 1."""
@@ -7,3 +11,12 @@ class SimsqlError(Exception):
 
 class UsageError(SimsqlError):
     """The caller asked for something that cannot be. The command line prints it and exits with 2."""
+
+
+@contextmanager
+def naming_temporary_files() -> Iterator[None]:
+    """Add the folder of temporary files to errors of the system, such as a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, tempfile.tempdir or "temporary files") from error

@@ -14,6 +14,7 @@ from sqlalchemy import Column, MetaData, Table
 import simsql
 from simsql import alembic, database, documents, fingerprint, hamming, server
 from simsql import sqlalchemy as models
+from simsql.dedup import report
 
 MODULES = [importlib.import_module(found.name) for found in pkgutil.walk_packages(simsql.__path__, "simsql.")]
 COLUMN = Table("article", MetaData(), Column("fingerprint", models.Fingerprint())).c.fingerprint
@@ -31,9 +32,32 @@ WITHOUT_DATABASE = {
     fingerprint.simhash_features: ([], None),
     fingerprint.simhash_html: ("", None),
     fingerprint.simhash_items: ([], None),
+    fingerprint.tokens_of_items: ([], None),
     fingerprint.simhash_many: ([], None),
     fingerprint.simhash_parts: ([("", 1)], None),
     fingerprint.simhash_rows: (csr_array((1, 2)), None),
+    fingerprint.similarity: (("one two", "two three"), 1 / 3),
+    fingerprint.similarity_many: ((["one two"], ["two three"]), [1 / 3]),
+    fingerprint.compare_tokens: (
+        (np.array([1, 2, 2, 3], np.uint64), *(np.array(some) for some in ([2, 2], [0], [1]))),
+        [1 / 3],
+    ),
+    fingerprint.compare_documents: (
+        (
+            np.array([1, 1]),
+            lambda documents: np.array([7, 7], np.uint64)[documents],
+            np.array([0]),
+            np.array([1]),
+        ),
+        [1],
+    ),
+    fingerprint.compare_pairs: (
+        (np.array([1, 1]), lambda documents: np.array([7, 7], np.uint64)[documents], np.array([1], np.uint64)),
+        None,
+    ),
+    fingerprint.documents_of: (np.array([1 << 32 | 2], np.uint64), [[1], [2]]),
+    fingerprint.pairs_of: ((np.array([2]), np.array([1])), [1 << 32 | 2]),
+    fingerprint.simhash_items_with_tokens: ([(7, "some text")], None),
     hamming.block_sizes: (4, (16, 16, 16, 16)),
     hamming.connected_components: (([1, 3, 7], [np.array([[1, 3]], dtype=np.uint64)]), [[1, 3]]),
     hamming.default_design: ((1_000_000, 3), hamming.Design()),
@@ -57,7 +81,7 @@ WITHOUT_DATABASE = {
     database.to_bigint: (2**64 - 1, -1),
     database.to_bigints: (np.ma.MaskedArray(np.array([2**64 - 1, 1], np.uint64), [False, True]), [-1, None]),
 }
-OF_FILES = {fingerprint.read_recipe, fingerprint.write_recipe}
+OF_FILES = {fingerprint.read_recipe, fingerprint.write_recipe, report.write_report}
 
 
 def public_functions(package: ModuleType) -> list[object]:
@@ -95,6 +119,8 @@ def test_a_public_function_can_be_called(function, case):
 def test_the_public_functions_of_files_can_be_called(tmp_path):
     fingerprint.write_recipe(simsql.DEFAULT_RECIPE, tmp_path / "recipe.json")
     assert fingerprint.read_recipe(tmp_path / "recipe.json") == simsql.DEFAULT_RECIPE
+    with (tmp_path / "report.html").open("w", encoding="utf-8") as file:
+        report.write_report(file, report.RunReport(0, {}, [], str))
 
 
 def test_the_public_functions_of_the_database_can_be_called(server):

@@ -1,7 +1,7 @@
 """Texts to fingerprints, and to idf tables: one text, or any number in batches and processes."""
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -9,13 +9,21 @@ from operator import index
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simsql.fingerprint.extract import extract_features, iter_features
+from simsql.fingerprint.extract import (
+    extract_features,
+    features_of_tokens,
+    has_plain_words,
+    iter_features,
+    iter_shingles,
+)
 from simsql.fingerprint.features import Features, IdfTable, count_features, iter_counts
 from simsql.fingerprint.hashes import U64
 from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
-from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of
+from simsql.fingerprint.tokens import TokenLists, hash_tokens, iter_token_hashes
+from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of, hash_features
 
 # The arrays of a batch, about 30 bytes for each character, fit the cache; smaller batches need more NumPy calls.
 _BATCH_CHARACTERS = 1 << 18
@@ -24,10 +32,13 @@ _BATCH_TEXTS = 1 << 14
 _LONG = 1 << 20
 # Characters of a task for a process: transferring them costs little compared with the work.
 _TASK_CHARACTERS = 1 << 22
-# The same for counting features: the result of a task takes about ten bytes for each character.
-_COUNTED_CHARACTERS = 1 << 21
+# The same if the result of a task takes a few bytes for each character: features that are counted, or tokens.
+_LARGE_RESULT_CHARACTERS = 1 << 21
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
+# Fingerprints, the mask of the documents without one, and tokens.
+OutcomeWithTokens = tuple[U64, NDArray[np.bool_], TokenLists]
 
 
 def simhash(text: str, recipe: Recipe = DEFAULT_RECIPE) -> int | None:
@@ -68,6 +79,21 @@ def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAU
     together = Features(features.hashes, features.occurrences, features.documents.sum(keepdims=True))
     different = np.array([len(np.unique(features.hashes))])
     values, empty = fingerprints_of(together, recipe, np.repeat(constants or [1], features.documents), different)
+    return None if empty[0] else int(values[0])
+
+
+def simhash_texts_and_features(
+    parts: Iterable[tuple[str, int]], features: Sequence[str], weight: int, recipe: Recipe
+) -> int | None:
+    """Return the fingerprint of weighted texts and of features of the same document, which weigh `weight` times.
+
+    Arguments must be right: see `simhash_parts` and `simhash_features`.
+    """
+    tally = Tally(recipe)
+    _tally_texts(tally, parts, recipe)
+    counts = Counter(features)
+    tally.add(hash_features(list(counts), recipe), np.fromiter(counts.values(), np.int64, len(counts)), weight)
+    values, empty = tally.outcome()
     return None if empty[0] else int(values[0])
 
 
@@ -123,16 +149,8 @@ def simhash_batches(
     """
     if isinstance(texts, str):
         raise TypeError("texts must be an iterable of str, not a single str: use simhash")
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be None or at least 1, not {workers}")
-    if workers is None or workers == 1:
-        results: Iterator[Outcome] = (
-            _fingerprint(batch, recipe) for batch in _batches_of(texts, _BATCH_CHARACTERS)
-        )
-    else:
-        task = partial(_fingerprint_task, recipe=recipe)
-        results = map_in_processes(task, _batches_of(texts, _TASK_CHARACTERS), workers, _count_tasks)
-    for values, empty in results:
+    work = partial(_fingerprint, recipe=recipe)
+    for values, empty in _map_batches(work, _join_outcomes, texts, workers, _TASK_CHARACTERS):
         yield np.ma.MaskedArray(values, mask=empty)
 
 
@@ -145,20 +163,80 @@ def simhash_items(
     `simhash_batches`.
     """
     waiting: deque[Item] = deque()
-
-    def texts() -> Iterator[str]:
-        for item, text in items:
-            waiting.append(item)
-            yield text
-            del item, text  # a long text is not kept while the next one is read
-
-    for fingerprints in simhash_batches(texts(), recipe, workers):
+    for fingerprints in simhash_batches(_texts_of(items, waiting), recipe, workers):
         yield [waiting.popleft() for _ in range(len(fingerprints))], fingerprints
 
 
-def _fingerprint_task(texts: list[str], recipe: Recipe) -> Outcome:
-    results = [_fingerprint(batch, recipe) for batch in _batches_of(texts, _BATCH_CHARACTERS)]
-    return np.concatenate([values for values, _ in results]), np.concatenate([empty for _, empty in results])
+def simhash_items_with_tokens(
+    items: Iterable[tuple[Item, str]], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
+) -> Iterator[tuple[list[Item], Fingerprints, TokenLists]]:
+    """Yield the batches of `simhash_items`, and with them the hashes of the tokens that `similarity` compares.
+
+    These are the words of the default recipe, whatever `recipe` is, and take eight bytes each. If `recipe` has the
+    same words, as most do, each text is split into words once.
+    """
+    waiting: deque[Item] = deque()
+    work = partial(_fingerprint_with_tokens, recipe=recipe)
+    texts = _texts_of(items, waiting)
+    for values, empty, tokens in _map_batches(
+        work, _join_outcomes_with_tokens, texts, workers, _LARGE_RESULT_CHARACTERS
+    ):
+        fingerprints = np.ma.MaskedArray(values, mask=empty)
+        yield [waiting.popleft() for _ in range(len(values))], fingerprints, tokens
+
+
+def tokens_of_items(
+    items: Iterable[tuple[Item, str]], workers: int | None = None
+) -> Iterator[tuple[list[Item], TokenLists]]:
+    """Yield batches of items, in their order, with the hashes of their tokens, as `simhash_items_with_tokens`."""
+    waiting: deque[Item] = deque()
+    texts = _texts_of(items, waiting)
+    for tokens in _map_batches(_hash_words, _join_tokens, texts, workers, _LARGE_RESULT_CHARACTERS):
+        yield [waiting.popleft() for _ in range(len(tokens.counts))], tokens
+
+
+def _texts_of(items: Iterable[tuple[Item, str]], waiting: deque[Item]) -> Iterator[str]:
+    """Yield the texts of items, and append the items to a queue."""
+    for item, text in items:
+        waiting.append(item)
+        yield text
+        del item, text  # a long text is not kept while the next one is read
+
+
+def _map_batches(
+    work: Callable[[list[str]], Result],
+    join: Callable[[Sequence[Result]], Result],
+    texts: Iterable[str],
+    workers: int | None,
+    task_characters: int,
+) -> Iterator[Result]:
+    """Yield the results for batches of texts, in order; a process gets several batches and joins their results."""
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be None or at least 1, not {workers}")
+    if workers is None or workers == 1:
+        return map(work, _batches_of(texts, _BATCH_CHARACTERS))
+    task = partial(_do_task, work, join)
+    return map_in_processes(task, _batches_of(texts, task_characters), workers, _count_tasks)
+
+
+def _do_task(
+    work: Callable[[list[str]], Result], join: Callable[[Sequence[Result]], Result], texts: list[str]
+) -> Result:
+    return join([work(batch) for batch in _batches_of(texts, _BATCH_CHARACTERS)])
+
+
+def _join_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
+    values, empty = zip(*outcomes, strict=True)
+    return np.concatenate(values), np.concatenate(empty)
+
+
+def _join_outcomes_with_tokens(outcomes: Sequence[OutcomeWithTokens]) -> OutcomeWithTokens:
+    values, empty, tokens = zip(*outcomes, strict=True)
+    return np.concatenate(values), np.concatenate(empty), _join_tokens(tokens)
+
+
+def _join_tokens(tokens: Sequence[TokenLists]) -> TokenLists:
+    return TokenLists(*map(np.concatenate, zip(*tokens, strict=True)))
 
 
 def _count_tasks(texts: list[str]) -> float:
@@ -197,6 +275,34 @@ def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:
     return fingerprints_of(extract_features(texts, recipe), recipe)
 
 
+def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> OutcomeWithTokens:
+    check_recipe(recipe)
+    if not has_plain_words(recipe):
+        return *_fingerprint(texts, recipe), _hash_words(texts)
+    if len(texts) == 1 and len(texts[0]) > _LONG:
+        pieces: list[U64] = []
+        tally = Tally(recipe)
+        for hashes, occurrences in iter_counts(iter_shingles(_keep_each(texts[0], pieces), recipe)):
+            tally.add(hashes, occurrences)
+        tokens = np.concatenate([np.zeros(0, dtype=np.uint64), *pieces])
+        return *tally.outcome(), TokenLists(tokens, np.array([len(tokens)]))
+    tokens, counts = hash_tokens(texts, "words")
+    # Single tokens are sorted where they are.
+    own = tokens.copy() if recipe.shingles == (1,) else tokens
+    return *fingerprints_of(features_of_tokens(own, counts, recipe), recipe), TokenLists(tokens, counts)
+
+
+def _hash_words(texts: list[str]) -> TokenLists:
+    return TokenLists(*hash_tokens(texts, "words"))
+
+
+def _keep_each(text: str, pieces: list[U64]) -> Iterator[U64]:
+    """Yield the tokens of a text in portions, and append each to a list."""
+    for piece in iter_token_hashes(text, "words"):
+        pieces.append(piece)
+        yield piece
+
+
 def _distinct_features(texts: list[str], recipe: Recipe) -> U64:
     """Return the hashes of the distinct features of each text of a batch."""
     if len(texts) == 1 and len(texts[0]) > _LONG:
@@ -208,10 +314,14 @@ def _distinct_features(texts: list[str], recipe: Recipe) -> U64:
 def _fingerprint_long(parts: Iterable[tuple[str, int]], recipe: Recipe) -> Outcome:
     """Return the fingerprint of one document of long weighted texts, in bounded memory beside the texts."""
     tally = Tally(recipe)
+    _tally_texts(tally, parts, recipe)
+    return tally.outcome()
+
+
+def _tally_texts(tally: Tally, parts: Iterable[tuple[str, int]], recipe: Recipe) -> None:
     for text, constant in parts:
         for hashes, occurrences in iter_counts(iter_features(text, recipe)):
             tally.add(hashes, occurrences, constant)
-    return tally.outcome()
 
 
 def count_documents(
@@ -235,7 +345,7 @@ def count_documents(
     if at_least < 1:
         raise ValueError(f"at_least must be at least 1, not {at_least}")
     task = partial(_features_of, recipe=replace(recipe, idf=None))
-    batches = _batches_of(texts, _COUNTED_CHARACTERS)
+    batches = _batches_of(texts, _LARGE_RESULT_CHARACTERS)
     found = map(task, batches) if workers in (None, 1) else map_in_processes(task, batches, workers or 1)
     documents = 0
 

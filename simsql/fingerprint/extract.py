@@ -104,7 +104,11 @@ def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
     if recipe.hash != "splitmix":
         return extract_spelled(texts, recipe)
     kind = _in_arrays(recipe)
-    tokens, documents = hash_tokens(texts, kind) if kind else hash_found_tokens(texts, recipe)
+    return features_of_tokens(*(hash_tokens(texts, kind) if kind else hash_found_tokens(texts, recipe)), recipe)
+
+
+def features_of_tokens(tokens: U64, documents: I64, recipe: Recipe) -> Features:
+    """Return the distinct features of documents with these tokens, whose order may change."""
     marked = _find_stop_words(tokens, recipe) if recipe.stop_words else None
     features = distinct(*shingle(tokens, documents, recipe.shingles, cyclic=recipe.cyclic, marked=marked))
     return features._replace(hashes=mix(features.hashes))
@@ -117,9 +121,18 @@ def iter_features(text: str, recipe: Recipe) -> Iterator[U64]:
         yield from iter_spelled(text, recipe)
         return
     kind = _in_arrays(recipe)
-    pieces = iter_token_hashes(text, kind) if kind else iter_found_hashes(text, recipe)
+    yield from iter_shingles(iter_token_hashes(text, kind) if kind else iter_found_hashes(text, recipe), recipe)
+
+
+def iter_shingles(pieces: Iterable[U64], recipe: Recipe) -> Iterator[U64]:
+    """Yield the hashes of all features of a text whose tokens arrive in pieces."""
     for window in iter_windows(pieces, recipe, lambda parts: np.concatenate([np.zeros(0, np.uint64), *parts])):
         yield mix(_shingle_window(window, recipe))
+
+
+def has_plain_words(recipe: Recipe) -> bool:
+    """Return whether the tokens of a recipe are hashed as `hash_tokens(texts, "words")` does it."""
+    return recipe.hash == "splitmix" and _in_arrays(recipe) == "words"
 
 
 def _in_arrays(recipe: Recipe) -> TokenKind | None:

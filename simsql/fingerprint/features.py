@@ -8,7 +8,7 @@ number of distinct ones.
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import cached_property
 from hashlib import sha256
 from operator import index
@@ -19,6 +19,7 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.errors import naming_temporary_files
 from simsql.fingerprint.hashes import I64, SHINGLE, U64
 
 # A longer run of hashes is first spread over buckets by its upper bits. numpy sorts a few hundred values within
@@ -62,10 +63,10 @@ def shingle(
         return tokens, documents
     ends = np.cumsum(documents)
     starts = ends - documents
-    shingles = np.empty((len(tokens), len(lengths)), dtype=np.uint64)
+    running = tokens.copy()  # Horner's rule over `reached` tokens from each place; garbage past a document's end
+    shingles = np.empty((len(tokens), len(lengths)), dtype=np.uint64) if len(lengths) > 1 else running[:, None]
     valid = np.ones(shingles.shape, dtype=bool)
 
-    running = tokens.copy()  # Horner's rule over `reached` tokens from each place; garbage past a document's end
     touched = np.ones(len(tokens), dtype=bool) if marked is None else marked.copy()
     reached = 1
     whole = np.zeros(len(documents), dtype=np.uint64)
@@ -180,7 +181,7 @@ def iter_counts(batches: Iterable[U64]) -> Iterator[Counts]:
             counted = [_add_range(counted)]
             # Few distinct features, as in a repetitive text, stay in memory.
             if len(counted[0].hashes) > _AT_ONCE // 2:
-                with _naming_the_folder():
+                with naming_temporary_files():
                     file = file or stack.enter_context(tempfile.TemporaryFile(prefix="simsql-"))
                     runs.append(_Run(file, counted.pop()))
         if file is None:
@@ -188,7 +189,7 @@ def iter_counts(batches: Iterable[U64]) -> Iterator[Counts]:
                 yield _add_range(counted)
             return
         if counted:
-            with _naming_the_folder():
+            with naming_temporary_files():
                 runs.append(_Run(file, _add_range(counted)))
             counted = []
         yield from _merge(runs)
@@ -227,15 +228,6 @@ def _add_up(ordered: U64, counts: I64) -> Counts:
 def _keep(found: Counts, at_least: int) -> Counts:
     kept = found.counts >= at_least
     return Counts(found.hashes[kept], found.counts[kept])
-
-
-@contextmanager
-def _naming_the_folder() -> Iterator[None]:
-    """Add the folder of temporary files to errors of the system, such as a full disk."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, tempfile.tempdir or "temporary files") from error
 
 
 class _Run:

@@ -117,7 +117,7 @@ class Recipe:
         The 64-bit hash of a feature: "splitmix" (see `simsql.fingerprint.hashes`), or a named hash of the tokens
         of the shingle, joined by a space, or by nothing if they are characters: "fnv1" and "fnv1a" of the UTF-8,
         "fnv1utf16" of the UTF-16 code units, "md5" for the first and "md5low" for the last eight bytes of MD5,
-        big-endian, and "xxh3" (the `xxh3` extra).
+        big-endian, "xxh3" (the `xxh3` extra), and "jenkins" for lookup3 of the UTF-8, as simhash-cpp used it.
     cyclic
         Whether shingles continue from the end of the text to its beginning: as many shingles as tokens.
     tie

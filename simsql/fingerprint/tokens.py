@@ -53,6 +53,14 @@ Bools = NDArray[np.bool_]
 TokenHashes = tuple[U64, I64]
 
 
+class TokenLists(NamedTuple):
+    """The hashes of the tokens of documents, document after document."""
+
+    hashes: U64
+    counts: I64
+    """The number of tokens of each document."""
+
+
 class Spans(NamedTuple):
     """Tokens as spans of UTF-8: data[start:start + length]. They may overlap. `data` has 8 more bytes."""
 

@@ -260,7 +260,7 @@ def simhash_features(
         raise ValueError(f"the sum of all weights must be less than 2**53, not {sum(weights.values())}")
     weights = {spelling: weight for spelling, weight in weights.items() if weight}
     found = Features(
-        _hash_features(list(weights), recipe),
+        hash_features(list(weights), recipe),
         np.fromiter(weights.values(), dtype=np.int64, count=len(weights)),
         np.array([len(weights)]),
     )
@@ -324,7 +324,7 @@ def simhash_rows(
     kept = weights > 0
     documents = np.diff(np.concatenate([[0], np.cumsum(kept)])[ends], prepend=0)
     columns, column = np.unique(rows.indices[kept], return_inverse=True)
-    hashes = _hash_features(_name(columns, names), recipe)[column]
+    hashes = hash_features(_name(columns, names), recipe)[column]
     return _fingerprint_rows(Features(hashes, weights[kept], documents), replace(recipe, weight="tf"))
 
 
@@ -370,7 +370,8 @@ def _fingerprint_rows(features: Features, recipe: Recipe) -> Fingerprints:
     return np.ma.MaskedArray(values, mask=empty)
 
 
-def _hash_features(spellings: list[str], recipe: Recipe) -> U64:
+def hash_features(spellings: list[str], recipe: Recipe) -> U64:
+    """Return the hashes of features of your own, each hashed like a single token."""
     if recipe.hash == "splitmix":
         return mix(hash_as_tokens(spellings))
     return hash_strings(spellings, recipe.hash)

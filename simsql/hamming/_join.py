@@ -37,10 +37,10 @@ from simsql.hamming._tiles import (
     compare_all,
     compare_short,
     compare_spanning,
-    consecutive,
     find_runs,
 )
 from simsql.hamming.blocks import BitOrder, block_masks, flip_masks
+from simsql.runs import consecutive
 
 _ALL_BITS = (1 << FINGERPRINT_BITS) - 1
 

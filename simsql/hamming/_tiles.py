@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.runs import consecutive
+
 Keys = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
 Positions = NDArray[np.intp]
@@ -62,14 +64,6 @@ def batched(pairs: Iterable[Pairs], size: int) -> Iterator[Pairs]:
             waiting, missing = [], size
     if waiting:
         yield np.concatenate(waiting)
-
-
-def consecutive(starts: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return start, start + 1, ... for each start, `counts` numbers each, concatenated."""
-    before = np.cumsum(counts) - counts
-    positions: NDArray[np.intp] = np.arange(counts.sum())
-    positions += np.repeat(starts - before, counts)
-    return positions
 
 
 def compare_short(keys: Keys, runs: Runs, distance: int) -> Iterator[Pairs]:

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.hamming._checks import FINGERPRINT_BITS, distinct_fingerprints, fingerprint_list, whole_number
-from simsql.hamming._tiles import consecutive
 from simsql.hamming.blocks import flip_masks
 from simsql.hamming.design import TABLES_AT_MOST, Design
+from simsql.runs import consecutive, portions
 
 Words = NDArray[np.uint64]
 Positions = NDArray[np.intp]
@@ -293,7 +293,7 @@ class _Table:
         prefixes = fingerprints & np.uint64(self._mask)
         first = np.searchsorted(self._crowd, prefixes)
         counts = np.searchsorted(self._crowd, prefixes, side="right") - first
-        for some in _portions(counts):
+        for some in portions(counts, _CANDIDATES):
             places = consecutive(first[some], counts[some])
             fingerprint = np.repeat(np.arange(some.start, some.stop), counts[some])
             differing = fingerprints[fingerprint] ^ self._crowd_queries[places]
@@ -313,16 +313,6 @@ class _Table:
             bits &= 1
             passing.append(np.flatnonzero(bits) + start)
         return np.concatenate(passing)
-
-
-def _portions(counts: Positions) -> Iterator[slice]:
-    """Cut an array of counts into slices of at most _CANDIDATES, or of one element."""
-    upto = np.cumsum(counts)
-    begin = done = 0
-    while begin < counts.size:
-        end = max(begin + 1, int(np.searchsorted(upto, done + _CANDIDATES, side="right")))
-        yield slice(begin, end)
-        begin, done = end, int(upto[end - 1])
 
 
 def _slots_for(keys: int) -> int:

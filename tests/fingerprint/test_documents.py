@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe, majority, simhash, simhash_many, simhash_parts
+from simsql.fingerprint import (
+    DEFAULT_RECIPE,
+    Recipe,
+    majority,
+    simhash,
+    simhash_items_with_tokens,
+    simhash_many,
+    simhash_parts,
+)
 from simsql.fingerprint.features import shingle, sort_runs
 from simsql.fingerprint.hashes import mix
 from simsql.fingerprint.tokens import hash_tokens
@@ -158,6 +166,18 @@ def test_workers_give_the_same_and_keep_the_order(monkeypatch):
     monkeypatch.setattr("simsql.fingerprint.documents._TASK_CHARACTERS", 100)
     assert simhash_many((text for text in texts), workers=2).tolist() == simhash_many(texts).tolist()
     assert simhash_many([], workers=2).tolist() == []
+
+
+def test_workers_give_the_same_tokens_and_keep_the_order(monkeypatch):
+    monkeypatch.setattr("simsql.fingerprint.documents._LARGE_RESULT_CHARACTERS", 150)
+    texts = [f"some text {number} " * (number % 7) for number in range(50)]
+    hashes, counts = hash_tokens(texts, "words")
+    found = list(simhash_items_with_tokens(((str(number), text) for number, text in enumerate(texts)), workers=2))
+    assert len(found) > 10
+    assert [item for items, _, _ in found for item in items] == [str(number) for number in range(50)]
+    assert [value for _, some, _ in found for value in some.tolist()] == simhash_many(texts).tolist()
+    assert np.concatenate([tokens.hashes for _, _, tokens in found]).tolist() == hashes.tolist()
+    assert np.concatenate([tokens.counts for _, _, tokens in found]).tolist() == counts.tolist()
 
 
 @pytest.mark.parametrize("wrong", [None, 3, b"bytes", ["a"]])

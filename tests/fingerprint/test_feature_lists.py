@@ -15,7 +15,7 @@ FEATURES = st.text(st.one_of(st.sampled_from("ab 中\ud800"), st.characters(code
 RECIPES = st.builds(
     Recipe,
     weight=st.sampled_from(["set", "log", "tf"]),
-    hash=st.sampled_from(["splitmix", "fnv1", "fnv1utf16", "md5", "md5low", "xxh3"]),
+    hash=st.sampled_from(["splitmix", "fnv1", "fnv1utf16", "md5", "md5low", "xxh3", "jenkins"]),
     tie=st.integers(0, 1),
     min_features=st.integers(1, 3),
 )

@@ -59,7 +59,7 @@ def test_runs_on_disk_are_merged(batches):
 
 
 def test_processes_and_tables_of_the_recipe_change_nothing(monkeypatch):
-    monkeypatch.setattr(documents, "_COUNTED_CHARACTERS", 100)
+    monkeypatch.setattr(documents, "_LARGE_RESULT_CHARACTERS", 100)
     texts = [f"the number {number} and the number {number // 3}" for number in range(60)]
     table = count_documents(texts, at_least=3)
     assert table == expected(texts, DEFAULT_RECIPE, 3)

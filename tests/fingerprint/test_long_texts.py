@@ -15,6 +15,7 @@ from simsql.fingerprint import (
     Recipe,
     count_documents,
     simhash,
+    simhash_items_with_tokens,
     simhash_many,
     simhash_parts,
 )
@@ -99,7 +100,7 @@ RECIPES = st.builds(
     shingles=st.sets(st.integers(1, 5), min_size=1, max_size=3).map(sorted).map(tuple),
     weight=st.sampled_from(["set", "log", "tf"]),
     normalise=st.sampled_from([DEFAULT_RECIPE.normalise, *STEPS]),
-    hash=st.sampled_from(["splitmix"] * 3 + ["fnv1", "fnv1a", "fnv1utf16", "md5low", "xxh3"]),
+    hash=st.sampled_from(["splitmix"] * 3 + ["fnv1", "fnv1a", "fnv1utf16", "md5low", "xxh3", "jenkins"]),
     cyclic=st.booleans(),
     tie=st.integers(0, 1),
     stop_words=st.sampled_from([frozenset(), frozenset({"a", "\u4e2d\u6587"}), frozenset({"\u00c9", "ab", "xx"})]),
@@ -229,6 +230,20 @@ def test_documents_are_counted_in_pieces(texts, sizes):
     whole = count_documents(texts, at_least=1)
     with pieces(*sizes):
         assert count_documents(texts, at_least=1) == whole
+
+
+@given(st.lists(TEXTS, max_size=5), RECIPES, PIECES)
+def test_tokens_beside_fingerprints_in_pieces(texts, recipe, sizes):
+    whole = simhash_many(texts, recipe).tolist()
+    tokens = [hash_tokens([text], "words")[0].tolist() for text in texts]
+    with pieces(*sizes), mock.patch("simsql.fingerprint.documents._LONG", 20):
+        found = list(simhash_items_with_tokens(enumerate(texts), recipe))
+    assert [item for items, _, _ in found for item in items] == list(range(len(texts)))
+    assert [value for _, fingerprints, _ in found for value in fingerprints.tolist()] == whole
+    found_tokens = [
+        some.tolist() for _, _, (hashes, counts) in found for some in np.split(hashes, np.cumsum(counts))[:-1]
+    ]
+    assert found_tokens == tokens
 
 
 def test_a_tokenizer_is_given_the_whole_text():

@@ -1,0 +1,242 @@
+"""Compare pairs of documents in bounded memory, whatever their length: tokens are read in blocks.
+
+Pairs are put into groups, whose tokens are read together. Documents that pairs connect are in one group if they
+are few. Many are cut into tiles, and the pairs between two tiles are a group.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.fingerprint.features import shingle
+from simsql.fingerprint.hashes import I64, U64
+from simsql.fingerprint.shared_features import compare_features
+from simsql.runs import consecutive, portions
+
+SHORT_TEXT = 20
+"""Two texts are compared by single tokens if one of them has fewer tokens than this."""
+
+_TRIGRAM = 3
+# Documents and tokens of a tile; a longer text is a tile of its own. A group is made of one or two tiles.
+_TILE, _TILE_TOKENS = 256, 1 << 19
+# A pair of documents as one number, and as its two tiles and its places there, which are below _TILE.
+_DOCUMENT_BITS, _TILE_BITS, _PLACE_BITS = 32, 24, 8
+# Tokens of a block, which has several groups if they are small: their arrays fit the cache.
+_BLOCK_TOKENS = 1 << 18
+# Pairs, and places for documents, that are planned together.
+_PAIRS, _PLACES = 1 << 19, 1 << 20
+
+ReadTokens = Callable[[I64], U64]
+"""Returns the tokens of documents, which are given by their numbers, one document after the other."""
+
+
+class Compared(NamedTuple):
+    """Pairs of documents, and their similarities."""
+
+    left: I64
+    right: I64
+    similarity: NDArray[np.float64]
+
+
+def compare_documents(counts: I64, read_tokens: ReadTokens, left: I64, right: I64) -> NDArray[np.float64]:
+    """Return the similarities of pairs of documents, as `similarity` does, in bounded memory.
+
+    `left` and `right` are numbers of documents, one pair per array position. The other arguments are as for
+    `compare_pairs`. Memory grows with the number of pairs and the longest texts, not with the sum of all texts.
+    """
+    wanted = pairs_of(left, right)
+    blocks = list(compare_pairs(counts, read_tokens, np.unique(wanted)))
+    found = np.concatenate(
+        [np.zeros(0, dtype=np.uint64), *(pairs_of(block.left, block.right) for block in blocks)]
+    )
+    similarities = np.concatenate([np.zeros(0), *(block.similarity for block in blocks)])
+    order = np.argsort(found)
+    result: NDArray[np.float64] = similarities[order[np.searchsorted(found[order], wanted)]]
+    return result
+
+
+def pairs_of(left: I64, right: I64) -> U64:
+    """Return each pair of documents, which are below 2**31, as one number, the smaller one in the upper half."""
+    numbers = np.minimum(left, right) << _DOCUMENT_BITS | np.maximum(left, right)
+    return numbers.view(np.uint64)
+
+
+def documents_of(pairs: U64) -> tuple[I64, I64]:
+    """Return the documents of each pair, the smaller one first."""
+    signed = pairs.view(np.int64)
+    return signed >> _DOCUMENT_BITS, signed & (1 << _DOCUMENT_BITS) - 1
+
+
+def compare_pairs(counts: I64, read_tokens: ReadTokens, pairs: U64) -> Iterator[Compared]:
+    """Yield the similarities of pairs of documents, in any order, and overwrite `pairs`.
+
+    `counts` is the number of tokens of each document. `read_tokens` gets the numbers of some documents, none of
+    them twice, and returns the hashes of their tokens, document after document. `pairs` are as `pairs_of` returns
+    them. Beside them, memory grows with the number of documents and the longest texts.
+    """
+    # So few pairs have at most 2**24 documents, and tiles.
+    for some in _slices(len(pairs), 1 << _TILE_BITS - 1):
+        yield from _compare_some(counts, read_tokens, pairs[some])
+
+
+def _compare_some(counts: I64, read_tokens: ReadTokens, pairs: U64) -> Iterator[Compared]:
+    short = np.concatenate([_has_short(counts, pairs[some]) for some in _slices(len(pairs), _PAIRS)])
+    if short.any():
+        yield from _compare(counts, read_tokens, pairs[short], 1)
+        pairs = pairs[~short]
+    if len(pairs):
+        yield from _compare(counts, read_tokens, pairs, _TRIGRAM)
+
+
+def _has_short(counts: I64, pairs: U64) -> NDArray[np.bool_]:
+    left, right = documents_of(pairs)
+    return np.minimum(counts[left], counts[right]) < SHORT_TEXT
+
+
+def _slices(size: int, step: int) -> Iterator[slice]:
+    return (slice(start, start + step) for start in range(0, size, step))
+
+
+def _compare(counts: I64, read_tokens: ReadTokens, pairs: U64, length: int) -> Iterator[Compared]:
+    """Yield the similarities of pairs by shingles of this length."""
+    layout = _Layout(counts, pairs)
+    for some in _slices(len(pairs), _PAIRS):
+        pairs[some] = layout.by_tile(pairs[some])
+    pairs.sort()
+    for some in _slices(len(pairs), _PAIRS):
+        for block in layout.blocks(pairs[some]):
+            tokens = _read(read_tokens, block.documents, counts)
+            features = shingle(tokens, counts[block.documents], (length,))
+            similarity = compare_features(*features, block.groups, block.left, block.right)
+            yield Compared(block.documents[block.left], block.documents[block.right], similarity)
+
+
+def _read(read_tokens: ReadTokens, documents: I64, counts: I64) -> U64:
+    """Return the tokens of documents, some of which can be repeated."""
+    once, position = np.unique(documents, return_inverse=True)
+    if len(once) == len(documents):
+        return read_tokens(documents)
+    sizes = counts[once]
+    return read_tokens(once)[consecutive((np.cumsum(sizes) - sizes)[position], sizes[position])]
+
+
+class _Block(NamedTuple):
+    """Groups of documents that are compared together."""
+
+    documents: I64
+    """The number of each document, group after group. A document can be in several groups."""
+    groups: I64
+    """How many documents each group has."""
+    left: I64
+    """For each pair, the position of a document in `documents`."""
+    right: I64
+
+
+class _Layout:
+    """The tiles of the documents of some pairs, in an order in which those of a component follow one another."""
+
+    def __init__(self, counts: I64, pairs: U64) -> None:
+        self._counts = counts
+        present = np.zeros(len(counts), dtype=bool)
+        for some in _slices(len(pairs), _PAIRS):
+            for side in documents_of(pairs[some]):
+                present[side] = True
+        (documents,) = np.nonzero(present)
+        # The place of a document in the order; for now, it is the ascending one.
+        self._place = np.cumsum(present) - 1
+        component = np.arange(len(documents))
+        for some in _slices(len(pairs), _PAIRS):
+            left, right = documents_of(pairs[some])
+            _unite(component, self._place[left], self._place[right])
+        order = np.argsort(component, kind="stable")
+        self._documents = documents[order]
+        self._place[self._documents] = np.arange(len(order))
+        self._firsts = _first_of_tiles(component[order], counts[self._documents])
+        self._sizes = np.diff(self._firsts, append=len(order))
+        self._tile = np.repeat(np.arange(len(self._sizes)), self._sizes)
+
+    def by_tile(self, pairs: U64) -> U64:
+        """Return each pair as a number with its two tiles and then the places of its documents there."""
+        one, other = (self._place[side] for side in documents_of(pairs))
+        one, other = np.minimum(one, other), np.maximum(one, other)
+        first, second = self._tile[one], self._tile[other]
+        one -= self._firsts[first]
+        other -= self._firsts[second]
+        numbers: I64 = ((first << _TILE_BITS | second) << _PLACE_BITS | one) << _PLACE_BITS | other
+        return numbers.view(np.uint64)
+
+    def blocks(self, pairs: U64) -> Iterator[_Block]:
+        """Yield the blocks of pairs in the form of `by_tile`, in ascending order."""
+        numbers = pairs.view(np.int64)
+        tiles = numbers >> 2 * _PLACE_BITS
+        # Two tiles with pairs are a group.
+        (bounds,) = np.nonzero(np.diff(tiles, prepend=-1))
+        first, second = tiles[bounds] >> _TILE_BITS, tiles[bounds] & (1 << _TILE_BITS) - 1
+        starts = np.stack((self._firsts[first], self._firsts[second]), axis=1)
+        sizes = np.stack((self._sizes[first], np.where(first == second, 0, self._sizes[second])), axis=1)
+        shift = np.where(first == second, 0, self._sizes[first])
+        ends = np.append(bounds[1:], len(pairs))
+        for some in portions(sizes.sum(axis=1), _PLACES):
+            here = slice(int(bounds[some.start]), int(ends[some.stop - 1]))
+            yield from self._blocks_of(
+                numbers[here], (ends - bounds)[some], starts[some], sizes[some], shift[some]
+            )
+
+    def _blocks_of(self, numbers: I64, counts: I64, starts: I64, sizes: I64, shift: I64) -> Iterator[_Block]:
+        """Yield the blocks of some groups, which have `counts` pairs.
+
+        `starts` and `sizes` are those of the two tiles of each group, and `shift` is where the second one begins.
+        """
+        group_sizes = sizes.sum(axis=1)
+        begin = np.cumsum(group_sizes) - group_sizes
+        group = np.repeat(np.arange(len(counts)), counts)
+        left = begin[group] + (numbers >> _PLACE_BITS & _TILE - 1)
+        right = (begin + shift)[group] + (numbers & _TILE - 1)
+        # Of the documents of the tiles, only those of a pair are read.
+        used = np.zeros(int(group_sizes.sum()), dtype=bool)
+        used[left] = used[right] = True
+        position = np.cumsum(used) - 1
+        documents = self._documents[consecutive(starts.ravel(), sizes.ravel())[used]]
+        groups = np.add.reduceat(used, begin, dtype=np.int64)
+        ends, pair_ends = np.cumsum(groups), np.cumsum(counts)
+        tokens = np.add.reduceat(self._counts[documents], ends - groups)
+        for block in portions(tokens, _BLOCK_TOKENS):
+            start, last = int((ends - groups)[block.start]), block.stop - 1
+            pairs = slice(int((pair_ends - counts)[block.start]), int(pair_ends[last]))
+            yield _Block(
+                documents[start : ends[last]],
+                groups[block],
+                position[left[pairs]] - start,
+                position[right[pairs]] - start,
+            )
+
+
+def _first_of_tiles(component: I64, counts: I64) -> I64:
+    """Return the first document of each tile. The documents of a component follow one another."""
+    new = np.diff(component, prepend=-1) != 0
+    (starts,) = np.nonzero(new)
+    sizes = np.diff(starts, append=len(component))
+    position = np.arange(len(component)) - np.repeat(starts, sizes)
+    before = np.cumsum(counts) - counts
+    before -= np.repeat(before[starts], sizes)
+    for cut in (position // _TILE, before // _TILE_TOKENS):
+        new[1:] |= cut[1:] != cut[:-1]
+    return np.flatnonzero(new)
+
+
+def _unite(component: I64, left: I64, right: I64) -> None:
+    """Join the components of the documents of each pair. A component has the number of its first document.
+
+    In each round, every component joins its smallest neighbour, so the rounds grow with the logarithm of the size.
+    """
+    while True:
+        left, right = component[left], component[right]
+        apart = left != right
+        if not apart.any():
+            return
+        left, right = left[apart], right[apart]
+        np.minimum.at(component, np.maximum(left, right), np.minimum(left, right))
+        while not np.array_equal(above := component[component], component):
+            component[:] = above

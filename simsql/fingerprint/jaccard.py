@@ -1,0 +1,88 @@
+"""Compare texts: the Jaccard index of their sets of word trigrams, or of words if one of them is short.
+
+A. Broder: On the resemblance and containment of documents, SEQUENCES 1997. The tokens are those of the default
+recipe in any script. A changed word changes three trigrams, so texts of few tokens are compared by single tokens.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.fingerprint.comparisons import compare_documents
+from simsql.fingerprint.hashes import I64, U64
+from simsql.fingerprint.tokens import hash_tokens
+from simsql.runs import consecutive
+
+_BATCH = 1 << 10  # pairs that are compared at once
+_BATCH_CHARACTERS = 1 << 20
+
+
+def similarity(a: str | None, b: str | None) -> float | None:
+    """Return the similarity of two texts: 0.0 if they share nothing, 1.0 for the same sequence of words.
+
+    It is the Jaccard index of their sets of word trigrams, or of their words if one text has fewer than 20. The
+    words are those of the default recipe in any script, without letter case and punctuation. The result is None if
+    a text is None, and 0.0 if a text has no words. For many pairs, `similarity_many` is many times faster. Raises
+    TypeError if a text is neither a str nor None.
+    """
+    (found,) = similarity_many([a], [b]).tolist()
+    return None if found is None else float(found)
+
+
+def similarity_many(
+    a: Iterable[str | None], b: Iterable[str | None]
+) -> "np.ma.MaskedArray[tuple[int], np.dtype[np.float64]]":
+    """Return the similarities of pairs of texts: the first of `a` and of `b`, the second ones, and so on.
+
+    The texts can be any iterables and are read in batches. Returns a masked array of float64, one-dimensional,
+    with a full mask: pairs with a None are masked. Raises ValueError if one iterable is longer than the other, and
+    TypeError if a text is neither a str nor None.
+    """
+    if isinstance(a, str) or isinstance(b, str):
+        raise TypeError("texts must be iterables of str, not a single str: use similarity")
+    values, masks = [np.zeros(0)], [np.zeros(0, dtype=bool)]
+    for batch in _batches(zip(a, b, strict=True)):
+        missing = np.array([one is None or other is None for one, other in batch])
+        result = np.zeros(len(batch))
+        numbers: dict[str, int] = {}
+        both = [text for pair in batch for text in pair if text is not None and None not in pair]
+        if both:
+            pairs = np.array([numbers.setdefault(text, len(numbers)) for text in both]).reshape(-1, 2)
+            result[~missing] = compare_tokens(*hash_tokens(list(numbers), "words"), pairs[:, 0], pairs[:, 1])
+        values.append(result)
+        masks.append(missing)
+    return np.ma.MaskedArray(np.concatenate(values), mask=np.concatenate(masks))
+
+
+def compare_tokens(tokens: U64, counts: I64, left: I64, right: I64) -> NDArray[np.float64]:
+    """Return the similarities of pairs of documents, given the hashes of their tokens.
+
+    `tokens` are the hashes of all tokens, document after document, in the order of each text; `counts` says how
+    many each document has. `left` and `right` are positions of documents, one pair per array position.
+    """
+    starts = np.cumsum(counts) - counts
+
+    def read(documents: I64) -> U64:
+        return tokens[consecutive(starts[documents], counts[documents])]
+
+    return compare_documents(counts, read, left, right)
+
+
+def _batches(pairs: Iterable[tuple[str | None, str | None]]) -> Iterator[Sequence[tuple[str | None, str | None]]]:
+    pairs = iter(pairs)
+    while True:
+        batch: list[tuple[str | None, str | None]] = []
+        characters = 0
+        for pair in islice(pairs, _BATCH):
+            for text in pair:
+                if text is not None and not isinstance(text, str):
+                    raise TypeError(f"texts must be str or None, not {type(text).__name__}")
+            batch.append(pair)
+            characters += sum(len(text) for text in pair if text is not None)
+            if characters > _BATCH_CHARACTERS:
+                break
+        if not batch:
+            return
+        yield batch
