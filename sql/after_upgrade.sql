@@ -43,3 +43,26 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- Functions that a migration has dropped, because their parameters changed, have the privileges that were granted on them.
+DO $$
+DECLARE
+    routine record;
+    granted record;
+BEGIN
+    FOR routine IN
+        SELECT p.oid::regprocedure AS name, nullif(current_setting('simsql.privileges_on_' || p.proname, true), '') AS privileges
+          FROM pg_proc AS p WHERE p.pronamespace = 'simsql'::regnamespace
+    LOOP
+        CONTINUE WHEN routine.privileges IS NULL;
+        EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', routine.name);
+        FOR granted IN
+            SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS grantee,
+                   CASE WHEN a.is_grantable AND a.grantee <> 0 THEN ' WITH GRANT OPTION' END AS option
+              FROM aclexplode(routine.privileges::aclitem[]) AS a
+        LOOP
+            EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s%s', routine.name, granted.grantee, granted.option);
+        END LOOP;
+    END LOOP;
+END
+$$;

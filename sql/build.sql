@@ -5,13 +5,29 @@
 -- rows: an update moves a row, but if it changes neither scope nor fingerprint, it adds no key. Each batch commits its
 -- progress, so an interrupted build resumes there. `ready` is committed with the last batch, and a snapshot that does not see
 -- it does not search.
+--
+-- With the storage `expression`, a batch creates one B-tree, on one table or partition, and its writers wait. PostgreSQL does not
+-- run CREATE INDEX CONCURRENTLY in a procedure, so clients run the statements of _next_statement themselves, until there is none.
+
+-- Raises an error if a client is creating B-trees on this table, and keeps clients from it until the end of the transaction.
+-- CREATE INDEX CONCURRENTLY waits for our snapshot, so we would deadlock if we waited for its lock on the table.
+CREATE OR REPLACE FUNCTION simsql._check_no_other_build(table_name regclass) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('simsql.build', table_name::oid::bigint)) THEN
+        RAISE EXCEPTION 'simsql.build: another build is creating indexes on %', table_name
+            USING ERRCODE = 'object_in_use', HINT = 'Wait for it to finish, then call simsql.build again.';
+    END IF;
+END
+$$;
 
 -- Registers an index and creates its objects, or finds the one that an earlier build has started with these arguments. Returns
 -- its id. Builds take turns here, as they do for batches: otherwise two builds that start together would both find no index. If
 -- the other build has finished in the meantime, there is nothing left to do.
 CREATE OR REPLACE FUNCTION simsql._begin_build(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
-    recipe text, scope text[] DEFAULT '{}')
+    recipe text, scope text[] DEFAULT '{}', storage text DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
@@ -30,10 +46,16 @@ BEGIN
      WHERE r.table_id = _begin_build.table_name AND r.column_name = _begin_build.column_name;
     has_other_arguments := distance <> index.distance OR blocks <> index.blocks OR lead <> index.lead
                            OR inner_blocks <> index.inner_blocks OR recipe <> index.recipe
-                           OR coalesce(scope, '{}') <> index.scope_columns;
+                           OR coalesce(scope, '{}') <> index.scope_columns OR storage <> index.storage;
     IF index.id IS NULL OR index.ready AND (was_ready OR has_other_arguments) THEN
-        index := simsql._register(table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, online => true);
-        PERFORM simsql._create_keys(index, filled => false);
+        IF table_name IS NOT NULL THEN
+            PERFORM simsql._check_no_other_build(table_name);
+        END IF;
+        index := simsql._register(table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, storage,
+                                  online => true);
+        IF index.storage = 'tables' THEN
+            PERFORM simsql._create_keys(index, filled => false);
+        END IF;
         PERFORM simsql._create_functions(index);
         PERFORM simsql._create_triggers(index);
     ELSIF has_other_arguments THEN
@@ -74,7 +96,8 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._built_share(index simsql.registry) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
-    SELECT CASE WHEN index.built_to IS NULL THEN 0
+    SELECT CASE WHEN index.storage = 'expression' THEN simsql._created_share(index)
+                WHEN index.built_to IS NULL THEN 0
                 WHEN cardinality(index.scope_columns) = 0 THEN simsql._share(index.built_to)
                 ELSE (SELECT least(0.99, simsql._keys_by_size(index) / greatest(1, c.reltuples))
                         FROM pg_class AS c WHERE c.oid = index.table_id) END
@@ -94,6 +117,7 @@ DECLARE
     index simsql.registry;
     last record;
     before double precision;
+    statement text;
 BEGIN
     PERFORM simsql._take_turn(table_name, 'build');
     PERFORM simsql._hold(table_name);
@@ -111,11 +135,21 @@ BEGIN
     END IF;
     PERFORM simsql._check_sound(index);
     PERFORM simsql._check_upkeep(index, 'build');
-    PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
     before := simsql._built_share(index);
-    -- Rows that are committed after this snapshot were written under the triggers.
-    EXECUTE simsql._build_statement(index) INTO last USING simsql._batch_size();
-    ready := last.fp IS NULL;
+    IF index.storage = 'expression' THEN
+        statement := (simsql._next_statement(index, online => false)).statement;
+        ready := statement IS NULL;
+        IF NOT ready THEN
+            PERFORM simsql._check_no_other_build(table_name);
+            EXECUTE statement;
+        END IF;
+        SELECT NULL::bigint AS fp, NULL::text[] AS scope INTO last;
+    ELSE
+        PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
+        -- Rows that are committed after this snapshot were written under the triggers.
+        EXECUTE simsql._build_statement(index) INTO last USING simsql._batch_size();
+        ready := last.fp IS NULL;
+    END IF;
     UPDATE simsql.registry AS r SET ready = _build_batch.ready, built_to = last.fp, built_scope = last.scope
      WHERE r.id = index.id RETURNING r.* INTO index;
     IF ready THEN
@@ -132,7 +166,7 @@ $$;
 CREATE OR REPLACE PROCEDURE simsql.build(
     table_name regclass, column_name text, distance integer DEFAULT 3,
     blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL, recipe text DEFAULT NULL,
-    scope text[] DEFAULT '{}')
+    scope text[] DEFAULT '{}', storage text DEFAULT NULL)
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -142,7 +176,7 @@ BEGIN
     COMMIT;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     PERFORM simsql._begin_build(build.table_name, build.column_name, build.distance, build.blocks, build.lead,
-                                build.inner_blocks, build.recipe, build.scope);
+                                build.inner_blocks, build.recipe, build.scope, build.storage);
     LOOP
         COMMIT;
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -152,5 +186,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[]) IS
+COMMENT ON PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[], text) IS
     'create a simhash index while others read and write, or resume an interrupted build';

@@ -59,8 +59,8 @@ BEGIN
         '          FROM unnest($1, $2) AS v (fp, root)) AS c'
         '  JOIN unnest($1) WITH ORDINALITY AS r (fp, number) ON r.number = c.root'
         ' WHERE c.size > 1'
-        '    OR c.fp IN (SELECT t.%1$I FROM ONLY %2$s AS t WHERE %4$s%3$s GROUP BY t.%1$I HAVING count(*) > 1)'
-        ' ORDER BY 1, 2', index.column_name, index.table_name, simsql._in_scope(index, scope, 't'), simsql._guard(index))
+        '    OR c.fp IN (SELECT t.%1$I FROM %2$s AS t WHERE %4$s%3$s GROUP BY t.%1$I HAVING count(*) > 1)'
+        ' ORDER BY 1, 2', index.column_name, simsql._rows_of(index), simsql._in_scope(index, scope, 't'), simsql._guard(index))
         USING vertices, parents;
 END
 $$;

@@ -1,29 +1,51 @@
 -- What create_index and build require of a table, its columns, the caller and the design.
 
+-- The storage of a new index: the given one or, by default, the one that suits the kind of table.
+CREATE OR REPLACE FUNCTION simsql._storage(table_name regclass, storage text, caller text) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF storage NOT IN ('tables', 'expression') THEN
+        RAISE EXCEPTION 'simsql.%: storage must be tables or expression, not %', caller, quote_literal(storage)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Leave it out: the default is tables, and expression for a partitioned table.';
+    END IF;
+    RETURN coalesce(storage, CASE (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name)
+                                  WHEN 'p' THEN 'expression' ELSE 'tables' END);
+END
+$$;
+
 -- Raises an error unless a search in this column and scope would be exact and the caller may create the index.
-CREATE OR REPLACE FUNCTION simsql._check_indexable(table_name regclass, column_name text, scope text[], caller text) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._check_indexable(
+    table_name regclass, column_name text, scope text[], storage text, caller text)
+RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     class pg_class;
     attribute pg_attribute;
     reason text;
+    hint text := 'Only ordinary and partitioned tables can be indexed.';
 BEGIN
     SELECT c.* INTO class FROM pg_class AS c WHERE c.oid = table_name;
     reason := CASE
-        WHEN class.relkind = 'p' THEN 'is partitioned: rows written directly to a partition would be missed'
         WHEN class.relkind = 'f' THEN 'is a foreign table: rows written on the other server would be missed'
         WHEN class.relkind IN ('v', 'm') THEN 'is a view: index the table below it'
-        WHEN class.relkind <> 'r' THEN 'is not a table'
+        WHEN class.relkind NOT IN ('r', 'p') THEN 'is not a table'
         WHEN class.relpersistence = 't' THEN 'is temporary: no other session could search it'
-        WHEN class.relispartition THEN 'is a partition: rows written through its parent would be missed'
-        WHEN EXISTS (SELECT FROM pg_inherits WHERE inhrelid = table_name OR inhparent = table_name)
-        THEN 'takes part in inheritance: rows written through another table would be missed'
         WHEN class.relnamespace = 'simsql'::regnamespace THEN 'belongs to simsql itself'
     END;
+    IF reason IS NULL AND storage = 'tables' THEN
+        hint := 'Use storage => ''expression'', which covers rows however they were written.';
+        reason := CASE
+            WHEN class.relkind = 'p' THEN 'is partitioned: rows written directly to a partition would be missed'
+            WHEN class.relispartition THEN 'is a partition: rows written through its parent would be missed'
+            WHEN EXISTS (SELECT FROM pg_inherits WHERE inhrelid = table_name OR inhparent = table_name)
+            THEN 'takes part in inheritance: rows written through another table would be missed'
+        END;
+    END IF;
     IF reason IS NOT NULL THEN
-        RAISE EXCEPTION 'simsql.%: % %', caller, table_name, reason
-            USING ERRCODE = 'feature_not_supported', HINT = 'Only ordinary tables can be indexed.';
+        RAISE EXCEPTION 'simsql.%: % %', caller, table_name, reason USING ERRCODE = 'feature_not_supported', HINT = hint;
     END IF;
     SELECT a.* INTO attribute FROM pg_attribute AS a
      WHERE a.attrelid = table_name AND a.attname = column_name AND a.attnum > 0 AND NOT a.attisdropped;
@@ -158,7 +180,7 @@ $$;
 -- Raises an error unless an index can be created with these arguments.
 CREATE OR REPLACE FUNCTION simsql._check_new(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer, scope text[],
-    caller text)
+    storage text, caller text)
 RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -171,6 +193,6 @@ BEGIN
     END IF;
     PERFORM simsql._check_design(blocks, lead, inner_blocks, caller);
     PERFORM simsql._check_read_committed(caller);
-    PERFORM simsql._check_indexable(table_name, column_name, scope, caller);
+    PERFORM simsql._check_indexable(table_name, column_name, scope, simsql._storage(table_name, storage, caller), caller);
 END
 $$;

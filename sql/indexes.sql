@@ -15,27 +15,28 @@ SELECT r.id,
        r.recipe,
        CASE WHEN c.oid IS NULL THEN 'table dropped'
             WHEN format('%I.%I', n.nspname, c.relname) <> r.table_name THEN 'table renamed'
-            WHEN t.column_names <> r.column_name || r.scope_columns THEN 'column renamed'
+            WHEN k.column_names <> r.column_name || r.scope_columns THEN 'column renamed'
             WHEN EXISTS (SELECT FROM unnest(r.column_name || r.scope_columns) AS n (name)
                           WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
                                              WHERE a.attrelid = r.table_id AND a.attname = n.name)) THEN 'column dropped'
-            WHEN t.column_names IS NULL OR t.firing < 3 THEN 'triggers disabled'
+            WHEN r.storage = 'tables' AND (k.column_names IS NULL OR t.firing < 3) THEN 'triggers disabled'
             WHEN NOT r.ready THEN 'building'
             ELSE 'ready'
-       END AS state
+       END AS state,
+       r.storage
   FROM simsql.registry AS r
   LEFT JOIN pg_catalog.pg_class AS c ON c.oid = r.table_id
   LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
   LEFT JOIN LATERAL (
        SELECT count(*) FILTER (WHERE (g.tgname, g.tgenabled) IN ((format('simsql_%s_insert', r.id), 'A'),
                                                                  (format('simsql_%s_update', r.id), 'A'),
-                                                                 (format('simsql_%s_replica', r.id), 'R'))) AS firing,
-              max(ARRAY(SELECT a.attname::text
-                          FROM unnest(g.tgattr) WITH ORDINALITY AS k (attnum, place)
-                          JOIN pg_catalog.pg_attribute AS a ON a.attrelid = g.tgrelid AND a.attnum = k.attnum
-                         ORDER BY k.place)) FILTER (WHERE g.tgname = format('simsql_%s_column', r.id)) AS column_names
+                                                                 (format('simsql_%s_replica', r.id), 'R'))) AS firing
          FROM pg_catalog.pg_trigger AS g
-        WHERE g.tgrelid = r.table_id) AS t ON true;
+        WHERE g.tgrelid = r.table_id) AS t ON true
+  LEFT JOIN LATERAL (
+       SELECT pg_catalog.array_agg(a.attname::text ORDER BY n.place) AS column_names
+         FROM pg_catalog.unnest(simsql._column_numbers(r.table_id, r.id)) WITH ORDINALITY AS n (attnum, place)
+         JOIN pg_catalog.pg_attribute AS a ON a.attrelid = r.table_id AND a.attnum = n.attnum) AS k ON true;
 
 COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';
 
@@ -116,7 +117,7 @@ LANGUAGE sql STABLE
 AS $$
     SELECT * FROM simsql._search_functions(index)
     UNION ALL
-    SELECT * FROM simsql._trigger_functions(index)
+    SELECT * FROM simsql._trigger_functions(index) WHERE index.storage = 'tables'
 $$;
 
 CREATE OR REPLACE FUNCTION simsql._create_function(name text, arguments text, head text, settings text[], body text)
@@ -162,7 +163,7 @@ $$;
 -- Everything that follows reads with a snapshot that is later than the lock.
 CREATE OR REPLACE FUNCTION simsql._register(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
-    recipe text, scope text[], online boolean)
+    recipe text, scope text[], storage text, online boolean)
 RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
@@ -172,17 +173,21 @@ DECLARE
     rows bigint;
 BEGIN
     scope := coalesce(scope, '{}');
-    PERFORM simsql._check_new(table_name, column_name, distance, blocks, lead, inner_blocks, scope, caller);
+    PERFORM simsql._check_new(table_name, column_name, distance, blocks, lead, inner_blocks, scope, storage, caller);
+    storage := simsql._storage(table_name, storage, caller);
     IF blocks IS NULL THEN
         -- A search meets the keys of one scope only, so the largest scope counts.
-        EXECUTE format('SELECT coalesce(max(rows), 0) FROM (SELECT count(t.%I) AS rows FROM ONLY %s AS t WHERE %s%s) AS s',
-                       column_name, table_name, simsql._guard(table_name::text, column_name),
+        EXECUTE format('SELECT coalesce(max(rows), 0) FROM (SELECT count(t.%I) AS rows FROM %s%s AS t WHERE %s%s) AS s',
+                       column_name, CASE storage WHEN 'tables' THEN 'ONLY ' ELSE '' END, table_name,
+                       simsql._guard(table_name::text, column_name),
                        CASE WHEN cardinality(scope) > 0 THEN ' GROUP BY ' || simsql._name_list(scope) END) INTO rows;
         SELECT d.blocks, d.lead INTO blocks, lead FROM simsql._design(rows, distance) AS d;
     END IF;
-    PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', caller);
-    PERFORM simsql._check_indexable(table_name, column_name, scope, caller);
-    IF online THEN
+    -- CREATE INDEX CONCURRENTLY takes this lock too. It keeps no writer waiting.
+    PERFORM simsql._lock(table_name, CASE WHEN online AND storage = 'expression' THEN 'SHARE UPDATE EXCLUSIVE'
+                                          ELSE 'SHARE ROW EXCLUSIVE' END, caller);
+    PERFORM simsql._check_indexable(table_name, column_name, scope, storage, caller);
+    IF online AND storage = 'tables' THEN
         PERFORM simsql._check_btree(table_name, scope || column_name, caller);
     END IF;
     SELECT r.* INTO index
@@ -202,9 +207,10 @@ BEGIN
     PERFORM simsql._drop_foreign_triggers(table_name);
     PERFORM simsql._drop_orphans();
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
-                                      scope_columns, ready)
+                                      scope_columns, ready, storage)
     SELECT _register.table_name, format('%I.%I', n.nspname, c.relname), _register.column_name, _register.distance,
-           _register.blocks, coalesce(_register.lead, 1), coalesce(_register.inner_blocks, 0), _register.recipe, scope, NOT online
+           _register.blocks, coalesce(_register.lead, 1), coalesce(_register.inner_blocks, 0), _register.recipe, scope, NOT online,
+           _register.storage
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.oid = _register.table_name
     RETURNING r.* INTO index;
@@ -216,18 +222,22 @@ $$;
 CREATE OR REPLACE FUNCTION simsql.create_index(
     table_name regclass, column_name text, distance integer DEFAULT 3,
     blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL, recipe text DEFAULT NULL,
-    scope text[] DEFAULT '{}')
+    scope text[] DEFAULT '{}', storage text DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     index simsql.registry := simsql._register(
-        table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, online => false);
+        table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, storage, online => false);
 BEGIN
     IF NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, simsql._btree_columns(index)) AS b WHERE b.valid) THEN
         EXECUTE format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(simsql._btree_columns(index)));
     END IF;
-    PERFORM simsql._create_keys(index, filled => true);
+    IF index.storage = 'tables' THEN
+        PERFORM simsql._create_keys(index, filled => true);
+    ELSE
+        PERFORM simsql._create_btrees(index);
+    END IF;
     index := simsql._learn_skew(index);
     PERFORM simsql._create_functions(index);
     PERFORM simsql._create_triggers(index);
@@ -235,9 +245,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[]) IS
+COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[], text) IS
     'create a simhash index on a bigint column, in this transaction, and return its id; writers wait. '
-    'scope: the columns whose values restrict each search';
+    'scope: the columns whose values restrict each search. storage: tables, the default, or expression, that of partitioned tables';
 
 -- Drops everything that create_index creates, except for the B-tree on the user's column.
 CREATE OR REPLACE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
@@ -247,6 +257,7 @@ DECLARE
     number integer;
     name text;
 BEGIN
+    PERFORM simsql._drop_btrees(index);
     IF EXISTS (SELECT FROM pg_class WHERE oid = index.table_id) THEN
         -- By their functions: somebody may have renamed a trigger.
         FOR name IN
@@ -276,9 +287,8 @@ DECLARE
 BEGIN
     FOR index IN
         SELECT r.* FROM simsql.registry AS r
-          JOIN pg_class AS keys ON keys.oid = to_regclass(format('simsql.keys_%s_0', r.id))
          WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = r.table_id)
-           AND pg_has_role(keys.relowner, 'USAGE')
+           AND pg_has_role(simsql._owner(r), 'USAGE')
     LOOP
         RAISE NOTICE 'simsql: table % was dropped; dropping the remains of its simhash index', index.table_name;
         -- Another role's trigger may use one of its functions. Its owner has to drop that, and this call need not fail.

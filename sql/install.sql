@@ -8,6 +8,7 @@
 \ir layout.sql
 \ir scope.sql
 \ir guard.sql
+\ir btrees.sql
 \ir look_up.sql
 \ir search.sql
 \ir skew.sql
@@ -27,5 +28,7 @@
 \ir load.sql
 \ir backfill.sql
 \ir clear_on_change.sql
+\ir characters.sql
+\ir similarity.sql
 \ir uninstall.sql
 \ir pin_search_path.sql

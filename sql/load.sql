@@ -22,17 +22,17 @@ BEGIN
 END
 $$;
 
--- The same for one scope, and for a role that can read only columns, and so not ctid. It reads everything at once and returns
--- pieces of `size` fingerprints.
+-- The same for one scope, for partitions, and for a role that can read only columns, and so not ctid. It reads everything at
+-- once and returns pieces of `size` fingerprints.
 CREATE OR REPLACE FUNCTION simsql._packed_column(index simsql.registry, scope jsonb, size bigint) RETURNS SETOF bytea
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     RETURN QUERY EXECUTE format(
         'SELECT string_agg(int8send(n.f), '''') '
-        'FROM (SELECT t.%1$I AS f, (row_number() OVER () - 1) / $1 AS piece FROM ONLY %2$s AS t '
+        'FROM (SELECT t.%1$I AS f, (row_number() OVER () - 1) / $1 AS piece FROM %2$s AS t '
         'WHERE t.%1$I IS NOT NULL%3$s AND %4$s) AS n GROUP BY n.piece',
-        index.column_name, index.table_name, simsql._in_scope(index, scope, 't'), simsql._guard(index)) USING size;
+        index.column_name, simsql._rows_of(index), simsql._in_scope(index, scope, 't'), simsql._guard(index)) USING size;
 END
 $$;
 
@@ -45,7 +45,9 @@ LANGUAGE sql STABLE
 AS $$
     -- Checked once: a grant in between could leave out both branches.
     WITH asked AS MATERIALIZED (
-        SELECT i AS index, i.table_id, i.column_name, scope IS NULL AND has_table_privilege(i.table_id, 'SELECT') AS by_pages
+        SELECT i AS index, i.table_id, i.column_name,
+               scope IS NULL AND has_table_privilege(i.table_id, 'SELECT')
+               AND (SELECT c.relkind = 'r' AND NOT c.relhassubclass FROM pg_class AS c WHERE c.oid = i.table_id) AS by_pages
           FROM simsql._searched_index(table_name, column_name, scope) AS i)
     SELECT f.packed
       FROM asked AS i
@@ -85,6 +87,7 @@ BEGIN
     FOR index IN
         SELECT r.* FROM simsql.registry AS r
          WHERE r.table_id = _loadable_indexes.table_name AND r.column_name = ANY (columns) AND r.scope_columns = '{}'
+           AND r.storage = 'tables'
          ORDER BY r.id
     LOOP
         -- The trigger reports what is wrong with an index, if it concerns writers.

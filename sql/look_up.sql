@@ -1,18 +1,33 @@
 -- Finds the index that a statement refers to, or raises an error that tells what is wrong with it.
 
+-- The numbers of the columns of an index, the fingerprint column and then the scope, in its trigger or, without triggers, in its
+-- first B-tree; null if there is neither. The catalogue and pg_dump carry both along when columns are renamed.
+CREATE OR REPLACE FUNCTION simsql._column_numbers(table_id regclass, index_id integer) RETURNS smallint[]
+LANGUAGE sql STABLE
+AS $$
+    SELECT coalesce(
+        (SELECT ARRAY(SELECT n FROM unnest(t.tgattr) AS n)
+           FROM pg_trigger AS t WHERE t.tgrelid = table_id AND t.tgname = 'simsql_' || index_id || '_column'),
+        (SELECT ARRAY(SELECT k.number FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place)
+                       WHERE k.number <> 0 AND k.place <= i.indnkeyatts ORDER BY k.place = i.indnkeyatts DESC, k.place)
+           FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+          WHERE i.indrelid = table_id AND c.relname = 'simsql_' || index_id || '_0'
+            AND starts_with(pg_get_indexdef(i.indexrelid, i.indnkeyatts - 1, false),
+                            '((' || pg_get_indexdef(i.indexrelid, i.indnkeyatts, false) || ' & ')))
+$$;
+
 -- Raises an error unless the columns of an index, the fingerprint column and then the scope, still have the names that the
--- index's functions use. Otherwise columns that swapped names would silently be mixed up. The index's trigger identifies its
--- columns by number, as the catalogue and pg_dump carry it along. The names are the current ones, whatever the snapshot.
+-- index's functions use. Otherwise columns that swapped names would silently be mixed up. The names are the current ones,
+-- whatever the snapshot. `writes` tells that the numbers of the columns may be unknown: to a writer with an older snapshot, or
+-- because the B-tree is missing.
 CREATE OR REPLACE FUNCTION simsql._check_columns(table_id regclass, index_id integer, column_names text[], writes boolean)
 RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    found_names text[] := (
-        SELECT ARRAY(SELECT (pg_identify_object_as_address('pg_class'::regclass, table_id, n)).object_names[3]
-                       FROM unnest(t.tgattr) AS n)
-          FROM pg_trigger AS t
-         WHERE t.tgrelid = table_id AND t.tgname = 'simsql_' || index_id || '_column');
+    numbers constant smallint[] := simsql._column_numbers(table_id, index_id);
+    found_names text[] := CASE WHEN numbers IS NOT NULL THEN ARRAY(
+        SELECT (pg_identify_object_as_address('pg_class'::regclass, table_id, n)).object_names[3] FROM unnest(numbers) AS n) END;
     is_known constant boolean := found_names IS NOT NULL;
     wanted text;
     found_name text;
@@ -62,11 +77,26 @@ BEGIN
                   HINT = format('Rename it back, or let the index follow the table: SELECT * FROM simsql.repair(%L);',
                                 index.table_id);
     END IF;
-    PERFORM simsql._check_columns(index.table_id, index.id, index.column_name || index.scope_columns, writes => false);
+    PERFORM simsql._check_columns(index.table_id, index.id, index.column_name || index.scope_columns,
+                                  writes => index.storage = 'expression');
+    IF index.storage = 'expression' THEN
+        IF EXISTS (SELECT FROM simsql._scope_columns(index) AS s WHERE s.type IS NULL)
+           OR NOT EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = index.table_id AND a.attname = index.column_name
+                             AND a.atttypid = 'bigint'::regtype)
+        THEN
+            RAISE EXCEPTION 'simsql: column % of % changed its type after its simhash index was created',
+                            simsql._name_list(index.column_name || index.scope_columns), index.table_id
+                USING ERRCODE = 'datatype_mismatch',
+                      HINT = format('Drop the index: SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name);
+        ELSIF to_regproc('simsql.search_' || index.id) IS NOT NULL THEN
+            RETURN;  -- a search reads the rows themselves
+        END IF;
+    END IF;
     -- DISABLE TRIGGER ALL disables even ENABLE ALWAYS triggers, and the ENABLE TRIGGER ALL that follows it in a restore does
     -- not make them ENABLE ALWAYS again. So this detects it.
-    IF (SELECT count(*) FROM simsql._index_triggers(index) AS d
-          JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name AND t.tgenabled = d.fires) < 3
+    IF index.storage = 'tables'
+       AND (SELECT count(*) FROM simsql._index_triggers(index) AS d
+              JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name AND t.tgenabled = d.fires) < 3
     THEN
         RAISE EXCEPTION 'simsql: triggers of the simhash index on %(%) have been disabled or dropped', index.table_id,
                         quote_ident(index.column_name)
@@ -149,6 +179,26 @@ CREATE OR REPLACE FUNCTION simsql._column_name(table_id oid, number smallint) RE
 LANGUAGE sql STABLE
 RETURN (pg_identify_object_as_address('pg_class'::regclass, table_id, number)).object_names[3];
 
+-- Whether a search in an index without triggers finds its table and its columns under their names; whoever wrote, it is exact.
+-- If the first B-tree is missing, _index looks at more. It is a function because subqueries in the view below cost time even
+-- where they are not evaluated.
+CREATE OR REPLACE FUNCTION simsql._is_sound(index simsql.registry) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN index.ready
+           AND to_regclass(index.table_name) = index.table_id
+           AND to_regproc('simsql.search_' || index.id) IS NOT NULL
+           AND (SELECT ARRAY(SELECT simsql._column_name(i.indrelid, k.number)
+                               FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place) WHERE k.number <> 0 ORDER BY k.place)
+                  FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+                 WHERE i.indrelid = index.table_id AND c.relname = 'simsql_' || index.id || '_0')
+               = index.scope_columns || index.column_name
+           AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = index.table_id AND a.attname = index.column_name
+                          AND a.atttypid = 'bigint'::regtype);
+END
+$$;
+
 -- Every index, and whether it is sound: a search reads this in one statement, instead of everything that _index checks. `sound`
 -- is never true if _index would raise an error. If it is false, _index tells why, or that the index can be searched after all.
 -- The triggers are read in one scan: reading one of them takes as long as reading all triggers of a table. A trigger with a
@@ -157,7 +207,8 @@ RETURN (pg_identify_object_as_address('pg_class'::regclass, table_id, number)).o
 -- (A publishable table is a logged one.)
 CREATE OR REPLACE VIEW simsql._searchable AS
 SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
-       (r.ready
+       (CASE r.storage WHEN 'tables' THEN
+        r.ready
         AND NOT (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = r.table_id)
         AND to_regclass(r.table_name) = r.table_id
         AND ARRAY(SELECT t.tgname || CASE WHEN t.tgqual IS NULL THEN t.tgenabled::text
@@ -173,7 +224,8 @@ SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
                      'simsql_' || r.id || '_no_parent!']
         AND (pg_relation_is_publishable(to_regclass('simsql.keys_' || r.id || '_0'))
              OR to_regclass('simsql.keys_' || r.id || '_0') IS NOT NULL AND NOT pg_relation_is_publishable(r.table_id))
-       ) IS TRUE AS sound
+        ELSE simsql._is_sound(r)
+        END) IS TRUE AS sound
   FROM simsql.registry AS r;
 
 GRANT SELECT ON simsql._searchable TO PUBLIC;
@@ -211,9 +263,10 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE STRICT
 AS $$
-    SELECT format('CALL simsql.build(%L, %L, %s, %s, %s, %s, %L%s);', index.table_id, index.column_name, index.distance,
+    SELECT format('CALL simsql.build(%L, %L, %s, %s, %s, %s, %L%s%s);', index.table_id, index.column_name, index.distance,
                   index.blocks, index.lead, index.inner_blocks, index.recipe,
-                  CASE WHEN cardinality(index.scope_columns) > 0 THEN format(', %L', index.scope_columns) END)
+                  CASE WHEN cardinality(index.scope_columns) > 0 THEN format(', %L', index.scope_columns) END,
+                  CASE WHEN index.storage <> 'tables' THEN format(', storage => %L', index.storage) END)
 $$;
 
 -- The distance of a search: the requested one or, by default, that of the index.

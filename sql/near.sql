@@ -84,10 +84,10 @@ COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
 CREATE OR REPLACE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT format('SELECT %s FROM simsql.search_%s($1, $2%s) AS m JOIN ONLY %s AS t ON t.%I = m.fingerprint%s '
+    SELECT format('SELECT %s FROM simsql.search_%s($1, $2%s) AS m JOIN %s AS t ON t.%I = m.fingerprint%s '
                   'WHERE %s ORDER BY m.distance, m.fingerprint',
-                  list, index.id, CASE WHEN cardinality(index.scope_columns) > 0 THEN ', $3' END, index.table_name,
-                  index.column_name, simsql._in_scope(index, scope, 't'), simsql._guard(index))
+                  list, index.id, CASE WHEN cardinality(index.scope_columns) > 0 THEN ', $3' END,
+                  simsql._rows_of(index), index.column_name, simsql._in_scope(index, scope, 't'), simsql._guard(index))
 $$;
 
 CREATE OR REPLACE FUNCTION simsql.near_rows(
@@ -162,8 +162,8 @@ DECLARE
     index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
 BEGIN
     RETURN QUERY EXECUTE (
-        SELECT format('SELECT t.%1$I, jsonb_build_array(%2$s) FROM ONLY %3$s AS t WHERE t.%1$I = ANY ($1)%4$s AND %5$s ORDER BY %6$s',
-                      index.column_name, string_agg(c.expression, ', ' ORDER BY k.place), index.table_name,
+        SELECT format('SELECT t.%1$I, jsonb_build_array(%2$s) FROM %3$s AS t WHERE t.%1$I = ANY ($1)%4$s AND %5$s ORDER BY %6$s',
+                      index.column_name, string_agg(c.expression, ', ' ORDER BY k.place), simsql._rows_of(index),
                       simsql._in_scope(index, scope, 't'), simsql._guard(index),
                       string_agg(format('t.%I', k.name), ', ' ORDER BY k.place))
           FROM simsql._primary_key(table_name) AS k
@@ -213,10 +213,13 @@ DECLARE
     expressions text[];
     explained record;
     scopes constant integer := cardinality(index.scope_columns);
+    finds_matches boolean;
 BEGIN
     EXECUTE format('SELECT CASE WHEN NOT coalesce(%s, false) THEN ''scan'' WHEN $2 <= %s THEN ''exact'' ELSE ''probes'' END',
-                   simsql._probing_pays(index, simsql._in_scope(index, scope, 'k')), simsql._exact_up_to(index))
+                   simsql._probing_pays(index, simsql._in_scope(index, scope, CASE index.storage WHEN 'tables' THEN 'k' ELSE 't' END)),
+                   simsql._exact_up_to(index))
        INTO strategy USING fingerprint, asked;
+    finds_matches := strategy = 'scan' OR index.storage = 'expression';
     RETURN NEXT format('strategy: %s, radius: %s', strategy,
                        simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, asked));
     -- The settings under which this statement runs in near, for this call only. Later settings win.
@@ -239,10 +242,10 @@ BEGIN
                    simsql._search_statement(index, strategy, array_agg('$' || v.number + 3 ORDER BY v.number))
               INTO types, expressions, statement
               FROM simsql._search_variables(index, strategy) AS v;
-            explained := simsql._explain(CASE strategy WHEN 'scan' THEN statement ELSE format('SELECT ARRAY(%s)', statement) END,
+            explained := simsql._explain(CASE WHEN finds_matches THEN statement ELSE format('SELECT ARRAY(%s)', statement) END,
                                          types, expressions);
             RETURN QUERY SELECT unnest(explained.plan);
-            EXIT WHEN strategy IN ('scan', 'skip') OR cardinality(explained.candidates) < simsql._candidates();
+            EXIT WHEN finds_matches OR strategy = 'skip' OR cardinality(explained.candidates) < simsql._candidates();
             RETURN NEXT format('more than %s candidates: equal keys are skipped', simsql._candidates() - 1);
             strategy := 'skip';
         END LOOP;

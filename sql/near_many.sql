@@ -66,19 +66,33 @@ BEGIN
     WHEN 'scan' THEN
         statements := ARRAY[format(
             'SELECT DISTINCT q.fp, t.%1$I, bit_count((t.%1$I # q.fp)::bit(64))::integer '
-            'FROM unnest($1) AS q (fp) JOIN ONLY %2$s AS t ON bit_count((t.%1$I # q.fp)::bit(64)) <= $2%3$s WHERE %4$s',
-            index.column_name, index.table_name, rows_in_scope, simsql._guard(index))];
+            'FROM unnest($1) AS q (fp) JOIN %2$s AS t ON bit_count((t.%1$I # q.fp)::bit(64)) <= $2%3$s WHERE %4$s',
+            index.column_name, simsql._rows_of(index), rows_in_scope, simsql._guard(index))];
     WHEN 'join' THEN
         statements := ARRAY(
             SELECT format(
                 'SELECT DISTINCT q.fp, t.%1$I, bit_count((t.%1$I # q.fp)::bit(64))::integer '
                 'FROM (SELECT fp, (fp & %3$L::bigint) # flip AS prefix '
                 'FROM unnest($1) AS u (fp) CROSS JOIN unnest(%4$L::bigint[]) AS f (flip)) AS q '
-                'JOIN ONLY %2$s AS t ON (t.%1$I & %3$L::bigint) = q.prefix '
+                'JOIN %2$s AS t ON (t.%1$I & %3$L::bigint) = q.prefix '
                 'WHERE bit_count((t.%1$I # q.fp)::bit(64)) <= $2%5$s%6$s AND %7$s',
-                index.column_name, index.table_name, t.lead_mask, t.flips, t.not_earlier, rows_in_scope, simsql._guard(index))
+                index.column_name, simsql._rows_of(index), t.lead_mask, t.flips, t.not_earlier, rows_in_scope, simsql._guard(index))
               FROM simsql._join_tables(design.blocks, design.lead, 0, distance, 'q.fp', format('t.%I', index.column_name)) AS t);
     ELSE
+        IF index.storage = 'expression' THEN
+            statements := ARRAY(
+                SELECT format(
+                    'SELECT DISTINCT q.fp, r.fingerprint, bit_count((r.fingerprint # q.fp)::bit(64))::integer '
+                    'FROM (SELECT fp, (fp & %3$L::bigint) # flip AS prefix '
+                    'FROM unnest($1) AS u (fp) CROSS JOIN unnest(%4$L::bigint[]) AS f (flip) ORDER BY 2 OFFSET 0) AS q '
+                    'CROSS JOIN LATERAL (SELECT t.%1$I AS fingerprint FROM %2$s AS t WHERE (t.%1$I & %3$L::bigint) = q.prefix '
+                    'AND bit_count((t.%1$I # q.fp)::bit(64)) <= $2%5$s%6$s OFFSET 0) AS r WHERE %7$s',
+                    index.column_name, simsql._rows_of(index), t.lead_mask, t.flips, t.not_earlier, rows_in_scope,
+                    simsql._guard(index))
+                  FROM simsql._join_tables(index.blocks, index.lead, index.inner_blocks, distance, 'q.fp',
+                                           format('t.%I', index.column_name)) AS t);
+            RETURN;
+        END IF;
         -- As in a single search (see _search_statement), a statement that meets too many candidates skips equal keys.
         statements := ARRAY(
             SELECT format(
@@ -107,8 +121,8 @@ END
 $$;
 
 -- Estimates how many keys the searches have to deal with. For a whole table, the size of the first key table tells: a key takes
--- 36 bytes, and the planner's own estimate may be old. For a scope, keys are counted, but only up to the number from which
--- index searches are the cheapest strategy anyway. Counting a key takes 1/25 of the time of a probe.
+-- 36 bytes, and the planner's own estimate may be old. For a scope, and without key tables, keys are counted, but only up to
+-- the number from which index searches are the cheapest strategy anyway. Counting a key takes 1/25 of the time of a probe.
 CREATE OR REPLACE FUNCTION simsql._expected_keys(index simsql.registry, queries bigint, distance integer, scope jsonb) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET max_parallel_workers_per_gather = 0
@@ -116,11 +130,14 @@ AS $$
 DECLARE
     keys bigint;
 BEGIN
-    IF cardinality(index.scope_columns) = 0 THEN
+    IF index.storage = 'tables' AND cardinality(index.scope_columns) = 0 THEN
         RETURN pg_relation_size(format('simsql.keys_%s_0', index.id)) / 36;
     END IF;
-    EXECUTE format('SELECT count(*) FROM (SELECT FROM simsql.keys_%s_0 AS k WHERE true%s LIMIT $1) AS c', index.id,
-                   simsql._in_scope(index, scope, 'k'))
+    EXECUTE CASE index.storage
+            WHEN 'tables' THEN format('SELECT count(*) FROM (SELECT FROM simsql.keys_%s_0 AS k WHERE true%s LIMIT $1) AS c', index.id,
+                                      simsql._in_scope(index, scope, 'k'))
+            ELSE format('SELECT count(*) FROM (SELECT FROM %s AS t WHERE t.%I IS NOT NULL%s AND %s LIMIT $1) AS c',
+                        simsql._rows_of(index), index.column_name, simsql._in_scope(index, scope, 't'), simsql._guard(index)) END
        INTO keys
       USING (SELECT least(25 * s.probes * (queries + 1), 1e15)::bigint
                FROM simsql._searches(index.blocks, index.lead, index.inner_blocks, ARRAY[distance]) AS s);

@@ -7,8 +7,8 @@ AS $$
 DECLARE
     fingerprints bigint[];
 BEGIN
-    EXECUTE format('SELECT ARRAY(SELECT DISTINCT t.%1$I FROM ONLY %2$s AS t WHERE t.%1$I IS NOT NULL%3$s AND %4$s ORDER BY 1)',
-                   index.column_name, index.table_name, simsql._in_scope(index, scope, 't'), simsql._guard(index))
+    EXECUTE format('SELECT ARRAY(SELECT DISTINCT t.%1$I FROM %2$s AS t WHERE t.%1$I IS NOT NULL%3$s AND %4$s ORDER BY 1)',
+                   index.column_name, simsql._rows_of(index), simsql._in_scope(index, scope, 't'), simsql._guard(index))
        INTO fingerprints;
     RETURN fingerprints;
 END

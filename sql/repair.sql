@@ -28,9 +28,9 @@ DECLARE
 BEGIN
     PERFORM simsql._drop_objects(index);
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
-                                      recipe, scope_columns, ready)
+                                      recipe, scope_columns, ready, candidate_shares)
     VALUES (index.table_id, index.table_name, index.column_name, index.distance, index.blocks, index.lead,
-            index.inner_blocks, index.recipe, index.scope_columns, index.ready)
+            index.inner_blocks, index.recipe, index.scope_columns, index.ready, index.candidate_shares)
     RETURNING r.* INTO renewed;
     PERFORM simsql._create_keys(renewed, filled => renewed.ready);
     PERFORM simsql._create_functions(renewed);
@@ -57,12 +57,18 @@ BEGIN
             END LOOP;
             PERFORM simsql._guard_keys(finding.object, index);
         WHEN 'B-tree invalid' THEN
-            EXECUTE format('REINDEX INDEX %s', finding.object);
+            -- That of a partitioned table cannot be reindexed inside a transaction.
+            EXECUTE CASE (SELECT c.relkind FROM pg_class AS c WHERE c.oid = finding.object::regclass)
+                    WHEN 'i' THEN format('REINDEX INDEX %s', finding.object)
+                    ELSE format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(simsql._btree_columns(index))) END;
         WHEN 'B-tree missing' THEN
             EXECUTE format('CREATE INDEX ON %s', finding.object);
         ELSE NULL;
         END CASE;
     END LOOP;
+    IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE '%search B-tree%') THEN
+        PERFORM simsql._create_btrees(index);
+    END IF;
     IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE 'function %') THEN
         PERFORM simsql._create_functions(index);
     END IF;
@@ -100,6 +106,18 @@ BEGIN
         END IF;
     END LOOP;
 END
+$$;
+
+-- The owner of an index: that of a key table or, without key tables, of the search function; else that of the table.
+CREATE OR REPLACE FUNCTION simsql._owner(index simsql.registry) RETURNS oid
+LANGUAGE sql STABLE
+AS $$
+    SELECT coalesce(
+        (SELECT c.relowner FROM pg_class AS c
+          WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id) LIMIT 1),
+        (SELECT p.proowner FROM pg_proc AS p
+          WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id LIMIT 1),
+        (SELECT c.relowner FROM pg_class AS c WHERE c.oid = index.table_id))
 $$;
 
 -- Gives all objects of an index to one owner: the role that repairs need not be the owner.
@@ -142,7 +160,7 @@ BEGIN
         SELECT FROM simsql.registry AS r
          CROSS JOIN LATERAL simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p
          CROSS JOIN LATERAL simsql._verify_key_table(simsql._as_named(r), format('simsql.keys_%s_%s', r.id, p.number)) AS k
-         WHERE r.table_id = repair.table_name AND k.problem IN ('key table missing', 'key table altered'));
+         WHERE r.table_id = repair.table_name AND r.storage = 'tables' AND k.problem IN ('key table missing', 'key table altered'));
     PERFORM simsql._lock(table_name, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END, 'repair');
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
         FOR finding IN SELECT v.* FROM simsql._verify_objects(index) AS v LOOP
@@ -157,19 +175,16 @@ BEGIN
     END LOOP;
     PERFORM simsql._follow_names(table_name);
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
-        PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, 'repair');
+        PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, index.storage, 'repair');
         PERFORM simsql._check_upkeep(index, 'repair');
-        owner := coalesce(
-            (SELECT c.relowner FROM pg_class AS c
-              WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id) LIMIT 1),
-            (SELECT c.relowner FROM pg_class AS c WHERE c.oid = table_name));
+        owner := simsql._owner(index);
         findings := ARRAY(SELECT v FROM simsql._verify_objects(index) AS v);
         IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem IN ('key table missing', 'key table altered')) THEN
             index := simsql._renew(index);
             findings := ARRAY(SELECT v FROM simsql._verify_objects(index) AS v);
         END IF;
         PERFORM simsql._mend_objects(index, findings);
-        IF index.ready THEN
+        IF index.ready AND index.storage = 'tables' THEN
             RETURN QUERY SELECT * FROM simsql._mend_keys(index);
         END IF;
         PERFORM simsql._give(index, owner);

@@ -76,8 +76,8 @@ BEGIN
 END
 $$;
 
--- The scope columns of an index: their names in its key tables and in the user's table, and their types, which are null if
--- there is no key table.
+-- The scope columns of an index: their names in its key tables and in the user's table, and the types of their values, which are
+-- null if there is no key table or, without key tables, if the type of the column in the user's table is not built in.
 CREATE OR REPLACE FUNCTION simsql._scope_columns(index simsql.registry)
 RETURNS TABLE (number integer, name text, column_name text, type text)
 LANGUAGE plpgsql STABLE
@@ -88,8 +88,11 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT s.number::integer, 'scope_' || s.number, s.column_name, format_type(a.atttypid, -1)
+    SELECT s.number::integer, 'scope_' || s.number, s.column_name,
+           format_type(CASE index.storage WHEN 'tables' THEN a.atttypid ELSE y.oid END, -1)
       FROM unnest(index.scope_columns) WITH ORDINALITY AS s (column_name, number)
+      -- A column may have been replaced, and casting to a type of its owner's could call a function of theirs.
+      LEFT JOIN pg_type AS y ON y.oid = simsql._scope_type(index.table_id, s.column_name) AND y.typnamespace = 'pg_catalog'::regnamespace
       LEFT JOIN pg_attribute AS a
         ON a.attrelid = to_regclass(format('simsql.keys_%s_0', index.id)) AND a.attname = 'scope_' || s.number;
 END
@@ -103,6 +106,12 @@ AS $$
     SELECT coalesce(string_agg(format(pattern, s.name, s.column_name), '' ORDER BY s.number), '')
       FROM simsql._scope_columns(index) AS s
 $$;
+
+-- What a search in the rows of an index reads, as FROM names it. Key tables hold the keys of one table alone. Without them, a
+-- search reads partitions and inheritance children as plain SQL does.
+CREATE OR REPLACE FUNCTION simsql._rows_of(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE
+AS $$ SELECT CASE index.storage WHEN 'tables' THEN 'ONLY ' ELSE '' END || index.table_name $$;
 
 -- The columns of a key table.
 CREATE OR REPLACE FUNCTION simsql._key_columns(index simsql.registry) RETURNS text[]

@@ -3,6 +3,7 @@
 -- The statement of a search in an index. $2 is the distance. The fingerprint permuted for each table, the flips of its prefix
 -- and the scope are in the variables that _search_variables lists, or under the names in `variables`. The generated search
 -- function and explain_near both run exactly this statement.
+-- With key tables, it reads:
 --   exact   one range per permutation: the prefix has to be equal
 --   probes  one range per permutation and flip of its prefix
 --   skip    the same ranges, in pieces, without the copies of equal keys
@@ -27,6 +28,9 @@ BEGIN
                                '' ORDER BY s.number), '')
       INTO in_scope
       FROM simsql._scope_columns(index) AS s;
+    IF index.storage = 'expression' THEN
+        RETURN simsql._match_statement(index, strategy, names);
+    END IF;
     IF strategy = 'scan' THEN
         -- The keys of the first permutation are the fingerprints themselves.
         RETURN simsql._check_statement(
@@ -79,6 +83,43 @@ BEGIN
 END
 $$;
 
+-- The same for the storage `expression`: exact and probes read the B-tree of each permutation, and scan reads all rows. Every
+-- strategy returns matches, since what it reads are rows.
+CREATE OR REPLACE FUNCTION simsql._match_statement(index simsql.registry, strategy text, names text[]) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    tables constant integer := simsql._table_count(index.blocks, index.lead, index.inner_blocks);
+    -- The names of the scope come last.
+    in_scope constant text := (
+        SELECT coalesce(string_agg(format('t.%I = %s AND ', s.column_name,
+                                          names[cardinality(names) - cardinality(index.scope_columns) + s.number]),
+                                   '' ORDER BY s.number), '')
+          FROM simsql._scope_columns(index) AS s);
+    branch constant text := format('SELECT t.%1$I AS fingerprint FROM %2$s AS t WHERE %3$s%%sbit_count((t.%1$I # $1)::bit(64)) <= $2',
+                                   replace(index.column_name, '%', '%%'), replace(simsql._rows_of(index), '%', '%%'),
+                                   replace(in_scope, '%', '%%'));
+    branches text;
+BEGIN
+    IF strategy = 'scan' THEN
+        branches := format(branch, '');
+    ELSE
+        SELECT string_agg(format(branch, format('(t.%I & %L::bigint) = %s AND ', index.column_name, p.lead_mask,
+                                                CASE strategy WHEN 'exact' THEN names[p.number + 1]
+                                                ELSE format('ANY (ARRAY(SELECT %s # f FROM unnest(%s) AS f))', names[p.number + 1],
+                                                            names[tables + p.number + 1]) END)),
+                          E'\n UNION ALL ' ORDER BY p.number)
+          INTO branches
+          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p;
+    END IF;
+    RETURN format(E'SELECT m.fingerprint, m.distance\n'
+                  '  FROM (SELECT DISTINCT bit_count((c.fingerprint # $1)::bit(64))::integer AS distance, c.fingerprint\n'
+                  '          FROM (%s) AS c) AS m\n'
+                  ' WHERE %s\n'
+                  ' ORDER BY m.distance, m.fingerprint', branches, simsql._guard(index));
+END
+$$;
+
 -- After this many candidates a search starts over and skips equal keys, which takes twice as long if all keys are different.
 -- Most searches have fewer candidates, and these are read in less than a millisecond.
 CREATE OR REPLACE FUNCTION simsql._candidates() RETURNS integer
@@ -117,9 +158,31 @@ AS $$
            AS f (outer_radius)
 $$;
 
+-- All ways to flip up to `radius` lead bits, where they stand in the fingerprint.
+CREATE OR REPLACE FUNCTION simsql._lead_flips(lead_mask bigint, prefix integer, radius integer) RETURNS bigint[]
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+DECLARE
+    flips bigint[];
+BEGIN
+    EXECUTE format('SELECT ARRAY(SELECT %s FROM unnest($1) AS f)', simsql._unpermute(format('(f << %s)', 64 - prefix), lead_mask))
+       INTO flips USING simsql._flips(prefix, radius);
+    RETURN flips;
+END
+$$;
+
+-- The flips in the form in which a search needs them.
+CREATE OR REPLACE FUNCTION simsql._stored_flips(index simsql.registry, lead_mask bigint, prefix integer, radius integer)
+RETURNS bigint[]
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE index.storage WHEN 'tables' THEN simsql._flips(prefix, radius) ELSE simsql._lead_flips(lead_mask, prefix, radius) END
+$$;
+
 -- The variables of a search: keys first, then flips, the reach and the scope. Each has a name, a type, and the expression of
 -- its value for the fingerprint $1, the distance $2 and the scope $3. If a table need not be read at this distance, its key is
--- null, so none of its ranges are looked up.
+-- null, so none of its ranges are looked up. Without key tables, a key is the lead bits of the fingerprint, flips are of these
+-- bits, and there is no reach.
 CREATE OR REPLACE FUNCTION simsql._search_variables(index simsql.registry, strategy text)
 RETURNS TABLE (number integer, name text, type text, value text)
 LANGUAGE sql STABLE
@@ -130,17 +193,19 @@ AS $$
                 ELSE permuted.text END
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      CROSS JOIN LATERAL simsql._radius_of_parameter(index.blocks, index.lead, index.inner_blocks, p.number) AS radius (text)
-     CROSS JOIN LATERAL simsql._permute('$1', p.lead_mask) AS permuted (text)
+     CROSS JOIN LATERAL CAST(CASE index.storage WHEN 'tables' THEN simsql._permute('$1', p.lead_mask)
+                                  ELSE format('($1 & %L::bigint)', p.lead_mask) END AS text) AS permuted (text)
      WHERE strategy <> 'scan'
     UNION ALL
     -- A few flips are constants: a search at radius 1 takes about as long as computing them would.
     SELECT p.number + simsql._table_count(index.blocks, index.lead, index.inner_blocks)::integer,
            'flips_' || p.number, 'bigint[]',
-           format('CASE %1$s WHEN 0 THEN ''{0}'' WHEN 1 THEN %2$L::bigint[]%3$s ELSE simsql._flips(%4$s, %1$s) END',
-                  radius.text, simsql._flips(p.prefix, 1),
+           format('CASE %1$s WHEN 0 THEN ''{0}'' WHEN 1 THEN %2$L::bigint[]%3$s ELSE %4$s END',
+                  radius.text, simsql._stored_flips(index, p.lead_mask, p.prefix, 1),
                   CASE WHEN simsql._ways(p.prefix, 2) <= 600
-                       THEN format(' WHEN 2 THEN %L::bigint[]', simsql._flips(p.prefix, 2)) END,
-                  p.prefix)
+                       THEN format(' WHEN 2 THEN %L::bigint[]', simsql._stored_flips(index, p.lead_mask, p.prefix, 2)) END,
+                  format(CASE index.storage WHEN 'tables' THEN 'simsql._flips(%2$s, %3$s)'
+                         ELSE 'simsql._lead_flips(%1$L, %2$s, %3$s)' END, p.lead_mask, p.prefix, radius.text))
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      CROSS JOIN LATERAL simsql._radius_of_parameter(index.blocks, index.lead, index.inner_blocks, p.number) AS radius (text)
      WHERE strategy IN ('probes', 'skip')
@@ -148,9 +213,10 @@ AS $$
     -- The distance up to which a key is a candidate.
     SELECT CASE strategy WHEN 'exact' THEN t.tables ELSE 2 * t.tables END, 'reach', 'integer', 'greatest($2 + 4, 12)'
       FROM CAST(simsql._table_count(index.blocks, index.lead, index.inner_blocks) AS integer) AS t (tables)
-     WHERE strategy <> 'scan'
+     WHERE strategy <> 'scan' AND index.storage = 'tables'
     UNION ALL
-    SELECT CASE strategy WHEN 'scan' THEN -1 WHEN 'exact' THEN t.tables ELSE 2 * t.tables END + s.number,
+    SELECT CASE WHEN strategy = 'scan' THEN 0 ELSE (index.storage = 'tables')::integer
+                     + CASE strategy WHEN 'exact' THEN t.tables ELSE 2 * t.tables END END + s.number - 1,
            s.name, s.type, format('($3 ->> %L)::%s', s.column_name, s.type)
       FROM simsql._scope_columns(index) AS s
      CROSS JOIN LATERAL CAST(simsql._table_count(index.blocks, index.lead, index.inner_blocks) AS integer) AS t (tables)
@@ -171,12 +237,14 @@ AS $$
 DECLARE
     scoped constant boolean := cardinality(index.scope_columns) > 0;
     -- A variable of the scope has the same name as the key column that it is compared with.
-    beginning constant text := CASE WHEN scoped THEN E'#variable_conflict use_variable\n' ELSE '' END || 'DECLARE';
+    beginning constant text := CASE WHEN scoped OR index.storage = 'expression' THEN E'#variable_conflict use_variable\n'
+                                    ELSE '' END || 'DECLARE';
     declared text := (SELECT string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n' ORDER BY v.number)
                         FROM simsql._search_variables(index, 'exact') AS v);
     flips text := (SELECT string_agg(format('    %s %s;', v.name, v.type), E'\n' ORDER BY v.number)
                      FROM simsql._search_variables(index, 'probes') AS v WHERE v.type = 'bigint[]');
-    pays constant text := simsql._probing_pays(index, simsql._for_scope(index, ' AND k.%1$s = %1$s'));
+    pays constant text := simsql._probing_pays(
+        index, simsql._for_scope(index, CASE index.storage WHEN 'tables' THEN ' AND k.%1$s = %1$s' ELSE ' AND t.%2$I = %1$s' END));
     assigned text := (SELECT string_agg(format('    %s := %s;', v.name, v.value), E'\n' ORDER BY v.number)
                         FROM simsql._search_variables(index, 'probes') AS v WHERE v.type = 'bigint[]');
 BEGIN
@@ -194,6 +262,18 @@ BEGIN
     settings := ARRAY['search_path=pg_catalog, pg_temp', 'plan_cache_mode=force_generic_plan', 'jit=off',
                       'enable_seqscan=off', 'enable_bitmapscan=off', 'enable_hashagg=off', 'enable_hashjoin=off',
                       'enable_mergejoin=off', 'enable_material=off', 'max_parallel_workers_per_gather=0'];
+    IF index.storage = 'expression' THEN
+        body := format(E'%1$s\n%2$s\n%3$s\n    probing boolean := true;\nBEGIN\n'
+                       'IF $2 > %4$s THEN\n    probing := %5$s;\nEND IF;\n'
+                       'IF NOT coalesce(probing, false) THEN\nRETURN QUERY SELECT * FROM simsql.%6$I($1, $2%7$s);\n'
+                       'ELSIF $2 <= %8$s THEN\nRETURN QUERY\n%9$s;\n'
+                       'ELSE\n%10$s\nRETURN QUERY\n%11$s;\nEND IF;\nEND',
+                       beginning, declared, flips, simsql._probed_up_to(index), pays, 'scan_' || index.id,
+                       CASE WHEN scoped THEN ', $3' END, simsql._exact_up_to(index), simsql._search_statement(index, 'exact'),
+                       assigned, simsql._search_statement(index, 'probes'));
+        RETURN NEXT;
+        RETURN;
+    END IF;
     body := format(E'%1$s\n%2$s\n%3$s\n    candidates bigint[];\n%4$sBEGIN\n%5$s'
                    'IF NOT coalesce(%6$s, false) THEN\nRETURN QUERY SELECT * FROM simsql.%7$I($1, $2%8$s);\nRETURN;\nEND IF;\n'
                    'IF $2 <= %9$s THEN\ncandidates := ARRAY(%10$s);\nEND IF;\n'
@@ -241,16 +321,20 @@ $$;
 
 -- The condition under which probing at the distance $2 is expected to be cheaper than a scan. If that is so from a thousand
 -- rows on, it does not check the size. For a whole table, the size tells the number of keys: a key takes 36 bytes. For a scope,
--- only counting tells. It stops where probing begins to pay, so it costs less than the scan that it saves, and neither old
--- statistics nor uneven keys can mislead it.
+-- and for the rows of a table that may be partitioned, only counting tells. It stops where probing begins to pay, so it costs
+-- less than the scan that it saves, and neither old statistics nor uneven keys can mislead it.
 CREATE OR REPLACE FUNCTION simsql._probing_pays(index simsql.registry, in_scope text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT format(CASE WHEN cardinality(index.scope_columns) = 0
+    SELECT format(CASE WHEN index.storage = 'expression'
+                       THEN '($2 <= %1$s OR (%3$L::bigint[])[$2 + 1] IS NOT NULL AND EXISTS (SELECT FROM %5$s AS t '
+                            'WHERE t.%6$I IS NOT NULL%4$s AND %7$s OFFSET (%3$L::bigint[])[$2 + 1] - 1))'
+                       WHEN cardinality(index.scope_columns) = 0
                        THEN '($2 <= %s OR pg_relation_size(%L) / 36 >= (%L::bigint[])[$2 + 1])'
                        ELSE '($2 <= %1$s OR (%3$L::bigint[])[$2 + 1] IS NOT NULL AND '
                             'EXISTS (SELECT FROM %2$s AS k WHERE true%4$s OFFSET (%3$L::bigint[])[$2 + 1] - 1))' END,
                   simsql._probed_up_to(index),
-                  format('simsql.keys_%s_0', index.id), scan_below, in_scope)
+                  format('simsql.keys_%s_0', index.id), scan_below, in_scope, simsql._rows_of(index), index.column_name,
+                  simsql._guard(index))
       FROM simsql._scan_below(index.blocks, index.lead, index.inner_blocks, index.candidate_shares) AS scan_below
 $$;

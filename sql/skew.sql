@@ -16,6 +16,19 @@ AS $$
 DECLARE
     keys bigint;
 BEGIN
+    IF index.storage = 'expression' THEN
+        EXECUTE (
+            SELECT format('SELECT coalesce(sum(k.keys), 0) '
+                          'FROM (SELECT fp, (fp & %1$L::bigint) # %6$s AS prefix FROM unnest($1) AS fp CROSS JOIN unnest($2) AS f '
+                          'OFFSET 0) AS q CROSS JOIN LATERAL (SELECT count(*) AS keys FROM %2$s AS t '
+                          'WHERE (t.%3$I & %1$L::bigint) = q.prefix AND t.%3$I <> q.fp%4$s AND %5$s) AS k',
+                          p.lead_mask, simsql._rows_of(index), index.column_name, simsql._in_scope(index, scope, 't'),
+                          simsql._guard(index), simsql._unpermute(format('(f << %s)', 64 - p.prefix), p.lead_mask))
+              FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+             WHERE p.number = _count_keys.number)
+           INTO keys USING fingerprints, flips;
+        RETURN keys;
+    END IF;
     EXECUTE (
         SELECT format('SELECT coalesce(sum(k.keys), 0) '
                       'FROM (SELECT r.key, (r.key # (f << %1$s)) & %2$L::bigint AS low, (r.key # (f << %1$s)) | %3$L::bigint AS high '
@@ -58,8 +71,13 @@ DECLARE
 BEGIN
     LOOP
         -- The keys of the first permutation are the fingerprints themselves.
-        EXECUTE format('SELECT ARRAY(SELECT k.key FROM simsql.keys_%s_0 AS k TABLESAMPLE bernoulli ($1) REPEATABLE (0) ORDER BY k.key)',
-                       index.id) INTO sampled USING percent;
+        EXECUTE CASE index.storage
+                WHEN 'tables' THEN format('SELECT ARRAY(SELECT k.key FROM simsql.keys_%s_0 AS k '
+                                          'TABLESAMPLE bernoulli ($1) REPEATABLE (0) ORDER BY k.key)', index.id)
+                ELSE format('SELECT ARRAY(SELECT t.%1$I FROM %2$s AS t TABLESAMPLE bernoulli ($1) REPEATABLE (0) '
+                            'WHERE t.%1$I IS NOT NULL AND %3$s ORDER BY 1)',
+                            index.column_name, simsql._rows_of(index), simsql._guard(index)) END
+           INTO sampled USING percent;
         EXIT WHEN cardinality(sampled) >= 1000 OR percent = 100;
         percent := least(100, 10 * percent);  -- most of the table is free space
     END LOOP;
@@ -164,10 +182,12 @@ AS $$
 DECLARE
     sampled constant text := coalesce(column_name, (simsql._index(table_name, NULL)).column_name);
     guard constant text := simsql._guard(table_name::text, sampled);
+    source constant text := CASE (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) WHEN 'r' THEN 'ONLY ' ELSE '' END
+                            || table_name;
 BEGIN
-    EXECUTE format('SELECT count(t.%I) FROM ONLY %s AS t WHERE %s', sampled, table_name, guard) INTO rows;
-    EXECUTE format('SELECT ARRAY(SELECT t.%1$I FROM ONLY %2$s AS t TABLESAMPLE bernoulli ($1) REPEATABLE (0) '
-                   'WHERE t.%1$I IS NOT NULL AND %3$s)', sampled, table_name, guard)
+    EXECUTE format('SELECT count(t.%I) FROM %s AS t WHERE %s', sampled, source, guard) INTO rows;
+    EXECUTE format('SELECT ARRAY(SELECT t.%1$I FROM %2$s AS t TABLESAMPLE bernoulli ($1) REPEATABLE (0) '
+                   'WHERE t.%1$I IS NOT NULL AND %3$s)', sampled, source, guard)
        INTO fingerprints USING least(100, 100 * size / greatest(1, rows)::double precision);
 END
 $$;

@@ -214,6 +214,7 @@ AS $$
            ('no_parent', 'insert', NULL,
             'AFTER INSERT ON %4$s REFERENCING NEW TABLE AS new_rows FOR EACH ROW WHEN (false)'))
            AS t (suffix, function, fires, event)
+     WHERE index.storage = 'tables'
 $$;
 
 -- Sets when a trigger fires, as in pg_trigger.tgenabled.

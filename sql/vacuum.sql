@@ -63,13 +63,13 @@ CREATE OR REPLACE FUNCTION simsql._hold(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    IF (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) = 'r' THEN
+    IF (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) IN ('r', 'p') THEN
         EXECUTE format('SELECT FROM ONLY %s AS t TABLESAMPLE system (0) LIMIT 0', table_name);
     END IF;
 END
 $$;
 
--- Raises an error unless this role owns all key tables and sees all rows.
+-- Raises an error unless this role owns all objects of an index and sees all rows.
 CREATE OR REPLACE FUNCTION simsql._check_upkeep(index simsql.registry, caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -77,6 +77,7 @@ BEGIN
     IF EXISTS (SELECT FROM pg_class AS c
                 WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id)
                   AND NOT pg_has_role(c.relowner, 'USAGE'))
+       OR NOT pg_has_role(simsql._owner(index), 'USAGE')
     THEN
         RAISE EXCEPTION 'simsql.%: must be owner of the simhash index on %', caller, index.table_name
             USING ERRCODE = 'insufficient_privilege';
@@ -185,6 +186,13 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A new index has no superfluous keys.';
     END IF;
     PERFORM simsql._check_upkeep(index, 'vacuum');
+    IF index.storage = 'expression' THEN
+        PERFORM simsql._relearn_skew(index);
+        RAISE NOTICE 'simsql.vacuum: the index on %(%) has no keys to remove', table_name, quote_ident(index.column_name);
+        state.share := 1;
+        state.finished := true;
+        RETURN state;
+    END IF;
     PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'vacuum');
     PERFORM simsql._check_btree(format('simsql.keys_%s_%s', index.id, p.number)::regclass, simsql._key_columns(index), 'vacuum')
        FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p;
@@ -221,11 +229,15 @@ CREATE OR REPLACE FUNCTION simsql._share(key bigint) RETURNS double precision
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN key / 18446744073709551616.0::double precision + 0.5;
 
--- The number of keys in the first table, estimated from its size.
+-- The number of keys in the first table, or in the first B-tree on the user's table, estimated from its size.
 CREATE OR REPLACE FUNCTION simsql._keys_by_size(index simsql.registry) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
-    SELECT pg_relation_size(format('simsql.keys_%s_0', index.id)) / (36.0 + 8 * cardinality(index.scope_columns))
+    SELECT CASE index.storage
+           WHEN 'tables' THEN pg_relation_size(format('simsql.keys_%s_0', index.id))
+           ELSE (SELECT sum(pg_relation_size(b))
+                   FROM simsql._with_partitions(simsql._index_named(index.table_id, format('simsql_%s_0', index.id))) AS b)
+           END / (36.0 + 8 * cardinality(index.scope_columns))
 $$;
 
 CREATE OR REPLACE PROCEDURE simsql.vacuum(table_name regclass, column_name text DEFAULT NULL)

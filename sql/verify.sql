@@ -3,19 +3,18 @@
 -- A fault makes searches miss rows, fail or be slow, or may do so after a crash, or grants privileges to others. Superfluous
 -- keys are not faults, and verify does not list them: see superfluous_keys.
 
--- An index with the current names of its table and columns; null replaces the name of a dropped one. The columns are those that
--- the index's trigger identifies by number or, without that trigger, those with the registered names.
+-- An index with the current names of its table and columns; null replaces the name of a dropped one. If the numbers of the columns
+-- are unknown, they are those with the registered names.
 CREATE OR REPLACE FUNCTION simsql._as_named(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    columns text[] := (
-        SELECT ARRAY(SELECT a.attname::text
-                       FROM unnest(t.tgattr) WITH ORDINALITY AS k (attnum, place)
-                       JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attnum = k.attnum
-                      ORDER BY k.place)
-          FROM pg_trigger AS t
-         WHERE t.tgrelid = index.table_id AND t.tgname = format('simsql_%s_column', index.id));
+    numbers constant smallint[] := simsql._column_numbers(index.table_id, index.id);
+    columns text[] := CASE WHEN numbers IS NOT NULL THEN ARRAY(
+        SELECT a.attname::text
+          FROM unnest(numbers) WITH ORDINALITY AS k (attnum, place)
+          JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attnum = k.attnum
+         ORDER BY k.place) END;
 BEGIN
     index.table_name := (SELECT format('%I.%I', n.nspname, c.relname)
                            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -54,7 +53,8 @@ BEGIN
          WHERE actual.table_name <> index.table_name
         UNION ALL
         SELECT 'table has a parent or a child', actual.table_name, format('Detach it, then: %s', repair)
-         WHERE EXISTS (SELECT FROM pg_inherits AS i WHERE index.table_id IN (i.inhrelid, i.inhparent))
+         WHERE index.storage = 'tables'
+           AND EXISTS (SELECT FROM pg_inherits AS i WHERE index.table_id IN (i.inhrelid, i.inhparent))
         UNION ALL
         SELECT CASE WHEN c.name IS NULL THEN 'column dropped' ELSE 'column renamed' END,
                quote_ident(coalesce(c.name, c.registered)),
@@ -98,7 +98,9 @@ BEGIN
         SELECT k.problem, k.object, repair
           FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
          CROSS JOIN LATERAL simsql._verify_key_table(actual, format('simsql.keys_%s_%s', index.id, p.number)) AS k
-         WHERE actual.table_name IS NOT NULL
+         WHERE actual.table_name IS NOT NULL AND index.storage = 'tables'
+        UNION ALL
+        SELECT b.problem, b.object, repair FROM simsql._verify_btrees(actual) AS b WHERE complete AND index.ready
         UNION ALL
         SELECT b.problem, b.object, repair
           FROM simsql._verify_btree(index.table_id, simsql._btree_columns(actual)) AS b
@@ -228,7 +230,7 @@ BEGIN
     LOOP
         findings := ARRAY(SELECT v FROM simsql._verify_objects(index) AS v);
         RETURN QUERY SELECT * FROM unnest(findings);
-        IF index.ready AND NOT EXISTS (
+        IF index.ready AND index.storage = 'tables' AND NOT EXISTS (
             SELECT FROM unnest(findings) AS f
              WHERE f.problem IN ('table dropped', 'column dropped', 'column is no longer a stored bigint'))
         THEN
@@ -251,6 +253,9 @@ DECLARE
     index constant simsql.registry := simsql._index(table_name, column_name);
 BEGIN
     PERFORM simsql._check_sees_all(table_name, 'superfluous_keys');
+    IF index.storage = 'expression' THEN
+        RETURN 0;
+    END IF;
     RETURN (SELECT sum(c.superfluous)
               FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
              CROSS JOIN LATERAL simsql._compare_keys(index, p.number) AS c);

@@ -1,10 +1,26 @@
 ALTER TABLE simsql.registry ADD COLUMN nonce text NOT NULL DEFAULT gen_random_uuid();
 -- Until an index is vacuumed, its searches expect random fingerprints.
 ALTER TABLE simsql.registry ADD COLUMN candidate_shares double precision[];
+ALTER TABLE simsql.registry ADD COLUMN storage text NOT NULL DEFAULT 'tables' CHECK (storage IN ('tables', 'expression'));
+
+-- create_index and build get a parameter. after_upgrade.sql gives the new functions the privileges of the old ones.
+DO $$
+BEGIN
+    PERFORM set_config('simsql.privileges_on_' || p.proname, p.proacl::text, true)
+       FROM pg_proc AS p
+      WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname IN ('create_index', 'build') AND p.proacl IS NOT NULL;
+END
+$$;
 
 DROP FUNCTION simsql._triggers(simsql.registry), simsql._pairs_statements(bigint, integer),
               simsql._claim_locks(integer, bigint, bigint, integer, integer),
-              simsql._scan_below(integer, integer, integer);
+              simsql._scan_below(integer, integer, integer),
+              simsql._check_indexable(regclass, text, text[], text),
+              simsql._check_new(regclass, text, integer, integer, integer, integer, text[], text),
+              simsql._register(regclass, text, integer, integer, integer, integer, text, text[], boolean),
+              simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[]),
+              simsql._begin_build(regclass, text, integer, integer, integer, integer, text, text[]);
+DROP PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[]);
 
 -- Every index gets a trigger for logical replication. It calls nothing yet: after_upgrade.sql makes its function.
 -- Rows that were applied to a table before are missing in its index. So searches refuse it until it is repaired.

@@ -11,7 +11,7 @@ from alembic import util
 from alembic.autogenerate import comparators, renderers
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import Operations
-from alembic.operations.ops import CreateTableOp, DropTableOp, UpgradeOps
+from alembic.operations.ops import CreateTableOp, DropIndexOp, DropTableOp, ModifyTableOps, OpContainer, UpgradeOps
 from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, text
 
 from simsql.alembic.operations import (
@@ -45,6 +45,9 @@ SCHEMA = "simsql"
 
 # Triggers on users' tables: those of an index, with its id, and those of simsql.clear_on_change.
 _OWN_NAME = re.compile(r"simsql_\d+_\w+|zz_simsql_clear_\d+(_\w+)?")
+
+# With the storage `expression`, an index has B-trees on the user's table.
+_BTREE = re.compile(r"simsql_\d+_\d+")
 
 # A child of the logger alembic, which the alembic.ini of every project configures.
 log = logging.getLogger("alembic.autogenerate.simsql")
@@ -123,6 +126,7 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     if connection is None or context.dialect.name != "postgresql":
         return
     upgrade_ops.ops[:] = [op for op in upgrade_ops.ops if getattr(op, "schema", None) != SCHEMA]
+    _keep_btrees(upgrade_ops)
     context.opts["render_item"] = import_fingerprint(context.opts.get("render_item"))
     installed = connection.execute(text("SELECT to_regclass('simsql.indexes') IS NOT NULL")).scalar_one()
     existing = _read_indexes(context, connection, schemas) if installed else {}
@@ -136,11 +140,24 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     upgrade_ops.ops[:] = [*install, *drops, *upgrade_ops.ops, *creates]
 
 
+def _keep_btrees(container: OpContainer) -> None:
+    """Remove the operations that would drop the B-trees of simhash indexes on the users' tables."""
+    for op in container.ops:
+        if isinstance(op, ModifyTableOps):
+            _keep_btrees(op)
+    container.ops[:] = [
+        op
+        for op in container.ops
+        if not (isinstance(op, DropIndexOp) and _BTREE.fullmatch(op.index_name or ""))
+        and not (isinstance(op, ModifyTableOps) and op.is_empty())
+    ]
+
+
 def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[str | None]) -> Indexes:
     """Return the indexes on the tables that Alembic compares, by the current table names."""
     statement = text(
         "SELECT n.nspname AS schema, c.relname AS table_name, i.column_name, i.distance, i.blocks, i.lead,"
-        " i.inner_blocks, i.recipe, i.scope"
+        " i.inner_blocks, i.recipe, i.scope, NULLIF(i.storage, 'tables') AS storage"
         " FROM simsql.indexes AS i JOIN simsql.registry AS r USING (id) JOIN pg_class AS c ON c.oid = r.table_id"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY i.id"
     )
@@ -153,7 +170,7 @@ def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[
             and context.run_name_filters(column, "column", {"schema_name": key.schema, "table_name": key.name})
         ):
             design = Design(row["blocks"], row["lead"], row["inner_blocks"])
-            spec = IndexSpec(column, row["distance"], design, row["recipe"], tuple(row["scope"]))
+            spec = IndexSpec(column, row["distance"], design, row["recipe"], tuple(row["scope"]), row["storage"])
             indexes.setdefault(key, {})[column] = CreateSimhashIndexOp(key.name, spec, schema=key.schema)
     return indexes
 
@@ -205,15 +222,18 @@ def _creation(table: Table, index: DeclaredIndex, old: CreateSimhashIndexOp | No
     detected as a change.
     """
     spec = index.spec
+    if old:
+        spec = replace(spec, storage=spec.storage or old.spec.storage)
     if old and old.spec.recipe and not _recipe_differs(table, index, old.spec):
         spec = replace(spec, recipe=old.spec.recipe)
     return CreateSimhashIndexOp(table.name, spec, schema=table.schema)
 
 
 def _differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
-    """Return whether an index differs from the model. If the model names no design, any design matches."""
-    wanted = replace(index.spec, recipe=old.recipe, design=index.spec.design or old.design)
-    return wanted != old or _recipe_differs(table, index, old)
+    """Return whether an index differs from the model. If the model names no design or storage, any matches."""
+    wanted = replace(index.spec, recipe=old.recipe, design=index.spec.design or old.design, storage=old.storage)
+    other_storage = index.spec.storage not in (None, old.storage or "tables")
+    return wanted != old or other_storage or _recipe_differs(table, index, old)
 
 
 def _recipe_differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:

@@ -13,6 +13,7 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.schema import ExecutableDDLElement
 
 from simsql.database import IndexSpec, install_schema, schema_sql
+from simsql.database.index_spec import Storage
 from simsql.errors import SimsqlError
 from simsql.hamming import Design
 from simsql.sqlalchemy.expressions import BuildSimhashIndex, CreateSimhashIndex, DropSimhashIndex
@@ -106,15 +107,19 @@ class CreateSimhashIndexOp(MigrateOperation):
         inner_blocks: int | None = None,
         recipe: str | None = None,
         scope: Sequence[str] = (),
+        storage: Storage | None = None,
     ) -> None:
         """Create a simhash index on a bigint column, in the migration's transaction; writers of the table wait.
 
         `distance` (0 to 64) is the default of searches. `blocks`, `lead` and `inner_blocks` are the design, as in
         simsql.Design; without blocks, it is chosen by the number of rows. `recipe` is the id of the recipe of the
-        fingerprints. `scope` names the columns that searches are confined to.
+        fingerprints. `scope` names the columns that searches are confined to. `storage` is "tables" or
+        "expression"; by default, "expression" for partitioned tables and "tables" for others.
         """
         design = _design(blocks, lead, inner_blocks)
-        spec = IndexSpec.of(column_name, distance=distance, design=design, recipe=recipe, scope=scope)
+        spec = IndexSpec.of(
+            column_name, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage
+        )
         operations.invoke(cls(table_name, spec, schema=schema))
 
     def reverse(self) -> DropSimhashIndexOp:
@@ -197,15 +202,20 @@ class BuildSimhashIndexOp(CreateSimhashIndexOp):
         inner_blocks: int | None = None,
         recipe: str | None = None,
         scope: Sequence[str] = (),
+        storage: Storage | None = None,
     ) -> None:
         """Create a simhash index while others read and write the table.
 
         It opens an autocommit block: the earlier operations of the migration are committed, and the build commits
         as it works. So make it the last operation of its migration. If the migration is interrupted, run it again
-        and the build resumes. The column needs a B-tree. Takes the arguments of `op.create_simhash_index`.
+        and the build resumes. The column needs a B-tree. With the storage "expression", writers of a table or
+        partition wait while a B-tree is created on it; `simsql index build` does not block writers. Takes the
+        arguments of `op.create_simhash_index`.
         """
         design = _design(blocks, lead, inner_blocks)
-        spec = IndexSpec.of(column_name, distance=distance, design=design, recipe=recipe, scope=scope)
+        spec = IndexSpec.of(
+            column_name, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage
+        )
         operations.invoke(cls(table_name, spec, schema=schema))
 
 

@@ -14,6 +14,7 @@ from simsql.cli._options import (
     NewRecipeName,
     Quiet,
     ServerDir,
+    Storage,
     TableName,
     distance_option,
     number_option,
@@ -46,10 +47,11 @@ Blocks = Annotated[
 Lead = Annotated[int, number_option("--lead", least=1, most=64)]
 Inner = Annotated[int, number_option("--inner-blocks", least=0, most=64)]
 ScopeColumns = Annotated[list[str] | None, option("--scope-column")]
+StorageName = Annotated[Storage | None, option("--storage")]
 _INDEXES = (
     *(Column("table"), Column("column"), Column("scope"), Column("distance", "number")),
     *(Column("blocks", "number"), Column("lead", "number"), Column("inner_blocks", "number")),
-    *(Column("recipe"), Column("state")),
+    *(Column("recipe"), Column("storage"), Column("state")),
 )
 _FINDINGS = (
     *(Column("table"), Column("column"), Column("problem"), Column("object")),
@@ -71,6 +73,7 @@ def create_command(
     inner_blocks: Inner = 0,
     recipe: NewRecipeName = None,
     scope_column: ScopeColumns = None,
+    storage: StorageName = None,
     database: Database = None,
     server_dir: ServerDir = None,
 ) -> None:
@@ -78,7 +81,7 @@ def create_command(
 
     Writers to the table wait until it is done.
     """
-    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope_column)
+    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope_column, storage)
     with open_database(database, server_dir) as engine, engine.begin() as connection:
         create_described(connection, table, spec)
     _print_ready(table, column)
@@ -94,6 +97,7 @@ def build_command(
     inner_blocks: Inner = 0,
     recipe: NewRecipeName = None,
     scope_column: ScopeColumns = None,
+    storage: StorageName = None,
     database: Database = None,
     server_dir: ServerDir = None,
     quiet: Quiet = False,
@@ -103,7 +107,7 @@ def build_command(
     You can search the index once the build is complete. If it is interrupted, run the same command again and it
     resumes.
     """
-    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope_column)
+    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope_column, storage)
     stages = ProgressBars(messages(quiet=quiet))
     with open_database(database, server_dir) as engine:
         with stages.stage("B-tree"):
@@ -210,7 +214,8 @@ def print_indexes(form: Format, indexes: Iterable[IndexStatus]) -> None:
         (
             (
                 *(index.table_name, index.column_name, list(index.scope), index.distance),
-                *(index.blocks, index.lead, index.inner_blocks, index.recipe, index.state),
+                *(index.blocks, index.lead, index.inner_blocks, index.recipe),
+                *(index.storage, index.state),
             )
             for index in indexes
         ),
@@ -243,7 +248,12 @@ def _print_findings(form: Format, findings: Iterable[Finding]) -> None:
 
 
 def _describe(
-    column: str, distance: int, design: Design | None, recipe: str | None, scope: list[str] | None
+    column: str,
+    distance: int,
+    design: Design | None,
+    recipe: str | None,
+    scope: list[str] | None,
+    storage: Storage | None,
 ) -> IndexSpec:
     try:
         return IndexSpec.of(
@@ -252,6 +262,7 @@ def _describe(
             design=design,
             recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
             scope=scope or (),
+            storage=storage.value if storage else None,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error

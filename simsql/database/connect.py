@@ -129,6 +129,8 @@ def one_line(error: DBAPIError | psycopg.Error) -> str:
         isinstance(original, psycopg.errors.UndefinedTable) and '"simsql.registry"' in message
     ):
         hint = "simsql is not installed in the database: run simsql install"
+    elif isinstance(original, psycopg.errors.InvalidName):
+        hint = "Put a name with spaces or capital letters into double quotes, within the quotes of the shell"
     return re.sub(r"\s+", " ", f"{message}. {hint}" if hint else message).strip()
 
 

@@ -5,16 +5,17 @@ same batches as `CALL simsql.build` and `CALL simsql.vacuum`.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from psycopg.errors import LockNotAvailable
-from sqlalchemy import ColumnElement, Connection, Engine, cast, func, literal_column, select, text
+from psycopg.errors import LockNotAvailable, ObjectInUse
+from sqlalchemy import ColumnElement, Connection, Engine, Text, cast, func, literal_column, select, text
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.exc import OperationalError
 
 from simsql.database.connect import READ_COMMITTED, check_engine
-from simsql.database.index_spec import IndexSpec
+from simsql.database.index_spec import IndexSpec, Storage
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
 
@@ -22,7 +23,7 @@ Report = Callable[[float], None]
 """Receives the completed share of the work, between 0 and 1."""
 
 # Arguments of the functions behind `CALL simsql.build`, which have no defaults.
-_OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope")
+_OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "storage")
 _BUILDS: ColumnElement[str] = literal_column("caller => 'build'")
 
 
@@ -35,6 +36,7 @@ def create_index(
     design: Design | None = None,
     recipe: Recipe | str = DEFAULT_RECIPE,
     scope: Sequence[str] = (),
+    storage: Storage | None = None,
 ) -> int:
     """Create a simhash index on a bigint column, in the connection's transaction; return its id.
 
@@ -42,14 +44,17 @@ def create_index(
     ends. `distance` (0 to 64) is the default of searches. `design` is chosen by the number of rows if omitted. The
     id of `recipe` is stored with the index, so that a search by text computes the same fingerprints; if yours do
     not come from texts, pass a name of your own, such as "phash64". `scope` lists the unquoted names of up to four
-    columns that confine every search; rows with a null in one of them are not indexed.
+    columns that confine every search; rows with a null in one of them are not indexed. `storage` is "tables" or
+    "expression", see docs/sql.md; by default, "expression" for partitioned tables and "tables" for others.
 
-    Raises ValueError for a distance out of range, and sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such
-    table or column, not bigint, a table that cannot be indexed, a type that cannot be in a scope, missing
-    privileges, an isolation level other than READ COMMITTED.
+    Raises ValueError for a distance out of range or an unknown storage, and sqlalchemy.exc.DBAPIError with
+    PostgreSQL's message: no such table or column, not bigint, a table that cannot be indexed, a type that cannot
+    be in a scope, missing privileges, an isolation level other than READ COMMITTED.
     """
     return create_described(
-        connection, table, IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope)
+        connection,
+        table,
+        IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage),
     )
 
 
@@ -62,16 +67,18 @@ def build_index(
     design: Design | None = None,
     recipe: Recipe | str = DEFAULT_RECIPE,
     scope: Sequence[str] = (),
+    storage: Storage | None = None,
     report: Report | None = None,
 ) -> int:
     """Create an index while others read and write; return its id.
 
     It commits as it works, and resumes an interrupted build with the same arguments. If there is no B-tree on the
-    scope columns and the column, it creates one first. `report` is called with the completed share of the keys.
+    scope columns and the column, it creates one first. B-trees are created concurrently, those of a partitioned
+    table on one partition after another. `report` is called with the completed share of the work.
     Takes the arguments and raises the errors of `create_index`, and UsageError for a Connection instead of an
     Engine.
     """
-    spec = IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope)
+    spec = IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage)
     engine = check_engine(engine, "build_index")
     create_btree(engine, table, spec)
     return build_keys(engine, table, spec, report=report)
@@ -96,12 +103,17 @@ def drop_index(connection: Connection, table: str, column: str | None = None) ->
 
 
 def build_keys(engine: Engine, table: str, spec: IndexSpec, *, report: Report | None = None) -> int:
-    """Register an index that has its B-tree, or resume its build, until it is ready; return its id."""
-    begin = select(func.simsql._begin_build(cast(table, REGCLASS), *spec.arguments(_OPTIONS)))
+    """Register an index, or resume its build, until it is ready; return its id.
+
+    With key tables, the B-tree on the scope columns and the column must exist.
+    """
     batch = text("SELECT ready, share FROM simsql._build_batch(CAST(:table AS regclass), :column)")
+    while (registered := _register(engine, table, spec)) is None:
+        time.sleep(0.1)
+    index, storage = registered
+    if storage == "expression":
+        _create_btrees(engine, table, index, report)
     with engine.connect().execution_options(**READ_COMMITTED) as connection:
-        with connection.begin():
-            index: int = connection.execute(begin).scalar_one()
         ready = False
         while not ready:
             with connection.begin():
@@ -111,19 +123,99 @@ def build_keys(engine: Engine, table: str, spec: IndexSpec, *, report: Report | 
     return index
 
 
+def _register(engine: Engine, table: str, spec: IndexSpec) -> tuple[int, str | None] | None:
+    """Register an unfinished index; return its id and storage, or None while others create indexes on it."""
+    target = text(
+        "SELECT CAST(CAST(:table AS regclass) AS text) AS name, EXISTS (SELECT FROM simsql.registry AS r"
+        " WHERE r.table_id = CAST(:table AS regclass) AND r.column_name = :column AND NOT r.ready) AS has_begun"
+    )
+    begin = select(func.simsql._begin_build(cast(table, REGCLASS), *spec.arguments(_OPTIONS)))
+    storage = text("SELECT r.storage FROM simsql.registry AS r WHERE r.id = :index")
+    with engine.connect().execution_options(**READ_COMMITTED) as connection:
+        with connection.begin():
+            found = connection.execute(target, {"table": table, "column": spec.column}).one()
+            if not (found.has_begun or _lock_if_free(connection, found.name)):
+                return None
+        try:
+            with connection.begin():
+                index: int = connection.execute(begin).scalar_one()
+                return index, connection.execute(storage, {"index": index}).scalar()
+        except OperationalError as error:
+            if isinstance(error.orig, ObjectInUse):
+                return None
+            raise
+
+
+def _create_btrees(engine: Engine, table: str, index: int, report: Report | None) -> None:
+    """Create the B-trees of an unfinished index without key tables, one after another, while others write."""
+    following = text(
+        "SELECT n.statement, CAST(n.target AS text) AS target, simsql._created_share(r) AS share"
+        " FROM simsql.registry AS r CROSS JOIN LATERAL simsql._next_statement(r, true) AS n"
+        " WHERE r.id = :index AND NOT r.ready AND n.statement IS NOT NULL"
+    )
+    with engine.connect().execution_options(**READ_COMMITTED) as connection, _only_build(connection, table):
+        while True:
+            with connection.begin():
+                row = connection.execute(following, {"index": index}).one_or_none()
+                is_free = row is not None and _lock_if_free(connection, row.target)
+            if row is None:
+                return
+            if not is_free:
+                time.sleep(0.1)
+                continue
+            with connection.execution_options(isolation_level="AUTOCOMMIT").begin():
+                _run(connection, row.statement)
+            connection.execution_options(**READ_COMMITTED)
+            if report:
+                report(row.share)
+
+
+@contextmanager
+def _only_build(connection: Connection, table: str) -> Iterator[None]:
+    """Keep other builds from a table, and the schemas of its users out of the search path."""
+    session = text(
+        "SELECT pg_catalog.current_setting('search_path') AS path, pg_catalog.hashtextextended("
+        "'simsql.build', CAST(CAST(CAST(:table AS regclass) AS oid) AS int8)) AS key"
+    )
+    lock = text("SELECT pg_catalog.pg_try_advisory_lock(CAST(:key AS int8))")
+    unlock = text("SELECT pg_catalog.pg_advisory_unlock(CAST(:key AS int8))")
+    set_path = text("SELECT pg_catalog.set_config('search_path', :path, false)")
+    with connection.begin():
+        path, key = connection.execute(session, {"table": table}).one()
+    # Waiting for the lock would keep a snapshot, for which CREATE INDEX CONCURRENTLY of the other build waits.
+    while True:
+        with connection.begin():
+            if connection.execute(lock, {"key": key}).scalar_one():
+                break
+        time.sleep(0.1)
+    try:
+        with connection.begin():
+            connection.execute(set_path, {"path": "pg_catalog, pg_temp"})
+        yield
+    finally:
+        # If the connection broke, the lock is gone, and an attempt to release it would hide the first error.
+        if not connection.invalidated:
+            with connection.begin():
+                connection.execute(set_path, {"path": path})
+                connection.execute(unlock, {"key": key})
+
+
 def create_btree(engine: Engine, table: str, spec: IndexSpec) -> None:
-    """Create the B-tree that an index needs, unless there is one, while others write.
+    """Create the B-tree that an index with key tables needs, unless there is one, while others write.
 
     Drops the remains of an interrupted attempt first. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message
     if the description is invalid.
     """
     columns = [*spec.scope, spec.column]
+    storage = select(func.simsql._storage(cast(table, REGCLASS), cast(spec.storage, Text), "build"))
     options = [name for name in _OPTIONS if name != "recipe"]
     check = select(func.simsql._check_new(cast(table, REGCLASS), *spec.arguments(options), _BUILDS))
     quoted = text("SELECT CAST(CAST(:table AS regclass) AS text), simsql._name_list(CAST(:columns AS text[]))")
     with engine.connect().execution_options(**READ_COMMITTED) as connection:
         with connection.begin():
             connection.execute(check)
+            if connection.execute(storage).scalar_one() == "expression":
+                return
             target, key = connection.execute(quoted, {"table": table, "columns": columns}).one()
         while (leftovers := _leftovers(connection, table, columns, target)) is None:
             time.sleep(0.1)
@@ -141,14 +233,21 @@ def _leftovers(connection: Connection, table: str, columns: list[str], target: s
     with connection.begin():
         if all(_btrees(connection, table, columns).values()):
             return []
-        try:
-            # A session that builds or repairs one holds this lock. Waiting for it could deadlock.
-            _run(connection, f"LOCK TABLE ONLY {target} IN SHARE UPDATE EXCLUSIVE MODE NOWAIT")
-        except OperationalError as error:
-            if isinstance(error.orig, LockNotAvailable):
-                return None
-            raise
+        if not _lock_if_free(connection, target):
+            return None
         return [name for name, valid in _btrees(connection, table, columns).items() if not valid]
+
+
+def _lock_if_free(connection: Connection, target: str) -> bool:
+    """Lock a table, unless another session may be building or repairing a B-tree on it."""
+    try:
+        # Such a session holds this lock. Waiting for it could deadlock.
+        _run(connection, f"LOCK TABLE ONLY {target} IN SHARE UPDATE EXCLUSIVE MODE NOWAIT")
+    except OperationalError as error:
+        if isinstance(error.orig, LockNotAvailable):
+            return False
+        raise
+    return True
 
 
 def _run(connection: Connection, statement: str) -> None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from sqlalchemy import ColumnElement, Connection, Integer, Text, cast, func, literal, literal_column, select
 from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS, array
@@ -21,7 +21,10 @@ _TYPES: dict[str, TypeEngine[Any]] = {
     "inner_blocks": Integer(),
     "recipe": Text(),
     "scope": ARRAY(Text),
+    "storage": Text(),
 }
+
+Storage = Literal["tables", "expression"]
 
 # Every id of any version begins and ends like this. A user's own name, such as "phash64", rarely does.
 _ID = re.compile(r"(words|characters|jieba|pattern\.|letters\.|custom\.).*-[0-9]+", re.DOTALL)
@@ -31,8 +34,8 @@ _ID = re.compile(r"(words|characters|jieba|pattern\.|letters\.|custom\.).*-[0-9]
 class IndexSpec:
     """The description of a simhash index on one column, without its table.
 
-    Raises ValueError for a distance out of range, and TypeError if the distance is not an integer or the scope is
-    a single str.
+    Raises ValueError for a distance out of range or an unknown storage, and TypeError if the distance is not an
+    integer or the scope is a single str.
     """
 
     column: str
@@ -45,12 +48,19 @@ class IndexSpec:
     """The id of the recipe, or a name of your own for fingerprints that do not come from texts."""
     scope: tuple[str, ...] = ()
     """The unquoted names of the columns that confine searches."""
+    storage: Storage | None = None
+    """Where the index is kept: in key tables, or in B-trees on the table itself.
+
+    None lets PostgreSQL choose: "expression" for partitioned tables, "tables" for others.
+    """
 
     def __post_init__(self) -> None:
         # A numpy integer is accepted, and stored as an int.
         object.__setattr__(self, "distance", whole_number("distance", self.distance, 0, FINGERPRINT_BITS))
         if isinstance(self.scope, str):
             raise TypeError(f"scope must be a sequence of column names, not a str: pass scope=[{self.scope!r}]")
+        if self.storage not in (None, *get_args(Storage)):
+            raise ValueError(f"storage must be 'tables' or 'expression', not {self.storage!r}")
 
     @classmethod
     def of(
@@ -61,18 +71,19 @@ class IndexSpec:
         design: Design | None = None,
         recipe: Recipe | str | None = None,
         scope: Sequence[str] = (),
+        storage: Storage | None = None,
     ) -> Self:
         """Return the description in plain values: the id of a recipe, a tuple of columns."""
         recipe_id = recipe.id if isinstance(recipe, Recipe) else recipe
         # Names that come from a Column are a subclass of str, which has no type in SQL.
         names = scope if isinstance(scope, str) else tuple(map(str, scope))
-        return cls(str(column), distance, design, recipe_id, names)  # type: ignore[arg-type]  # refuses a str
+        return cls(str(column), distance, design, recipe_id, names, storage)  # type: ignore[arg-type]  # refuses a str
 
     def options(self) -> dict[str, object]:
         """Return the named arguments of `simsql.create_index` and `simsql.build`, without omitted ones."""
         design = self.design
         layout = (design.blocks, design.lead, design.inner_blocks) if design else (None, None, None)
-        values = (self.distance, *layout, self.recipe, list(self.scope) or None)
+        values = (self.distance, *layout, self.recipe, list(self.scope) or None, self.storage)
         return {name: value for name, value in zip(_TYPES, values, strict=True) if value is not None}
 
     def arguments(self, names: Sequence[str] | None = None) -> list[ColumnElement[object]]:

@@ -27,6 +27,7 @@ class IndexStatus:
     inner_blocks: int
     recipe: str | None
     state: str
+    storage: str
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,10 @@ def read_status(engine: Engine) -> Status:
         version = connection.execute(text("SELECT simsql.version()")).scalar_one()
         rows = connection.execute(
             text(
-                "SELECT id, table_name, column_name, scope, distance, blocks, lead, inner_blocks, recipe, state"
-                " FROM simsql.indexes ORDER BY id"
+                "SELECT id, table_name, column_name, scope, distance, blocks, lead, inner_blocks, recipe, state,"
+                # Version 0.1.0 has no other storage, and no such column.
+                " coalesce(pg_catalog.to_jsonb(i) ->> 'storage', 'tables')"
+                " FROM simsql.indexes AS i ORDER BY id"
             )
         )
         return Status(server, revision, history.newest, version, tuple(IndexStatus(*row) for row in rows))

@@ -114,6 +114,15 @@ class Sources:
             ColumnDefault(self.compute_default)._set_parent_with_dispatch(column)
 
 
+# The keys of source columns by the names of their attributes, for every mapped fingerprint column.
+_source_keys: WeakKeyDictionary[Column[Any], Mapping[str, str]] = WeakKeyDictionary()
+
+
+def source_column(column: Column[Any], name: str) -> Column[Any] | None:
+    """Return the column of a source of a fingerprint column, by the name of the source."""
+    return column.table.columns.get(_source_keys.get(column, {}).get(name, name))
+
+
 @functools.cache
 def follow_sources() -> None:
     """Register the listener for mapped attributes with a source."""
@@ -169,6 +178,7 @@ class _Follower:
                     f" another column of table {self.column.table.fullname}: give the attribute another name"
                 )
             event.listen(getattr(class_, name), "set", self.on_text, raw=True)
+        _source_keys[self.column] = {name: mapper.columns[name].key for name, _ in self.sources.weights}
         event.listen(mapper, "before_insert", self.before_insert)
         event.listen(mapper, "after_insert", self.after_insert)
         event.listen(mapper, "before_update", self.before_update)

@@ -13,14 +13,18 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Dialect,
+    Double,
     Index,
     Integer,
     MetaData,
     Table,
+    Text,
     and_,
     any_,
+    cast,
     event,
     func,
+    literal,
     select,
     type_coerce,
 )
@@ -29,13 +33,13 @@ from sqlalchemy.schema import SchemaItem
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
-from simsql.database.index_spec import IndexSpec, agreed_recipe
+from simsql.database.index_spec import IndexSpec, Storage, agreed_recipe
 from simsql.database.transfer import NOT_GIVEN, NotGiven, from_bigint, to_bigint
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe, simhash, simhash_parts
 from simsql.hamming import Design
 from simsql.hamming._checks import is_missing
-from simsql.sqlalchemy.events import Sources, follow_sources
+from simsql.sqlalchemy.events import Sources, follow_sources, source_column
 from simsql.sqlalchemy.expressions import (
     CreateSimhashIndex,
     DropSimhashIndex,
@@ -75,6 +79,7 @@ class _Comparator(TypeDecorator.Comparator[int]):
         text: TextArgument | None = None,
         recipe: Recipe | None = None,
         scope: Scope | None = None,
+        similarity: float | None = None,
     ) -> ColumnElement[bool]:
         """Return the condition that a row's fingerprint is within the distance, answered by its simhash index.
 
@@ -83,18 +88,20 @@ class _Comparator(TypeDecorator.Comparator[int]):
         one for each source of the column by name. It is fingerprinted with the recipe of the column; pass `recipe`
         if the model names one by an id that is not enough. `distance` is between 0 and 64 and defaults to that of
         the index. `scope` gives a value for every scope column of the index, by the key of the column in its
-        table.
+        table. With `similarity`, from 0 to 1, the text of the row must also be at least that similar to `text`:
+        see `simsql.similarity`. The column must have one source.
 
         Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in
-        `scope`, a recipe other than that of the column, and unless you pass either a fingerprint or a text that
-        fits the sources of the column. PostgreSQL reports other errors when the statement runs: no index, or a
-        scope that does not fit it.
+        `scope`, a recipe other than that of the column, a `similarity` out of range or without a text or a single
+        source, and unless you pass either a fingerprint or a text that fits the sources of the column. PostgreSQL
+        reports other errors when the statement runs: no index, or a scope that does not fit it.
         """
+        similar = is_similar(self.expr, text, similarity)
         indexed, query = root_column(self.expr), as_query(self.expr, fingerprint, text, recipe)
         matches = search("near", indexed, [query], distance, scope, {"fingerprint": Fingerprint()})
         # As an array it is one condition of an index scan, also beside OR, and for each row of another table.
         array = func.array(select(matches.c.fingerprint).scalar_subquery())
-        return and_(self.expr == any_(array), *in_scope(self.expr, scope))
+        return and_(self.expr == any_(array), *in_scope(self.expr, scope), *similar)
 
 
 class Fingerprint(TypeDecorator[int]):
@@ -192,6 +199,35 @@ def as_query(
     return query
 
 
+def is_similar(
+    searched: ColumnElement[Any], text: TextArgument | None, similarity: float | None
+) -> list[ColumnElement[bool]]:
+    """Return the condition that the source of a column is this similar to a text; none if `similarity` is None."""
+    if similarity is None:
+        return []
+    if not 0 <= similarity <= 1:
+        raise ArgumentError(f"similarity must be between 0 and 1, not {similarity}")
+    if text is None:
+        raise ArgumentError("similarity= compares texts, and there is no text: pass text=")
+    sources = searched.type.sources if isinstance(searched.type, Fingerprint) else None
+    if sources is None or len(sources.weights) > 1:
+        raise ArgumentError(
+            f"{searched} has {'no source' if sources is None else 'several sources'}, so similarity= has no single"
+            " text to compare: filter by func.simsql.similarity(column, text)"
+        )
+    ((name, _),) = sources.weights
+    source = getattr(getattr(searched, "entity_namespace", None), name, None)
+    if source is None:  # in an alias, columns have the names of the table
+        around, column = getattr(searched, "table", None), source_column(root_column(searched), name)
+        source = around.corresponding_column(column) if around is not None and column is not None else None
+    if source is None:
+        raise ArgumentError(f"similarity: {searched} comes without its source {name!r}: select that column, too")
+    wanted = text.get(name) if isinstance(text, Mapping) else text
+    texts = cast(source, Text()), literal(wanted, Text())
+    found: ColumnElement[float] = func.simsql.similarity(*texts, type_=Double())
+    return [found >= literal(float(similarity), Double())]
+
+
 def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Recipe | None) -> int | None:
     """Return the fingerprint of a text for a column."""
     sources = searched.type.sources if isinstance(searched.type, Fingerprint) else None
@@ -259,13 +295,17 @@ class SimhashIndex(SchemaItem):
     recipe
         How the fingerprints are computed; by default, the recipe of the column's `Fingerprint`. If they do not
         come from texts, a name of your own, such as "phash64".
+    storage
+        "tables", or "expression" for B-trees on the table itself; by default, "expression" for partitioned tables
+        and "tables" for others.
 
     `metadata.create_all` and `drop_all` create and drop the index with its table, in PostgreSQL only. The B-tree
     on the scope columns and the column becomes an ordinary Index of the table, named by the naming convention for
     the column, unless the table has an index that begins with these columns.
 
-    Raises ValueError for a distance out of range, and sqlalchemy.exc.ArgumentError, once the table is known, for a
-    column that does not exist or already has an index, and for a recipe other than that of the column's type.
+    Raises ValueError for a distance out of range or an unknown storage, and sqlalchemy.exc.ArgumentError, once the
+    table is known, for a column that does not exist or already has an index, and for a recipe other than that of
+    the column's type.
     """
 
     __visit_name__ = "simhash_index"
@@ -278,8 +318,11 @@ class SimhashIndex(SchemaItem):
         design: Design | None = None,
         scope: Sequence[str] = (),
         recipe: Recipe | str | None = None,
+        storage: Storage | None = None,
     ) -> None:
-        self.spec = IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope)
+        self.spec = IndexSpec.of(
+            column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage
+        )
         """The given arguments. Columns are named by their keys; the recipe is None if none was given."""
 
     @staticmethod

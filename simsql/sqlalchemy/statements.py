@@ -5,6 +5,7 @@ from typing import Any, SupportsIndex, overload
 
 from sqlalchemy import ColumnElement, Integer, Select, and_, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql.selectable import TableValuedAlias
 
@@ -12,7 +13,7 @@ from simsql.database.transfer import NOT_GIVEN, NotGiven
 from simsql.fingerprint import Recipe
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, TextArgument, in_scope, root_column, search
-from simsql.sqlalchemy.model import Fingerprint, as_query
+from simsql.sqlalchemy.model import Fingerprint, as_query, is_similar
 
 _FINGERPRINT = Fingerprint()
 
@@ -26,6 +27,7 @@ def near(
     text: TextArgument | None = None,
     recipe: Recipe | None = None,
     scope: Scope | None = None,
+    similarity: float | None = None,
 ) -> "Select[Any, int]": ...
 @overload
 def near(
@@ -36,6 +38,7 @@ def near(
     text: TextArgument | None = None,
     recipe: Recipe | None = None,
     scope: Scope | None = None,
+    similarity: float | None = None,
 ) -> "Select[int, int]": ...
 def near(
     column: QueryableAttribute[Any] | ColumnElement[Any],
@@ -45,6 +48,7 @@ def near(
     text: TextArgument | None = None,
     recipe: Recipe | None = None,
     scope: Scope | None = None,
+    similarity: float | None = None,
 ) -> "Select[Any, int]":
     """Return a SELECT of the matches of a fingerprint or a text, nearest first.
 
@@ -54,20 +58,28 @@ def near(
     is a str, or one for each source of the column by name. It is fingerprinted with the recipe of the column; pass
     `recipe` if the model names one by an id that is not enough. `distance` is between 0 and 64 and defaults to
     that of the index. `scope` gives a value for every scope column of the index, by the key of the column in its
-    table.
+    table. With `similarity`, from 0 to 1, the entity's text must also be at least that similar to `text`: see
+    `simsql.similarity`. The column must be an attribute with one source.
 
     Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in
-    `scope`, a recipe other than that of the column, and unless you pass either a fingerprint or a text that fits
-    the sources of the column. PostgreSQL reports other errors when the statement runs.
+    `scope`, a recipe other than that of the column, a `similarity` out of range or without a text or a single
+    source, and unless you pass either a fingerprint or a text that fits the sources of the column. PostgreSQL
+    reports other errors when the statement runs.
     """
     query = as_query(_expression(column), fingerprint, text, recipe)
+    similar = is_similar(_expression(column), text, similarity)
     matches = _search("near", column, [query], distance, scope, "fingerprint", "distance")
     if not isinstance(column, QueryableAttribute):
+        if similar:
+            raise ArgumentError(
+                f"similarity= compares the texts of rows, but a search for {column} returns fingerprints: pass an"
+                " attribute of a mapped class, or filter a SELECT of the table by .near(...)"
+            )
         return select(matches.c.fingerprint, matches.c.distance).order_by(
             matches.c.distance, matches.c.fingerprint
         )
     statement: Select[Any, int] = select(_entity(column), matches.c.distance)
-    statement = statement.select_from(matches).join(*_rows(column, matches, scope))
+    statement = statement.select_from(matches).join(*_rows(column, matches, scope)).where(*similar)
     return statement.order_by(matches.c.distance, column, *_primary_key(column))
 
 

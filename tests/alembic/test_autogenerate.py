@@ -4,7 +4,7 @@ import pytest
 from alembic.util import CommandError
 from alembic_project import Project, article, models
 from catalog import objects_of_database
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text, select
 
 from simsql import DEFAULT_RECIPE, Design, Recipe
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
@@ -218,6 +218,41 @@ def test_hard_names(project):
     assert {column for _, column, *_ in project.indexes()} == set(HARD_NAMES)
     project.downgrade()
     assert project.indexes() == []
+
+
+def test_a_changed_storage_makes_another_index(indexed):
+    expression = models(SimhashIndex("fingerprint", storage="expression"))
+    indexed.metadata = expression
+    revision = indexed.migrate()
+    assert revision.names == (["drop_simhash_index", "create_simhash_index"],) * 2
+    assert revision.upgrade[-1].endswith("storage='expression')")
+    assert "storage" not in revision.downgrade[-1]
+    assert indexed.execute("SELECT storage FROM simsql.indexes") == [("expression",)]
+    # A model that names none takes any, and the B-trees on the table are not dropped.
+    for metadata in (models(SimhashIndex("fingerprint")), expression):
+        indexed.metadata = metadata
+        again = indexed.revise()
+        assert (again.upgrade, again.downgrade) == ((), ())
+        indexed.upgrade()
+    indexed.metadata = models(SimhashIndex("fingerprint", storage="tables"))
+    assert "storage='expression')" in indexed.migrate().downgrade[-1]
+    assert indexed.indexes() == FIRST
+
+
+def test_a_partitioned_table_needs_no_storage(project):
+    metadata = MetaData()
+    columns = Column("id", BigInteger, primary_key=True, autoincrement=False), Column("fingerprint", Fingerprint())
+    table = Table("page", metadata, *columns, SimhashIndex("fingerprint"), postgresql_partition_by="HASH (id)")
+    project.metadata = metadata
+    assert project.migrate().names[0][-1] == "create_simhash_index"
+    project.execute("CREATE TABLE page_0 PARTITION OF page FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
+    project.execute("INSERT INTO page VALUES (1, 5)")
+    with project.engine.connect() as connection:
+        found = connection.execute(select(table.c.id).where(table.c.fingerprint.near(4, 1))).all()
+    assert found == [(1,)]
+    metadata.remove(table)
+    project.options = {"include_object": lambda item, name, kind, *_: name != "page_0"}
+    assert project.migrate().names[0] == ["drop_simhash_index", "drop_index", "drop_table"]
 
 
 def test_check_says_what_differs(indexed):

@@ -27,7 +27,18 @@ def index(database_url):
 def listed(index):
     """The cells of each index."""
     rows = [json.loads(line) for line in index("list").done().lines]
-    names = ["table", "column", "scope", "distance", "blocks", "lead", "inner_blocks", "recipe", "state"]
+    names = [
+        "table",
+        "column",
+        "scope",
+        "distance",
+        "blocks",
+        "lead",
+        "inner_blocks",
+        "recipe",
+        "storage",
+        "state",
+    ]
     assert all(list(row) == names for row in rows)
     return [list(row.values()) for row in rows]
 
@@ -41,7 +52,7 @@ def test_an_index_is_made_and_dropped(table, index, command):
     assert listed(index) == []
     made = index(command, "article", "fingerprint").done()
     assert made.out == "simhash index on article(fingerprint): ready\n"
-    assert listed(index) == [["public.article", "fingerprint", [], 3, 4, 1, 0, "words12-log-1", "ready"]]
+    assert listed(index) == [["public.article", "fingerprint", [], 3, 4, 1, 0, "words12-log-1", "tables", "ready"]]
     assert missing_keys(table) == []
     index(command, "article", "fingerprint").failed(
         1, "PostgreSQL: ", "already has a simhash index", "drop it first"
@@ -56,7 +67,7 @@ def test_distance_design_and_recipe(table, index, command):
     recipe = Recipe(shingles=(3,)).id
     options = ["--distance", 7, "--blocks", 5, "--lead", 2, "--inner-blocks", 3, "--recipe", recipe]
     index(command, "public.article", "fingerprint", *options).done()
-    assert listed(index) == [["public.article", "fingerprint", [], 7, 5, 2, 3, recipe, "ready"]]
+    assert listed(index) == [["public.article", "fingerprint", [], 7, 5, 2, 3, recipe, "tables", "ready"]]
 
 
 @pytest.mark.parametrize(
@@ -141,3 +152,31 @@ def test_help():
     for command in ("create", "build", "list", "verify", "repair", "vacuum", "drop"):
         assert f" {command} " in found.out
         assert f"Usage: simsql index {command}" in run("index", command, "--help").done().out
+
+
+@pytest.mark.parametrize("command", ["create", "build"])
+def test_an_index_on_a_partitioned_table(connection, database_url, index, command):
+    connection.execute(
+        "CREATE TABLE article (id integer, fingerprint bigint) PARTITION BY RANGE (id);"
+        "CREATE TABLE few PARTITION OF article FOR VALUES FROM (0) TO (10);"
+        "CREATE TABLE others PARTITION OF article DEFAULT;"
+        "INSERT INTO article VALUES (1, 0), (2, 3), (20, 1), (21, -1)"
+    )
+    refused = index(command, "article", "fingerprint", "--storage", "tables")
+    refused.failed(1, "is partitioned", "Use --storage expression")
+    index(command, "article", "fingerprint").done()
+    assert listed(index)[0][-2:] == ["expression", "ready"]
+    assert index("verify").done().out == ""
+    found = run("near", "article", "--fingerprint", 0, "--distance", 1, "--database", database_url).done()
+    assert [json.loads(line)["row"]["id"] for line in found.lines] == [1, 20]
+    found = run("pairs", "article", "--distance", 1, "--database", database_url).done()
+    assert [tuple(json.loads(line).values())[:2] for line in found.lines] == [(0, 1), (1, 3)]
+    assert index("vacuum", "article").done().out == "0 keys removed\n"
+    connection.execute("DROP INDEX simsql_1_2")
+    assert [row[2:4] for row in rows_of(index("repair", "article").done())] == [
+        ["search B-tree missing", "simsql_1_2"]
+    ]
+    connection.execute("UPDATE simsql.registry SET ready = false")
+    assert "--storage expression" in index("create", "article", "fingerprint").err
+    index("drop", "article").done()
+    assert listed(index) == []

@@ -32,6 +32,21 @@ def test_an_upgrade_leads_to_what_is_installed_afresh(server, version):
         check_indexes(connection)
 
 
+@pytest.mark.parametrize("signature", ["FUNCTION simsql.create_index", "PROCEDURE simsql.build"])
+def test_an_upgrade_keeps_privileges_on_functions_with_a_new_parameter(newest, signature):
+    kind, name = signature.split()
+    with released(newest, OLDEST) as (connection, engine):
+        connection.execute(f"REVOKE EXECUTE ON {kind} {name} FROM PUBLIC")
+        connection.execute(f"GRANT EXECUTE ON {kind} {name} TO pg_monitor")
+        upgrade(engine, own_history())
+        (privileges,) = connection.execute(
+            "SELECT array_agg(a.grantee::regrole::text ORDER BY 1) FROM pg_proc AS p, aclexplode(p.proacl) AS a"
+            " WHERE p.oid = to_regproc(%s) AND a.grantee <> p.proowner",
+            [name],
+        ).fetchone()
+        assert privileges == ["pg_monitor"]
+
+
 def relation_files(connection):
     return connection.execute(
         "SELECT relname, relfilenode FROM pg_class"

@@ -2,11 +2,11 @@
 
 import pytest
 from articles import create_table, near
-from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from simsql import Design, Recipe
-from simsql.database import SearchIndex, create_index, drop_index, read_status
+from simsql.database import SearchIndex, build_index, create_index, drop_index, read_status
 
 
 @pytest.fixture
@@ -111,3 +111,58 @@ def test_a_distance_out_of_range_is_refused(articles, database, distance):
 def test_dropping_what_is_not_there_is_an_error(articles, database):
     with database.connect() as transaction, pytest.raises(DBAPIError, match="has no simhash index"):
         drop_index(transaction, "article")
+
+
+# build_index
+
+
+@pytest.fixture
+def one_connection(database):
+    """An engine that opens one connection, which finds an operator of its user before that of PostgreSQL."""
+    engine = create_engine(
+        database.url,
+        pool_size=1,
+        max_overflow=0,
+        pool_timeout=1,
+        connect_args={"options": "-c search_path=evil,public,pg_catalog"},
+    )
+    yield engine
+    engine.dispose()
+
+
+@pytest.mark.parametrize("storage", ["tables", "expression"])
+def test_a_build_needs_one_connection_and_leaves_its_session_as_it_was(articles, one_connection, storage):
+    articles.execute("CREATE SCHEMA evil")
+    articles.execute(
+        "CREATE FUNCTION evil.zero(bigint, bigint) RETURNS bigint IMMUTABLE LANGUAGE sql RETURN 0::bigint"
+    )
+    articles.execute("CREATE OPERATOR evil.& (leftarg = bigint, rightarg = bigint, function = evil.zero)")
+    with one_connection.begin() as session:
+        session.execute(text("SELECT pg_advisory_lock(42)"))
+    shares = []
+
+    def report(share):
+        shares.append(share)
+        assert len(shares) < 10
+
+    build_index(one_connection, "article", "fingerprint", storage=storage, report=report)
+    assert near(articles, -1) == [(-1, 0)]
+    with one_connection.begin() as session:
+        assert session.execute(text("SHOW search_path")).scalar_one() == "evil,public,pg_catalog"
+        held = "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        assert session.execute(text(held)).scalars().all() == [42]
+
+
+def test_a_build_reports_that_its_connection_broke(articles, database):
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = %s"
+    with pytest.raises(OperationalError, match="terminating connection"):
+        build_index(
+            database,
+            "article",
+            "fingerprint",
+            storage="expression",
+            report=lambda share: articles.execute(end, [database.url.database]),
+        )
+    # Nothing is left that keeps the next one from it.
+    build_index(database, "article", "fingerprint", storage="expression")
+    assert near(articles, -1) == [(-1, 0)]

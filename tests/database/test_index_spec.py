@@ -60,6 +60,13 @@ def test_a_value_of_another_type_is_refused(arguments):
         IndexSpec.of("fingerprint", **arguments)
 
 
+def test_the_storage_is_one_of_two():
+    spec = IndexSpec.of("fingerprint", storage="expression")
+    assert "('article', 'fingerprint', distance => 3, storage => 'expression')" in rendered(spec.arguments())
+    with pytest.raises(ValueError, match="storage must be 'tables' or 'expression', not 'rows'"):
+        IndexSpec.of("fingerprint", storage="rows")
+
+
 def test_a_description_never_changes():
     with pytest.raises(FrozenInstanceError):
         FULL.distance = 3

@@ -53,13 +53,15 @@ def calls(connection: Connection) -> int:
     return connection.execute("SELECT last_value - 1 + is_called::integer FROM bob.calls").fetchone()[0]
 
 
+@pytest.mark.parametrize("storage", ["tables", "expression"])
 @pytest.mark.parametrize("column", ["fingerprint", "tenant"])
-def test_a_replaced_column_is_not_evaluated(connection, bob, column):
+def test_a_replaced_column_is_not_evaluated(connection, bob, column, storage):
     """Its owner also forges the trigger by which the index knows its columns."""
     bob.execute("CREATE TABLE bob.article (id serial PRIMARY KEY, tenant integer, fingerprint bigint)")
     bob.execute("INSERT INTO bob.article (tenant, fingerprint) SELECT 1, generate_series(1, 3)")
     scope = ", scope => '{tenant}'" if column == "tenant" else ""
-    (number,) = connection.execute(f"SELECT simsql.create_index('bob.article', 'fingerprint'{scope})").fetchone()
+    call = f"SELECT simsql.create_index('bob.article', 'fingerprint', storage => '{storage}'{scope})"
+    (number,) = connection.execute(call).fetchone()
     columns = "fingerprint, tenant" if scope else "fingerprint"
     kept = {"fingerprint": "bigint", "tenant": "integer"}[column]
     for statement in (
@@ -98,11 +100,14 @@ def test_a_replaced_column_is_not_evaluated(connection, bob, column):
         "SELECT * FROM simsql.pairs('bob.article')",
     ],
 )
-def test_a_view_that_takes_the_name_is_not_read(connection, connect, bob, call):
+@pytest.mark.parametrize("storage", ["tables", "expression"])
+def test_a_view_that_takes_the_name_is_not_read(connection, connect, bob, call, storage):
     bob.execute("CREATE TABLE bob.article (fingerprint bigint); CREATE INDEX ON bob.article (fingerprint)")
     bob.execute("INSERT INTO bob.article SELECT generate_series(1, 50)")
-    if "create_index" not in call and "build" not in call:
-        connection.execute("SELECT simsql.create_index('bob.article', 'fingerprint')")
+    if "create_index" in call or "build" in call:
+        call = call.replace(")", f", storage => '{storage}')")
+    else:
+        connection.execute(f"SELECT simsql.create_index('bob.article', 'fingerprint', storage => '{storage}')")
     bob.execute("BEGIN; ALTER TABLE bob.article RENAME TO old")
     bob.execute("CREATE VIEW bob.article AS SELECT bob.seize() AS fingerprint")
     with blocked(connect, lambda session: session.execute(call)) as future:

@@ -2,6 +2,7 @@
 
 import random
 
+import articles
 import psycopg
 import pytest
 from articles import DESIGNS, create_articles, near
@@ -40,8 +41,9 @@ def test_it_finds_what_brute_force_finds(connection, design):
 )
 def test_each_strategy_finds_each_match_in_one_statement(connection, strategy, queries, rows):
     create_articles(connection, FINGERPRINTS + FINGERPRINTS[:50])
-    # A key twice, and keys without a row.
-    connection.execute("INSERT INTO simsql.keys_1_0 SELECT key FROM simsql.keys_1_0 LIMIT 50")
+    if articles.STORAGE != "expression":  # a key twice
+        connection.execute("INSERT INTO simsql.keys_1_0 SELECT key FROM simsql.keys_1_0 LIMIT 50")
+    # Keys without a row.
     connection.execute("DELETE FROM article WHERE id % 3 = 0")
     alive = [found for (found,) in connection.execute("SELECT fingerprint FROM article")]
     array = "{" + ",".join(map(str, set(QUERIES))) + "}"

@@ -119,6 +119,16 @@ def test_a_vacuum_learns_anew_and_near_follows(connection):
     assert near(connection, FINGERPRINTS[0], 10) == expected_near(FINGERPRINTS, FINGERPRINTS[0], 10)
 
 
+def test_a_repair_that_creates_the_index_again_keeps_what_was_learned(connection):
+    create_articles(connection, FINGERPRINTS)
+    before = learned(connection)
+    connection.execute("DROP TABLE simsql.keys_1_0")
+    connection.execute("SELECT simsql.repair('article')")
+    assert learned(connection) == before
+    assert before is not None
+    assert problems(connection) == set()
+
+
 def test_a_table_that_is_mostly_free_space(connection):
     create_articles(connection, range(60_000))
     connection.execute("DELETE FROM article")

@@ -114,6 +114,17 @@ def test_a_scoped_search_equals_brute_force_in_its_scope(session):
             )
 
 
+def test_no_function_of_another_role_takes_the_values_of_a_scope(session):
+    """PostgreSQL would prefer a function for these types to its own, which takes any."""
+    session.connection().exec_driver_sql(
+        "CREATE FUNCTION public.jsonb_build_object(text, integer, text, varchar) RETURNS jsonb LANGUAGE plpgsql"
+        " AS $$ BEGIN RAISE 'called'; END $$"
+    )
+    condition = Article.fingerprint.near(0, 64, scope={"Tenant's": 1, "language": Language.GERMAN})
+    assert sorted(session.scalars(select(Article.id).where(condition))) == sorted(within(1, Language.GERMAN))
+    session.rollback()
+
+
 def test_a_join_takes_the_scope_of_each_row(session):
     other = aliased(Article)
     scope = {"Tenant's": Article.tenant_id, "language": Article.language}

@@ -3,6 +3,7 @@
 import json
 from uuid import UUID
 
+import articles
 import oracle
 import pytest
 from articles import missing_keys
@@ -39,9 +40,10 @@ def create_tenants(connection):
 
 def create_index(connection, scope, design=(4, 1, 0)):
     statement = (
-        "SELECT simsql.create_index('article', 'print', blocks => %s, lead => %s, inner_blocks => %s, scope => %s)"
+        "SELECT simsql.create_index('article', 'print', blocks => %s, lead => %s, inner_blocks => %s, scope => %s,"
+        " storage => %s)"
     )
-    connection.execute(statement, [*design, list(scope)])
+    connection.execute(statement, [*design, list(scope), articles.STORAGE])
 
 
 def insert(connection, rows):

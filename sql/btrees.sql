@@ -1,0 +1,200 @@
+-- The storage `expression`: instead of key tables and triggers, one B-tree per permutation on the user's table.
+--
+-- Such a B-tree holds the scope columns, the lead bits of the fingerprint where they stand, and the fingerprint, so a search
+-- reads nothing else. PostgreSQL maintains it for every writer, and creates it on every partition that is added or attached.
+-- So no search misses a row: without a B-tree, it is only slow.
+
+-- The B-trees that an index should have: their names, in the schema of the table, and their columns, as pg_get_indexdef shows
+-- them.
+CREATE OR REPLACE FUNCTION simsql._expected_btrees(index simsql.registry) RETURNS TABLE (number integer, name text, columns text[])
+LANGUAGE sql STABLE
+AS $$
+    SELECT p.number, format('simsql_%s_%s', index.id, p.number),
+           ARRAY(SELECT quote_ident(s.name) FROM unnest(index.scope_columns) WITH ORDINALITY AS s (name, place) ORDER BY s.place)
+           || format('((%I & %L::bigint))', index.column_name, p.lead_mask) || quote_ident(index.column_name)
+      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+     WHERE index.storage = 'expression'
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._index_named(table_id regclass, name text) RETURNS regclass
+LANGUAGE sql STABLE
+AS $$
+    SELECT i.indexrelid::regclass
+      FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+     WHERE i.indrelid = table_id AND c.relname = name
+$$;
+
+-- Whether an index, valid or not, is a B-tree on these columns and covers all rows.
+CREATE OR REPLACE FUNCTION simsql._is_btree_on(btree regclass, columns text[]) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT m.amname = 'btree' AND i.indpred IS NULL
+           AND columns = ARRAY(SELECT pg_get_indexdef(i.indexrelid, place, false) FROM generate_series(1, i.indnkeyatts) AS place
+                                ORDER BY place)
+           AND NOT EXISTS (SELECT FROM unnest(i.indkey, i.indcollation, i.indclass) AS k (attnum, collation_id, class_id)
+                             JOIN pg_opclass AS o ON o.oid = k.class_id
+                             LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                            WHERE NOT o.opcdefault OR k.collation_id <> a.attcollation)
+      FROM pg_index AS i
+      JOIN pg_class AS c ON c.oid = i.indexrelid
+      JOIN pg_am AS m ON m.oid = c.relam
+     WHERE i.indexrelid = btree
+$$;
+
+-- A table or index, and everything below it if it is partitioned.
+CREATE OR REPLACE FUNCTION simsql._with_partitions(root regclass) RETURNS SETOF regclass
+LANGUAGE sql STABLE
+AS $$ SELECT root WHERE root IS NOT NULL UNION SELECT p.relid FROM pg_partition_tree(root) AS p $$;
+
+-- Reports the B-trees that differ from what create_index made. That of a partitioned table is invalid until each partition has
+-- one. A foreign table has none.
+CREATE OR REPLACE FUNCTION simsql._verify_btrees(index simsql.registry) RETURNS TABLE (number integer, problem text, object text)
+LANGUAGE plpgsql STABLE
+AS $$
+#variable_conflict use_column
+DECLARE
+    expected record;
+    btree regclass;
+BEGIN
+    FOR expected IN SELECT * FROM simsql._expected_btrees(index) AS e ORDER BY e.number LOOP
+        btree := simsql._index_named(index.table_id, expected.name);
+        IF btree IS NULL OR NOT simsql._is_btree_on(btree, expected.columns) THEN
+            RETURN QUERY SELECT expected.number, CASE WHEN btree IS NULL THEN 'search B-tree missing' ELSE 'search B-tree altered' END,
+                                coalesce(btree::text, expected.name);
+            CONTINUE;
+        END IF;
+        RETURN QUERY
+        SELECT expected.number, 'search B-tree invalid', b::text
+          FROM simsql._with_partitions(btree) AS b JOIN pg_index AS i ON i.indexrelid = b
+         WHERE NOT i.indisvalid
+         UNION ALL
+        SELECT expected.number, 'partition without search B-tree', t::text
+          FROM simsql._with_partitions(index.table_id) AS t JOIN pg_class AS c ON c.oid = t
+         WHERE c.relkind IN ('r', 'p')
+           AND NOT EXISTS (SELECT FROM simsql._with_partitions(btree) AS b JOIN pg_index AS i ON i.indexrelid = b
+                            WHERE i.indrelid = t);
+    END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._create_btree(table_name text, name text, columns text[], online boolean DEFAULT false)
+RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT concat_ws(' ', 'CREATE INDEX', CASE WHEN online THEN 'CONCURRENTLY' END, name, 'ON', table_name,
+                     '(' || array_to_string(columns, ', ') || ')')
+$$;
+
+-- The B-trees that are missing or differ from what they should be, and the indexes that have their names.
+CREATE OR REPLACE FUNCTION simsql._faulty_btrees(index simsql.registry) RETURNS TABLE (name text, columns text[], btree regclass)
+LANGUAGE sql STABLE
+AS $$
+    SELECT e.name, e.columns, simsql._index_named(index.table_id, e.name)
+      FROM simsql._expected_btrees(index) AS e
+     WHERE e.number IN (SELECT v.number FROM simsql._verify_btrees(index) AS v)
+     ORDER BY e.number
+$$;
+
+-- Creates the B-trees of an index, and replaces those that differ from what they should be.
+CREATE OR REPLACE FUNCTION simsql._create_btrees(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    expected record;
+BEGIN
+    FOR expected IN SELECT * FROM simsql._faulty_btrees(index) LOOP
+        IF expected.btree IS NOT NULL THEN
+            EXECUTE format('DROP INDEX %s', expected.btree);
+        END IF;
+        EXECUTE simsql._create_btree(index.table_name, expected.name, expected.columns);
+    END LOOP;
+END
+$$;
+
+-- The next statement of a build and the table or partition that it locks, or null if there is nothing left to do. A build
+-- creates the B-tree on the fingerprint column first and then those of the permutations; those of a partitioned table on one
+-- partition after another. Then CREATE INDEX on the partitioned table itself finds an equal B-tree on each partition, and only
+-- attaches them. An invalid B-tree on the fingerprint column stays: it may be the user's, or another session may be building it.
+CREATE OR REPLACE FUNCTION simsql._next_statement(
+    index simsql.registry, online boolean, OUT statement text, OUT target regclass)
+LANGUAGE plpgsql STABLE
+AS $$
+#variable_conflict use_variable
+DECLARE
+    plain constant text[] := simsql._btree_columns(index);
+    quoted constant text[] := ARRAY(SELECT quote_ident(c.name) FROM unnest(plain) WITH ORDINALITY AS c (name, place) ORDER BY c.place);
+    partitions constant regclass[] := ARRAY(
+        SELECT p.relid FROM pg_partition_tree(index.table_id) AS p JOIN pg_class AS c ON c.oid = p.relid
+         WHERE p.isleaf AND c.relkind = 'r' ORDER BY p.relid);
+    is_partitioned constant boolean := (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = index.table_id);
+    drop_it constant text := CASE WHEN online THEN 'DROP INDEX CONCURRENTLY %s' ELSE 'DROP INDEX %s' END;
+    expected record;
+    btree regclass;
+BEGIN
+    IF NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, plain) AS b WHERE b.valid) THEN
+        FOREACH target IN ARRAY CASE WHEN is_partitioned THEN partitions ELSE ARRAY[index.table_id] END LOOP
+            CONTINUE WHEN EXISTS (SELECT FROM simsql._btrees(target, plain) AS b WHERE b.valid);
+            statement := simsql._create_btree(target::text, NULL, quoted, online);
+            RETURN;
+        END LOOP;
+        target := index.table_id;
+        statement := simsql._create_btree(index.table_name, NULL, quoted);
+        RETURN;
+    END IF;
+    FOR expected IN SELECT * FROM simsql._faulty_btrees(index) LOOP
+        target := index.table_id;
+        IF expected.btree IS NOT NULL THEN
+            statement := format(CASE WHEN is_partitioned THEN 'DROP INDEX %s' ELSE drop_it END, expected.btree);
+            RETURN;
+        END IF;
+        IF NOT is_partitioned THEN
+            statement := simsql._create_btree(index.table_name, expected.name, expected.columns, online);
+            RETURN;
+        END IF;
+        FOREACH target IN ARRAY partitions LOOP
+            btree := simsql._index_named(target, expected.name || '_' || target::oid);
+            IF btree IS NULL THEN
+                statement := simsql._create_btree(target::text, expected.name || '_' || target::oid, expected.columns, online);
+                RETURN;
+            ELSIF NOT (SELECT i.indisvalid FROM pg_index AS i WHERE i.indexrelid = btree)
+                  OR NOT simsql._is_btree_on(btree, expected.columns)
+            THEN
+                statement := format(drop_it, btree);
+                RETURN;
+            END IF;
+        END LOOP;
+        target := index.table_id;
+        statement := simsql._create_btree(index.table_name, expected.name, expected.columns);
+        RETURN;
+    END LOOP;
+END
+$$;
+
+-- The share of the B-trees of an index that exist and are valid.
+CREATE OR REPLACE FUNCTION simsql._created_share(index simsql.registry) RETURNS double precision
+LANGUAGE sql STABLE
+AS $$
+    SELECT 1 - (SELECT count(DISTINCT v.number) FROM simsql._verify_btrees(index) AS v)
+               / simsql._table_count(index.blocks, index.lead, index.inner_blocks)::double precision
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._drop_btrees(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    btree regclass;
+BEGIN
+    -- Those on partitions too, which an interrupted build has not attached. A constraint belongs to the table's owner, whatever
+    -- its name.
+    FOR btree IN
+        SELECT i.indexrelid
+          FROM simsql._with_partitions(index.table_id) AS t
+          JOIN pg_index AS i ON i.indrelid = t
+          JOIN pg_class AS c ON c.oid = i.indexrelid
+         WHERE index.storage = 'expression' AND c.relname ~ format('^simsql_%s_\d+(_\d+)?$', index.id) AND NOT c.relispartition
+           AND NOT EXISTS (SELECT FROM pg_constraint AS k WHERE k.conindid = i.indexrelid)
+    LOOP
+        EXECUTE format('DROP INDEX %s', btree);
+    END LOOP;
+END
+$$;
