@@ -63,7 +63,10 @@ soak: $(READY) ## five minutes of concurrent writers, deletes of superfluous key
 crashes: $(READY) ## kill a server 30 times under six writers, and look for lost rows
 	$(BIN)/python tests/crashes.py --crashes 30
 
-quality: $(READY) ## measure recipes on texts in three scripts: make quality SIMSQL_SHARED=folder
+quality: $(READY) ## measure recipes and decisions on texts in three scripts: make quality SIMSQL_SHARED=folder
+	$(BIN)/python -m benchmarks.charts
+	$(BIN)/python -m benchmarks.decisions
+	$(BIN)/python -m benchmarks.limits
 	$(BIN)/python -m benchmarks.quality
 
 $(BENCH_READY): $(READY)

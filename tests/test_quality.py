@@ -18,6 +18,7 @@ import corpus
 import pytest
 from program import kill_started, run, running_home, write_lines
 
+from benchmarks.decisions import Corpus, by_program, check_pairs
 from simsql.errors import SimsqlError
 from simsql.server.binaries import bundled_programs
 
@@ -158,3 +159,14 @@ def test_made_up_texts_without_spaces(home: Path, tmp_path: Path) -> None:
     found = run("dedup", path, home=home).done().clusters
     assert len(found) > 10
     check_characters(found, texts)
+
+
+def test_the_benchmark_reads_what_dedup_decides(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours in a chain are similar, the two ends are not: the middle one is kept for both."""
+    monkeypatch.setenv("SIMSQL_HOME", str(home))
+    words = [f"z{number}" for number in range(130)]
+    texts = [" ".join(words[start : start + 100]) for start in (0, 13, 26)]
+    corpus = Corpus("chain", [*texts, "something else"])
+    outcome = by_program(corpus, check_pairs(texts, [(0, 1), (0, 2), (1, 2)]))
+    assert (outcome.clusters, outcome.kept) == ([[0, 1, 2]], [1, 1, 1, 3])
+    assert outcome.direct == {(0, 1), (1, 2)}

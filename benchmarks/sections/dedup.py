@@ -25,6 +25,7 @@ from benchmarks.texts import Corpus
 SECTION = "dedup"
 WHAT = "near-duplicates in a file"
 _DISTANCES = (7, 10)
+_DROPPED = 0.7  # the similarity from which on a document is dropped
 _LARGEST = 100_000
 _ROUNDS = 3  # of which the median counts
 _SLOW = 10_000  # documents for a peer on one core
@@ -60,7 +61,7 @@ def _measure(run: Run, folder: Path, texts: Sequence[str]) -> None:
             (_run_simsql(source, folder, distance) for _ in range(rounds)), key=lambda used: used["seconds"]
         )
         used = runs[rounds // 2]
-        checked = _check_clusters(folder / "clusters", fingerprints, distance, run.options.sample)
+        checked = _check_decisions(folder / "clusters", texts, fingerprints, distance, run.options.sample)
         run.add(
             SECTION,
             f"{WHAT}, distance {distance}",
@@ -70,7 +71,7 @@ def _measure(run: Run, folder: Path, texts: Sequence[str]) -> None:
             rows=len(texts),
             calls=rounds,
             checked=checked,
-            note="the whole process: reads, stores and groups, exact",
+            note="the whole process: reads, stores, compares texts and decides, exact",
         )
         for stage, seconds in used.items():
             run.add(SECTION, f"distance {distance}: {stage}", SIMSQL, seconds, "s", rows=len(texts))
@@ -88,20 +89,30 @@ def _run_simsql(source: Path, folder: Path, distance: int) -> dict[str, float]:
     return {"seconds": used["seconds"]} | {stage: float(seconds) for stage, seconds in stages}
 
 
-def _check_clusters(path: Path, fingerprints: np.ndarray, distance: int, sample: int) -> int:
-    """Check that a cluster holds all that brute force finds near some of its members; return how many."""
+def _check_decisions(
+    path: Path, texts: Sequence[str], fingerprints: np.ndarray, distance: int, sample: int
+) -> int:
+    """Check the decisions about some documents against all that brute force finds near; return how many."""
     oracle = Oracle(np.unique(fingerprints))
-    place = {}
-    clusters = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    for cluster in clusters:
-        for member in cluster["members"]:
-            place[int(member["id"])] = cluster["cluster"]
+    kept = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        kept |= {int(member["id"]): int(member["kept"]) for member in json.loads(line)["members"]}
     numbers = np.random.default_rng(1).choice(len(fingerprints), min(sample, len(fingerprints)), replace=False)
     for number in numbers.tolist():
         near = [found for found, _ in oracle.near(int(fingerprints[number]), distance)]
-        found = {place.get(other) for other in np.flatnonzero(np.isin(fingerprints, near)).tolist()}
-        if len(found) != 1:
-            raise WrongResultError(f"{SIMSQL}: document {number} and what is near it are in the clusters {found}")
+        others = [other for other in np.flatnonzero(np.isin(fingerprints, near)).tolist() if other != number]
+        similar = simsql.similarity_many([texts[number]] * len(others), [texts[other] for other in others])
+        # The documents that are kept and so similar that this one is dropped in favour of the most similar.
+        rivals = {
+            other: value
+            for other, value in zip(others, similar.tolist(), strict=True)
+            if value >= _DROPPED and kept.get(other, other) == other
+        }
+        own = kept.get(number, number)
+        if own == number and rivals:
+            raise WrongResultError(f"{SIMSQL}: document {number} is kept, and so are {sorted(rivals)}")
+        if own != number and rivals.get(own) != max(rivals.values(), default=None):
+            raise WrongResultError(f"{SIMSQL}: document {number} is dropped in favour of {own}, not of {rivals}")
     return len(numbers)
 
 

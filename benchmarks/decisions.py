@@ -1,0 +1,336 @@
+"""Measure what is kept and dropped: python -m benchmarks.decisions, which prints Markdown.
+
+The truth is found by brute force, without code of simsql: the Jaccard index of the sets of word trigrams of every
+pair of texts, or of their words if one of the two has fewer than 20. A word of a Chinese text is a character.
+
+First table, of each data set and rule:
+
+- reported: of the pairs of texts in one cluster, the share with an index of at least 0.6 (precision), and of the
+  pairs with such an index, the share in one cluster (recall);
+- dropped: of the dropped texts, the share with an index of at least 0.7 with the text that is kept in its place
+  (precision), and of the pairs with such an index, the share of which at least one is dropped (recall);
+- F1 of each: the harmonic mean of precision and recall of pairs, of those in one cluster against an index of 0.6,
+  and of those with the same kept text against an index of 0.7;
+- chained: of the pairs in one cluster, the share that the rule itself does not find near or similar.
+
+Second table: candidates that are compared, beside those of MinHash LSH of datasketch; each in one process.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.labelled import MissingDataError, Pairs, find_alike, find_folder, read_lines
+from simsql.dedup.decisions import SimilarPairs
+from simsql.fingerprint import simhash_many, similarity_many
+from simsql.hamming import find_pairs
+
+REPORTED, DROPPED = 0.6, 0.7
+OLD_DISTANCE, DISTANCE, LARGER_DISTANCE = 7, 10, 12
+_SHORT = 20
+_WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+")
+_PERMUTATIONS = 128
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Texts and, by brute force, the similarity of every pair (smaller place first) of REPORTED or more."""
+
+    name: str
+    texts: list[str]
+
+    @cached_property
+    def words(self) -> list[list[str]]:
+        """The words of each text."""
+        return [_WORD.findall(text.lower()) for text in self.texts]
+
+    @cached_property
+    def alike(self) -> Pairs:
+        """The pairs that are similar."""
+        return find_similar_words(self.words, REPORTED)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a rule has decided about each text: its cluster, and the text that is kept in its place, or itself."""
+
+    cluster: list[int]
+    kept: list[int]
+    direct: set[Pair]
+    """The pairs that the rule finds near or similar."""
+
+    @property
+    def clusters(self) -> list[list[int]]:
+        """The places of the texts in each cluster."""
+        return _group(self.cluster)
+
+
+def _group(numbers: Sequence[int]) -> list[list[int]]:
+    members = defaultdict(list)
+    for place, number in enumerate(numbers):
+        members[number].append(place)
+    return [places for places in members.values() if len(places) > 1]
+
+
+def _joined(numbers: Sequence[int]) -> set[Pair]:
+    return {pair for members in _group(numbers) for pair in combinations(members, 2)}
+
+
+def find_similar_words(words: Sequence[Sequence[str]], least: float) -> Pairs:
+    """Return the similarity of all pairs of texts, given their words, where it is `least` or more."""
+    sets = [set(own) for own in words]
+    short = [len(own) < _SHORT for own in words]
+    alike = {
+        pair: index
+        for pair, index in find_alike(
+            (set(zip(own, own[1:], own[2:], strict=False)) for own in words), least
+        ).items()
+        if not (short[pair[0]] or short[pair[1]])
+    }
+    sizes = np.array([len(own) for own in sets])
+    holders = defaultdict(list)
+    for place, own in enumerate(sets):
+        for word in own:
+            holders[word].append(place)
+    found = {word: np.array(places) for word, places in holders.items()}
+    for place in np.flatnonzero(short).tolist():
+        if sets[place]:
+            common = np.bincount(np.concatenate([found[word] for word in sets[place]]), minlength=len(sets))
+            index = common / (sizes[place] + sizes - common)
+            for other in np.flatnonzero(index >= least).tolist():
+                if other != place:
+                    alike[min(place, other), max(place, other)] = float(index[other])
+    return alike
+
+
+def near_pairs(texts: Sequence[str], distance: int) -> list[Pair]:
+    """Return the places of all pairs of texts whose fingerprints are within a distance."""
+    fingerprints = simhash_many(texts, workers=1)
+    places = defaultdict(list)
+    for place, value in enumerate(fingerprints.tolist()):
+        if value is not None:
+            places[value].append(place)
+    found = [pair for same in places.values() for pair in combinations(same, 2)]
+    for left, right in find_pairs(list(places), distance, workers=1).tolist():
+        found += [(min(a, b), max(a, b)) for a in places[left] for b in places[right]]
+    return found
+
+
+def check_pairs(texts: Sequence[str], pairs: Sequence[Pair]) -> SimilarPairs:
+    """Return the pairs whose texts are at least REPORTED similar."""
+    left, right = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    similarity = similarity_many((texts[place] for place in left), (texts[place] for place in right)).data
+    return SimilarPairs(left, right, similarity).at_least(REPORTED)
+
+
+def by_components(corpus: Corpus, pairs: Sequence[Pair]) -> Outcome:
+    """Join the texts of all pairs, and keep the most central text of each cluster, as simsql 0.1.0 did.
+
+    A text is dropped if it is in a pair with the one that is kept.
+    """
+    parent = list(range(len(corpus.texts)))
+
+    def root(place: int) -> int:
+        while parent[place] != place:
+            parent[place] = place = parent[parent[place]]
+        return place
+
+    neighbours: dict[int, int] = defaultdict(int)
+    for a, b in pairs:
+        parent[root(a)] = root(b)
+        neighbours[a] += 1
+        neighbours[b] += 1
+    direct = set(pairs)
+    kept = list(range(len(parent)))
+    outcome = Outcome([root(place) for place in kept], kept, direct)
+    for members in outcome.clusters:
+        centre = max(members, key=lambda place: (neighbours[place], len(corpus.texts[place]), -place))
+        for place in members:
+            if (min(place, centre), max(place, centre)) in direct:
+                kept[place] = centre
+    return outcome
+
+
+def by_program(corpus: Corpus, pairs: SimilarPairs) -> Outcome:
+    """Run `simsql dedup` with its defaults; `pairs` are those that it finds similar."""
+    cluster = list(range(len(corpus.texts)))
+    kept = cluster.copy()
+    # Not below the folder of somebody: as root, the server runs as another user.
+    with tempfile.TemporaryDirectory(prefix="simsql-benchmarks-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        source, target = folder / "documents.jsonl", folder / "clusters.jsonl"
+        with source.open("w", encoding="utf-8") as file:
+            file.writelines(
+                json.dumps({"id": place, "text": text}) + "\n" for place, text in enumerate(corpus.texts)
+            )
+        program = [sys.executable, "-c", "from simsql.cli import main; main()"]
+        variables = {name: value for name, value in os.environ.items() if name != "SIMSQL_DATABASE"}
+        subprocess.run(
+            [*program, "dedup", source, "--output", target, "--quiet"],
+            check=True,
+            env={"SIMSQL_HOME": str(folder / "home")} | variables,
+        )
+        for line in target.read_text(encoding="utf-8").splitlines():
+            found = json.loads(line)
+            for member in found["members"]:
+                cluster[int(member["id"])] = -found["cluster"]
+                kept[int(member["id"])] = int(member["kept"])
+    return Outcome(cluster, kept, _places(pairs))
+
+
+def _places(pairs: SimilarPairs) -> set[Pair]:
+    return set(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
+
+
+def judge(corpus: Corpus, outcome: Outcome) -> list[str]:
+    """Return the cells of an outcome."""
+    clusters = outcome.clusters
+    together = _joined(outcome.cluster)
+    near = {pair for pair, index in corpus.alike.items() if index >= DROPPED}
+    dropped = [
+        (min(place, other), max(place, other)) for place, other in enumerate(outcome.kept) if place != other
+    ]
+    gone = {place for place, other in enumerate(outcome.kept) if place != other}
+    return [
+        *(_share(*counts) for counts in _precision_and_recall(together, set(corpus.alike))),
+        _f1(together, set(corpus.alike)),
+        *(
+            _share(*counts)
+            for counts in (
+                (sum(pair in near for pair in dropped), len(dropped)),
+                (sum(not gone.isdisjoint(pair) for pair in near), len(near)),
+            )
+        ),
+        _f1(_joined(outcome.kept), near),
+        f"{max(map(len, clusters), default=0):,}",
+        _share(len(together - outcome.direct), len(together)),
+    ]
+
+
+def _precision_and_recall(found: set[Pair], wanted: set[Pair]) -> tuple[tuple[int, int], tuple[int, int]]:
+    right = len(found & wanted)
+    return (right, len(found)), (right, len(wanted))
+
+
+def _f1(found: set[Pair], wanted: set[Pair]) -> str:
+    return _share(2 * len(found & wanted), len(found) + len(wanted))
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.3f}" if whole else "-"
+
+
+def rule_table(corpora: Sequence[Corpus]) -> Iterator[str]:
+    """Yield the lines of the table of rules."""
+    titles = [f"{kind}: {name}" for kind in ("reported", "dropped") for name in ("precision", "recall", "F1")]
+    titles += ["largest cluster", "chained"]
+    yield _line(["texts", "rule", *titles])
+    yield _line(["---", "---", *["---:"] * len(titles)])
+    for corpus in corpora:
+        old, near = (near_pairs(corpus.texts, distance) for distance in (OLD_DISTANCE, DISTANCE))
+        checked = check_pairs(corpus.texts, near)
+        rules: dict[str, Outcome] = {
+            f"0.1.0: distance {OLD_DISTANCE}, components": by_components(corpus, old),
+            f"distance {DISTANCE}, components": by_components(corpus, near),
+            f"distance {DISTANCE}, similarity {REPORTED}, components": by_components(
+                corpus, list(_places(checked))
+            ),
+            f"default: distance {DISTANCE}, similarity {REPORTED}, stars": by_program(corpus, checked),
+        }
+        for name, outcome in rules.items():
+            yield _line([corpus.name, name, *judge(corpus, outcome)])
+
+
+def minhash_pairs(datasketch: Any, corpus: Corpus) -> list[Pair]:
+    """Return the candidates of an index of MinHash signatures of word trigrams."""
+    index = datasketch.MinHashLSH(threshold=REPORTED, num_perm=_PERMUTATIONS)
+    found = []
+    for place, text in enumerate(corpus.texts):
+        words = _WORD.findall(text.lower())
+        signature = datasketch.MinHash(num_perm=_PERMUTATIONS)
+        signature.update_batch({" ".join(words[at : at + 3]).encode() for at in range(max(1, len(words) - 2))})
+        found += [(other, place) for other in index.query(signature)]
+        index.insert(place, signature)
+    return found
+
+
+def _near_pairs_of(corpus: Corpus, distance: int) -> list[Pair]:
+    return near_pairs(corpus.texts, distance)
+
+
+def peer_table(corpora: Sequence[Corpus]) -> Iterator[str]:
+    """Yield the lines of the table of candidates, which are checked in the same way."""
+    systems: dict[str, Callable[[Corpus], list[Pair]]] = {
+        f"simsql, distance {distance}": partial(_near_pairs_of, distance=distance)
+        for distance in (DISTANCE, LARGER_DISTANCE)
+    }
+    try:
+        import datasketch  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        print(f"datasketch is left out: {error}", file=sys.stderr)
+    else:
+        name = f"datasketch MinHash LSH, {_PERMUTATIONS} permutations, {REPORTED}"
+        systems[name] = partial(minhash_pairs, datasketch)
+    titles = ["candidates", "similar", "precision", "recall", "F1", "CPU seconds"]
+    yield _line(["texts", "candidates of", *titles])
+    yield _line(["---", "---", *["---:"] * len(titles)])
+    for corpus in corpora:
+        wanted = set(corpus.alike)
+        for name, find in systems.items():
+            start = time.process_time()
+            candidates = find(corpus)
+            found = _places(check_pairs(corpus.texts, candidates))
+            seconds = time.process_time() - start
+            shares = [_share(*counts) for counts in _precision_and_recall(found, wanted)]
+            counts = [f"{len(candidates):,}", f"{len(found):,}"]
+            yield _line([corpus.name, name, *counts, *shares, _f1(found, wanted), f"{seconds:.2f}"])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def read_corpora(folder: Path) -> list[Corpus]:
+    """Return the three data sets."""
+    sources = {
+        "civil codes": ("civil_codes.jsonl.xz", "text"),
+        "Chinese laws": ("cn_laws.jsonl.xz", "text"),
+        "hadiths": ("hadith_darimi.jsonl.xz", "plain"),
+    }
+    return [
+        Corpus(name, [row[field] for row in read_lines(folder / file)]) for name, (file, field) in sources.items()
+    ]
+
+
+def main() -> int:
+    """Print the tables. Return the exit code: 2 if the data are missing."""
+    try:
+        corpora = read_corpora(find_folder())
+    except MissingDataError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print("### What is reported and dropped\n")
+    print("\n".join(rule_table(corpora)))
+    print("\n### Beside MinHash\n")
+    print("\n".join(peer_table(corpora)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""`simsql sample`: pairs of documents to label."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from simsql.cli._app import command
+from simsql.cli._options import (
+    Encoding,
+    IdField,
+    MaxDocument,
+    NewRecipeName,
+    Paths,
+    Quiet,
+    TextField,
+    Workers,
+    distance_option,
+    number_option,
+    parse_max_document,
+    path_option,
+)
+from simsql.cli._recipes import parse_recipe
+from simsql.cli._terminal import ProgressBars, messages, print_skips
+from simsql.cores import usable_cores
+from simsql.dedup.sampling import Drawn, draw_pairs
+from simsql.dedup.spool import TextSpool
+from simsql.documents import (
+    Document,
+    DocumentReader,
+    Report,
+    SkipCount,
+    check_writable,
+    nothing_found,
+    open_output,
+    reporting,
+)
+from simsql.errors import SimsqlError, UsageError
+from simsql.fingerprint import DEFAULT_RECIPE, simhash_items, similarity_many
+
+_FIELDS = ("id_a", "id_b", "label", "distance", "similarity", "weight", "text_a", "text_b")
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+@command("sample")
+def sample_command(
+    paths: Paths,
+    pairs: Annotated[int, number_option("--pairs", ", at least one for each distance", least=1)] = 200,
+    distance: Annotated[int, distance_option(" in a pair")] = 12,
+    seed: Annotated[int, number_option("--seed", least=0)] = 0,
+    recipe: NewRecipeName = None,
+    output: Annotated[Path | None, path_option("--output", ": .csv, .tsv, or else JSON lines")] = None,
+    text_field: TextField = "text",
+    id_field: IdField = "id",
+    encoding: Encoding = "utf-8",
+    max_document: MaxDocument = "100MB",
+    workers: Workers = None,
+    quiet: Quiet = False,
+) -> None:
+    """Draw pairs of documents to label.
+
+    Draw the same number of random pairs at every distance from 1 to --distance, or all where there are fewer.
+    Write both texts of each pair, their distance and similarity, the number of pairs that it stands for (its
+    weight), and an empty label. Fill in near-duplicate, not or unsure, and run simsql evaluate. Documents with
+    equal fingerprints count as one.
+    """
+    if not distance:
+        raise UsageError("--distance must be between 1 and 64: documents with equal fingerprints count as one")
+    if pairs < distance:
+        raise UsageError(f"--pairs must be at least {distance}, one for each distance, not {pairs}")
+    made_by = parse_recipe(recipe) or DEFAULT_RECIPE
+    if output:
+        check_writable(output)
+    reader = DocumentReader(
+        paths,
+        text_field=text_field,
+        id_field=id_field,
+        encoding=encoding,
+        stdin=sys.stdin.buffer,
+        leave_out=[output] if output else [],
+        max_document=parse_max_document(max_document),
+    )
+    console = messages(quiet=quiet)
+    skips = SkipCount()
+    stages = ProgressBars(console)
+    with TextSpool() as texts:
+        first: dict[int, int] = {}  # the number of the first document with each fingerprint
+        names: list[str] = []
+
+        def read_texts(report: Report) -> Iterator[tuple[int, str]]:
+            for item in reporting(reader, report):
+                if isinstance(item, Document):
+                    texts.append(item.text)
+                    names.append(item.name)
+                    yield len(names) - 1, item.text
+                else:
+                    skips.add(item)
+                del item  # a long document is not kept while the next one is read
+
+        with stages.stage("read and fingerprint", reader.bytes_total) as report:
+            for numbers, fingerprints in simhash_items(read_texts(report), made_by, workers or usable_cores()):
+                for number, fingerprint in zip(numbers, fingerprints.tolist(), strict=True):
+                    if fingerprint is not None:
+                        first.setdefault(fingerprint, number)
+        if not names:
+            raise SimsqlError(nothing_found(paths, skips))
+        with stages.stage("find pairs"):
+            values = np.fromiter(first, np.uint64, len(first))
+            drawn = draw_pairs(values, distance, pairs, seed=seed, workers=workers)
+        if not len(drawn.left):
+            raise SimsqlError(
+                f"no two documents of {len(names):,} have different fingerprints within {distance} bits:"
+                " there is nothing to label; try a larger --distance"
+            )
+        with open_output(output) as stream:
+            _write(
+                stream,
+                _DELIMITERS.get(output.suffix.lower()) if output else None,
+                _rows(drawn, first, names, texts),
+            )
+    print_skips(skips, console, counted=True)
+
+
+def _rows(drawn: Drawn, first: dict[int, int], names: list[str], texts: TextSpool) -> Iterator[Sequence[Any]]:
+    columns = (column.tolist() for column in drawn)
+    for left, right, distance, weight in zip(*columns, strict=True):
+        a, b = first[left], first[right]
+        # Half a surrogate pair is not a letter, and cannot be written to a file.
+        pair = [texts.read(number).encode("utf-8", "replace").decode() for number in (a, b)]
+        (similarity,) = similarity_many(pair[:1], pair[1:]).tolist()
+        yield names[a], names[b], "", distance, round(similarity, 4), round(weight, 4), *pair
+
+
+def _write(stream: Any, delimiter: str | None, rows: Iterable[Sequence[Any]]) -> None:
+    if delimiter is None:
+        for row in rows:
+            stream.write(json.dumps(dict(zip(_FIELDS, row, strict=True)), ensure_ascii=False) + "\n")
+        return
+    # This ending also makes the module quote texts with a carriage return.
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\r\n")
+    writer.writerow(_FIELDS)
+    writer.writerows(rows)

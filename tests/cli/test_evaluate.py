@@ -1,0 +1,187 @@
+"""`simsql evaluate`: figures on labelled pairs, what it recommends and draws, and what it refuses."""
+
+import csv
+import io
+import json
+import random
+import re
+from itertools import combinations
+from xml.etree import ElementTree
+
+import corpus
+import pytest
+from program import run, write_lines
+
+import simsql
+from simsql import Recipe
+
+TABLE = ["--format", "table"]
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return corpus.make_texts(6, families=8, alone=6)
+
+
+@pytest.fixture(scope="module")
+def labels(texts, tmp_path_factory):
+    """All pairs within 16 bits, by id. The farther apart, the fewer are labelled as near-duplicates."""
+    chance = random.Random(7)
+    fingerprints = {name: simsql.simhash(text) for name, text in texts.items()}
+    rows = []
+    for a, b in combinations(texts, 2):
+        apart = simsql.hamming_distance(fingerprints[a], fingerprints[b])
+        if apart <= 16:
+            label = "near-duplicate" if chance.random() > apart / 20 else "not"
+            rows.append({"id_a": a, "id_b": b, "label": label})
+    rows.append({"id_a": "text 0", "id_b": "text 1", "label": "unsure"})
+    return write_lines(tmp_path_factory.mktemp("labels") / "labels.jsonl", rows)
+
+
+@pytest.fixture(scope="module")
+def documents(texts, labels):
+    return write_lines(labels.with_name("texts.jsonl"), texts)
+
+
+def rows_of(found):
+    return [json.loads(line) for line in found.done().lines]
+
+
+def test_figures_are_those_of_a_plain_count(labels, documents, texts):
+    rows = rows_of(run("evaluate", labels, documents))
+    assert [(row["distance"], row["similarity"]) for row in rows] == [
+        *((distance, None) for distance in range(13)),
+        *((distance, 0.6) for distance in range(13)),
+    ]
+    pairs = [json.loads(line) for line in labels.read_text().splitlines()][:-1]
+    alike = sum(pair["label"] == "near-duplicate" for pair in pairs)
+    assert 10 < alike < len(pairs)
+    for row in rows:
+        found = []
+        for pair in pairs:
+            a, b = texts[pair["id_a"]], texts[pair["id_b"]]
+            near = simsql.hamming_distance(simsql.simhash(a), simsql.simhash(b)) <= row["distance"]
+            if near and (row["similarity"] is None or simsql.similarity(a, b) >= row["similarity"]):
+                found.append(pair["label"] == "near-duplicate")
+        assert row["found"] == len(found)
+        assert row["recall"] == pytest.approx(sum(found) / alike)
+        assert row["precision"] == (pytest.approx(sum(found) / len(found)) if found else None)
+        assert row["recall_low"] <= row["recall"] <= row["recall_high"]
+    (recommended,) = (row for row in rows if row["recommended"])
+    assert recommended["f1"] == max(row["f1"] for row in rows)
+
+
+def test_texts_in_the_labels_give_the_same_figures(labels, documents, texts):
+    expected = run("evaluate", labels, documents).done()
+    rows = [json.loads(line) for line in labels.read_text().splitlines()]
+    for number, row in enumerate(rows):
+        row["text_a"] = texts[row["id_a"]]
+        if number % 2:  # as the report writes a pair of which it holds only one text
+            row["text_b"] = texts[row.pop("id_b")]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    assert run("evaluate", "-", documents, stdin=lines).out == expected.out
+    for row in rows:
+        row["text_b"] = row.get("text_b") or texts[row.pop("id_b")]
+    without_ids = write_lines(labels.with_name("with-texts.jsonl"), rows)
+    assert run("evaluate", without_ids).out == expected.out
+
+
+def test_tables_and_a_recommendation_for_people(labels, documents):
+    found = run("evaluate", labels, documents, "--similarity", 0.5, *TABLE).done()
+    assert found.err == ""
+    assert found.lines[0] == "words12-log-1, by distance alone"
+    assert found.lines[1].split() == ["distance", "found", "precision", "95%", "recall", "95%", "F1", "95%"]
+    assert found.lines[16] == "words12-log-1, similarity at least 0.5"
+    said = re.search(
+        r"\n\nrecommended: simsql dedup --distance \d+ --similarity 0(?:\.5)?, with a precision of \d\.\d\d"
+        r" \(\d\.\d\d-\d\.\d\d\) and a recall of (\S+) \((\S+)-(\S+)\)\n"
+        r"few labels \(near-duplicates: \d+, others: \d+, left out: 1\): with 50 of each, the intervals are"
+        r" more reliable\n"
+        r"the figures hold for pairs like these; to estimate a collection, label pairs from simsql sample\n$",
+        found.out,
+    )
+    assert said, found.out
+    assert said[2] <= said[1] <= said[3]
+    # In other formats it goes to stderr.
+    assert run("evaluate", labels, documents, "--similarity", 0.5).err in found.out
+
+
+def test_several_recipes(labels, documents, tmp_path):
+    path = tmp_path / "my recipe.json"
+    simsql.fingerprint.write_recipe(Recipe(shingles=(3,)), path)
+    chart = tmp_path / "chart.svg"
+    recipes = ["--recipe", "words12-log-1", "--recipe", path, "--recipe", "words12-log-1"]
+    rows = rows_of(run("evaluate", labels, documents, *recipes, "--chart", chart))
+    assert [row["recipe"] for row in rows] == ["words12-log-1"] * 26 + [str(path)] * 26
+    assert rows[:26] == [
+        {**row, "recommended": place["recommended"]}
+        for row, place in zip(rows_of(run("evaluate", labels, documents)), rows, strict=False)
+    ]
+    assert [row["recall"] for row in rows[:26]] != [row["recall"] for row in rows[26:]]
+    assert sum(row["recommended"] for row in rows) == 1
+    drawn = ElementTree.parse(chart).getroot()
+    titles = [
+        "".join(text.itertext()) for text in drawn.iter("{http://www.w3.org/2000/svg}text") if text.get("class")
+    ]
+    assert f"{path}, similarity at least 0.6" in titles
+    # The recipe that is better by far is recommended by the name that was given.
+    alone = run("evaluate", labels, documents, "--recipe", path).done()
+    assert f"--recipe '{path}', with" in alone.err
+
+
+def test_weights_count(tmp_path):
+    a, b, c = ("one two three four five", "one two three four five six", "seven eight nine")
+    rows = [
+        {"text_a": a, "text_b": a, "label": 1, "weight": 1},
+        {"text_a": a, "text_b": b, "label": 1, "weight": 3},
+        {"text_a": c, "text_b": "...", "label": 0, "weight": 9},  # a text without a fingerprint
+    ]
+    found = run("evaluate", write_lines(tmp_path / "labels.jsonl", rows))
+    first = rows_of(found)[0]
+    assert (first["found"], first["precision"], first["recall"]) == (1, 1.0, 0.25)
+    assert "near-duplicates beyond the distance of simsql sample are missing from the recall" in found.err
+
+
+def test_other_formats(labels, documents):
+    expected = rows_of(run("evaluate", labels, documents))
+    rows = list(csv.DictReader(io.StringIO(run("evaluate", labels, documents, "--format", "csv").done().out)))
+    assert [row["recall"] for row in rows] == [str(row["recall"]) for row in expected]
+
+
+def test_what_is_missing(labels, documents, tmp_path, texts):
+    run("evaluate", labels).failed(1, f"{labels}:1: the pair has ids, but no texts: name the files")
+    some = write_lines(tmp_path / "some.jsonl", dict(list(texts.items())[:2]))
+    said = f"no document in {some} has the id 'text 2' ({labels}:"
+    run("evaluate", labels, some).failed(1, said, " more: check --id-field, and the files")
+    run("evaluate", labels, tmp_path / "nowhere").failed(2, "no such file or folder")
+    run("evaluate", tmp_path / "nowhere").failed(2, f"no such file: {tmp_path / 'nowhere'}")
+    run("evaluate", tmp_path).failed(1, f"{tmp_path}: Is a directory")
+    run("evaluate", "-", "-").failed(2, "labels and documents cannot both come from stdin")
+    run("evaluate", "").failed(2, "the path is empty")
+    run("evaluate", labels, documents, "--chart", tmp_path).failed(2, "is a folder: name a file")
+    run("evaluate", labels, documents, "--similarity", 1.5).failed(2, "it must be between 0 and 1, not 1.5")
+    run("evaluate", labels, documents, "--similarity", "x").failed(2, "'x' is not a number from 0 to 1")
+    run("evaluate", labels, documents, "--recipe", "x").failed(2, "and there is no such file")
+
+
+def test_recall_needs_a_near_duplicate(tmp_path):
+    rows = [{"text_a": "a", "text_b": "b", "label": label} for label in ("not", "unsure", "")]
+    path = write_lines(tmp_path / "labels.jsonl", rows)
+    run("evaluate", path).failed(
+        1, f"{path} labels no pair as near-duplicate (1 as not, 2 left out): recall needs"
+    )
+
+
+def test_skipped_documents_are_named(labels, documents, tmp_path):
+    bad = write_lines(tmp_path / "bad.jsonl", [{"id": 1}])
+    found = run("evaluate", labels, documents, bad).done()
+    assert f"skipped {bad}:1: no field: 'text' is missing" in found.err
+
+
+def test_pairs_that_no_rule_finds(tmp_path):
+    rows = [{"text_a": "one two three", "text_b": "four five six", "label": "yes"}]
+    found = run("evaluate", write_lines(tmp_path / "labels.jsonl", rows))
+    assert "no recommendation: no rule finds any of the near-duplicates; try another recipe\n" in found.err
+    assert [row["recommended"] for row in rows_of(found)] == [False] * 26
+    assert {row["precision"] for row in rows_of(found)} == {None}
+    assert {row["recall"] for row in rows_of(found)} == {0.0}
