@@ -102,6 +102,12 @@ def test_what_the_wheel_carries(wheel: Path) -> None:
     sql = {path for path in names if path.endswith(".sql") and not path.startswith("simsql/migrations/")}
     assert sql == {f"simsql/sql/{path.name}" for path in (REPOSITORY / "sql").glob("*.sql")}
     assert "simsql/py.typed" in names
+    page = {
+        f"simsql/{path.relative_to(REPOSITORY / 'simsql')}"
+        for path in REPOSITORY.glob("simsql/dedup/report/page/*")
+    }
+    assert page
+    assert page <= names
     assert {path.split("/")[0] for path in names} == {"simsql", wheel.name.rsplit("-", 3)[0] + ".dist-info"}
     assert not [path for path in names if "test" in path.lower() or path.endswith(".pyc")]
 

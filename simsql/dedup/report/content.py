@@ -1,0 +1,54 @@
+"""What a report shows: plain data, no database."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Decision = Literal["representative", "kept", "dropped"]
+
+
+class Closeness(NamedTuple):
+    """How close two documents are."""
+
+    distance: int
+    """Distance of their fingerprints in bits, 0 to 64."""
+    similarity: float | None
+    """Similarity of their texts, 0.0 to 1.0; None if the texts were not compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedMember:
+    """A document of a cluster."""
+
+    document: int
+    """Number by which `RunReport.read_text` knows the document."""
+    id: str
+    place: str
+    decision: Decision
+    kept: int
+    """Number of the document that is kept in its favour: its own if it is kept."""
+    to_kept: Closeness
+    to_representative: Closeness
+
+    @property
+    def decisive(self) -> Closeness:
+        """How close a dropped text is to the one that is kept, and a kept one to the representative."""
+        return self.to_kept if self.decision == "dropped" else self.to_representative
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """The results of a run, and how it was made."""
+
+    documents: int
+    """Number of documents among which the run searched."""
+    options: Mapping[str, str]
+    """Options of the run by name, as the page shows them: recipe, distance, input."""
+    clusters: Iterable[Sequence[ReportedMember]]
+    """The clusters, the representative of each first. Read once."""
+    read_text: Callable[[int], str | None]
+    """Return the text of a document, or None if it cannot be read any more."""
+    similarity: float | None = None
+    """Least similarity within a cluster, 0.0 to 1.0, which the page marks; None if texts were not compared."""
+    drop_similarity: float | None = None
+    """Least similarity of a dropped text to the one that is kept, likewise."""

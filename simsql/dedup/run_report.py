@@ -1,0 +1,62 @@
+"""What a run has found, as its report shows it."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from simsql.dedup.deciding import Decider
+from simsql.dedup.members import Member, arrange_members
+from simsql.dedup.report import Closeness, ReportedMember, RunReport
+from simsql.dedup.report.content import Decision
+from simsql.dedup.results import StoredDocument
+from simsql.dedup.rules import Rules
+from simsql.dedup.spool import TextSpool
+from simsql.documents import printable
+from simsql.fingerprint import Recipe
+
+_PATHS = 5  # of the input, which the report names
+
+
+def report_run(
+    paths: Sequence[str],
+    recipe: Recipe,
+    rules: Rules,
+    stored: int,
+    clusters: Iterable[Sequence[StoredDocument]],
+    decider: Decider,
+    texts: TextSpool,
+) -> RunReport:
+    """Return the report of a run. The texts are those that the run has read, in this order."""
+    ids, ordinals = decider.documents.id, decider.ordinal
+
+    def read_text(document: int) -> str | None:
+        ordinal = int(ordinals[np.searchsorted(ids, document)])
+        return None if ordinal < 0 else texts.read(ordinal)
+
+    named = [printable(path) for path in paths[:_PATHS]] + ["…"] * (len(paths) > _PATHS)
+    options = {"input": " ".join(named), "recipe": recipe.id, "distance": f"{rules.distance}"}
+    if rules.checks_texts:
+        options |= {"similarity": f"{rules.similarity:g}", "drop similarity": f"{rules.drop:g}"}
+    options["keep"] = rules.keep_field or str(rules.keep)
+    return RunReport(
+        stored,
+        options,
+        ([_describe(member) for member in arrange_members(documents)] for documents in clusters),
+        read_text,
+        rules.similarity if rules.checks_texts else None,
+        rules.drop if rules.checks_texts else None,
+    )
+
+
+def _describe(member: Member) -> ReportedMember:
+    document = member.document
+    decision: Decision = "dropped" if member.droppable else "kept"
+    return ReportedMember(
+        document.id,
+        document.name,
+        document.place,
+        "representative" if document.id == member.representative.id else decision,
+        member.kept.id,
+        Closeness(member.kept_distance, document.kept_similarity),
+        Closeness(member.distance, document.representative_similarity),
+    )

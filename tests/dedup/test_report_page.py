@@ -1,0 +1,597 @@
+"""The report of a run as its readers see it: in a real browser, without any network.
+
+`SIMSQL_SCREENSHOTS=docs/images` also takes the pictures of the documentation.
+"""
+
+import contextlib
+import json
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import running_chromium
+from program import wait_until
+from report_sample import ARABIC, CHINESE, TEXTS, Sample, harbour_clusters, plain_clusters
+
+from simsql.dedup.report import SIZE_LIMIT, Closeness, write_report
+
+Open = Callable[..., Any]
+ATTACK = "http://attack.invalid/"
+SIZE = {"width": 1280, "height": 860}
+
+
+@pytest.fixture(scope="module")
+def browser_page() -> Iterator[Any]:
+    """A page for all tests: a new one each would take most of their time."""
+    with running_chromium() as browser:
+        page = browser.new_context(accept_downloads=True).new_page()
+        page.set_default_timeout(10_000)
+        yield page
+
+
+@pytest.fixture
+def open_report(browser_page: Any, tmp_path: Path) -> Iterator[Open]:
+    """Write a report and open it. In the end, fail if it has asked the network for anything or raised an error."""
+    path = tmp_path / "report.html"
+    pages, seen = [browser_page], []
+    watched = {
+        "request": lambda request: seen.append(request.url),
+        "pageerror": lambda error: seen.append(str(error)),
+        "dialog": lambda dialog: seen.append(dialog.message),
+    }
+
+    def open_report(
+        sample: Sample | None, *, script: str = "", scheme: str = "light", size_limit: int = SIZE_LIMIT
+    ) -> Any:
+        page = browser_page
+        if script:
+            page = browser_page.context.browser.new_context().new_page()
+            page.add_init_script(script)
+            pages.append(page)
+        page.set_viewport_size(SIZE)
+        page.emulate_media(color_scheme=scheme)
+        for name, handler in watched.items():
+            page.on(name, handler)
+        if sample:
+            with path.open("w", encoding="utf-8") as file:
+                write_report(file, sample.report(), size_limit=size_limit)
+        page.goto(path.as_uri())
+        return page
+
+    yield open_report
+    for page in pages[1:]:
+        page.context.close()
+    for name, handler in watched.items():
+        with contextlib.suppress(KeyError):  # it was not opened
+            browser_page.remove_listener(name, handler)
+    if browser_page.url != "about:blank":
+        browser_page.evaluate("localStorage.clear()")
+    attempts = [one for one in seen if not one.startswith(("blob:", path.as_uri()))]
+    # What a test has tried itself is of this name.
+    assert [one for one in attempts if one != ATTACK] == []
+
+
+def heading(page: Any) -> str:
+    return page.locator("#heading").evaluate("element => element.firstChild.data")
+
+
+def names(page: Any) -> tuple[str, str]:
+    return page.inner_text("#left-name"), page.inner_text("#right-name")
+
+
+def listed(page: Any) -> list[str]:
+    return page.locator("#list .name").all_inner_texts()
+
+
+def marks(page: Any, side: str) -> list[str]:
+    return page.locator(f"#{side} mark").all_text_contents()
+
+
+def found(page: Any, start: str) -> str:
+    """Wait until a search is over that finds so many clusters, and return the heading of the one that is shown."""
+    wait_until(lambda: page.inner_text("#found").startswith(f"{start} "), f"{start} clusters")
+    return heading(page)
+
+
+def press(page: Any, keys: str) -> None:
+    for key in keys.split():
+        page.keyboard.press(key)
+
+
+def export(page: Any) -> list[dict[str, str]]:
+    with page.expect_download() as download:
+        page.click("#export")
+    assert download.value.suggested_filename == "labels.jsonl"
+    return [
+        json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").split("\n") if line
+    ]
+
+
+HOSTILE = {
+    "<script>document.title = 'lost'</script>": "<script>document.title = 'lost'</script>",
+    "</script><script>document.title = 'lost'</script>": "</script><script>document.title = 'lost'</script>",
+    "<!-- <script>": "<!-- <script>",
+    "</script and </script/and </SCRIPT\n": None,
+    "--> ]]> </style></title><img src=http://example.invalid/a.png onerror=alert(1)>": None,
+    "<svg onload=alert(1)><iframe src=http://example.invalid/></iframe>": None,
+    "{{ 7 * 7 }} {% raw %} ${7 * 7} &lt;b&gt; \\u003cb\\u003e \\n": None,
+    "pay \u202efdp.exe\u202c now \u2067x\u2069 \u200fy": "pay RLOfdp.exePDF now RLIxPDI RLMy",
+    "bell \x07 escape \x1b[31m delete \x7f next \x85 \x01\x01\x01 end": (
+        "bell U+0007 escape U+001B[31m delete DEL next U+0085 U+0001×3 end"
+    ),
+    "half \ud83d of a face \udc00 whole \U0001f600": "half U+D83D of a face U+DC00 whole \U0001f600",
+    "zero\u200bwidth soft\u00adhyphen line\u2028end joined\u200cletters \ufeff": (
+        "zeroZWSPwidth softSHYhyphen lineLSEPend joined\u200cletters BOM"
+    ),
+    "carriage\r\nreturn\rtab\tend": "carriage\nreturnU+000Dtab\tend",
+}
+
+
+def test_hostile_texts_stay_text(open_report):
+    clusters = [{text: text, f"{text} ": f"{text} and more"} for text in HOSTILE]
+    page = open_report(Sample(clusters, compare=lambda a, b: Closeness(1, 0.9)))
+    for text, named in HOSTILE.items():
+        shown = named or text
+        assert page.text_content("#left") == shown
+        assert page.text_content("#right") == f"{shown} and more"
+        # Of ids, each hidden character is named on its own.
+        in_line = re.sub("[\r\n\t]", "", page.text_content("#left-name"))
+        assert "\u202e" not in in_line
+        press(page, "1 j")
+    assert page.title() == "Near-duplicates"
+    assert page.locator("main script, main img, main iframe, main svg svg").count() == 0
+    labels = export(page)
+    assert [label["text_a"] for label in labels] == list(HOSTILE)
+    assert [label["id_b"] for label in labels] == [f"{text} " for text in HOSTILE]
+
+
+def test_bidirectional_controls_do_not_reorder(open_report):
+    page = open_report(Sample([{"a": "first \u202esecond third", "b": "first \u202esecond third fourth"}]))
+    order = """() => [...document.querySelectorAll("#left")].flatMap((pane) => {
+        const node = pane.lastChild, found = [];
+        for (let i = 0; i < node.data.length; i++) {
+            const range = new Range();
+            range.setStart(node, i);
+            range.setEnd(node, i + 1);
+            found.push(range.getBoundingClientRect().left);
+        }
+        return found;
+    })"""
+    places = page.evaluate(order)
+    assert len(places) == len("second third")
+    assert places == sorted(places)
+
+
+def test_the_policy_of_the_page_lets_nothing_in(open_report):
+    """Even what got into the page could neither run nor load anything."""
+    page = open_report(Sample([TEXTS]))
+    refused = page.evaluate(
+        """async (address) => {
+        const refused = [];
+        document.addEventListener("securitypolicyviolation", (event) => refused.push(event.effectiveDirective));
+        document.body.append(Object.assign(document.createElement("img"), {src: address}));
+        await fetch(address).catch(() => {});
+        const script = document.createElement("script");
+        for (const attack of [() => { script.text = "document.title = 'lost'"; document.body.append(script); },
+                () => { document.body.innerHTML = "<p>"; }])
+            try { attack(); } catch { refused.push("types"); }
+        await new Promise((done) => setTimeout(done, 50));
+        return refused;
+    }""",
+        ATTACK,
+    )
+    assert {"img-src", "connect-src"} <= set(refused)
+    assert refused.count("types") == 2
+    assert page.title() == "Near-duplicates"
+
+
+def test_a_line_of_a_million_characters(open_report):
+    words = [f"word{number % 9973}" for number in range(120_000)]
+    line = " ".join(words)
+    assert len(line) > 1_000_000
+    line = line[:1_000_000]
+    edited = line.replace(" word5000 ", " another ", 1) + " end"
+    other = " ".join(reversed(words))[:1_000_000]
+    sample = Sample([{"long": line, "edited": edited, "other": other}], compare=lambda a, b: Closeness(1, 0.9))
+    page = open_report(sample)
+    assert marks(page, "left") == ["word5000"]
+    assert marks(page, "right")[0] == "another"
+    assert len(page.text_content("#left")) < 10_000
+    page.locator("#left .fold").last.click()
+    assert 50_000 < len(page.text_content("#left")) < 60_000
+    start = time.perf_counter()
+    press(page, "n")
+    assert names(page) == ("long", "other")
+    print(f"\ntwo unlike texts of 1 MB: {1000 * (time.perf_counter() - start):.0f} ms")
+
+
+def test_pages_search_and_filters(open_report):
+    sample = plain_clusters(100)
+    page = open_report(sample)
+    sizes = [len(cluster) for cluster in sample.clusters]
+    assert page.inner_text("#found") == f"100 clusters, {sum(sizes)} documents"
+    assert page.inner_text("#page") == "page 1 of 3"
+    page.click("#next-page")
+    assert listed(page)[0] == "articles/41-0.txt"
+    page.click("#list li:nth-child(3) button")
+    assert heading(page) == "Cluster 43"
+
+    page.fill("#search", "ARTICLES/77-1")
+    assert found(page, "1 of 100") == "Cluster 77"
+    word = sample.clusters[58]["articles/59-0.txt"]
+    phrase = " ".join(word.split()[10:14])
+    page.fill("#search", phrase.upper().replace(" ", "  "))
+    wait_until(lambda: heading(page) == "Cluster 59", "the cluster")
+    assert page.evaluate("CSS.highlights.get('search').size") == 2
+    page.fill("#search", "no such words (in any text")
+    page.locator("#nothing").wait_for()
+    assert page.locator("#cluster").is_hidden()
+    page.click("#reset-all")
+    assert page.inner_text("#found").startswith("100 clusters")
+
+    page.click("#filters summary")
+    page.fill("#size-low", "5")
+    expected = [number for number, size in enumerate(sizes, 1) if size == 5]
+    assert page.inner_text("#found").startswith(f"{len(expected)} of 100 clusters")
+    page.fill("#size-low", "")
+    closeness = [
+        [sample.compare(texts[0], text) for text in texts[1:]]
+        for texts in map(list, map(dict.values, sample.clusters))
+    ]
+    for low, high in ((0.65, 0.75), (0, 0.6), (0.95, 1)):
+        page.fill("#similarity-low", str(low))
+        page.fill("#similarity-high", str(high))
+        expected = sum(any(low <= each.similarity <= high for each in cluster) for cluster in closeness)
+        assert f"{expected} of 100 clusters" in page.inner_text("#found")
+    page.click("#reset")
+    for decision, dropped in (("2", True), ("1", False)):
+        page.select_option("#decision", decision)
+        expected = sum(any((each.similarity >= 0.7) is dropped for each in cluster) for cluster in closeness)
+        assert f"{expected} of 100 clusters" in page.inner_text("#found")
+    page.click("#reset")
+    page.select_option("#order", "size")
+    assert page.locator("#list .size").first.inner_text() == "5"
+
+
+def test_a_bar_of_a_chart_is_a_filter(open_report):
+    page = open_report(Sample(harbour_clusters()))
+    for name in ("similarity", "distance", "size"):
+        bar = page.locator(f"[data-filter={name}][tabindex]").last
+        bar.press("Enter")
+        assert re.match("[1-9][0-9]? of 62 ", page.inner_text("#found"))
+        if name == "size":
+            assert page.inner_text("#found").split()[0] == bar.get_attribute("aria-label").split()[-1]
+        page.click("#reset")
+    assert page.inner_text("#found").startswith("62 clusters")
+
+
+def test_keys(open_report):
+    page = open_report(plain_clusters(100))
+    press(page, "j j j k")
+    assert heading(page) == "Cluster 3"
+    press(page, "ArrowDown ArrowUp ArrowUp")
+    assert heading(page) == "Cluster 2"
+    press(page, "k k k")
+    assert heading(page) == "Cluster 1"
+    page.click("#next-page")
+    page.click("#list button >> nth=0")
+    press(page, "k")
+    assert (heading(page), page.inner_text("#page")) == ("Cluster 40", "page 1 of 3")
+    press(page, "j")
+    assert (heading(page), page.inner_text("#page")) == ("Cluster 41", "page 2 of 3")
+    page.fill("#search", "-4.txt")  # in clusters of five
+    wait_until(lambda: " of 100 " in page.inner_text("#found"), "the search")
+    press(page, "Escape")
+    number = heading(page).split()[-1]
+    press(page, "n n")
+    assert names(page) == (f"articles/{number}-0.txt", f"articles/{number}-3.txt")
+    press(page, "p")
+    assert names(page)[1] == f"articles/{number}-2.txt"
+    press(page, "2")
+    assert page.locator("[data-label=not]").get_attribute("aria-pressed") == "true"
+    press(page, "3")
+    assert page.locator("[data-label=not]").get_attribute("aria-pressed") == "false"
+    press(page, "3 Control+1 Alt+2")
+    assert page.locator("[aria-pressed=true]").count() == 0
+    press(page, "?")
+    assert page.locator("#help").is_visible()
+    press(page, "j Escape")
+    assert page.locator("#help").is_hidden()
+    assert heading(page) == f"Cluster {number}"
+    press(page, "/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.type("j1")
+    assert heading(page) == f"Cluster {number}"
+    assert page.locator("[aria-pressed=true]").count() == 0
+
+
+def test_any_two_members_can_be_compared(open_report):
+    texts = {f"{name}.txt": f"a text of the same words in each, {name}" for name in ("one", "two", "three")}
+    page = open_report(Sample([texts]))
+    assert names(page) == ("one.txt", "two.txt")
+    page.click("text=three.txt")
+    assert names(page) == ("one.txt", "three.txt")
+    page.check("input[name=left][value='1']")
+    assert names(page) == ("two.txt", "three.txt")
+    assert marks(page, "left") == ["two"]
+    assert marks(page, "right") == ["three"]
+    assert "similarity" not in page.inner_text("#closeness")  # which nobody has measured
+    press(page, "2")
+    page.check("input[name=left][value='0']")
+    assert page.locator("[aria-pressed=true]").count() == 0
+    page.check("input[name=left][value='2']")
+    page.check("input[name=right][value='1']")
+    assert names(page) == ("three.txt", "two.txt")
+    assert page.locator("[data-label=not]").get_attribute("aria-pressed") == "true"
+    page.check("input[name=right][value='2']")
+    page.check("input[name=left][value='2']")
+    assert page.inner_text("#closeness") == "the same document"
+    assert page.locator("[data-label]:enabled").count() == 0
+
+
+def test_judgements_survive_and_are_exported(open_report):
+    clusters = [
+        TEXTS,
+        {"c": "x" * 5000, "d": "x" * 5001},
+        {"e": "One text of words", "f": "One text of other words"},
+    ]
+    sample = Sample(clusters, compare=lambda a, b: Closeness(1, 0.9))
+    page = open_report(sample, size_limit=204_000)
+    assert "leaves out 2 texts from byte" in page.inner_text(".warning")
+    press(page, "1 j 2 j 3")
+    page.reload()
+    assert page.inner_text("#export") == "Export 3 labels"
+    assert page.locator("[data-label=near-duplicate]").get_attribute("aria-pressed") == "true"
+    assert page.locator("#list .judged").count() == 3
+    page.click("#filters summary")
+    page.select_option("#judged", "not")
+    assert listed(page) == ["c"]
+    assert export(page) == [
+        {
+            "id_a": "a.txt",
+            "id_b": "b.txt",
+            "text_a": TEXTS["a.txt"],
+            "text_b": TEXTS["b.txt"],
+            "label": "near-duplicate",
+        },
+        {"id_a": "c", "id_b": "d", "label": "not"},  # the page holds their beginnings only
+        {
+            "id_a": "e",
+            "id_b": "f",
+            "text_a": "One text of words",
+            "text_b": "One text of other words",
+            "label": "unsure",
+        },
+    ]
+    # Another report has other judgements.
+    other = open_report(Sample([TEXTS, TEXTS]))
+    assert other.inner_text("#export") == "Export labels"
+
+
+@pytest.mark.parametrize("refusal", ["get: () => { throw new DOMException('no') }", "value: undefined"])
+def test_a_browser_that_keeps_nothing(open_report, refusal):
+    page = open_report(Sample([TEXTS]), script=f"Object.defineProperty(window, 'localStorage', {{ {refusal} }})")
+    press(page, "1")
+    assert page.locator("#unkept").is_visible()
+    page.click("#theme")
+    assert [label["label"] for label in export(page)] == ["near-duplicate"]
+
+
+def luminance(colour: str) -> float:
+    channels = [int(value) / 255 for value in re.findall(r"\d+", colour)[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+# For each element with text of its own, its colour and the colour behind it.
+COLOURS = """() => [...document.querySelectorAll("body *")]
+    .filter((e) => e.checkVisibility() && !e.closest("svg, :disabled, script, option") &&
+        [...e.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
+    .map((e) => {
+        let behind = e;
+        while (getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)") behind = behind.parentElement;
+        return [e.outerHTML, getComputedStyle(e).color, getComputedStyle(behind).backgroundColor];
+    })"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark(open_report, scheme):
+    page = open_report(Sample(harbour_clusters(5)), scheme=scheme)
+    dark = {"light": False, "dark": True}
+
+    def is_dark() -> bool:
+        return luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) < 0.2
+
+    assert is_dark() is dark[scheme]
+    press(page, "j 1")
+    colours = page.evaluate(COLOURS)
+    assert len(colours) > 40
+    for element, *pair in colours:
+        low, high = sorted(map(luminance, pair))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, element
+    for theme in ("light", "dark"):
+        page.click("#theme")
+        assert page.inner_text("#theme") == f"Theme: {theme}"
+        assert is_dark() is dark[theme]
+    page.reload()
+    assert is_dark()
+    page.click("#theme")
+    assert is_dark() is dark[scheme]
+
+
+def test_everything_has_a_name(open_report):
+    page = open_report(Sample(harbour_clusters(5)))
+    unnamed = """() => [...document.querySelectorAll("button, input, select, [role=button]")].filter((e) =>
+        !(e.ariaLabel || e.textContent.trim() || e.labels?.[0]?.textContent.trim())).map((e) => e.outerHTML)"""
+    assert page.evaluate(unnamed) == []
+    assert (
+        page.evaluate("new Set([...document.querySelectorAll('[id]')].map((e) => e.id)).size")
+        == page.locator("[id]").count()
+    )
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "theme"
+
+
+def test_right_to_left_and_unspaced_scripts(open_report):
+    page = open_report(
+        Sample(
+            [
+                ARABIC,
+                {"marked": "\u200f \u200eنص", "copy": "\u061cنص"},
+                {"lines": "عربي\nLatin", "same": "عربي\nLatin"},
+                CHINESE,
+            ]
+        )
+    )
+    direction = "place => getComputedStyle(document.querySelector(place)).direction"
+    assert [page.evaluate(direction, place) for place in ("#left", ".snippet", "h2")] == ["rtl", "rtl", "ltr"]
+    assert marks(page, "left") == ["الثامنة", "للزوار", "الشاي"]
+    assert marks(page, "right") == ["التاسعة", "للطلاب", "القهوة"]
+    press(page, "j")
+    assert page.evaluate(direction, "#left") == "rtl"  # the names of the marks do not count
+    assert listed(page)[1] == "marked"
+    assert page.evaluate(direction, "li:nth-child(2) .snippet") == "rtl"
+    assert page.text_content("li:nth-child(2) .snippet") == "نص"
+    press(page, "j")
+    assert page.evaluate(direction, "#left") == "rtl"
+    sides = page.evaluate("""() => {
+        const pane = document.querySelector("#left"), [text] = pane.childNodes, box = pane.getBoundingClientRect();
+        const line = (start, end) => {
+            const range = new Range();
+            range.setStart(text, start);
+            range.setEnd(text, end);
+            return range.getBoundingClientRect();
+        };
+        return [box.right - line(0, 4).right, line(5, 9).left - box.left];
+    }""")
+    assert max(map(abs, sides)) < 2  # each line begins at its own side
+    press(page, "j")
+    assert page.evaluate(direction, "#left") == "ltr"
+    assert marks(page, "left") == ["八", "读者"]
+    assert marks(page, "right") == ["九", "学生"]
+
+
+def test_marks_are_the_words_that_differ(open_report):
+    """Edits that are planted far enough apart are what is marked."""
+    page = open_report(Sample([TEXTS]))
+    chance = random.Random(7)
+    alphabets = ["abcdefgh", "абвгдежз", "αβγδεζηθ", "가나다라마바사", "ابتثجحخد"]
+    pairs, expected = [], []
+    for _ in range(150):
+        letters = chance.choice(alphabets)
+        words = [
+            "".join(chance.choices(letters, k=chance.randrange(3, 8))) for _ in range(chance.randrange(5, 300))
+        ]
+        gap = [chance.choice([" ", "  ", "\n", "\r\n"]) for _ in words]
+        edited, planted = list(words), []
+        for place in range(chance.randrange(4), len(words), 4 + chance.randrange(9)):
+            edited[place] = "" if chance.random() < 0.2 else f"{chance.randrange(10**9)}"
+            planted.append((words[place], edited[place]))
+        pairs.append([" ".join(words), "".join(map("".join, zip(edited, gap, strict=True)))])
+        expected.append(planted)
+    found = page.evaluate("pairs => pairs.map(([a, b]) => differences.compare(a, b))", pairs)
+    for (left, right), (a, b), planted in zip(pairs, found, expected, strict=True):
+        assert "".join(text for text, _ in a) == left
+        assert "".join(text for text, _ in b) == right
+        assert len(a) == len(b)
+        for (x, changed), (y, _) in zip(a, b, strict=True):
+            assert changed or x.split() == y.split()
+        assert [(x, y) for (x, changed), (y, _) in zip(a, b, strict=True) if changed and (x or y)] == planted
+
+    # Whatever the texts, the parts are the texts, and those that are not marked are equal but for white space.
+    letters = "ab c\n中文かな\u0e01\u0e33é\u0301\ud83d\U0001f600.,-\u202e\u200d"
+    pairs = [["".join(chance.choices(letters, k=chance.randrange(200))) for _ in "ab"] for _ in range(200)]
+    vocabularies = ["abc", [str(number) for number in range(5000)]]
+    pairs += [[" ".join(chance.choices(words, k=6000)) for _ in "ab"] for words in vocabularies]
+    check = """pairs => JSON.parse(pairs).filter((pair) => {
+        const [a, b] = differences.compare(...pair);
+        const words = (part) => part[0].replace(/\\s+/gu, "");
+        return [a, b].some((side, which) => side.map((part) => part[0]).join("") !== pair[which]) ||
+            a.some((part, at) => !part[1] && words(part) !== words(b[at]));
+    })"""
+    assert page.evaluate(check, json.dumps(pairs)) == []
+
+
+def test_five_thousand_clusters(open_report, record_property):
+    sample = plain_clusters(5000, words=200)
+    page = open_report(sample)
+    opened = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
+    # From the key to the next frame that is painted.
+    timed = """async (selectors) => {
+        const times = [];
+        for (const selector of selectors) {
+            const start = performance.now();
+            document.querySelector(selector).click();
+            await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+            times.push(performance.now() - start);
+        }
+        return Math.max(...times);
+    }"""
+    cluster = page.evaluate(timed, ["#next-cluster"] * 20)
+    turned = page.evaluate(timed, ["#next-page"] * 20)
+    assert page.inner_text("#page") == "page 21 of 125"
+    start = time.perf_counter()
+    page.fill("#search", "articles/5000-0.txt")
+    assert found(page, "1 of 5,000") == "Cluster 5,000"
+    searched = 1000 * (time.perf_counter() - start)
+    page.fill("#search", sample.clusters[4321]["articles/4322-1.txt"][40:80])
+    wait_until(lambda: heading(page) == "Cluster 4,322", "the cluster")
+    figures = f"opening {opened:.0f}, cluster {cluster:.0f}, page {turned:.0f}, search {searched:.0f} ms"
+    record_property("milliseconds", figures)
+    print(f"\n5,000 clusters: {figures}")
+
+
+def test_what_is_left_out_is_said(open_report):
+    clusters = [{f"{number}-{copy}": "word " * 900 + str(copy) for copy in range(40)} for number in range(20)]
+    clusters[3]["3-39"] = "word"  # shown nowhere
+    page = open_report(Sample(clusters, compare=lambda a, b: Closeness(1, 0.9)), size_limit=350_000)
+    warning = page.inner_text(".warning >> nth=0")
+    kept = 20 - int(re.search(r"the last (\d+) clusters of 20", warning)[1])
+    assert "members of clusters with more than 10" in warning
+    assert page.inner_text("#found") == f"{kept} clusters, {40 * kept} documents"
+    assert "30 left out of this page" in page.inner_text("#heading")
+    assert "The page holds the first" in page.inner_text("#left-note")
+    tiles = page.locator(".tile dd:first-child").all_inner_texts()
+    assert tiles[1:4] == ["20", "800", "780"]
+
+
+def test_texts_that_cannot_be_read(open_report, tmp_path):
+    sample = Sample([TEXTS], compare=lambda a, b: Closeness(3, None))
+    report = replace(sample.report(), read_text=lambda document: None, similarity=None, drop_similarity=None)
+    with (tmp_path / "report.html").open("w", encoding="utf-8") as file:
+        write_report(file, report)
+    page = open_report(None)
+    assert page.inner_text("#left-note") == page.inner_text("#right-note") == "The page does not hold this text."
+    assert page.inner_text("#closeness") == "similarity – · distance 3"
+    assert page.locator("[data-filter=similarity]").count() == 0
+    press(page, "1")
+    assert export(page) == [{"id_a": "a.txt", "id_b": "b.txt", "label": "near-duplicate"}]
+
+
+def test_screenshots(open_report, tmp_path):
+    folder = Path(os.environ.get("SIMSQL_SCREENSHOTS", tmp_path))
+    sample = Sample(harbour_clusters(), alone=321)
+    names = []
+
+    def take(name: str) -> None:
+        names.append(f"report-{name}.png")
+        page.screenshot(path=folder / names[-1])
+
+    for scheme in ("light", "dark"):
+        page = open_report(sample if scheme == "light" else None, scheme=scheme)
+        take(scheme)
+        page.evaluate("document.querySelector('.explorer').scrollIntoView()")
+        page.set_viewport_size({**SIZE, "height": 560})
+        if scheme == "dark":
+            press(page, "j j")
+            take("arabic")
+        else:
+            press(page, f"{'j ' * 7} 1 n")
+            take("differences")
+    assert all(10_000 < (folder / name).stat().st_size < 300_000 for name in names)
