@@ -14,9 +14,10 @@ from sqlalchemy import URL, Engine, make_url
 
 from simsql.database.connect import open_engine
 
-# What a shell puts into the background has SIGINT ignored, and so has all that it starts: then no test could
-# interrupt a run.
+# A shell ignores SIGINT in the background, and nohup ignores SIGHUP, for all that they start. Then no test
+# could interrupt a run.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # What is slow at times is the machine, and a table that is built at its first use.
 settings.register_profile("untimed", settings(), deadline=None)
@@ -56,8 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_worth_its_time(test: pytest.Function, seen: set[tuple[object, ...]]) -> bool:
     """Everything runs on the newest server.
 
-    Each test of SQL, and of the Python that calls it, runs once on the oldest, with the first of its parameters.
-    On the servers between, the tests of `_EVERYWHERE` run: those of searches, writers and upgrades.
+    Each test of SQL runs once on the oldest, with the first of its parameters. The tests of `_EVERYWHERE` run on
+    all servers: those of searches, writers and upgrades.
     """
     call = getattr(test, "callspec", None)
     program = call and call.params.get("server")
@@ -68,7 +69,7 @@ def _is_worth_its_time(test: pytest.Function, seen: set[tuple[object, ...]]) -> 
         key = (program, test.path, test.cls, test.originalname)
         first = key not in seen
         seen.add(key)
-        return first and folder in ("sql", "database", "sqlalchemy")
+        return first and (folder == "sql" or test.path.stem in _EVERYWHERE)
     return test.path.stem in _EVERYWHERE and len(call.params) == 1
 
 

@@ -24,7 +24,9 @@ from simsql.errors import SimsqlError, UsageError
 # Each command: the module that registers it, and the first line of its help.
 _COMMANDS = {
     "backfill": ("load", "Fingerprint the rows that have no fingerprint."),
-    "dedup": ("dedup", "Find clusters of near-duplicates in files."),
+    "dedup": ("dedup", "Find near-duplicates in files, and decide which to drop."),
+    "evaluate": ("evaluate", "Measure precision and recall on labelled pairs."),
+    "sample": ("sample", "Draw pairs of documents to label."),
     "fingerprint": ("fingerprint", "Print the fingerprint of every document."),
     "load": ("load", "Load documents and their fingerprints into a table."),
     "find-all": ("memory", "Find all pairs of near fingerprints in a file."),
@@ -183,7 +185,17 @@ def _options(
 _CALL = re.compile(r"(?:SELECT (?:\* FROM )?|CALL )simsql\.(\w+)\(((?:'(?:[^']|'')*'|[^'()])*)\)(?:;$)?")
 _VALUE = re.compile(r"(?:(\w+) => )?(?:(E?)'((?:[^']|'')*)'|([\w.]+))")
 
-_NEW_INDEX = ("table_name", "column_name", "distance", "blocks", "lead", "inner_blocks", "recipe", "scope")
+_NEW_INDEX = (
+    "table_name",
+    "column_name",
+    "distance",
+    "blocks",
+    "lead",
+    "inner_blocks",
+    "recipe",
+    "scope",
+    "storage",
+)
 # Each function: its command, its parameters in order, and how many of them are arguments of the command.
 _COMMANDS_OF_CALLS = {
     "build": ("index build", _NEW_INDEX, 2),
@@ -202,6 +214,7 @@ _OPTIONS_OF_CALLS = {
     "lead": "--lead",
     "recipe": "--recipe",
     "scope": "--scope-column",
+    "storage": "--storage",
 }
 
 
@@ -256,6 +269,7 @@ def _as_scopes(found: re.Match[str]) -> str:
 _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"SELECT \* FROM simsql\.indexes lists", "simsql index list lists"),
     (r"scope => jsonb_build_object\([^()]*\)", _as_scopes),
+    (r"storage => '(\w+)'", r"--storage \1"),
     (r"[Nn]ame the column: (?:column_name => )?one of", "Name the column with --column: one of"),
     (r"name the column for the fingerprints", "name the column for the fingerprints with --column"),
     # Every command runs in its own transaction.

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from simsql.cli._terminal import Format
+from simsql.dedup.rules import Keep
 from simsql.documents import printable
 from simsql.errors import UsageError
 
@@ -21,6 +22,13 @@ class Encode(StrEnum):
     HEX = "hex"
     SIGNED = "signed"
     BITS = "bits"
+
+
+class Storage(StrEnum):
+    """Where an index is kept."""
+
+    TABLES = "tables"
+    EXPRESSION = "expression"
 
 
 class Meaning(NamedTuple):
@@ -40,6 +48,7 @@ MEANINGS = {
         None,
         "Measure costs on the server first, with a million temporary fingerprints (up to minutes, 500 MB of disk)",
     ),
+    "--chart": Meaning("FILE", "Draw precision and recall over the distance to this SVG file"),
     "--column": Meaning("NAME", "Use this fingerprint column; by default, the one with a simhash index"),
     "--database": Meaning(
         "URL",
@@ -50,11 +59,18 @@ MEANINGS = {
     "--distance": Meaning("BITS", "Allow up to this many differing bits (0 to 64)", "-d"),
     "--drop-indexes": Meaning(None, "Also drop all simhash indexes"),
     "--drop-list": Meaning("FILE", "Write the ids of documents that a clean-up could drop, one per line"),
+    "--drop-similarity": Meaning(
+        "SHARE", "Drop texts that are at least this similar to one that is kept (--similarity to 1)"
+    ),
     "--encode": Meaning(
         "|".join(Encode),
         "Print fingerprints as unsigned decimals, 16 hex digits, signed bigints, or 64 bits, highest first",
     ),
     "--encoding": Meaning("NAME", "Decode texts with this encoding"),
+    "--explain": Meaning(
+        "ID ID",
+        "Explain why these two documents are together or apart, instead of printing clusters; store no decisions",
+    ),
     "--file": Meaning("PATH", "Search for the text in this file; - reads it from stdin"),
     "--fingerprint": Meaning("NUMBER", "Search for this fingerprint (unsigned decimal)"),
     "--format": Meaning(
@@ -62,6 +78,7 @@ MEANINGS = {
         "Print results in this format; by default, a table at a terminal and JSON lines elsewhere",
     ),
     "--from": Meaning("REVISION", "Print the upgrade from this revision"),
+    "--from-table": Meaning("NAME", "Decide about the rows of this table instead of files"),
     "--id-column": Meaning("NAME", "Store ids in this column; by default, they are not stored"),
     "--id-field": Meaning("NAME", "Read ids from this field or column; ids must be unique across files and runs"),
     "--inner-blocks": Meaning("N", "Split the other bits into this many inner blocks; 0 for none"),
@@ -69,21 +86,50 @@ MEANINGS = {
         "FILE", "Read fingerprints from this file, one unsigned decimal per line; - is stdin", "-i"
     ),
     "--into": Meaning("NAME", "Create this table and write the results to it instead of stdout"),
+    "--keep": Meaning(
+        "|".join(Keep),
+        "Of similar documents, keep the one most similar to the others, the one read first, or the longest",
+    ),
+    "--keep-field": Meaning(
+        "NAME", "Keep the document with the highest number or text in this field or column instead"
+    ),
     "--keys": Meaning(None, "Print the primary keys of the rows beside each fingerprint"),
     "--lead": Meaning("N", "Move this many blocks to the front of each key"),
     "--lines": Meaning(None, "Treat every line of a text, and of stdin, as a document"),
     "--max-document": Meaning(
         "SIZE", "Skip documents larger than this after decompression: 500MB, 2GB (1GB is 1024MB)"
     ),
+    "--max-tables": Meaning(
+        "N",
+        "Show the longest prefix that up to this many tables allow, for searches that flip no bits (1 or more)",
+    ),
+    "--min-prefix": Meaning(
+        "BITS",
+        "Show the fewest tables whose prefixes have at least this many bits, for searches that flip no bits"
+        " (0 to 64 minus the distance)",
+    ),
+    "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
     "--output": Meaning("FILE", "Write the results to this file instead of stdout", "-o"),
+    "--pairs": Meaning("N", "Draw this many pairs (1 or more)"),
     "--quiet": Meaning(None, "Print only results and errors: no progress, summary or remarks", "-q"),
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
+    "--report": Meaning("FILE", "Write a page to look at the clusters and their texts in a browser"),
+    "--redecide": Meaning(None, "Decide afresh about all documents in the table, also by other rules"),
     "--rows": Meaning("N", "Plan for this many fingerprints (0 or more)"),
     "--scope": Meaning("COLUMN=VALUE", "Search within this scope; repeat for each scope column of the index"),
     "--scope-column": Meaning(
         "COLUMN", "Confine each search to the rows with one value of this column; may be repeated"
     ),
+    "--seed": Meaning("N", "Draw other pairs with another number (0 or more)"),
     "--server-dir": Meaning("DIR", "Use the embedded server in this folder and keep its data"),
+    "--similarity": Meaning(
+        "SHARE", "Count texts as similar if their word trigrams are at least this similar (0 to 1)"
+    ),
+    "--storage": Meaning(
+        "|".join(Storage),
+        "Keep the index in key tables, or in B-trees on the table itself; by default, expression for a partitioned"
+        " table and tables for others",
+    ),
     "--table": Meaning("NAME", "Use this table"),
     "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),
     "--text-column": Meaning("NAME", "Use this column for the texts"),
@@ -129,6 +175,21 @@ def number_option(name: str, more: str = "", *, least: int, most: int = _ANY) ->
     return option(name, more, parser=number_between(least, most))
 
 
+def _read_share(written: str | float) -> float:
+    try:
+        share = float(written)
+    except ValueError:
+        raise typer.BadParameter(f"{written!r} is not a number from 0 to 1") from None
+    if not 0 <= share <= 1:
+        raise typer.BadParameter(f"it must be between 0 and 1, not {written}")
+    return share
+
+
+def share_option(name: str, more: str = "") -> Any:
+    """Return the option with this name for a number from 0 to 1."""
+    return option(name, more, parser=_read_share)
+
+
 def read_path(written: str | Path) -> Path:
     """Return a path. An empty one, of a variable that is not set, would mean this folder."""
     if not str(written):
@@ -169,14 +230,13 @@ RecipeName = Annotated[str | None, option("--recipe", "; by default that of the 
 ScopeValues = Annotated[list[str] | None, option("--scope")]
 TextField = Annotated[str, option("--text-field")]
 
-Paths = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="PATH",
-        help="Folders (read recursively) and files: text, .jsonl, .ndjson, .csv, .tsv, also as .gz, .xz or .bz2;"
-        " - is JSON lines on stdin.",
-    ),
-]
+_PATHS = typer.Argument(
+    metavar="PATH",
+    help="Folders (read recursively) and files: text, .jsonl, .ndjson, .csv, .tsv, also as .gz, .xz or .bz2;"
+    " - is JSON lines on stdin.",
+)
+Paths = Annotated[list[str], _PATHS]
+OptionalPaths = Annotated[list[str] | None, _PATHS]
 Folder = Annotated[
     Path,
     typer.Argument(

@@ -1,14 +1,16 @@
 """`simsql dedup`: clusters of near-duplicates in files."""
 
-import csv
-import io
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from simsql.cli._app import command
+from simsql.cli._clusters import CLUSTER_WRITERS, FirstClusters, format_of_file
 from simsql.cli._database import database_or_default, postgresql_errors
+from simsql.cli._dedup_table import check_parameters, decide_about_table
 from simsql.cli._options import (
     Database,
     Encoding,
@@ -16,7 +18,7 @@ from simsql.cli._options import (
     IdField,
     MaxDocument,
     NewRecipeName,
-    Paths,
+    OptionalPaths,
     Quiet,
     ServerDir,
     TextField,
@@ -25,6 +27,7 @@ from simsql.cli._options import (
     option,
     parse_max_document,
     path_option,
+    share_option,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import (
@@ -33,89 +36,41 @@ from simsql.cli._terminal import (
     choose_format,
     count_skips,
     messages,
+    print_json,
     print_skips,
     print_summary,
 )
 from simsql.cores import usable_cores
-from simsql.dedup.job import ClusterWriter, DedupOptions, DedupSummary, JsonLines, RankedDocument, run_dedup
+from simsql.dedup.explaining import Explanation
+from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
+from simsql.dedup.rules import Keep, Rules, show_similarity
+from simsql.dedup.table_job import TableOptions
 from simsql.dedup.workspace import Destination
+from simsql.dedup.writing import Output
 from simsql.documents import DUPLICATE, printable
+from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 
-
-class _Delimited:
-    """Write one line per member of a cluster."""
-
-    def __init__(self, delimiter: str) -> None:
-        self._delimiter = delimiter
-
-    def head(self) -> str:
-        return self._lines([("cluster", "id", "place", "distance", "droppable")])
-
-    def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
-        return self._lines(
-            (number, member.document.name, member.document.place, member.distance, json.dumps(member.droppable))
-            for member in members
-        )
-
-    def _lines(self, rows: Iterable[Sequence[object]]) -> str:
-        text = io.StringIO()
-        csv.writer(text, delimiter=self._delimiter, lineterminator="\n").writerows(rows)
-        return text.getvalue()
-
-
-class _Table:
-    """Write one line per member, up to ten, with the size of the cluster on the first."""
-
-    def head(self) -> str:
-        return ""  # nothing, if there are no clusters
-
-    def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
-        head = f"{'cluster':>7}  {'size':>7}  {'distance':>8}  document\n" if number == 1 else ""
-        first, blank = f"{number:>7,}  {len(members):>7,}", " " * 16
-        lines = [
-            f"{blank if place else first}  {member.distance:>8}  {printable(member.document.name)}\n"
-            for place, member in enumerate(members[:_SHOWN])
-        ]
-        if len(members) > _SHOWN:
-            lines.append(f"{blank}  {'':>8}  and {len(members) - _SHOWN:,} more\n")
-        return head + "".join(lines)
-
-
-class _FirstClusters(_Table):
-    """Keep the table of the first clusters until the end: a terminal shows no more of them than a person reads."""
-
-    def __init__(self) -> None:
-        self._kept: list[str] = []
-        self._left_out = 0
-
-    def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
-        if number <= _SHOWN_CLUSTERS:
-            self._kept.append(super().cluster(number, members))
-        else:
-            self._left_out += 1
-        return ""
-
-    def kept(self) -> str:
-        more = f"and {self._left_out:,} more clusters: --output FILE writes them all\n" if self._left_out else ""
-        return "".join(self._kept) + more
-
-
 _NOT_UNIQUE = "ids must be unique across all files: name another field with --id-field, or one that no record has"
-_SHOWN = 10  # members of a cluster in a table
-_SHOWN_CLUSTERS = 20  # at a terminal
-_WRITERS: dict[Format, ClusterWriter] = {
-    Format.TABLE: _Table(),
-    Format.JSONL: JsonLines(),
-    Format.CSV: _Delimited(","),
-    Format.TSV: _Delimited("\t"),
-}
 
 
 @command("dedup")
 def dedup_command(
-    paths: Paths,
-    distance: Annotated[int, distance_option(" between near-duplicates")] = 7,
+    context: typer.Context,
+    paths: OptionalPaths = None,
+    from_table: Annotated[str | None, option("--from-table", "; it needs a primary key")] = None,
+    text_column: Annotated[str | None, option("--text-column", " of --from-table")] = None,
+    into: Annotated[
+        str | None,
+        option("--into", ": one row for each row of --from-table, with its key and that of the row to keep"),
+    ] = None,
+    distance: Annotated[int, distance_option(" between texts that are compared")] = 10,
+    similarity: Annotated[float, share_option("--similarity", "; 0 compares no texts")] = 0.6,
+    drop_similarity: Annotated[
+        float | None, share_option("--drop-similarity", "; by default 0.7, or --similarity if it is higher")
+    ] = None,
+    keep: Annotated[Keep | None, option("--keep", "; by default the first of these")] = None,
+    keep_field: Annotated[str | None, option("--keep-field")] = None,
     recipe: NewRecipeName = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
@@ -132,35 +87,58 @@ def dedup_command(
             " with --database",
         ),
     ] = None,
+    redecide: Annotated[bool, option("--redecide")] = False,
     output: Annotated[Path | None, path_option("--output")] = None,
     form: Formatted = None,
     drop_list: Annotated[Path | None, path_option("--drop-list")] = None,
+    null: Annotated[bool, option("--null")] = False,
+    report: Annotated[Path | None, path_option("--report")] = None,
+    explain: Annotated[tuple[str, str] | None, option("--explain")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Find clusters of near-duplicates in files.
+    """Find near-duplicates in files, and decide which to drop.
 
-    Print one line of JSON per cluster, or one line per member in the other formats. A table shows up to ten
-    members of each cluster; at a terminal, it is the default and ends after the 20 largest clusters. Distances are
-    measured from the representative, the most central document. Documents that cannot be read are skipped, counted
-    and listed in the summary on stderr.
+    Texts with near fingerprints are compared word by word. Print one line of JSON per cluster, or one line per
+    member in the other formats. A table shows up to ten members of each cluster; at a terminal, it is the default
+    and ends after the 20 largest clusters. Every document that could be dropped is similar to one that is kept.
+    Documents that cannot be read are skipped, counted and listed in the summary on stderr.
+
+    With --from-table, --text-column and --into, decide about the rows of a table. The decisions go to a new table,
+    and nothing is deleted.
     """
+    check_parameters(context)
+    if not (paths or explain or from_table is not None):
+        raise typer.BadParameter("name the files to read", ctx=context, param_hint="PATH")
+    if keep and keep_field:
+        raise UsageError("--keep and --keep-field exclude each other: leave one out")
+    if explain and (output or drop_list or report):
+        raise UsageError("--explain writes no clusters: leave out --output, --drop-list and --report")
+    if null and not drop_list:
+        raise UsageError("--null needs --drop-list FILE")
+    rules = Rules(distance, similarity, drop_similarity, keep or Keep.CENTRAL, keep_field)
+    made_by = parse_recipe(recipe) or DEFAULT_RECIPE
+    workers = workers or usable_cores()
+    if from_table is not None and text_column is not None and into is not None:
+        rows = TableOptions(from_table, text_column, into, rules, made_by, workers)
+        decide_about_table(rows, database, server_dir, quiet=quiet)
+        return
     console = messages(quiet=quiet)
-    chosen = form or (_format_of(output) if output else choose_format(None))
-    first = _FirstClusters() if form is None and chosen is Format.TABLE else None
+    chosen = form or (format_of_file(output) if output else choose_format(None))
+    first = FirstClusters() if form is None and chosen is Format.TABLE and not explain else None
     target = database_or_default(database, server_dir)
     options = DedupOptions(
-        paths,
-        distance=distance,
-        recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
+        paths or [],
+        rules=rules,
+        redecide=redecide,
+        recipe=made_by,
         text_field=text_field,
         id_field=id_field,
         encoding=encoding,
         max_document=parse_max_document(max_document),
-        workers=workers or usable_cores(),
+        workers=workers,
         destination=Destination(target, server_dir, table),
-        output=output,
-        writer=first or _WRITERS[chosen],
-        drop_list=drop_list,
+        output=Output(output, first or CLUSTER_WRITERS[chosen], drop_list, null, report),
+        explain=explain,
     )
     stages = ProgressBars(console, results_wait=first is not None)
     with postgresql_errors():
@@ -172,14 +150,34 @@ def dedup_command(
     if summary.skips.by_reason[DUPLICATE]:
         console.print(_NOT_UNIQUE, soft_wrap=True)
     print_skips(summary.wordless, console, what="not compared:")
+    if summary.unchecked:
+        console.print(_describe_unchecked(summary), soft_wrap=True, markup=False, highlight=False)
+    if summary.explanation:
+        _print_explanation(summary.explanation, form)
+        return
     print_skips(summary.clusters.unlisted, console, what="not in the drop list:")
     print_summary(_counts(summary), stages, console)
 
 
-def _format_of(output: Path) -> Format:
-    """Return the format that the ending of a file names, by default JSON lines."""
-    ending = output.suffix.lower().removeprefix(".")
-    return Format(ending) if ending in (Format.CSV, Format.TSV) else Format.JSONL
+def _describe_unchecked(summary: DedupSummary) -> str:
+    origin = ": the table is of version 0.1.0, which stored none" if summary.created_by_older else ""
+    return (
+        f"not compared: {summary.unchecked:,} documents whose words the table does not have{origin}. Read them"
+        " again to compare them."
+    )
+
+
+def _print_explanation(explanation: Explanation, form: Format | None) -> None:
+    if form is Format.JSONL:
+        print_json(asdict(explanation))
+        return
+    for document in explanation.documents:
+        print(printable(document.id))
+    if explanation.distance is not None:
+        print(f"distance    {explanation.distance}")
+    if explanation.similarity is not None:
+        print(f"similarity  {show_similarity(explanation.similarity)}")
+    print(f"{'together' if explanation.together else 'apart'}: {explanation.reason}")
 
 
 def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
@@ -191,12 +189,12 @@ def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
         yield "  changed", summary.loaded.changed
         yield "  known already", summary.loaded.unchanged
         yield "documents in the table", summary.stored
+    if summary.unchecked:
+        yield "  words not known: not compared", summary.unchecked
     yield from count_skips(summary.skips)
     found = summary.clusters
     yield "clusters", found.clusters
     yield "  documents in them", found.members
-    if found.far:
-        yield "  farther from the representative", found.far
     yield "documents that could be dropped", found.droppable
     if unlisted := found.unlisted.by_reason.total():
         yield "  not in the drop list", unlisted

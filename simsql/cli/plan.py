@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
@@ -32,7 +33,7 @@ from simsql.database import install_schema, open_engine
 from simsql.database.calibrate import STEPS, measure_costs
 from simsql.database.statistics import HotPrefix, Statistics, read_statistics, sample_fingerprints
 from simsql.errors import UsageError
-from simsql.hamming import Choice, Costs, Plan, plan
+from simsql.hamming import Choice, Costs, Nesting, Plan, fewest_tables, longest_prefix, plan
 from simsql.server import scratch_database, start_embedded
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
@@ -53,6 +54,10 @@ _FIELDS = tuple(
     )
 )
 
+_NESTED = tuple(
+    Column(name, "number") for name in ("tables", "prefix_bits", "cuts", "blocks", "lead", "inner_blocks")
+)
+
 
 @command("plan")
 def plan_command(
@@ -67,6 +72,8 @@ def plan_command(
     ] = None,
     column: IndexedColumn = None,
     calibrate: Annotated[bool, option("--calibrate")] = False,
+    min_prefix: Annotated[int | None, number_option("--min-prefix", least=0, most=64)] = None,
+    max_tables: Annotated[int | None, number_option("--max-tables", least=1, most=1 << 64)] = None,
     form: Formatted = None,
     database: Database = None,
     server_dir: ServerDir = None,
@@ -78,7 +85,17 @@ def plan_command(
     inner blocks, the probes and candidates of one search, the disk space of the key tables, the expected times to
     search and to add a row, and what it is best for. Only --table and --calibrate connect to a server. --table
     reads a table, for figures that fit the skew of its fingerprints. --calibrate prints measured costs on stderr.
+
+    --min-prefix and --max-tables instead print one row for searches that flip no bits: the tables, the bits of the
+    shortest prefix, the number of blocks of each cut, and the design to create an index with.
     """
+    if min_prefix is not None or max_tables is not None:
+        if (min_prefix is None) == (max_tables is None):
+            raise UsageError("--min-prefix and --max-tables exclude each other: leave one out")
+        if rows is not None or disk or table or column or calibrate or database or server_dir:
+            raise UsageError("--min-prefix and --max-tables need only --distance: leave out the other options")
+        _print_nesting(choose_format(form), _nest(min_prefix, max_tables, distance), quiet=quiet)
+        return
     if not (calibrate or table) and (database or server_dir):
         raise UsageError(
             "--database and --server-dir are for reading a table and measuring costs: add --table or --calibrate"
@@ -106,6 +123,30 @@ def plan_command(
     if room is not None and made.within_storage is None:
         least = _format_size(min(choice.bytes for choice in made.choices))
         note(f"no design fits into {_format_size(room)}: the smallest takes {least}", quiet=quiet)
+
+
+def _nest(min_prefix: int | None, max_tables: int | None, distance: int) -> Nesting:
+    if min_prefix is None:
+        return longest_prefix(max_tables or 1, distance)
+    if min_prefix > 64 - distance:
+        raise typer.BadParameter(
+            f"it must be between 0 and {64 - distance} at distance {distance}, not {min_prefix}",
+            param_hint="--min-prefix",
+        )
+    return fewest_tables(min_prefix, distance)
+
+
+def _print_nesting(form: Format, nesting: Nesting, *, quiet: bool) -> None:
+    design, cuts = nesting.design, list(nesting.blocks)
+    shown = (design.blocks, design.lead, design.inner_blocks) if design else (None, None, None)
+    readable = " ".join(map(str, cuts)) if form is Format.TABLE else cuts
+    print_rows(form, _NESTED, [(nesting.tables, nesting.prefix_bits, readable, *shown)])
+    if design is None:
+        note(
+            "no index has these tables: an index has up to 128, of one cut, or of two with one lead block in the"
+            " second",
+            quiet=quiet,
+        )
 
 
 def _calibrate(database: str | None, server_dir: Path | None, console: Console) -> Costs:

@@ -1,33 +1,36 @@
-"""The main job: files in, clusters of near-duplicates out."""
+"""The main job: files in, clusters of near-duplicates and decisions out."""
 
-import json
-import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import numpy as np
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
-from simsql.dedup.grouping import group_documents
+from simsql.dedup.deciding import Decider, Spooled
+from simsql.dedup.explaining import Explanation, explain_pair
+from simsql.dedup.report import write_report
+from simsql.dedup.results import Results
+from simsql.dedup.rules import Rules
+from simsql.dedup.run_report import report_run
+from simsql.dedup.spool import TextSpool, TokenSpool
 from simsql.dedup.staging import Intake
-from simsql.dedup.store import DocumentStore, Loaded, StoredDocument
+from simsql.dedup.store import DocumentStore, Loaded, Prepared
+from simsql.dedup.verdicts import Verdicts
 from simsql.dedup.workspace import Destination, open_store
+from simsql.dedup.writing import ClusterCount, Output, write_clusters
 from simsql.documents import (
     DUPLICATE,
     MAX_DOCUMENT,
     DocumentReader,
-    Skip,
     SkipCount,
     Stages,
     check_writable,
     name_paths,
     nothing_found,
     open_output,
-    printable,
     repeated_id,
     reporting,
 )
@@ -35,53 +38,15 @@ from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 
-class RankedDocument(NamedTuple):
-    """A document of a cluster."""
-
-    document: StoredDocument
-    distance: int
-    """Distance in bits from the representative's fingerprint."""
-    droppable: bool
-    """Whether a clean-up could drop it and keep the representative."""
-
-
-class ClusterWriter(Protocol):
-    """Formats clusters as text."""
-
-    def head(self) -> str:
-        """Return the text before the first cluster."""
-
-    def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
-        """Return the text of a cluster, its representative first."""
-
-
-class JsonLines:
-    """A line of JSON for each cluster."""
-
-    def head(self) -> str:
-        """Return nothing: JSON lines have no header."""
-        return ""
-
-    def cluster(self, number: int, members: Sequence[RankedDocument]) -> str:
-        """Return a line of JSON."""
-        cluster = {
-            "cluster": number,
-            "size": len(members),
-            "representative": members[0].document.name,
-            "members": [
-                {"id": member.document.name, "place": member.document.place, "distance": member.distance}
-                for member in members
-            ],
-        }
-        return json.dumps(cluster, ensure_ascii=False) + "\n"
-
-
 @dataclass(frozen=True)
 class DedupOptions:
-    """The input, distance, recipe and output of a run. `-` among the paths is JSON lines on stdin."""
+    """The input, rules, recipe and output of a run. `-` among the paths is JSON lines on stdin."""
 
     paths: Sequence[str]
-    distance: int = 7
+    """No paths only to explain the decisions of a table that is kept."""
+    rules: Rules = field(default_factory=Rules)
+    redecide: bool = False
+    """Whether to ignore the decisions of earlier runs."""
     recipe: Recipe = DEFAULT_RECIPE
     text_field: str = "text"
     id_field: str = "id"
@@ -90,9 +55,9 @@ class DedupOptions:
     workers: int | None = None
     """Number of processes that compute fingerprints; None for this process only."""
     destination: Destination = field(default_factory=Destination)
-    output: Path | None = None
-    writer: ClusterWriter = field(default_factory=JsonLines)
-    drop_list: Path | None = None
+    output: Output = field(default_factory=Output)
+    explain: tuple[str, str] | None = None
+    """The names of two documents to explain, instead of writing clusters."""
 
 
 @dataclass(frozen=True)
@@ -106,69 +71,100 @@ class DedupSummary:
     loaded: Loaded
     stored: int
     """Number of documents in the table, from this run and earlier ones."""
+    unchecked: int
+    """Number of documents whose words are not known, which are in no cluster."""
+    created_by_older: bool
+    """Whether the table was created by version 0.1.0, which stored no decisions."""
     skips: SkipCount
-    clusters: "ClusterCount"
+    clusters: ClusterCount
+    explanation: Explanation | None
     seconds: dict[str, float]
 
 
-@dataclass
-class ClusterCount:
-    """Counts over all clusters of the table."""
-
-    clusters: int = 0
-    members: int = 0
-    far: int = 0
-    """Members that a chain of pairs connects, but that are beyond the distance from their representative."""
-    droppable: int = 0
-    unlisted: SkipCount = field(default_factory=SkipCount)
-    """Droppable documents left out of the drop list, because their line could mean something else."""
-
-
 def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
-    """Find and write the clusters of near-duplicates, and return a summary.
+    """Decide about documents, write the clusters of near-duplicates, and return a summary.
 
     Clusters go to `options.output` or stdout. Output files appear only when complete. A run that fails or is
-    interrupted changes neither them nor a kept table, unless the documents are stored already. Raises UsageError
-    for invalid arguments, SimsqlError if there are no documents, the embedded server fails or the table cannot be
-    used, and sqlalchemy.exc.DBAPIError for PostgreSQL errors.
+    interrupted changes neither them nor a kept table, unless its documents and decisions are stored already. A run
+    that explains stores neither documents nor decisions. Raises UsageError for invalid arguments, SimsqlError if
+    there are no documents, the embedded server fails or the table cannot be used, and DBAPIError of SQLAlchemy for
+    PostgreSQL errors.
     """
-    if not 0 <= options.distance <= 64:
-        raise UsageError(f"distance must be between 0 and 64, not {options.distance}")
-    for path in (options.output, options.drop_list):
+    reader = _open_reader(options)
+    with ExitStack() as stack:
+        with stages.stage("connect" if options.destination.database else "start the server"):
+            store = stack.enter_context(open_store(options.destination, options.recipe))
+            if not options.paths:
+                # The decisions to explain are those of the table.
+                options = replace(options, rules=store.recorded_rules() or options.rules)
+            prepared = store.prepare(options.rules, redecide=options.redecide, create=bool(options.paths))
+        tokens = stack.enter_context(TokenSpool()) if options.rules.checks_texts else None
+        texts = stack.enter_context(TextSpool()) if options.output.report else None
+        # One connection for all steps: its temporary tables record what this run has read and decided.
+        connection = stack.enter_context(store.engine.connect())
+        results = Results(store, connection)
+        skips = SkipCount()
+        with connection.begin() as transaction:
+            intake, loaded = _load(store, connection, reader, stages, skips, options, prepared, tokens, texts)
+            spooled = Spooled(tokens, np.frombuffer(intake.ordinals, dtype=np.int64)) if tokens else None
+            results.partly_read = intake.partly_read
+            decider, verdicts = _decide(store, connection, results, stages, options, spooled)
+            stored = store.count(connection)
+            explanation = None
+            if options.explain:
+                explanation = explain_pair(results, decider, verdicts, options.rules, options.explain)
+                transaction.rollback()
+        clusters = ClusterCount()
+        if not options.explain:
+            with connection.begin():
+                in_clusters = int(np.count_nonzero(verdicts.cluster))
+                clusters = write_clusters(
+                    results.clusters(), in_clusters, stages, options.output, repeated=intake.repeated
+                )
+                if texts and options.output.report:
+                    with stages.stage("write report"), open_output(options.output.report) as file:
+                        found = results.clusters()
+                        run = report_run(
+                            options.paths, options.recipe, options.rules, stored, found, decider, texts
+                        )
+                        write_report(file, run)
+    return DedupSummary(
+        intake.read - skips.by_reason[DUPLICATE],
+        intake.wordless,
+        loaded,
+        stored,
+        int(np.count_nonzero(~decider.documents.compared)),
+        prepared.created_by_older,
+        skips,
+        clusters,
+        explanation,
+        stages.seconds,
+    )
+
+
+def _open_reader(options: DedupOptions) -> DocumentReader:
+    """Check the arguments, and return the reader."""
+    output = options.output
+    files = {"--output": output.clusters, "--drop-list": output.drop_list, "--report": output.report}
+    written: dict[Path, str] = {}
+    for name, path in files.items():
         if path is not None:
             check_writable(path)
-    if options.output and options.drop_list and options.output.resolve() == options.drop_list.resolve():
-        raise UsageError(f"--output and --drop-list are the same file: {name_paths([options.output])}")
-    reader = DocumentReader(
+            if (other := written.setdefault(path.resolve(), name)) != name:
+                raise UsageError(f"{other} and {name} are the same file: {name_paths([path])}")
+    if not options.paths and not (options.destination.table or options.destination.server_dir):
+        raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
+    return DocumentReader(
         options.paths,
         text_field=options.text_field,
         id_field=options.id_field,
         encoding=options.encoding,
         max_document=options.max_document,
+        value_field=options.rules.keep_field,
         stdin=sys.stdin.buffer,
         # The output of this run or of an earlier one is not input, even inside a folder that is read.
-        leave_out=filter(None, (options.output, options.drop_list, options.destination.server_dir)),
+        leave_out=filter(None, (*files.values(), options.destination.server_dir)),
     )
-    with ExitStack() as stack:
-        with stages.stage("connect" if options.destination.database else "start the server"):
-            store = stack.enter_context(open_store(options.destination, options.recipe))
-            holds_documents = store.prepare()
-        # One connection for all steps: its temporary table records what this run has read.
-        connection = stack.enter_context(store.engine.connect())
-        skips = SkipCount()
-        with connection.begin():
-            intake, loaded = _load(
-                store, connection, reader, stages, skips, options, holds_documents=holds_documents
-            )
-        with connection.begin():
-            # One snapshot for the fingerprints and the documents: another run may write to a kept table.
-            connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
-            stored = store.count(connection)
-            with stages.stage("find clusters"):
-                members = group_documents(*store.fingerprints(connection), options.distance)
-            clusters = _write_clusters(store.documents(connection, members), len(members.id), stages, options)
-    documents = intake.read - skips.by_reason[DUPLICATE]
-    return DedupSummary(documents, intake.wordless, loaded, stored, skips, clusters, stages.seconds)
 
 
 def _load(
@@ -178,117 +174,55 @@ def _load(
     stages: Stages,
     skips: SkipCount,
     options: DedupOptions,
-    *,
-    holds_documents: bool,
+    prepared: Prepared,
+    tokens: TokenSpool | None,
+    texts: TextSpool | None,
 ) -> tuple[Intake, Loaded]:
     """Update the table with the documents, and return what has read them, and what became of them."""
     with stages.stage("read and fingerprint", reader.bytes_total) as report:
         intake = Intake(
             reporting(reader, report),
-            find_known=store.find_known if holds_documents else None,
+            find_known=store.find_known(with_words=tokens is not None) if prepared.holds_documents else None,
             recipe=options.recipe,
             workers=options.workers,
             skips=skips,
+            tokens=tokens,
+            texts=texts,
+            keep_tokens=store.kept,
         )
         store.stage(connection, intake)
-    if not intake.read and not holds_documents:
+    if not intake.read and not prepared.holds_documents:
         raise SimsqlError(nothing_found(options.paths, skips))
+    if intake.read and not intake.valued and options.rules.keep_field is not None:
+        raise SimsqlError(f"no document has a field {options.rules.keep_field!r}: choose with --keep-field")
     with stages.stage("load"):
         for place, name, first in store.drop_duplicates(connection):
             skips.add(repeated_id(place, name, f"was already read at {first}"))
-        loaded = store.merge(connection)
-    if store.kept:
-        with stages.stage("index"):
-            store.build_index(connection, options.distance)
+            intake.repeated.add(name)
+        loaded = store.merge(connection, options.rules.keep_field)
     return intake, loaded
 
 
-def _write_clusters(
-    clusters: Iterable[list[StoredDocument]], members_total: int, stages: Stages, options: DedupOptions
-) -> ClusterCount:
-    """Write the clusters and the drop list, and count them."""
-    count = ClusterCount()
-    with ExitStack() as stack:
-        # The files take their names after the stage has ended well, together.
-        output = stack.enter_context(open_output(options.output))
-        drop_list = stack.enter_context(open_output(options.drop_list)) if options.drop_list else None
-        # A progress bar would break up the lines of the output.
-        shown = options.output is not None or not sys.stdout.isatty()
-        with stages.stage("write clusters", members_total, shown=shown) as report:
-            if head := options.writer.head():
-                output.write(head)
-            for documents in clusters:
-                members = _rank_members(documents, options.distance)
-                droppable = [member.document for member in members if member.droppable]
-                count.clusters += 1
-                count.members += len(members)
-                count.far += sum(member.distance > options.distance for member in members)
-                count.droppable += len(droppable)
-                output.write(options.writer.cluster(count.clusters, members))
-                if drop_list:
-                    for document in droppable:
-                        if ambiguity := _ambiguity(document):
-                            count.unlisted.add(Skip(printable(document.name), *ambiguity))
-                        else:
-                            drop_list.write(f"{document.name}\n")
-                report(count.members)
-            # Before the first of them takes its name: a full disk fails both.
-            for file in (output, drop_list):
-                if file:
-                    file.flush()
-    return count
-
-
-def _ambiguity(document: StoredDocument) -> tuple[str, str] | None:
-    """Return why a line with the name could mean something else, in short and in full; None if it cannot."""
-    if set("\n\r") & set(document.name):
-        return "line end", "the name would be more than one line"
-    if document.name == document.place:
-        if "\\" in document.name:
-            return "backslash", "in a path, it may stand for a byte that is not UTF-8"
-        file, _, number = document.name.rpartition(":")
-        if number.isdecimal() and _is_path(file) and _is_path(document.name):
-            return "place and path", "the place of this record is also the path of a file"
-    elif _is_path(document.name):
-        return "id and path", "the id of this record is also the path of a file"
-    return None
-
-
-def _rank_members(documents: Sequence[StoredDocument], distance: int) -> list[RankedDocument]:
-    """Return the documents of a cluster, the representative first, the others by distance from it.
-
-    The representative has the smallest sum of distances to the others. Ties go to the longest text, then to the
-    document that was read first. A document of an earlier run whose file is gone only represents a cluster of such
-    documents.
-
-    A document is droppable if this run has read it and it is within the distance of the representative. A chain of
-    pairs may connect texts that have little in common.
-    """
-    fingerprints = np.array([document.fingerprint for document in documents], dtype=np.int64).view(np.uint64)
-    # The sum of distances bit by bit: as many of the others differ in a bit as have it the other way.
-    bits = np.unpackbits(fingerprints.view(np.uint8).reshape(-1, 8), axis=1)
-    ones = bits.sum(axis=0, dtype=np.int64)
-    sums = np.where(bits, len(documents) - ones, ones).sum(axis=1).tolist()
-    gone = [_is_gone(document) for document in documents]
-    best = min(range(len(documents)), key=lambda i: (gone[i], sums[i], -documents[i].characters, documents[i].id))
-    distances = np.bitwise_count(fingerprints ^ fingerprints[best]).tolist()
-    others = sorted((distances[i], documents[i].id, i) for i in range(len(documents)) if i != best)
-    return [
-        RankedDocument(documents[best], 0, droppable=False),
-        *(
-            RankedDocument(documents[i], bits_away, documents[i].seen and not gone[best] and bits_away <= distance)
-            for bits_away, _, i in others
-        ),
-    ]
-
-
-def _is_gone(document: StoredDocument) -> bool:
-    if document.seen:
-        return False
-    file = document.place.rpartition(":")[0] or document.place
-    return file != "stdin" and (document.gone or not (_is_path(document.place) or _is_path(file)))
-
-
-def _is_path(name: str) -> bool:
-    """Return whether a file or folder has this name, which may be too long for a path."""
-    return os.path.exists(name)  # noqa: PTH110 - Path.exists raises for long names
+def _decide(
+    store: DocumentStore,
+    connection: Connection,
+    results: Results,
+    stages: Stages,
+    options: DedupOptions,
+    spooled: Spooled | None,
+) -> tuple[Decider, Verdicts]:
+    """Decide about all documents of the table, and store the decisions."""
+    with stages.stage("check texts" if options.rules.checks_texts else "compare fingerprints") as report:
+        # Again: another run may have decided since.
+        decided = not options.redecide and store.holds_decisions(connection, options.rules)
+        rows = results.read(decided=decided)
+        decider = Decider(results, rows, options.rules, spooled, kept=store.kept)
+        verdicts = decider.decide(report, options.workers)
+    with stages.stage("find clusters"):
+        results.store(decider.documents, verdicts)
+    if store.kept:
+        with stages.stage("index"):
+            if not decided:
+                store.record_rules(connection, options.rules)
+            store.build_index(connection, options.rules.distance)
+    return decider, verdicts

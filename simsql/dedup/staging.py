@@ -2,15 +2,21 @@
 
 import hashlib
 import os
+import re
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
+import numpy as np
+
 from simsql.database import to_bigints
+from simsql.dedup.spool import TextSpool, TokenSpool
 from simsql.dedup.store import StagedDocument
 from simsql.documents import Document, Skip, SkipCount, printable, without_words
-from simsql.fingerprint import Recipe, simhash_items
+from simsql.fingerprint import Recipe, simhash_items, simhash_items_with_tokens
 
+_LINE = re.compile(":[0-9]+$")  # at the end of a place
 _LOOK_UP = 500  # documents that are looked up in the table at once
 _LOOK_UP_CHARACTERS = 1 << 22
 _DIGESTED = 1 << 20  # characters of a text that are digested at once
@@ -22,7 +28,8 @@ class Intake:
     """Documents of a reader as rows for `DocumentStore.stage`; iterate over it once.
 
     `find_known` returns the (name, text) digests that the table already has. These documents are not fingerprinted
-    again. `skips` counts the skips of the reader, and `wordless` the texts without a fingerprint.
+    again. The tokens of the others go to `tokens` and, with `keep_tokens`, into the rows. All texts go to `texts`.
+    `skips` counts the skips of the reader, and `wordless` the texts without a fingerprint.
     """
 
     def __init__(
@@ -33,25 +40,64 @@ class Intake:
         recipe: Recipe,
         workers: int | None,
         skips: SkipCount,
+        tokens: TokenSpool | None,
+        keep_tokens: bool,
+        texts: TextSpool | None = None,
     ) -> None:
         self.read = 0
+        self.valued = 0
+        """Number of documents with a value."""
+        self.ordinals = array("q")
+        """The position in the order of reading of each document in `tokens`."""
         self._source = source
         self._find_known = find_known
         self._recipe = recipe
         self._workers = workers
         self._skips = skips
+        self._tokens = tokens
+        self._keep_tokens = keep_tokens
+        self._texts = texts
         self.wordless = SkipCount()
+        self.partly_read: set[str] = set()
+        """Files of which something was skipped, as in places."""
+        self.repeated: set[str] = set()
+        """Names that more than one document has."""
         self._known: deque[StagedDocument] = deque()
 
     def __iter__(self) -> Iterator[StagedDocument]:
-        for documents, fingerprints in simhash_items(self._unknown(), self._recipe, self._workers):
-            for document, fingerprint in zip(documents, to_bigints(fingerprints), strict=True):
-                if fingerprint is None:
+        for documents in self._fingerprint():
+            for document in documents:
+                if document.fingerprint is None:
                     self.wordless.add(without_words(document.place))
-                yield document._replace(fingerprint=fingerprint)
+                yield document
             while self._known:
                 yield self._known.popleft()
         yield from self._known
+
+    def _fingerprint(self) -> Iterator[Iterable[StagedDocument]]:
+        """Yield batches of the unknown documents with their fingerprints, and spool their tokens."""
+        if self._tokens is None:
+            for rows, fingerprints in simhash_items(self._unknown(), self._recipe, self._workers):
+                pairs = zip(rows, to_bigints(fingerprints), strict=True)
+                yield (row._replace(fingerprint=fingerprint) for row, fingerprint in pairs)
+            return
+        for rows, fingerprints, tokens in simhash_items_with_tokens(self._unknown(), self._recipe, self._workers):
+            digests = self._tokens.append(tokens)
+            self.ordinals.extend(row.ordinal for row in rows)
+            pairs = zip(rows, to_bigints(fingerprints), strict=True)
+            if not self._keep_tokens:
+                yield (row._replace(fingerprint=fingerprint) for row, fingerprint in pairs)
+                continue
+            ends = np.cumsum(tokens.counts)
+            packed = [part.astype("<u8").tobytes() for part in np.split(tokens.hashes, ends[:-1])]
+            yield (
+                row._replace(
+                    fingerprint=fingerprint,
+                    words=words,
+                    words_digest=digest.tobytes().hex() if words else None,
+                )
+                for (row, fingerprint), words, digest in zip(pairs, packed, digests, strict=True)
+            )
 
     def _unknown(self) -> Iterator[tuple[StagedDocument, str]]:
         """Yield the documents to fingerprint, with their texts. Put the others into `_known`."""
@@ -72,10 +118,16 @@ class Intake:
         for item in self._source:
             if isinstance(item, Skip):
                 self._skips.add(item)
+                self.partly_read.add(_LINE.sub("", item.place))
                 continue
             name_digest, text_digest = _digest(_identity(item)), _digest(item.text)
-            row = StagedDocument(self.read, item.name, name_digest, item.place, text_digest, len(item.text), None)
+            row = StagedDocument(
+                self.read, item.name, name_digest, item.place, text_digest, len(item.text), None, value=item.value
+            )
             self.read += 1
+            self.valued += item.value is not None
+            if self._texts:
+                self._texts.append(item.text)
             yield row, item.text
             del item  # see _unknown
 

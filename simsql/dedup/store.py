@@ -1,15 +1,11 @@
-"""The table of documents: load it, index it and read its clusters."""
+"""The table of documents: create it, load documents into it and index it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
-from typing import Literal, NamedTuple
-from uuid import UUID
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import (
     CHAR,
@@ -18,8 +14,10 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Double,
     Engine,
     Identity,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -32,20 +30,22 @@ from sqlalchemy import (
     func,
     inspect,
     literal,
-    literal_column,
+    null,
     or_,
     select,
     text,
-    tuple_,
+    true,
+    type_coerce,
     update,
 )
-from sqlalchemy.dialects.postgresql import OID, REGCLASS, aggregate_order_by, insert
+from sqlalchemy.dialects.postgresql import ARRAY, OID, REGCLASS, insert
+from sqlalchemy.schema import CreateColumn, SetTableComment
 from sqlalchemy.sql.expression import cast
 
 from simsql.database import create_index, install_schema
 from simsql.database.load import copy_rows
-from simsql.database.transfer import copy_columns
-from simsql.dedup.grouping import Members
+from simsql.database.transfer import raw_connection
+from simsql.dedup.rules import Rules
 from simsql.documents import printable, storable
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
@@ -66,33 +66,33 @@ class StagedDocument(NamedTuple):
     """A bigint; None for a text without features, or a text that the table already has."""
     known: bool = False
     """Whether the table had this text under this name at the look-up."""
+    value: str | None = None
+    """The value that decides whether the document is kept, if a field does."""
+    words: bytes | None = None
+    """The hashes of its words, eight bytes each, the lowest first; None if they are known or not wanted."""
+    words_digest: str | None = None
+    """32 hexadecimal digits; None without words."""
 
-
-_PIECE = 1 << 16  # ids whose fingerprints are packed together
 
 _COMMENT = "documents of simsql dedup, recipe "
+_RULES = "; decided by "  # and the rules as JSON
 
-STAGED, MEMBERS = "simsql_staged", "simsql_members"
-"""The temporary tables of staged documents, and of the members of clusters."""
+STAGED, DECIDED, MEMBERS = "simsql_staged", "simsql_decided", "simsql_members"
+"""The temporary tables of staged documents, of decisions, and of the members of clusters."""
 
 # The columns that the table and the staged documents share.
 _SHARED = tuple(name for name in StagedDocument._fields if name not in ("ordinal", "known"))
+_DECISIONS = ("kept", "representative", "kept_similarity", "representative_similarity")
+_SINCE_0_2 = {"value", "words", "words_digest", *_DECISIONS, "undecided"}
 
 
-class StoredDocument(NamedTuple):
-    """A document of a cluster."""
+@dataclass(frozen=True)
+class Prepared:
+    """The state of the table before a run."""
 
-    cluster: int
-    id: int
-    name: str
-    place: str
-    characters: int
-    fingerprint: int
-    """A bigint."""
-    seen: bool
-    """Whether this run has read it. If so, `name` and `place` are from this run."""
-    gone: bool
-    """Whether this run has read its file without finding it."""
+    holds_documents: bool = False
+    created_by_older: bool = False
+    """Whether it is a table of version 0.1.0, which stored neither words nor decisions."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _lock(connection: Connection, number: ColumnElement[int]) -> None:
     connection.execute(select(func.pg_catalog.pg_advisory_xact_lock(key)))
 
 
-def _absolute(place: ColumnElement[str]) -> ColumnElement[str]:
+def absolute(place: ColumnElement[str]) -> ColumnElement[str]:
     """Return the place of a document for runs in any folder."""
     independent = or_(
         func.pg_catalog.starts_with(place, cast("/", Text)),
@@ -120,11 +120,6 @@ def _absolute(place: ColumnElement[str]) -> ColumnElement[str]:
         place == cast("stdin", Text),
     )
     return case((independent, place), else_=cast(f"{printable(storable(Path.cwd()))}/", Text) + place)
-
-
-def _file(place: ColumnElement[str]) -> ColumnElement[str]:
-    """Return the file of a place, without the number of a line."""
-    return func.pg_catalog.regexp_replace(place, cast(":[0-9]+$", Text), cast("", Text))
 
 
 class DocumentStore:
@@ -147,7 +142,7 @@ class DocumentStore:
         self.engine = engine
         self.kept = scratch is None
         self._recipe = recipe
-        self._table = Table(
+        self.table = Table(
             table,
             MetaData(),
             Column("id", BigInteger, Identity(always=True), primary_key=True),
@@ -157,81 +152,142 @@ class DocumentStore:
             Column("text_digest", Uuid, nullable=False),
             Column("characters", BigInteger, nullable=False),
             Column("fingerprint", BigInteger),
+            Column("value", Text),
+            Column("words", LargeBinary),
+            Column("words_digest", Uuid),
+            # NULL for the id of the document itself.
+            Column("kept", BigInteger),
+            Column("representative", BigInteger),
+            Column("kept_similarity", Double),
+            Column("representative_similarity", Double),
+            Column("undecided", Boolean, nullable=False, server_default=false()),
             schema=schema,
             # The recipe of the fingerprints, which outlives the index.
             comment=None if scratch else f"{_COMMENT}{recipe.id}",
             prefixes=[scratch] if scratch else [],
         )
-        self._staged = Table(
+        self.staged = Table(
             STAGED,
             MetaData(),
             Column("ordinal", BigInteger, primary_key=True),
             Column("known", Boolean, nullable=False),
-            *(Column(name, self._table.c[name].type) for name in _SHARED),
+            *(Column(name, self.table.c[name].type) for name in _SHARED),
             prefixes=["TEMPORARY"],
         )
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """The table name for psycopg."""
+        schema = self.table.schema
+        return sql.Identifier(schema, self.table.name) if schema else sql.Identifier(self.table.name)
 
     @property
     def sql_name(self) -> str:
         """The table name as in SQL."""
         # The preparer doubles percent signs, for statements that have parameters.
-        return self.engine.dialect.identifier_preparer.format_table(self._table).replace("%%", "%")
+        return self.engine.dialect.identifier_preparer.format_table(self.table).replace("%%", "%")
 
-    def prepare(self) -> bool:
-        """Create the schema and the table that is kept, if they are missing. Return whether it has documents.
+    def prepare(self, rules: Rules, *, redecide: bool, create: bool = True) -> Prepared:
+        """Create the schema and the table that is kept, if they are missing. Add columns of newer versions.
 
-        Raises SimsqlError if another table has the name or the fingerprints have another recipe, and
-        sqlalchemy.exc.DBAPIError if the role lacks the privilege to create them.
+        Raises SimsqlError if another table has the name, the fingerprints have another recipe, the decisions have
+        other rules and are not made afresh, or the table is missing and not to be created, and
+        sqlalchemy.exc.DBAPIError if the role lacks a privilege.
         """
         if not self.kept:
-            return False
+            return Prepared()
         install_schema(self.engine)
         with self.engine.begin() as connection:
             # If two runs find no table, only one of them creates it.
             _lock(connection, literal(0))
             inspector = inspect(connection)
-            if not inspector.has_table(self._table.name, self._table.schema):
-                self._table.create(connection)
-                return False
+            if not inspector.has_table(self.table.name, self.table.schema):
+                if not create:
+                    raise SimsqlError(f"there is no table {self.sql_name}: name the files to read")
+                self.table.create(connection)
+                return Prepared()
             self._check_kind(connection)
-            found = {column["name"] for column in inspector.get_columns(self._table.name, self._table.schema)}
-            missing = [column.name for column in self._table.columns if column.name not in found]
-            if missing:
-                raise SimsqlError(
-                    f"table {self.sql_name} was not created by simsql dedup: it has no column {missing[0]};"
-                    " choose another name with --table"
-                )
+            found = {column["name"] for column in inspector.get_columns(self.table.name, self.table.schema)}
+            missing = [column for column in self.table.columns if column.name not in found]
+            older = [column for column in missing if column.name in _SINCE_0_2]
+            for column in missing:
+                if column.name not in _SINCE_0_2:
+                    raise SimsqlError(
+                        f"table {self.sql_name} was not created by simsql dedup: it has no column {column.name};"
+                        " choose another name with --table"
+                    )
             if (made_by := self._recipe_id(connection)) != self._recipe.id:
                 raise SimsqlError(
                     f"table {self.sql_name} has fingerprints with recipe {made_by}, not {self._recipe.id}:"
                     f" choose that recipe with --recipe, or another table with --table"
                 )
-            return connection.execute(select(self._table.c.id).limit(1)).first() is not None
+            if not redecide:
+                self.holds_decisions(connection, rules)
+            for column in older:
+                definition = str(CreateColumn(column).compile(dialect=connection.dialect))
+                add = sql.SQL("ALTER TABLE {} ADD COLUMN ").format(self.identifier) + sql.SQL(definition)
+                raw_connection(connection).execute(add)
+            holds_documents = connection.execute(select(self.table.c.id).limit(1)).first() is not None
+            return Prepared(holds_documents, bool(older) and holds_documents)
 
-    def find_known(self, digests: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Return the (name, text) digests that the table has with a fingerprint."""
-        key = tuple_(self._table.c.name_digest, self._table.c.text_digest)
+    def recorded_rules(self) -> Rules | None:
+        """Return the rules of the decisions in the table; None if there is no table, or it holds no decisions."""
         with self.engine.connect() as connection:
-            rows = connection.execute(
-                select(self._table.c.name_digest, self._table.c.text_digest).where(
-                    key.in_([(UUID(name), UUID(text)) for name, text in digests]),
-                    self._table.c.fingerprint.is_not(None),
-                )
+            if not inspect(connection).has_table(self.table.name, self.table.schema):
+                return None
+            recorded = self._recorded_rules(connection)
+            return Rules.from_recorded(recorded) if recorded else None
+
+    def holds_decisions(self, connection: Connection, rules: Rules) -> bool:
+        """Return whether the table holds decisions. Raises SimsqlError if they were made by other rules."""
+        made_by = self._recorded_rules(connection)
+        if not made_by:
+            return False
+        if made_by != json.loads(rules.to_json()):
+            raise SimsqlError(
+                f"table {self.sql_name} holds decisions by other rules: pass {Rules.describe(made_by)}, or decide"
+                " afresh with --redecide"
             )
-            return {(name.hex, text.hex) for name, text in rows}
+        return True
+
+    def find_known(self, *, with_words: bool) -> Callable[[Sequence[tuple[str, str]]], set[tuple[str, str]]]:
+        """Return a function that finds the (name, text) digests that the table has with a fingerprint.
+
+        With `with_words`, it finds only those whose words the table has, too.
+        """
+        table = self.table.c
+        usable = and_(table.fingerprint.is_not(None), table.words.is_not(None) if with_words else true())
+
+        def find(digests: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+            # Arrays: a condition with a thousand values takes longer to compile than the texts to fingerprint.
+            names, texts = (cast(cast(list(one), ARRAY(Text)), ARRAY(Uuid)) for one in zip(*digests, strict=True))
+            # For several arrays, PostgreSQL takes its own unnest, and only without a schema.
+            asked = (
+                func.unnest(names, texts).table_valued("name", "text", with_ordinality="number").render_derived()
+            )
+            known = and_(
+                table.name_digest == type_coerce(asked.c.name, Uuid),
+                table.text_digest == type_coerce(asked.c.text, Uuid),
+                usable,
+            )
+            with self.engine.connect() as connection:
+                numbers = connection.scalars(select(asked.c.number).join_from(asked, self.table, known))
+                return {digests[number - 1] for number in numbers}
+
+        return find
 
     def stage(self, connection: Connection, documents: Iterable[StagedDocument]) -> int:
         """COPY documents to a temporary table of this connection, and return their number."""
         # The source may be slow.
         connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         if not self.kept:
-            self._table.create(connection)
-        self._staged.create(connection)
+            self.table.create(connection)
+        self.staged.create(connection)
         return copy_rows(connection, f"pg_temp.{STAGED}", StagedDocument._fields, documents)
 
     def drop_duplicates(self, connection: Connection) -> Iterator[tuple[str, str, str]]:
         """Drop staged documents with a repeated name; yield (place, name, place of the first)."""
-        staged = self._staged
+        staged = self.staged
         name, ordinal = staged.c.name_digest, staged.c.ordinal
         ranked = select(
             ordinal,
@@ -246,30 +302,58 @@ class DocumentStore:
         )
         yield from ((place, name, first) for place, name, first in rows)
 
-    def merge(self, connection: Connection) -> Loaded:
-        """Update the table with the staged documents. Other runs wait until the transaction ends.
+    def merge(self, connection: Connection, keep_field: str | None = None) -> Loaded:
+        """Update the table with the staged documents. Other writers wait until the transaction ends.
 
-        A document that was known at the look-up stays as it is, even if another run has changed it since. Raises
+        `keep_field` names the field of their values, and values of another field are removed from the table. A
+        document that was known at the look-up stays as it is, even if another run has changed it since. Raises
         SimsqlError if one was deleted since: its fingerprint was not computed again.
         """
-        # Without the lock, two runs that write the same documents or build the index could deadlock.
-        _lock(connection, cast(cast(self.sql_name, REGCLASS), BigInteger))
-        table, staged = self._table, self._staged
+        if self.kept:
+            # Without the lock, two runs that write the same documents or build the index could deadlock.
+            _lock(connection, cast(cast(self.sql_name, REGCLASS), BigInteger))
+            # The decisions of this run are about the documents of this moment.
+            lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self.identifier)
+            raw_connection(connection).execute(lock)
+        table, staged = self.table, self.staged
+        same_name = table.c.name_digest == staged.c.name_digest
         total = connection.execute(select(func.count()).select_from(staged)).scalar_one()
-        values = {name: staged.c[name] for name in _SHARED} | {"place": _absolute(staged.c.place)}
-        data = ("place", "text_digest", "characters", "fingerprint")
-        changed = connection.execute(
-            update(table)
-            .values({name: values[name] for name in data})
-            .where(
-                table.c.name_digest == staged.c.name_digest,
-                ~staged.c.known,
-                or_(
-                    table.c.text_digest != staged.c.text_digest,
-                    and_(table.c.fingerprint.is_(None), staged.c.fingerprint.is_not(None)),
-                ),
+        values = {name: staged.c[name] for name in _SHARED} | {"place": absolute(staged.c.place)}
+        changed = 0
+        if self.kept:
+            # Another run may have stored the same text since the look-up, and decided about it.
+            stored = and_(
+                table.c.fingerprint.is_not(None), or_(table.c.words.is_not(None), staged.c.words.is_(None))
             )
-        ).rowcount
+            same_text = and_(same_name, table.c.text_digest == staged.c.text_digest)
+            connection.execute(update(staged).values(known=True).where(same_text, stored, ~staged.c.known))
+            data = ("place", "text_digest", "characters", "fingerprint", "value", "words", "words_digest")
+            changed = connection.execute(
+                update(table)
+                .values({name: values[name] for name in data} | dict.fromkeys(_DECISIONS, null()))
+                .where(
+                    same_name,
+                    ~staged.c.known,
+                    or_(
+                        table.c.text_digest != staged.c.text_digest,
+                        and_(table.c.fingerprint.is_(None), staged.c.fingerprint.is_not(None)),
+                    ),
+                )
+            ).rowcount
+            # Tables of version 0.1.0 have no words.
+            connection.execute(
+                update(table)
+                .values(words=staged.c.words, words_digest=staged.c.words_digest)
+                .where(same_text, table.c.words.is_(None), staged.c.words.is_not(None))
+            )
+            if keep_field is not None:
+                if self._recorded_rules(connection).get("keep_field") != keep_field:
+                    connection.execute(update(table).values(value=null()).where(table.c.value.is_not(None)))
+                connection.execute(
+                    update(table)
+                    .values(value=staged.c.value)
+                    .where(same_text, table.c.value.is_distinct_from(staged.c.value))
+                )
         new = select(*values.values()).where(~staged.c.known).order_by(staged.c.ordinal)
         added = connection.execute(
             insert(table)
@@ -277,7 +361,7 @@ class DocumentStore:
             .on_conflict_do_nothing(index_elements=[table.c.name_digest])
             .execution_options(preserve_rowcount=True)
         ).rowcount
-        kept = exists().where(table.c.name_digest == staged.c.name_digest)
+        kept = exists().where(same_name)
         deleted = connection.execute(
             select(func.count()).select_from(staged).where(staged.c.known, ~kept)
         ).scalar_one()
@@ -293,70 +377,14 @@ class DocumentStore:
         if not self._is_indexed(connection):
             create_index(connection, self.sql_name, "fingerprint", distance=distance, recipe=self._recipe)
 
+    def record_rules(self, connection: Connection, rules: Rules) -> None:
+        """Record the rules of the decisions in the comment of the table."""
+        self.table.comment = f"{_COMMENT}{self._recipe.id}{_RULES}{rules.to_json()}"
+        connection.execute(SetTableComment(self.table))
+
     def count(self, connection: Connection) -> int:
         """Return the number of documents in the table."""
-        return connection.execute(select(func.count()).select_from(self._table)).scalar_one()
-
-    def fingerprints(self, connection: Connection) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Return the ids, ascending, and the fingerprints of all documents that have one."""
-        row_id, fingerprint = self._table.c.id, self._table.c.fingerprint
-        # Packed by PostgreSQL: no Python object for each value.
-        packed = func.int8send(row_id).op("||")(func.int8send(fingerprint))
-        piece = row_id // literal_column(str(_PIECE))
-        pieces = connection.execute(
-            select(func.string_agg(packed, aggregate_order_by(literal(b""), row_id)))
-            .where(fingerprint.is_not(None))
-            .group_by(piece)
-            .order_by(piece)
-        )
-        rows = np.frombuffer(b"".join(pieces.scalars()), dtype=[("id", ">i8"), ("fingerprint", ">u8")])
-        return rows["id"].astype(np.int64), rows["fingerprint"].astype(np.uint64)
-
-    def documents(self, connection: Connection, members: Members) -> Iterator[list[StoredDocument]]:
-        """Yield the documents of each cluster, in the order of `members`.
-
-        Use the connection that staged the documents, in the transaction that has read the fingerprints.
-        """
-        listed = Table(
-            MEMBERS,
-            MetaData(),
-            Column("cluster", BigInteger),
-            Column("id", BigInteger),
-            prefixes=["TEMPORARY"],
-            postgresql_on_commit="DROP",
-        )
-        listed.create(connection)
-        copy_columns(connection, sql.Identifier("pg_temp", listed.name), members._asdict())
-        # Autovacuum does not see temporary tables, and without a number of rows the planner would loop.
-        connection.execute(text(f"ANALYZE pg_temp.{listed.name}"))
-        table, staged = self._table, self._staged
-        seen = staged.c.ordinal.is_not(None)
-        found = listed.join(table, table.c.id == listed.c.id)
-        found = found.outerjoin(staged, staged.c.name_digest == table.c.name_digest)
-        gone: ColumnElement[bool] = false()
-        if self.kept:
-            # A join, as there may be as many files as documents.
-            read = select(_file(_absolute(staged.c.place)).label("file")).distinct().subquery()
-            found = found.outerjoin(read, and_(~seen, read.c.file == _file(table.c.place)))
-            gone = read.c.file.is_not(None)
-        rows = connection.execute(
-            select(
-                listed.c.cluster,
-                table.c.id,
-                func.coalesce(staged.c.name, table.c.name),
-                func.coalesce(staged.c.place, table.c.place),
-                table.c.characters,
-                table.c.fingerprint,
-                seen,
-                gone,
-            )
-            .select_from(found)
-            .order_by(listed.c.cluster, table.c.id)
-            .execution_options(yield_per=10_000)
-        )
-        documents = (StoredDocument(*row) for row in rows)
-        for _, cluster in groupby(documents, key=attrgetter("cluster")):
-            yield list(cluster)
+        return connection.execute(select(func.count()).select_from(self.table)).scalar_one()
 
     def _check_kind(self, connection: Connection) -> None:
         """Refuse a view: the functions that it calls would run with the privileges of this role."""
@@ -367,13 +395,22 @@ class DocumentStore:
         if kind not in ("r", "p"):
             raise SimsqlError(f"{self.sql_name} is not a table: choose another name with --table")
 
+    def _recorded_rules(self, connection: Connection) -> dict[str, Any]:
+        """Return the rules of the decisions in the table; none if it holds no decisions."""
+        recorded = self._comment(connection).partition(_RULES)[2] if self.kept else ""
+        rules: dict[str, Any] = json.loads(recorded or "{}")
+        return rules
+
     def _recipe_id(self, connection: Connection) -> str:
         """Return the recipe of the stored fingerprints: that of the index, or of the comment without an index."""
         if not self._is_indexed(connection):
-            comment = inspect(connection).get_table_comment(self._table.name, self._table.schema)["text"] or ""
+            comment = self._comment(connection).partition(_RULES)[0]
             return comment.removeprefix(_COMMENT) if comment.startswith(_COMMENT) else DEFAULT_RECIPE.id
         index = func.simsql._index(cast(self.sql_name, REGCLASS), "fingerprint").table_valued("recipe")
         return connection.execute(select(index.c.recipe)).scalar_one() or DEFAULT_RECIPE.id
+
+    def _comment(self, connection: Connection) -> str:
+        return inspect(connection).get_table_comment(self.table.name, self.table.schema)["text"] or ""
 
     def _is_indexed(self, connection: Connection) -> bool:
         registry = Table("registry", MetaData(), Column("table_id", REGCLASS), schema="simsql")

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from simsql.database import open_engine
-from simsql.dedup.store import MEMBERS, STAGED, DocumentStore
+from simsql.dedup.store import DECIDED, MEMBERS, STAGED, DocumentStore
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe
 from simsql.server import scratch_database, start_embedded
@@ -75,7 +75,7 @@ def _split_name(table: str) -> tuple[str, str | None]:
         raise UsageError(f"{table!r} is not a table name")
     if (
         schema in ("simsql", "information_schema")
-        or table in (STAGED, MEMBERS)
+        or table in (STAGED, DECIDED, MEMBERS)
         or (schema or name).startswith("pg_")
     ):
         raise UsageError(f"{table!r} is reserved by simsql or PostgreSQL: choose another name with --table")

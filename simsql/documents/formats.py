@@ -39,6 +39,8 @@ class Document(NamedTuple):
     text: str
     place: str
     """Where it was read, as one printable line: `path` or `path:line`."""
+    value: str | None = None
+    """The value of the value field of a record, if it has one. Numbers and other types are written as JSON."""
 
 
 class Skip(NamedTuple):
@@ -65,6 +67,8 @@ class Layout:
     """As `codecs.lookup` names it."""
     max_document: int
     """Limit for a text, a line or a row, in bytes."""
+    value_field: str | None = None
+    """The field whose value is read beside the text."""
 
 
 def storable(name: str | os.PathLike[str]) -> str:
@@ -116,7 +120,8 @@ def _document_of_json(line: str, name: str, place: str, layout: Layout) -> Docum
         return None
     record = _parse_object(line)
     text = _text_of(record, layout.text_field)
-    return Document(_name_of(record.get(layout.id_field), name), text, place)
+    value = None if layout.value_field is None else _value_of(record.get(layout.value_field))
+    return Document(_name_of(record.get(layout.id_field), name), text, place, value)
 
 
 def _read_each_line(
@@ -167,6 +172,7 @@ def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",
             header = rows.next()
         text_column = _text_column(header, layout.text_field)
         id_column = _find_column(header, layout.id_field, "--id-field")
+        value_column = _find_column(header, layout.value_field, "--keep-field")
     except StopIteration:
         yield Skip(place, "empty", "no header row: the first row of a CSV file must name its columns")
         return
@@ -187,7 +193,8 @@ def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",
             yield Skip(f"{place}:{number}", unfit.reason, unfit.detail)
         else:
             identity = None if id_column is None else row[id_column]
-            yield Document(_name_of(identity, f"{name}:{number}"), row[text_column], f"{place}:{number}")
+            value = None if value_column is None else _value_of(row[value_column])
+            yield Document(_name_of(identity, f"{name}:{number}"), row[text_column], f"{place}:{number}", value)
             del row
 
 
@@ -242,6 +249,10 @@ def _name_of(identity: Any, fallback: str) -> str:
     return storable(identity)
 
 
+def _value_of(value: Any) -> str | None:
+    return _name_of(value, "") or None
+
+
 def _json_type(value: object) -> str:
     names = {bool: "a boolean", dict: "an object", list: "an array", str: "a string", type(None): "null"}
     return names.get(type(value), "a number")
@@ -263,11 +274,11 @@ def _text_column(header: list[str], field: str) -> int:
     return column
 
 
-def _find_column(header: list[str], field: str, option: str) -> int | None:
-    if header.count(field) > 1:
+def _find_column(header: list[str], field: str | None, option: str) -> int | None:
+    if field is not None and header.count(field) > 1:
         again = f"{header.count(field)} columns are called {field!r}: rename them, or choose another with {option}"
         raise UnfitError("ambiguous field", again)
-    return header.index(field) if field in header else None
+    return header.index(field) if field is not None and field in header else None
 
 
 def _check_width(row: list[str], width: int) -> None:

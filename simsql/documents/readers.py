@@ -86,6 +86,7 @@ class DocumentReader:
         leave_out: Files and folders to leave out of folders, such as the output of a run.
         max_document: Limit for a document in bytes, after decompression: for a text, or the line or row of a
             record. A longer one is skipped, and never held in memory.
+        value_field: The field or column whose value is read beside the text, if a record has it.
 
     Raises:
         UsageError: If a path is empty or does not exist, or the encoding is unknown. Nothing has been read yet.
@@ -103,10 +104,11 @@ class DocumentReader:
         stdin: BinaryIO | None = None,
         leave_out: Iterable[Path] = (),
         max_document: int = MAX_DOCUMENT,
+        value_field: str | None = None,
     ) -> None:
         if "" in paths:  # of a variable that is not set: Path would take it for this folder
             raise UsageError("a path is empty: name a file or a folder")
-        self._layout = Layout(text_field, id_field, _known_encoding(encoding), max_document)
+        self._layout = Layout(text_field, id_field, _known_encoding(encoding), max_document, value_field)
         self._arguments = [None if str(path) == "-" else Path(path) for path in paths]
         self._lines = lines
         self._stdin = stdin

@@ -143,13 +143,13 @@ def test_clusters_of_files(tmp_path, connection, database_url):
     dedup = ["dedup", lines, "--database", database_url]
     found = run_at_terminal(*dedup, redirected={"stderr"})
     header, first, *others = found.terminal.splitlines()
-    assert header.split() == ["cluster", "size", "distance", "document"]
-    assert first.split() == ["1", "12", "0", "copy", "0"]
+    assert header.split() == ["cluster", "size", "distance", "similarity", "document"]
+    assert first.split() == ["1", "12", "0", "1.00", "copy", "0"]
     assert [row.split() for row in others[8:]] == [
-        ["0", "copy", "9"],
+        ["0", "1.00", "copy", "7"],
         ["and", "2", "more"],
-        ["2", "2", "0", "a", '"name"'],
-        ["0", "b"],
+        ["2", "2", "0", "1.00", "a", '"name"'],
+        ["0", "1.00", "b"],
     ]
     found = records(run(*dedup, "--format", "csv").done())
     assert len(found) == 14
@@ -157,7 +157,12 @@ def test_clusters_of_files(tmp_path, connection, database_url):
         "cluster": "2",
         "id": 'a "name"',
         "place": f"{lines}:13",
+        "representative": 'a "name"',
         "distance": "0",
+        "similarity": "1.0",
+        "kept": 'a "name"',
+        "kept_distance": "0",
+        "kept_similarity": "1.0",
         "droppable": "false",
     }
     assert found[13]["droppable"] == "true"
@@ -174,7 +179,7 @@ def test_a_terminal_shows_the_largest_clusters(tmp_path, database_url):
     found = run_at_terminal(*dedup, redirected={"stderr"})
     *_, last, end = found.terminal.splitlines()
     assert len(found.terminal.splitlines()) == 1 + 20 * 2 + 1
-    assert last.split() == ["0", "19", "1"]
+    assert last.split()[:2] == ["0", "1.00"]
     assert end == "and 10 more clusters: --output FILE writes them all"
     assert len(run(*dedup).done().clusters) == 30
     everything = run_at_terminal(*dedup, "--format", "table", redirected={"stderr"}).terminal

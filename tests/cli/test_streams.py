@@ -51,6 +51,8 @@ CASES = {
         FRESH + "UPDATE article SET fingerprint = NULL",
     ),
     "dedup": Case(f"{{lines}} {DATABASE}", ("connect", "read and fingerprint", "find clusters"), rows=True),
+    "evaluate": Case("{labels} {lines}", ("read",), rows=True),
+    "sample": Case("{lines} --distance 40 --pairs 40", ("read and fingerprint", "find pairs")),
     "fingerprint": Case("{lines}", ("fingerprint",)),
     "load": Case(f"article {{lines}} {DATABASE}", ("read, fingerprint, load",), FRESH, silent=True),
     "find-all": Case("--input {numbers}"),
@@ -104,11 +106,12 @@ def places(newest, connection, tmp_path_factory) -> Iterator[dict[str, object]]:
     """What the calls name: a database, one without simsql, and files."""
     folder = tmp_path_factory.mktemp("streams")
     (folder / "numbers").write_text("0\n7\n255\n")
+    labels = write_lines(folder / "labels.jsonl", [{"id_a": "0", "id_b": "1", "label": "near-duplicate"}])
     lines = write_lines(folder / "lines.jsonl", TEXTS)
     with newest.new_database(template="template0") as empty:
         urls = {"url": newest.url(connection.info.dbname), "empty": empty}
         named = {name: url.render_as_string(hide_password=False) for name, url in urls.items()}
-        yield {**named, "lines": lines, "numbers": folder / "numbers"}
+        yield {**named, "lines": lines, "numbers": folder / "numbers", "labels": labels}
 
 
 @pytest.fixture(params=CASES)

@@ -18,7 +18,7 @@ from program import finish, run, run_apart, spawn, write_lines
 
 from simsql.database.install import read_status
 
-STAGES = ["start the server", "read and fingerprint", "load", "find clusters", "write clusters"]
+STAGES = ["start the server", "read and fingerprint", "load", "check texts", "find clusters", "write clusters"]
 COMPRESSORS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
@@ -103,7 +103,7 @@ def test_large_input_is_fingerprinted_in_processes_with_the_same_result(tmp_path
     texts = {f"{n}": f"{'lorem ipsum dolor sit amet ' * 60}{n % 1500} {n % 1500}" * 2 for n in range(3000)}
     path = write_lines(tmp_path / "a.jsonl", texts)
     assert path.stat().st_size > 9_000_000
-    found = run("dedup", path, "--distance", "0", home=home).done()
+    found = run("dedup", path, "--distance", "0", "--similarity", "0", home=home).done()
     assert sum(cluster["size"] for cluster in found.clusters) == 3000
     alone = run("fingerprint", path, home=home).done()
     by_fingerprint = {}
@@ -119,14 +119,18 @@ def test_large_input_is_fingerprinted_in_processes_with_the_same_result(tmp_path
 def test_a_cluster(lines, home):
     (fox, ship) = run("dedup", lines, home=home).done().clusters
     assert (fox["cluster"], fox["size"], ship["cluster"], ship["size"]) == (1, 3, 2, 2)
-    # fox and its copy in capitals are equally central; the longer text represents.
-    assert fox["representative"] == "fox 3"
-    assert [(member["id"], member["place"], member["distance"]) for member in fox["members"][:2]] == [
-        ("fox 3", f"{lines}:3", 0),
-        ("fox", f"{lines}:1", 0),
+    # The two texts with the same words are as central as the third, which is longer.
+    assert fox["representative"] == "fox 2"
+    away = fox["members"][1]["distance"]
+    assert 0 < away <= 7
+    # 17 words in common, of 17 and 18: texts of fewer than 20 words are compared word by word.
+    others = {"similarity": 0.941176, "kept": "fox 2", "kept_distance": away, "kept_similarity": 0.941176}
+    itself = {"similarity": 1.0, "kept": "fox 2", "kept_distance": 0, "kept_similarity": 1.0}
+    assert fox["members"] == [
+        {"id": "fox 2", "place": f"{lines}:2", "distance": 0, **itself, "droppable": False},
+        {"id": "fox", "place": f"{lines}:1", "distance": away, **others, "droppable": True},
+        {"id": "fox 3", "place": f"{lines}:3", "distance": away, **others, "droppable": True},
     ]
-    assert 0 < fox["members"][2]["distance"] <= 7
-    assert [list(member) for member in fox["members"]] == [["id", "place", "distance"]] * 3
     assert ship["representative"] == "ship"
     assert [member["distance"] for member in ship["members"]] == [0, 0]
 
@@ -147,7 +151,7 @@ def test_the_summary(lines, tmp_path, home):
     }
     assert {name: found.table[name] for name in wanted} == wanted
     stages = [*STAGES, "stop the server"]
-    assert list(found.table)[-7:] == ["seconds", *stages]
+    assert list(found.table)[-8:] == ["seconds", *stages]
     assert all(re.fullmatch(r"\d+\.\d\d", found.table[stage]) for stage in stages)
     assert float(found.table["seconds"]) >= sum(float(found.table[stage]) for stage in stages) - 0.05
 
@@ -157,9 +161,10 @@ def test_the_distance(lines, home, groups):
         frozenset({"fox", "fox 3"}),
         frozenset({"ship", "ship 2"}),
     }
-    (everything,) = run("dedup", lines, "--distance", "64", home=home).done().clusters
+    assert run("dedup", lines, "--distance", "64", home=home).done().groups == groups
+    (everything,) = run("dedup", lines, "--distance", "64", "--similarity", "0", home=home).done().clusters
     assert everything["size"] == 6
-    assert run("dedup", lines, "--distance", "7", home=home).done().groups == groups
+    assert run("dedup", lines, "--distance", "7", "--similarity", "0", home=home).done().groups == groups
 
 
 def test_no_clusters_are_no_error(tmp_path, home, texts):
@@ -264,7 +269,7 @@ def test_a_table_stays_and_a_later_run_adds_to_it(database, database_url, tmp_pa
     found = run("dedup", first, *options).done()
     assert found.groups == {frozenset(names[:2])}
     (index,) = read_status(database).indexes
-    assert (index.table_name, index.column_name, index.distance) == ("public.kept", "fingerprint", 7)
+    assert (index.table_name, index.column_name, index.distance) == ("public.kept", "fingerprint", 10)
     rest = write_lines(tmp_path / "2.jsonl", {name: texts[name] for name in names[1:]})
     found = run("dedup", rest, *options).done()
     assert found.groups == groups

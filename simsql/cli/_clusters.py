@@ -1,0 +1,104 @@
+"""Formats of clusters beside JSON lines: CSV, TSV and tables."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from simsql.cli._terminal import Format
+from simsql.dedup.members import Member
+from simsql.dedup.rules import show_similarity
+from simsql.dedup.writing import ClusterWriter, JsonLines, describe_member
+from simsql.documents import printable
+
+_SHOWN = 10  # members of a cluster in a table
+_SHOWN_CLUSTERS = 20  # at a terminal
+_FIELDS = ("distance", "similarity", "kept", "kept_distance", "kept_similarity", "droppable")
+
+
+class _Delimited:
+    """Write one line per member of a cluster."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter
+
+    def head(self) -> str:
+        return self._lines([("cluster", "id", "place", "representative", *_FIELDS)])
+
+    def cluster(self, number: int, members: Sequence[Member]) -> str:
+        return self._lines(self._row(number, member) for member in members)
+
+    def _row(self, number: int, member: Member) -> Sequence[object]:
+        row = describe_member(member) | {"droppable": json.dumps(member.droppable)}
+        return (number, row["id"], row["place"], member.representative.name, *(row[name] for name in _FIELDS))
+
+    def _lines(self, rows: Iterable[Sequence[object]]) -> str:
+        text = io.StringIO()
+        csv.writer(text, delimiter=self._delimiter, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+
+class _Table:
+    """Write one line per member, up to ten, with the size of the cluster on the first.
+
+    Those that could be dropped are indented below the one that is kept, and measured from it.
+    """
+
+    def head(self) -> str:
+        return ""  # nothing, if there are no clusters
+
+    def cluster(self, number: int, members: Sequence[Member]) -> str:
+        head = (
+            f"{'cluster':>7}  {'size':>7}  {'distance':>8}  {'similarity':>10}  document\n" if number == 1 else ""
+        )
+        first, blank = f"{number:>7,}  {len(members):>7,}", " " * 16
+        lines = [
+            f"{blank if place else first}  {_describe(member)}\n" for place, member in enumerate(members[:_SHOWN])
+        ]
+        if len(members) > _SHOWN:
+            lines.append(f"{blank}  {'':>8}  {'':>10}  and {len(members) - _SHOWN:,} more\n")
+        return head + "".join(lines)
+
+
+def _describe(member: Member) -> str:
+    is_kept = member.document.id == member.kept.id
+    distance = member.distance if is_kept else member.kept_distance
+    found = member.document.representative_similarity if is_kept else member.document.kept_similarity
+    similarity = "-" if found is None else show_similarity(found)
+    return f"{distance:>8}  {similarity:>10}  {'' if is_kept else '  '}{printable(member.document.name)}"
+
+
+class FirstClusters(_Table):
+    """Keep the table of the first clusters until the end: a terminal shows no more of them than a person reads."""
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self._left_out = 0
+
+    def cluster(self, number: int, members: Sequence[Member]) -> str:
+        """Keep the lines of a cluster, and return nothing."""
+        if number <= _SHOWN_CLUSTERS:
+            self._kept.append(super().cluster(number, members))
+        else:
+            self._left_out += 1
+        return ""
+
+    def kept(self) -> str:
+        """Return the table."""
+        more = f"and {self._left_out:,} more clusters: --output FILE writes them all\n" if self._left_out else ""
+        return "".join(self._kept) + more
+
+
+CLUSTER_WRITERS: dict[Format, ClusterWriter] = {
+    Format.TABLE: _Table(),
+    Format.JSONL: JsonLines(),
+    Format.CSV: _Delimited(","),
+    Format.TSV: _Delimited("\t"),
+}
+
+
+def format_of_file(output: Path) -> Format:
+    """Return the format that the ending of a file names, by default JSON lines."""
+    ending = output.suffix.lower().removeprefix(".")
+    return Format(ending) if ending in (Format.CSV, Format.TSV) else Format.JSONL

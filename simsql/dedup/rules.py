@@ -1,0 +1,102 @@
+"""The rules of a decision: what counts as similar, and which of similar documents is kept."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from math import floor
+from typing import Any
+
+from simsql.errors import UsageError
+
+DROP_SIMILARITY = 0.7
+
+
+def show_similarity(similarity: float) -> str:
+    """Return a similarity with two decimals, rounded down: 0.699 must not look like 0.7."""
+    return f"{floor(similarity * 100 + 1e-9) / 100:.2f}"
+
+
+class Keep(StrEnum):
+    """Which of similar documents is kept."""
+
+    CENTRAL = "central"
+    """The one that is most similar to the others."""
+    FIRST = "first"
+    """The one that was read first."""
+    LONGEST = "longest"
+    """The one with the longest text."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a decision. Raises UsageError for values out of range."""
+
+    distance: int = 10
+    """Compare texts whose fingerprints differ in up to this many bits (0 to 64)."""
+    similarity: float = 0.6
+    """Report texts that are at least this similar (0.0 to 1.0); 0 groups them by distance alone."""
+    drop_similarity: float | None = None
+    """Drop texts that are at least this similar to one that is kept; by default 0.7, or `similarity` if higher."""
+    keep: Keep = Keep.CENTRAL
+    keep_field: str | None = None
+    """Keep the document with the highest value of this field instead."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.distance <= 64:
+            raise UsageError(f"distance must be between 0 and 64, not {self.distance}")
+        if not 0 <= self.similarity <= 1:
+            raise UsageError(f"similarity must be between 0 and 1, not {self.similarity}")
+        if self.drop_similarity is None:
+            return
+        if not self.checks_texts:
+            raise UsageError("--drop-similarity needs the texts, which --similarity 0 does not compare: omit one")
+        if not self.similarity <= self.drop_similarity <= 1:
+            raise UsageError(
+                f"--drop-similarity must be between --similarity ({self.similarity}) and 1, not"
+                f" {self.drop_similarity}"
+            )
+
+    @property
+    def checks_texts(self) -> bool:
+        """Whether texts are compared, and not fingerprints alone."""
+        return self.similarity > 0
+
+    @property
+    def drop(self) -> float:
+        """The similarity from which on a document is dropped."""
+        if not self.checks_texts:
+            return 0.0
+        return max(DROP_SIMILARITY, self.similarity) if self.drop_similarity is None else self.drop_similarity
+
+    def to_json(self) -> str:
+        """Return the rules as JSON, for the comment of a table."""
+        return json.dumps(
+            {
+                "distance": self.distance,
+                "similarity": self.similarity,
+                "drop_similarity": self.drop,
+                "keep": str(self.keep),
+                "keep_field": self.keep_field,
+            },
+            ensure_ascii=False,
+        )
+
+    @classmethod
+    def from_recorded(cls, recorded: Mapping[str, Any]) -> "Rules":
+        """Return the rules that `to_json` has recorded."""
+        drop = recorded["drop_similarity"] if recorded["similarity"] else None
+        keep = Keep(recorded["keep"])
+        return cls(recorded["distance"], recorded["similarity"], drop, keep, recorded["keep_field"])
+
+    @staticmethod
+    def describe(recorded: Mapping[str, Any]) -> str:
+        """Return the command-line options that stand for the rules in `to_json`."""
+        options = [f"--distance {recorded['distance']}", f"--similarity {recorded['similarity']:g}"]
+        if recorded["similarity"]:
+            options.append(f"--drop-similarity {recorded['drop_similarity']:g}")
+        if recorded["keep_field"] is not None:
+            options.append(f"--keep-field {recorded['keep_field']}")
+        else:
+            options.append(f"--keep {recorded['keep']}")
+        return " ".join(options)

@@ -1,0 +1,227 @@
+"""The main job for a table that exists: read its texts, decide, and write the decisions to a new table."""
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Engine
+
+from simsql.dedup.checking import find_close, find_similar
+from simsql.dedup.decisions import SimilarPairs
+from simsql.dedup.rules import Keep, Rules
+from simsql.dedup.source_table import Decided, KeyOrder, Row, SourceTable, open_tables
+from simsql.dedup.spool import TokenSpool
+from simsql.dedup.verdicts import Documents, Helpers, Nodes, decide_documents, group_nodes
+from simsql.documents import Report, Stages
+from simsql.fingerprint import (
+    DEFAULT_RECIPE,
+    Recipe,
+    TokenLists,
+    simhash_items_with_tokens,
+    simhash_many,
+    tokens_of_items,
+)
+
+I64 = NDArray[np.int64]
+Fingerprints: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]"
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The table to read, the rules, and the table to create for the decisions. Table names are as in SQL."""
+
+    table: str
+    text_column: str
+    into: str
+    rules: Rules = field(default_factory=Rules)
+    recipe: Recipe = DEFAULT_RECIPE
+    workers: int | None = None
+    """Number of processes that compute fingerprints; None for this process only."""
+
+
+@dataclass(frozen=True)
+class TableSummary:
+    """The results of a run, in rows."""
+
+    read: int
+    without_text: int
+    """Rows whose text is null. No decision is written about them."""
+    without_words: int
+    """Rows whose text has no fingerprint. No decision is written about them."""
+    stored_column: str | None
+    """The column whose fingerprints were used, if any."""
+    stored: int
+    """Rows whose fingerprint was used."""
+    decided: int
+    clusters: int
+    members: int
+    """Rows in clusters."""
+    droppable: int
+
+
+def dedup_table(engine: Engine, options: TableOptions, stages: Stages) -> TableSummary:
+    """Decide about the rows of a table, write the decisions to a new table, and return a summary.
+
+    The rows are those of one snapshot; other sessions read and write the table all the while. A run that fails or
+    is interrupted leaves no table. Raises UsageError and psycopg.Error as `open_tables` does.
+    """
+    with (
+        TokenSpool() as spool,
+        open_tables(engine, options.table, options.text_column, options.into) as source,
+    ):
+        with stages.stage("sort keys"):
+            order = source.read_order(options.rules.keep_field)
+        with stages.stage("read and fingerprint", len(order.place)) as report:
+            texts = _Texts(source, options, spool, report)
+        with stages.stage("check texts") as report:
+            rows = texts.decidable(spool.counts)
+            decided, sizes = _decide(rows, spool, order, options, report)
+        with stages.stage("write decisions", len(decided.row)) as report:
+            for written in source.write(decided):
+                report(written)
+    return TableSummary(
+        texts.read,
+        texts.without_text,
+        len(spool.counts) - len(rows.place),
+        texts.stored_column,
+        texts.stored,
+        len(rows.place),
+        int(np.count_nonzero(sizes > 1)),
+        int(sizes[sizes > 1].sum()),
+        int(np.count_nonzero(decided.drop)),
+    )
+
+
+class _Texts:
+    """What one pass over the texts leaves in memory. The spool holds their tokens, in the same order."""
+
+    def __init__(self, source: SourceTable, options: TableOptions, spool: TokenSpool, report: Report) -> None:
+        self.read = self.without_text = self.stored = 0
+        self._source = source
+        self._recipe = options.recipe
+        self._report = report
+        self._places, self._characters = array("q"), array("q")
+        self._fingerprints: list[Fingerprints] = []
+        self.stored_column = source.find_stored(options.recipe)
+        for rows, fingerprints, tokens in self._fingerprint(options.workers):
+            self._places.extend(row.place for row in rows)
+            self._characters.extend(row.characters for row in rows)
+            self._fingerprints.append(fingerprints)
+            spool.append(tokens)
+
+    def _fingerprint(self, workers: int | None) -> Iterator[tuple[list[Row], Fingerprints, TokenLists]]:
+        if self.stored_column is None:
+            yield from simhash_items_with_tokens(self._rows(), self._recipe, workers)
+            return
+        # Only texts whose fingerprint is missing have to be kept until their tokens are there.
+        items = (((row, text if row.stored is None else None), text) for row, text in self._rows())
+        for batch, tokens in tokens_of_items(items, workers):
+            rows = [row for row, _ in batch]
+            missing = np.array([row.stored is None for row in rows])
+            values = np.array([row.stored or 0 for row in rows], dtype=np.int64).view(np.uint64)
+            fingerprints = np.ma.MaskedArray(values, mask=missing)
+            fingerprints[missing] = simhash_many([text for _, text in batch if text is not None], self._recipe)
+            yield rows, fingerprints, tokens
+
+    def _rows(self) -> Iterator[tuple[Row, str]]:
+        for found in self._source.rows(self.stored_column):
+            self.read += 1
+            self._report(self.read)
+            if found is None:
+                self.without_text += 1
+            else:
+                self.stored += found[0].stored is not None
+                yield found
+            del found  # a long text is not kept while the next one is read
+
+    def decidable(self, counts: I64) -> "_Rows":
+        """Return the rows with a fingerprint; `counts` are their numbers of tokens."""
+        values = np.concatenate([np.zeros(0, dtype=np.uint64), *(found.data for found in self._fingerprints)])
+        masks = [np.zeros(0, dtype=bool), *(np.ma.getmaskarray(found) for found in self._fingerprints)]
+        (spooled,) = np.nonzero(~np.concatenate(masks))
+        return _Rows(
+            np.array(self._places, dtype=np.int64)[spooled],
+            values[spooled],
+            np.array(self._characters, dtype=np.int64)[spooled],
+            counts[spooled],
+            spooled,
+        )
+
+
+class _Rows(NamedTuple):
+    """The rows with a fingerprint, one per array position."""
+
+    place: I64
+    fingerprint: NDArray[np.uint64]
+    characters: I64
+    tokens: I64
+    """Numbers of tokens."""
+    spooled: I64
+    """Positions in the spool."""
+
+
+def _decide(
+    rows: _Rows, spool: TokenSpool, order: KeyOrder, options: TableOptions, report: Report
+) -> tuple[Decided, I64]:
+    """Return the decisions, and the size of the cluster of each row that represents one."""
+    rules = options.rules
+    by_key, by_value = order.find(rows.place)
+    documents = _describe(rows, spool.digests, checks_texts=rules.checks_texts)
+    nodes = group_nodes(documents, documents.seen, by_words=rules.checks_texts)
+
+    def find_pairs(nodes: Nodes, _: Flags | None) -> SimilarPairs:
+        if not rules.checks_texts:
+            return find_close(nodes.fingerprint, rules.distance, workers=options.workers, report=report)
+        return find_similar(
+            nodes.fingerprint,
+            rows.tokens[nodes.example],
+            lambda chosen: spool.read(rows.spooled[nodes.example[chosen]]),
+            rules.distance,
+            rules.similarity,
+            workers=options.workers,
+            report=report,
+        )
+
+    helpers = Helpers(
+        find_pairs=find_pairs,
+        # Of representatives, which need not be near enough to be compared. The table does not tell it.
+        compare=lambda _, left, __: np.full(len(left), np.nan),
+        is_gone=lambda positions: np.zeros(len(positions), dtype=bool),
+        order_by_name=lambda positions: positions[np.argsort(by_key[positions])],
+    )
+    criteria = {Keep.FIRST: -by_key, Keep.LONGEST: rows.characters, Keep.CENTRAL: np.zeros_like(by_key)}
+    criterion = criteria[rules.keep] if rules.keep_field is None else -by_value
+    verdicts = decide_documents(documents, nodes, helpers, rules, criterion)
+    decided = Decided(
+        rows.place,
+        rows.place[verdicts.kept],
+        rows.place[verdicts.representative],
+        np.bitwise_count(rows.fingerprint ^ rows.fingerprint[verdicts.kept]).astype(np.int64),
+        verdicts.kept_similarity,
+        verdicts.kept != np.arange(len(rows.place)),
+    )
+    return decided, np.bincount(verdicts.representative, minlength=1)
+
+
+def _describe(rows: _Rows, digests: NDArray[np.void], *, checks_texts: bool) -> Documents:
+    """Return the rows as documents without earlier decisions. Their ids are their positions."""
+    itself = np.arange(len(rows.place))
+    nothing, unknown = np.full(len(itself), -1), np.full(len(itself), np.nan)
+    yes = np.ones(len(itself), dtype=bool)
+    return Documents(
+        id=itself,
+        fingerprint=rows.fingerprint,
+        words=digests[rows.spooled].view(">u8").reshape(-1, 2).astype(np.uint64),
+        compared=rows.tokens > 0 if checks_texts else yes,
+        characters=rows.characters,
+        seen=yes,
+        kept=nothing,
+        representative=nothing,
+        kept_similarity=unknown,
+        representative_similarity=unknown,
+        fresh=yes,
+    )

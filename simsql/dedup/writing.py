@@ -1,0 +1,153 @@
+"""Write clusters and the drop list."""
+
+import json
+import re
+import sys
+from collections.abc import Container, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from simsql.dedup.members import Member, arrange_members, is_path
+from simsql.dedup.results import StoredDocument
+from simsql.documents import DUPLICATE, Skip, SkipCount, Stages, open_output, printable
+
+_REPLACED = re.compile(r"\\x00|\\ud[89a-f]")  # by simsql.documents.storable
+
+
+class ClusterWriter(Protocol):
+    """Formats clusters as text."""
+
+    def head(self) -> str:
+        """Return the text before the first cluster."""
+
+    def cluster(self, number: int, members: Sequence[Member]) -> str:
+        """Return the text of a cluster, its representative first."""
+
+
+class JsonLines:
+    """A line of JSON for each cluster."""
+
+    def head(self) -> str:
+        """Return nothing: JSON lines have no header."""
+        return ""
+
+    def cluster(self, number: int, members: Sequence[Member]) -> str:
+        """Return a line of JSON."""
+        cluster = {
+            "cluster": number,
+            "size": len(members),
+            "representative": members[0].document.name,
+            "members": [describe_member(member) for member in members],
+        }
+        return json.dumps(cluster, ensure_ascii=False) + "\n"
+
+
+def describe_member(member: Member) -> dict[str, Any]:
+    """Return what the output says about a member: distance and similarity are to the representative."""
+    return {
+        "id": member.document.name,
+        "place": member.document.place,
+        "distance": member.distance,
+        "similarity": _round(member.document.representative_similarity),
+        "kept": member.kept.name,
+        "kept_distance": member.kept_distance,
+        "kept_similarity": _round(member.document.kept_similarity),
+        "droppable": member.droppable,
+    }
+
+
+def _round(similarity: float | None) -> float | None:
+    return None if similarity is None else round(similarity, 6)
+
+
+@dataclass
+class ClusterCount:
+    """Counts over all clusters of the table."""
+
+    clusters: int = 0
+    members: int = 0
+    droppable: int = 0
+    unlisted: SkipCount = field(default_factory=SkipCount)
+    """Droppable documents left out of the drop list, because their line could mean something else."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """The files that a run writes, and the format of the clusters."""
+
+    clusters: Path | None = None
+    """None for stdout."""
+    writer: ClusterWriter = field(default_factory=JsonLines)
+    drop_list: Path | None = None
+    null: bool = False
+    """Whether a NUL ends the names in the drop list, instead of a line end."""
+    report: Path | None = None
+
+
+def write_clusters(
+    clusters: Iterable[Sequence[StoredDocument]],
+    members_total: int,
+    stages: Stages,
+    wanted: Output,
+    *,
+    repeated: Container[str] = (),
+) -> ClusterCount:
+    """Write the clusters and the drop list, and count them. `repeated` are names of several documents."""
+    count = ClusterCount()
+    with ExitStack() as stack:
+        # The files take their names after the stage has ended well, together.
+        output = stack.enter_context(open_output(wanted.clusters))
+        drop_list = stack.enter_context(open_output(wanted.drop_list)) if wanted.drop_list else None
+        # A progress bar would break up the lines of the output.
+        shown = wanted.clusters is not None or not sys.stdout.isatty()
+        with stages.stage("write clusters", members_total, shown=shown) as report:
+            if head := wanted.writer.head():
+                output.write(head)
+            for documents in clusters:
+                members = arrange_members(documents)
+                droppable = [member.document for member in members if member.droppable]
+                count.clusters += 1
+                count.members += len(members)
+                count.droppable += len(droppable)
+                output.write(wanted.writer.cluster(count.clusters, members))
+                if drop_list:
+                    for document in droppable:
+                        if ambiguity := _ambiguity(document, repeated, null=wanted.null):
+                            count.unlisted.add(Skip(printable(document.name), *ambiguity))
+                        else:
+                            drop_list.write(document.name + ("\0" if wanted.null else "\n"))
+                report(count.members)
+            # Before the first of them takes its name: a full disk fails both.
+            for file in (output, drop_list):
+                if file:
+                    file.flush()
+    return count
+
+
+def _ambiguity(document: StoredDocument, repeated: Container[str], *, null: bool) -> tuple[str, str] | None:
+    """Return why a name in the list could mean something else, in short and in full; None if it cannot."""
+    if document.name in repeated:
+        return DUPLICATE, "another document, which was skipped, has this id, too"
+    if not null and set("\n\r") & set(document.name):
+        return "line end", "the name would be more than one line: --null ends names with a NUL instead"
+    is_place = document.place == printable(document.name)
+    return _ambiguity_of_place(document.name) if is_place else _ambiguity_of_id(document.name)
+
+
+def _ambiguity_of_place(name: str) -> tuple[str, str] | None:
+    if "\\" in name:
+        return "backslash", "in a path, it may stand for a byte that is not UTF-8"
+    file, _, number = name.rpartition(":")
+    if number.isdecimal() and is_path(file) and is_path(name):
+        return "place and path", "the place of this record is also the path of a file"
+    return None
+
+
+def _ambiguity_of_id(name: str) -> tuple[str, str] | None:
+    if _REPLACED.search(name):
+        return "backslash", "in an id, it may stand for a character that PostgreSQL cannot store"
+    if is_path(name):
+        return "id and path", "the id of this record is also the path of a file"
+    return None

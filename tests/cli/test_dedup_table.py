@@ -1,0 +1,87 @@
+"""`simsql dedup --from-table`: what it prints, and what it refuses."""
+
+import pytest
+from program import run
+
+FOX = "The quick brown fox jumps over the lazy dog and runs away from the old barn near the river"
+TIMES = dict.fromkeys(("seconds", "sort keys", "read and fingerprint", "check texts", "write decisions"), "")
+
+
+@pytest.fixture
+def server(newest):
+    return newest
+
+
+@pytest.fixture
+def articles(connection, database_url):
+    connection.execute("CREATE TABLE article (slug text PRIMARY KEY, body text, score int)")
+    texts = {
+        "a": FOX,
+        "b": f"{FOX} bank",
+        "c": FOX.upper(),
+        "d": "Nothing else is like this",
+        "e": None,
+        "f": "?!",
+    }
+    for score, (slug, text) in enumerate(texts.items()):
+        connection.execute("INSERT INTO article VALUES (%s, %s, %s)", [slug, text, score])
+    options = ["--from-table", "article", "--text-column", "body", "--database", database_url]
+    return connection, lambda *more: run("dedup", *options, *more)
+
+
+def test_decisions_go_to_a_new_table(articles):
+    connection, dedup = articles
+    found = dedup("--into", "decisions").done()
+    assert found.lines == ["decisions: 4 rows"]
+    assert found.table | TIMES == {
+        "rows": "6",
+        "without a text: not decided": "1",
+        "without words: not decided": "1",
+        "clusters": "1",
+        "rows in them": "3",
+        "rows that could be dropped": "2",
+        **TIMES,
+    }
+    assert connection.execute(
+        "SELECT slug, drop, distance > 0, kept_slug FROM decisions ORDER BY 1"
+    ).fetchall() == [
+        ("a", True, True, "b"),
+        ("b", False, False, "b"),
+        ("c", True, True, "b"),
+        ("d", False, False, "d"),
+    ]
+    dedup("--into", "decisions").failed(2, "decisions exists already: choose another name with --into")
+
+
+def test_options_are_those_of_files(articles):
+    connection, dedup = articles
+    dedup("--into", "by_score", "--keep-field", "score", "--quiet", "--workers", 1).done()
+    assert connection.execute("SELECT DISTINCT kept_slug FROM by_score WHERE drop").fetchall() == [("c",)]
+    assert dedup("--into", "near", "--distance", 0, "--similarity", 0).done().table["rows in them"] == "2"
+    strict = dedup("--into", "strict", "--drop-similarity", 1, "--recipe", "words1-set-1").done()
+    assert strict.table["rows that could be dropped"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--into", "decisions"], "--into is about the rows of a table: name it with --from-table"),
+        (["--text-column", "body", "file"], "--text-column is about the rows of a table"),
+        (["--from-table", "article", "--text-column", "body"], "--from-table needs --into NAME"),
+        (["--from-table", "article", "--into", "decisions"], "--from-table needs --text-column NAME"),
+        (["--from-table", "article", "file"], "PATH does not go with --from-table"),
+        (["--from-table", "article", "--output", "file"], "--output does not go with --from-table"),
+        (["--from-table", "article", "--table", "other"], "--table does not go with --from-table"),
+    ],
+)
+def test_options_that_do_not_fit(arguments, part):
+    run("dedup", *arguments).failed(2, part)
+
+
+def test_errors_of_postgresql(articles, database_url):
+    _, dedup = articles
+    dedup("--into", "missing.decisions").failed(1, 'PostgreSQL: schema "missing" does not exist')
+    dedup("--into", "decisions", "--from-table", "99999").failed(2, "there is no table 99999")
+    dedup("--into", "decisions", "--from-table", "missing").failed(
+        1, 'PostgreSQL: relation "missing" does not exist'
+    )

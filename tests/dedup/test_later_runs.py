@@ -1,0 +1,216 @@
+"""Decisions that stay in a table: what a later run keeps, decides anew, or refuses."""
+
+import pytest
+from program import READING, run, spawn, wait_until, write_lines
+from sqlalchemy import text
+
+WORDS = [f"word{number}" for number in range(200)]
+
+
+def variant(start, changed=()):
+    """Return 60 words, with some of them replaced by shorter ones."""
+    words = WORDS[start : start + 60]
+    return " ".join(f"x{at}" if at in changed else word for at, word in enumerate(words))
+
+
+# "b" and "c" are similar to "a", and "d" and "e" are about something else.
+TEXTS = {"a": variant(0), "b": variant(0, {3}), "c": variant(0, {58, 59}), "d": variant(100)}
+TEXTS["e"] = variant(100, {30})
+
+
+@pytest.fixture
+def kept(newest, tmp_path):
+    """Run on texts, with a table that stays; return the run, and what is kept in favour of each document."""
+
+    def kept(texts, *options, table="kept"):
+        path = write_lines(tmp_path / "texts.jsonl", texts)
+        found = run("dedup", path, "--database", newest[1], "--table", table, *options).done()
+        members = (member for cluster in found.clusters for member in cluster["members"])
+        return found, {member["id"]: member["kept"] for member in members if member["id"] != member["kept"]}
+
+    return kept
+
+
+def test_earlier_decisions_stay_until_the_text_that_is_kept_changes(kept):
+    _, before = kept(TEXTS)
+    assert before == {"b": "a", "c": "a", "e": "d"}
+    # In the middle of all, but what was kept stays.
+    texts = TEXTS | {f"{number}": variant(0, {3, 59}) for number in range(3)}
+    found, after = kept(texts)
+    assert after == before | {"0": "a", "1": "a", "2": "a"}
+    again, _ = kept(texts)
+    assert again.stdout == found.stdout
+    texts["a"] = variant(140)
+    _, changed = kept(texts)
+    assert changed == dict.fromkeys(["0", "1", "2", "c"], "b") | {"e": "d"}
+
+
+def test_other_rules_need_to_be_decided_afresh(kept, newest, tmp_path):
+    _, before = kept(TEXTS)
+    options = [tmp_path / "texts.jsonl", "--database", newest[1], "--table", "kept"]
+    for other in (
+        ["--distance", "9"],
+        ["--similarity", "0.5"],
+        ["--drop-similarity", "0.75"],
+        ["--keep", "first"],
+    ):
+        run("dedup", *options, *other).failed(
+            1,
+            "table kept holds decisions by other rules: pass --distance 10 --similarity 0.6 --drop-similarity 0.7"
+            " --keep central, or decide afresh with --redecide",
+        )
+    _, after = kept(TEXTS, "--drop-similarity", "1", "--redecide")
+    assert before
+    assert after == {}
+    assert kept(TEXTS, "--drop-similarity", "1")[1] == {}
+    assert kept(TEXTS, "--redecide")[1] == before
+
+
+@pytest.fixture
+def old_table(kept, newest):
+    """A table as version 0.1.0 left it."""
+    kept(TEXTS)
+    engine, _ = newest
+    with engine.begin() as connection:
+        for column in (
+            *("value", "words", "words_digest", "kept", "representative"),
+            *("kept_similarity", "representative_similarity", "undecided"),
+        ):
+            connection.execute(text(f"ALTER TABLE kept DROP COLUMN {column}"))
+        connection.execute(text("COMMENT ON TABLE kept IS 'documents of simsql dedup, recipe words12-log-1'"))
+    return engine
+
+
+def test_documents_of_version_0_1_0_are_compared_once_they_are_read_again(kept, old_table):
+    some = {name: TEXTS[name] for name in "ab"}
+    found, dropped = kept(some)
+    assert dropped == {"b": "a"}
+    assert found.table["words not known: not compared"] == "3"
+    assert (
+        "not compared: 3 documents whose words the table does not have: the table is of version 0.1.0" in found.err
+    )
+    assert (found.table["new"], found.table["changed"], found.table["known already"]) == ("0", "0", "2")
+    found, dropped = kept(TEXTS)
+    assert dropped == {"b": "a", "c": "a", "e": "d"}
+    assert "not compared" not in found.err
+    with old_table.connect() as connection:
+        assert connection.execute(text("SELECT count(words) FROM kept")).scalar() == 5
+
+
+def test_a_table_of_version_0_1_0_can_be_grouped_by_distance_without_reading_it_again(kept, old_table):
+    found, dropped = kept({}, "--similarity", "0")
+    assert dropped == {"b": "a", "c": "a", "e": "d"}
+    assert "not compared" not in found.err
+
+
+def test_a_text_that_comes_back_is_compared_with_what_is_kept_since(tmp_path, home, newest, monkeypatch):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    options = ["--database", newest[1], "--table", "kept", "--drop-list", tmp_path / "drop"]
+
+    def drops(**texts):
+        for name in "abc":
+            (folder / name).unlink(missing_ok=True)
+        for name, words in texts.items():
+            (folder / name).write_text(words)
+        run("dedup", ".", *options, home=home).done()
+        return sorted((tmp_path / "drop").read_text().split())
+
+    assert drops(a=TEXTS["a"], b=TEXTS["b"], c=TEXTS["c"]) == ["b", "c"]
+    assert drops(b=TEXTS["b"], c=TEXTS["c"]) == ["c"]
+    assert drops(a=TEXTS["a"], b=TEXTS["b"]) == ["a"]
+
+
+def test_values_of_another_field_decide_nothing(tmp_path, newest):
+    """Neither those of an earlier field, nor one that its document no longer has."""
+    options = [tmp_path / "texts.jsonl", "--database", newest[1], "--table", "kept"]
+
+    def kept(field, *values, redecide=False):
+        lines = [{"id": name, "text": TEXTS[name], **value} for name, value in zip("ab", values, strict=True)]
+        write_lines(tmp_path / "texts.jsonl", lines)
+        found = run("dedup", *options, "--keep-field", field, *["--redecide"] * redecide).done()
+        return found.clusters[0]["representative"]
+
+    assert kept("score", {"score": 9}, {"score": 1}) == "a"
+    assert kept("date", {}, {"date": "2026-01-01"}, redecide=True) == "b"
+    assert kept("date", {"date": "2025-01-01"}, {}, redecide=True) == "a"
+
+
+def test_an_explanation_changes_nothing(kept, newest, tmp_path):
+    kept({name: TEXTS[name] for name in "ab"})
+    path = write_lines(tmp_path / "more.jsonl", TEXTS)
+    options = ["--database", newest[1], "--table", "kept"]
+    found = run("dedup", path, *options, "--explain", "d", "e").done()
+    assert found.lines[-1] == "together: d is kept; e is dropped in favour of d (similarity 0.90)"
+    found = run("dedup", *options, "--explain", "a", "b").done()
+    assert found.lines[-1] == "together: a is kept; b is dropped in favour of a (similarity 0.90)"
+    run("dedup", *options, "--explain", "a", "e").failed(2, "no document is called 'e'")
+    run("dedup", path, *options, "--redecide", "--keep", "longest").done()
+    found = run("dedup", *options, "--explain", "a", "b").done()
+    assert found.lines[-1] == "together: a is kept; b is dropped in favour of a (similarity 0.90)"
+    run("dedup", "--database", newest[1], "--table", "typo", "--explain", "a", "b").failed(
+        1, "there is no table typo: name the files to read"
+    )
+
+
+@pytest.fixture
+def drops(tmp_path, newest):
+    """Run on paths, with a table that stays, and keep the longest text; return the drop list."""
+
+    def drops(*paths, options=()):
+        kept = ["--database", newest[1], "--table", "kept", "--keep", "longest", "--drop-list", tmp_path / "drop"]
+        run("dedup", *paths, *kept, *options).done()
+        return (tmp_path / "drop").read_text().splitlines()
+
+    return drops
+
+
+LONGER = f"{TEXTS['a']} and two more"
+
+
+def test_a_document_in_a_file_with_skipped_records_is_not_gone(tmp_path, drops):
+    long = write_lines(
+        tmp_path / "long.jsonl", [{"id": "A", "text": LONGER}, {"id": "C", "text": "something else"}]
+    )
+    (tmp_path / "b.txt").write_text(TEXTS["a"])
+    paths = long, tmp_path / "b.txt"
+    assert drops(*paths) == [f"{tmp_path / 'b.txt'}"]
+    drops(*paths, options=["--max-document", str(len(LONGER) - 1)])
+    assert drops(*paths) == [f"{tmp_path / 'b.txt'}"]
+
+
+def test_a_file_whose_name_looks_like_a_line_of_another_is_not_gone(tmp_path, drops):
+    for name, content in {"r:2": TEXTS["a"], "d0": LONGER, "r:1": "something else"}.items():
+        (tmp_path / name).write_text(content)
+    both = tmp_path / "r:2", tmp_path / "d0"
+    assert drops(*both, options=["--keep", "first"]) == [f"{tmp_path / 'd0'}"]
+    drops(tmp_path / "r:1", options=["--keep", "first"])
+    assert drops(*both, options=["--keep", "first"]) == [f"{tmp_path / 'd0'}"]
+
+
+def test_an_id_that_another_document_has_is_not_listed(tmp_path, drops):
+    texts = write_lines(tmp_path / "a.jsonl", [{"id": 1, "text": LONGER}, {"id": 2, "text": TEXTS["a"]}])
+    assert drops(texts) == ["2"]
+    other = write_lines(tmp_path / "b.jsonl", [{"id": 2, "text": "something else"}])
+    assert drops(texts, other) == []
+    replaced = write_lines(tmp_path / "c.jsonl", [{"id": "y\0z", "text": TEXTS["a"]}])
+    assert drops(replaced) == []
+
+
+def test_a_run_keeps_decisions_that_another_has_made_while_it_read(tmp_path, drops, newest):
+    first = write_lines(tmp_path / "k.jsonl", [{"id": "K", "text": TEXTS["a"]}])
+    second = write_lines(tmp_path / "x.jsonl", [{"id": "X", "text": LONGER}])
+    engine, url = newest
+    options = ["--database", url, "--table", "kept", "--keep", "longest", "--drop-list", tmp_path / "late"]
+    late = spawn("dedup", "-", *options)
+    late.stdin.write(first.read_bytes())
+    late.stdin.flush()
+    reading = text(f"{READING} AND datname = current_database()")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        wait_until(lambda: connection.execute(reading).first(), "it reads", late)
+    assert drops(first) == []
+    assert drops(second) == ["X"]
+    late.stdin.close()
+    assert late.wait(60) == 0
+    assert (tmp_path / "late").read_text() == ""

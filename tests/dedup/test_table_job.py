@@ -1,0 +1,527 @@
+"""Decisions about the rows of a table that exists, as one snapshot shows them, compared with all pairs."""
+
+import contextlib
+import itertools
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from corpus import make_texts
+from oracle import to_bigint
+from psycopg import Connection, Error
+from sqlalchemy import event, make_url
+
+from simsql import Recipe, simhash, simhash_many
+from simsql.database import open_engine
+from simsql.dedup.rules import Keep, Rules
+from simsql.dedup.table_job import TableOptions, dedup_table
+from simsql.errors import SimsqlError, UsageError
+from simsql.fingerprint import DEFAULT_RECIPE, Pattern
+from simsql.fingerprint.extract import find_tokens
+
+ALIKE = "the quick brown fox jumps over the lazy dog near the river bank at dawn"
+OTHER = "a ship of iron sails across the northern ocean with salt and timber"
+
+
+class Stages:
+    """Stages without any display; `before` runs before the stage of a name."""
+
+    def __init__(self, **before: Callable[[], object]) -> None:
+        self.seconds: dict[str, float] = {}
+        self._before = before
+
+    @contextlib.contextmanager
+    def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
+        self._before.get(name.partition(" ")[0], lambda: None)()
+        yield lambda done: None
+
+
+@pytest.fixture
+def dedup(database_url):
+    """Run the job as a role; the arguments are those of TableOptions, without the rules those of Rules."""
+    engines = []
+
+    def run(table="article", text_column="body", into="decisions", *, user="postgres", stages=None, **options):
+        engines.append(open_engine(make_url(database_url).set(username=user)))
+        known = {name: options.pop(name) for name in ("recipe", "workers") if name in options}
+        rules = Rules(**options)
+        return dedup_table(engines[-1], TableOptions(table, text_column, into, rules, **known), stages or Stages())
+
+    yield run
+    for engine in engines:
+        engine.dispose()
+
+
+def create_article(connection: Connection, texts: dict[int, str | None]) -> None:
+    connection.execute("CREATE TABLE article (id int PRIMARY KEY, body text)")
+    with connection.cursor() as cursor, cursor.copy("COPY article FROM STDIN") as copy:
+        for row in texts.items():
+            copy.write_row(row)
+
+
+def decided(connection: Connection, into="decisions") -> dict[int, tuple]:
+    """The decision about each row: kept, distance, similarity, drop, representative."""
+    return {row[0]: row[1:] for row in connection.execute(f"TABLE {into}")}
+
+
+# An oracle
+
+
+def by_sets(a: str, b: str) -> float:
+    ones, others = find_tokens([a, b], DEFAULT_RECIPE)
+    if min(len(ones), len(others)) < 20:
+        first, second = set(ones), set(others)
+    else:
+        first, second = (set(zip(some, some[1:], some[2:], strict=False)) for some in (ones, others))
+    return len(first & second) / len(first | second)
+
+
+def expected(texts, rules, criterion=lambda key: 0, recipe=DEFAULT_RECIPE):
+    """The decisions by their definition, for texts of which only equal ones have the same length."""
+    prints = {key: simhash(text, recipe) for key, text in texts.items()}
+    nodes = {}
+    for key, text in texts.items():
+        words = tuple(find_tokens([text], DEFAULT_RECIPE)[0]) if rules.similarity else None
+        nodes.setdefault((words, prints[key]), []).append(key)
+    members = [sorted(keys, key=lambda key: (-criterion(key), -len(texts[key]), key)) for keys in nodes.values()]
+    best = [keys[0] for keys in members]
+
+    def closeness(a, b):
+        bits = (prints[a] ^ prints[b]).bit_count()
+        if bits > rules.distance:
+            return -1
+        return by_sets(texts[a], texts[b]) if rules.similarity else 1 - bits / 64
+
+    close = {(a, b): closeness(a, b) for a in best for b in best}
+    central = {a: sum(close[a, b] for b in best if b != a and close[a, b] >= rules.drop) for a in best}
+    order = sorted(best, key=lambda key: (-criterion(key), -round(central[key], 9), -len(texts[key])))
+
+    def stars(among, least):
+        centres = []
+        for key in among:
+            if all(close[key, centre] < least for centre in centres):
+                centres.append(key)
+        return {
+            key: key
+            if key in centres
+            else max(centres, key=lambda centre: (close[key, centre], -order.index(centre)))
+            for key in among
+        }
+
+    kept = stars(order, rules.drop)
+    star = stars([key for key in order if kept[key] == key], rules.similarity)
+    found = {}
+    for keys in members:
+        target = kept[keys[0]]
+        likeness = 1.0 if keys[0] == target else close[keys[0], target]
+        for key in keys:
+            found[key] = (
+                target,
+                (prints[key] ^ prints[target]).bit_count(),
+                pytest.approx(likeness) if rules.similarity else None,
+                key != target,
+                star[target],
+            )
+    return found
+
+
+def of_different_lengths(texts: list[str]) -> dict[int, str]:
+    """The texts in random places, some of them twice, each with dots until no other has its length."""
+    chance = random.Random(7)
+    lengths, found = set(), []
+    for text in texts:
+        length = next(length for length in itertools.count(len(text)) if length not in lengths)
+        lengths.add(length)
+        found += [text.ljust(length, ".")] * chance.choice([1, 1, 1, 1, 2, 3])
+    keys = chance.sample(range(10_000), len(found))
+    return dict(zip(keys, found, strict=True))
+
+
+TEXTS = of_different_lengths(list(make_texts(3, families=30, alone=10).values()))
+RULES = {
+    "defaults": {},
+    "near": {"distance": 6, "similarity": 0.8},
+    "far": {"distance": 14, "similarity": 0.4, "drop_similarity": 0.5},
+    "fingerprints": {"distance": 8, "similarity": 0},
+    "first": {"keep": Keep.FIRST},
+    "longest": {"keep": Keep.LONGEST},
+}
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_decisions_are_those_of_all_pairs(connection, dedup, rules):
+    create_article(connection, TEXTS)
+    summary = dedup(**RULES[rules])
+    criterion = {"first": lambda key: -key, "longest": lambda key: len(TEXTS[key])}.get(rules, lambda key: 0)
+    found = decided(connection)
+    assert found == expected(TEXTS, Rules(**RULES[rules]), criterion)
+    sizes = [[row[4] for row in found.values()].count(key) for key in {row[4] for row in found.values()}]
+    assert summary.clusters == sum(size > 1 for size in sizes) > 5
+    assert summary.members == sum(size for size in sizes if size > 1)
+    assert summary.droppable == sum(row[3] for row in found.values()) > 20
+    assert summary.decided == summary.read == len(TEXTS)
+
+
+def test_neither_the_order_of_rows_nor_workers_matter(connection, dedup):
+    create_article(connection, TEXTS)
+    dedup()
+    connection.execute("CREATE TABLE sorted AS TABLE article ORDER BY body")
+    connection.execute("ALTER TABLE sorted ADD PRIMARY KEY (id)")
+    dedup("sorted", into="again", workers=2)
+    assert decided(connection, "again") == decided(connection)
+
+
+def test_a_row_with_the_highest_value_is_kept(connection, dedup):
+    create_article(connection, dict.fromkeys(range(1, 7), ALIKE))
+    connection.execute("ALTER TABLE article ADD score numeric(6, 2)")
+    connection.execute(
+        "UPDATE article SET score = v FROM (VALUES (2, 7), (4, 10.5), (5, 10.5)) AS s (k, v) WHERE id = k"
+    )
+    dedup(keep_field="score")
+    assert {row[0] for row in decided(connection).values()} == {4}
+    unread = Stages(read=pytest.fail)
+    with pytest.raises(UsageError, match="article has no column points"):
+        dedup(keep_field="points", into="others", stages=unread)
+    connection.execute("ALTER TABLE article ADD data json")
+    with pytest.raises(Error, match="could not identify an ordering operator for type json"):
+        dedup(keep_field="data", into="others", stages=unread)
+    assert connection.execute("SELECT to_regclass('others')").fetchone() == (None,)
+
+
+def test_a_deletion_that_compares_again_spares_what_has_changed(connection, dedup):
+    create_article(connection, TEXTS)
+    dedup()
+    droppable = {key: row[0] for key, row in decided(connection).items() if row[3]}
+    # In SQL, the texts are as similar as the decisions tell.
+    assert connection.execute(
+        "SELECT count(*) FROM decisions JOIN article AS a USING (id) JOIN article AS k ON k.id = kept_id"
+        " WHERE abs(simsql.similarity(a.body, k.body) - similarity) > 1e-9"
+    ).fetchone() == (0,)
+    gone, changed, changed_kept = random.Random(5).sample(sorted(set(droppable.values())), 3)
+    connection.execute("DELETE FROM article WHERE id = %s", [gone])
+    dropped = next(key for key, kept in droppable.items() if kept == changed)
+    connection.execute("UPDATE article SET body = 'else' WHERE id = ANY (%s)", [[dropped, changed_kept]])
+    deleted = connection.execute(
+        "DELETE FROM article USING decisions AS d, article AS kept WHERE d.drop AND article.id = d.id"
+        " AND kept.id = d.kept_id AND simsql.similarity(article.body, kept.body) >= 0.7 RETURNING article.id"
+    ).fetchall()
+    spared = {key for key, kept in droppable.items() if kept in (gone, changed_kept)} | {dropped}
+    assert {key for (key,) in deleted} == set(droppable) - spared
+
+
+# Tables and keys
+
+
+def test_keys_of_several_columns_of_any_type_and_odd_names(connection, dedup):
+    connection.execute(
+        """CREATE SCHEMA "The ""Odd"" one%"; CREATE TYPE mood AS ENUM ('sad', 'happy');
+        CREATE DOMAIN code AS varchar(9) COLLATE "C" CHECK (VALUE <> '');
+        CREATE TABLE "The ""Odd"" one%"."Select" (
+            "the Text%s" varchar(200), "from" uuid, "{where}" code, mood mood, ratio float8, at timestamptz(3),
+            name text COLLATE "C", PRIMARY KEY ("from", "{where}", mood, ratio, at, name))"""
+    )
+    connection.execute(
+        """INSERT INTO "The ""Odd"" one%%"."Select" SELECT %s || g, gen_random_uuid(), 'c' || g, 'happy',
+        0.1 + 0.2, '2024-02-29 12:00:00.123+00', E'a "\\\\\\'\\n' FROM generate_series(1, 3) AS g""",
+        [ALIKE],
+    )
+    summary = dedup('"The ""Odd"" one%"."Select"', "the Text%s", '"The ""Odd"" one%"."De""cided%"')
+    assert (summary.decided, summary.droppable) == (3, 2)
+    types = connection.execute(
+        "SELECT attrelid::regclass = %s::regclass, replace(replace(attname, 'kept_', ''), 'representative_', ''),"
+        " format_type(atttypid, atttypmod), attcollation FROM pg_attribute WHERE attnum > 0 AND attrelid IN"
+        " (%s::regclass, %s::regclass)",
+        [table := '"The ""Odd"" one%"."Select"', table, into := '"The ""Odd"" one%"."De""cided%"'],
+    ).fetchall()
+    of_source = {row[1:] for row in types if row[0]}
+    of_keys = {row[1:] for row in types if not row[0] and row[1] not in ("distance", "similarity", "drop")}
+    assert of_keys == {row for row in of_source if row[0] != "the Text%s"}
+    joined = f"""SELECT count(*) FROM {into} AS d
+        JOIN {table} AS t USING ("from", "{{where}}", mood, ratio, at, name)
+        JOIN {table} AS k ON (k."from", k."{{where}}", k.name) = (d."kept_from", d."kept_{{where}}", d.kept_name)
+        WHERE d."representative_from" = d."kept_from" AND d.drop = (k."from" <> t."from")"""
+    assert connection.execute(joined).fetchone() == (3,)
+    assert connection.execute(
+        "SELECT indnatts FROM pg_index WHERE indisprimary AND indrelid = %s::regclass", [into]
+    ).fetchone() == (6,)
+
+
+@pytest.mark.parametrize("kind", ["partitioned", "inherited"])
+def test_rows_of_other_tables(connection, dedup, kind):
+    """A key covers the rows of partitions, and not those of child tables."""
+    if kind == "partitioned":
+        connection.execute("CREATE TABLE article (id int PRIMARY KEY, body text) PARTITION BY RANGE (id)")
+        for number in range(3):
+            bounds = f"FROM ({10 * number}) TO ({10 * number + 10})"
+            connection.execute(f"CREATE TABLE part_{number} PARTITION OF article FOR VALUES {bounds}")
+    else:
+        connection.execute("CREATE TABLE article (id int PRIMARY KEY, body text)")
+        connection.execute("CREATE TABLE child () INHERITS (article); INSERT INTO child VALUES (1, 'a child')")
+    connection.execute("INSERT INTO article SELECT g, %s FROM generate_series(0, 29) AS g", [ALIKE])
+    assert dedup(into="public.decisions").droppable == 29
+    assert decided(connection) == {key: (0, 0, 1.0, key > 0, 0) for key in range(30)}
+
+
+def test_rows_without_texts_or_words_are_left_out(connection, dedup):
+    create_article(connection, {1: None, 2: "", 3: "?!", 4: ALIKE, 5: OTHER, 6: None})
+    summary = dedup()
+    assert decided(connection) == {4: (4, 0, 1.0, False, 4), 5: (5, 0, 1.0, False, 5)}
+    assert (summary.read, summary.without_text, summary.without_words, summary.decided) == (6, 2, 2, 2)
+    assert (summary.clusters, summary.members, summary.droppable) == (0, 0, 0)
+
+
+def test_words_that_a_recipe_sees_and_the_comparison_does_not(connection, dedup):
+    create_article(connection, {1: "?! ?!", 2: "?! ?!", 3: ALIKE, 4: ALIKE})
+    recipe = Recipe.from_id("characters1-set-1")
+    assert dedup(recipe=recipe).decided == 2
+    recipe = Recipe(tokens=Pattern(r"\S+"))
+    assert dedup(recipe=recipe, into="others").decided == 4
+    assert [row[3] for row in decided(connection, "others").values()] == [False, False, False, True]
+
+
+def test_a_table_without_rows(connection, dedup):
+    create_article(connection, {})
+    summary = dedup()
+    assert (summary.read, summary.decided) == (0, 0)
+    assert decided(connection) == {}
+    assert dedup(into="second", similarity=0).decided == 0
+
+
+# Fingerprints that are stored
+
+
+def fingerprint(connection, recipe, texts=TEXTS):
+    connection.execute("ALTER TABLE article ADD fingerprint bigint")
+    values = [
+        None if value is None else to_bigint(value) for value in simhash_many(texts.values(), recipe).tolist()
+    ]
+    connection.execute(
+        "UPDATE article SET fingerprint = v FROM unnest(%s::int[], %s::bigint[]) AS s (k, v) WHERE id = k",
+        [list(texts), values],
+    )
+    connection.execute(
+        "SELECT simsql.create_index('article', 'fingerprint', recipe => %s)", [recipe and recipe.id]
+    )
+
+
+def test_stored_fingerprints_of_the_recipe_are_used(connection, dedup):
+    texts = TEXTS | {20_000: None, 20_001: "?!"}
+    create_article(connection, texts)
+    fingerprint(connection, DEFAULT_RECIPE)
+    assert dedup().stored_column == "fingerprint"
+    assert decided(connection) == expected(TEXTS, Rules())
+    # Fingerprints that are missing are made. One that is wrong is believed: nothing compares that row.
+    connection.execute("UPDATE article SET fingerprint = NULL WHERE id % 3 = 0")
+    ((copy,),) = connection.execute(
+        "UPDATE article SET fingerprint = ~fingerprint WHERE ctid = (SELECT max(a.ctid) FROM article AS a"
+        " JOIN decisions USING (id) WHERE drop AND a.fingerprint IS NOT NULL) RETURNING id"
+    ).fetchall()
+    assert dedup(into="others", workers=2).stored_column == "fingerprint"
+    assert decided(connection, "others")[copy][:4] == (copy, 0, 1.0, False)
+    found = decided(connection, "others")
+    assert sum(found[key] != row for key, row in decided(connection).items()) < 8
+
+
+@pytest.mark.parametrize("why", ["recipe", "column"])
+def test_other_stored_fingerprints_are_not_used(connection, dedup, why):
+    create_article(connection, TEXTS)
+    if why == "recipe":
+        fingerprint(connection, Recipe(shingles=(3,)))
+    else:
+        fingerprint(connection, DEFAULT_RECIPE, {key: text[10:] for key, text in TEXTS.items()})
+    assert dedup().stored_column is None
+    assert decided(connection) == expected(TEXTS, Rules())
+
+
+def test_a_database_without_simsql(empty_database):
+    with empty_database.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE article (id int PRIMARY KEY, body text)")
+        connection.exec_driver_sql("INSERT INTO article VALUES (1, 'some text'), (2, 'some text')")
+    assert dedup_table(empty_database, TableOptions("article", "body", "decisions"), Stages()).droppable == 1
+    with empty_database.begin() as connection:
+        assert connection.exec_driver_sql("SELECT to_regnamespace('simsql')").scalar() is None
+
+
+# Snapshots, interruptions and privileges
+
+
+def test_writers_go_on_and_are_not_seen(connection, dedup):
+    create_article(connection, TEXTS)
+
+    def write():
+        connection.execute("DELETE FROM article WHERE id % 2 = 0")
+        connection.execute("UPDATE article SET body = 'changed'")
+        connection.execute(
+            "INSERT INTO article SELECT g, 'new' FROM generate_series(20000, 20100) AS g ON CONFLICT DO NOTHING"
+        )
+        connection.execute("VACUUM article")
+
+    assert dedup(stages=Stages(read=write, check=write, write=write)).read == len(TEXTS)
+    assert decided(connection) == expected(TEXTS, Rules())
+
+
+@pytest.mark.parametrize("stage", ["sort", "read", "check", "write"])
+def test_an_interrupted_run_leaves_no_table(connection, dedup, stage):
+    create_article(connection, TEXTS)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dedup(stages=Stages(**{stage: interrupt}))
+    assert connection.execute("SELECT to_regclass('decisions')").fetchone() == (None,)
+    assert dedup().decided == len(TEXTS)
+
+
+def test_the_privileges_that_suffice(connection, dedup, new_role):
+    create_article(connection, {1: ALIKE, 2: ALIKE})
+    fingerprint(connection, DEFAULT_RECIPE, {1: ALIKE, 2: ALIKE})
+    role = new_role()
+    database = connection.info.dbname
+    connection.execute(f"CREATE SCHEMA own; REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC")
+    with pytest.raises(Exception, match="permission denied for table article"):
+        dedup(into="own.decisions", user=role)
+    connection.execute(f"GRANT SELECT ON article TO {role}")
+    with pytest.raises(Exception, match="permission denied to create temporary tables"):
+        dedup(into="own.decisions", user=role)
+    connection.execute(f"GRANT TEMPORARY ON DATABASE {database} TO {role}")
+    with pytest.raises(Exception, match="permission denied for schema own"):
+        dedup(into="own.decisions", user=role)
+    connection.execute(f"GRANT CREATE, USAGE ON SCHEMA own TO {role}")
+    assert dedup(into="own.decisions", user=role).droppable == 1
+    assert connection.execute("SELECT tableowner FROM pg_tables WHERE tablename = 'decisions'").fetchone() == (
+        role,
+    )
+
+
+def test_row_level_security_hides_rows(connection, dedup, new_role):
+    create_article(connection, dict.fromkeys(range(40), ALIKE))
+    role = new_role()
+    connection.execute(f"GRANT SELECT ON article TO {role}; CREATE SCHEMA own AUTHORIZATION {role}")
+    connection.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
+    connection.execute(f"CREATE POLICY few ON article TO {role} USING (id BETWEEN 10 AND 19)")
+    dedup(into="own.decisions", user=role)
+    assert decided(connection, "own.decisions") == {key: (10, 0, 1.0, key > 10, 10) for key in range(10, 20)}
+
+    connection.execute("ALTER POLICY few ON article USING (random() < 0.5)")
+    with pytest.raises(SimsqlError, match="row-level security of the table shows other rows at each reading"):
+        dedup(into="own.others", user=role)
+
+
+# What is refused
+
+
+def test_what_cannot_be_decided(connection, dedup):
+    create_article(connection, {1: ALIKE})
+    connection.execute(
+        "CREATE VIEW shown AS TABLE article; CREATE MATERIALIZED VIEW stored AS TABLE article;"
+        " CREATE TABLE keyless (id int UNIQUE NOT NULL, body text);"
+        " CREATE TABLE twice (id int, kept_id int, body text, PRIMARY KEY (id, kept_id));"
+        " CREATE TABLE named (distance int PRIMARY KEY, body text);"
+        f" CREATE TABLE long ({'x' * 60} int PRIMARY KEY, body text)"
+    )
+    for options, message in {
+        ("shown",): "shown is not a table",
+        ("stored",): "stored is not a table",
+        ("keyless",): "keyless has no primary key, so decisions could not name its rows",
+        ("twice",): "two columns of the decisions would be named kept_id",
+        ("named",): "two columns of the decisions would be named distance",
+        ("long",): "would be longer than 63 bytes",
+        ("article", "text"): "article has no column text",
+        ("article", "id"): "column id of article is integer, not text: name another with --text-column",
+        ("article", "ctid"): "article has no column ctid",
+        ("article", "body", "a.b.c"): "'a.b.c' is not the name of a table",
+        ("article", "body", "x" * 64): "of up to 63 bytes",
+        ("article", "body", "keyless"): "keyless exists already: choose another name with --into",
+        ("article", "body", "public.article"): "public.article exists already",
+    }.items():
+        with pytest.raises(UsageError) as error:
+            dedup(*options)
+        assert message in str(error.value)
+    for name in ("missing", "article; DROP TABLE article", 'article"'):
+        with pytest.raises(Exception, match=r"does not exist|invalid name syntax"):
+            dedup(name)
+        with (
+            pytest.raises(Exception, match="string is not a valid identifier")
+            if name != "missing"
+            else contextlib.nullcontext()
+        ):
+            dedup(into=name)
+    assert connection.execute("SELECT count(*) FROM article").fetchone() == (1,)
+
+
+# What the owner of the table controls
+
+
+@pytest.fixture
+def bob(connection, new_role, connect):
+    """A session of a role that owns the schema bob and the table bob.article."""
+    role = new_role()
+    connection.execute(f"CREATE SCHEMA bob AUTHORIZATION {role}")
+    session = connect(role)
+    session.execute(
+        "CREATE FUNCTION bob.seize() RETURNS text LANGUAGE plpgsql AS $$ BEGIN IF current_user = 'postgres'"
+        " THEN RAISE EXCEPTION 'seized by %', current_user; END IF; RETURN 'x'; END $$"
+    )
+    session.execute("CREATE TABLE bob.article (id int PRIMARY KEY, body text)")
+    session.execute("INSERT INTO bob.article VALUES (1, 'a text'), (2, 'a text')")
+    return session
+
+
+VIEW = "CREATE VIEW bob.article AS SELECT 1::oid AS tableoid, '(0,1)'::tid AS ctid, 1 AS id, bob.seize() AS body"
+
+
+@pytest.mark.parametrize("stage", ["sort", "read", "check", "write"])
+def test_a_view_in_the_place_of_the_table_is_not_read(connection, dedup, bob, stage):
+    def replace():
+        connection.execute(f"ALTER SCHEMA bob RENAME TO bob_1; CREATE SCHEMA bob AUTHORIZATION {bob.info.user}")
+        bob.execute("CREATE FUNCTION bob.seize() RETURNS text LANGUAGE sql AS 'SELECT bob_1.seize()'")
+        bob.execute(VIEW)
+
+    with pytest.raises(Error, match="TABLESAMPLE clause can only be applied to tables"):
+        dedup("bob.article", stages=Stages(**{stage: replace}))
+    assert connection.execute("SELECT to_regclass('decisions')").fetchone() == (None,)
+
+
+def test_a_view_that_takes_the_name_before_the_lock_is_not_read(database, bob):
+    started = []
+
+    @event.listens_for(database, "begin")
+    def replace(_):
+        started.append(1)
+        if len(started) == 2:
+            bob.execute(f"ALTER TABLE bob.article RENAME TO before; {VIEW}")
+
+    with pytest.raises(SimsqlError, match=r"bob\.article was renamed or replaced just now: run it again"):
+        dedup_table(database, TableOptions("bob.article", "body", "decisions"), Stages())
+
+
+def test_a_table_in_the_place_of_the_decisions_is_not_written(connection, dedup, bob):
+    create_article(connection, {1: ALIKE, 2: ALIKE})
+
+    def replace():
+        connection.execute(f"ALTER SCHEMA bob RENAME TO bob_1; CREATE SCHEMA bob AUTHORIZATION {bob.info.user}")
+        bob.execute(
+            "CREATE TABLE bob.decisions (id int, kept_id int, distance int, similarity float, drop bool, x int);"
+            "CREATE FUNCTION bob.seize() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM bob_1.seize(); RETURN NEW; END $$;"
+            "CREATE TRIGGER seize BEFORE INSERT ON bob.decisions EXECUTE FUNCTION bob.seize()"
+        )
+
+    with pytest.raises(UsageError, match=r"bob\.decisions exists already"):
+        dedup(into="bob.decisions", stages=Stages(write=replace))
+
+
+def test_casts_of_the_owner_are_not_called(connection, dedup, bob):
+    bob.execute(
+        "CREATE TYPE bob.evil AS ENUM ('x', 'y'); CREATE DOMAIN bob.name AS text;"
+        " CREATE FUNCTION bob.cast_it(bob.evil) RETURNS text LANGUAGE sql AS 'SELECT bob.seize()';"
+        " CREATE CAST (bob.evil AS text) WITH FUNCTION bob.cast_it(bob.evil) AS IMPLICIT;"
+        " CREATE TABLE bob.other (id bob.evil PRIMARY KEY, body bob.name, evil bob.evil);"
+        " INSERT INTO bob.other VALUES ('x', 'a text', 'x'), ('y', 'a text', 'y');"
+        " ALTER DOMAIN bob.name ADD CHECK (bob.seize() = VALUE) NOT VALID"
+    )
+    assert dedup("bob.other", into="public.decisions", keep_field="evil").droppable == 1
+    assert decided(connection) == {"x": ("y", 0, 1.0, True, "y"), "y": ("y", 0, 1.0, False, "y")}
+    with pytest.raises(UsageError, match=r"column evil of bob\.other is bob\.evil, not text"):
+        dedup("bob.other", "evil", "others")

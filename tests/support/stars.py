@@ -1,0 +1,35 @@
+"""Decisions by their definition, in plain Python over all pairs."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+
+def stars(
+    among: Sequence[Any], alike: Callable[[Any, Any], float], at_least: float, before: Mapping[Any, Any]
+) -> dict[Any, Any]:
+    """Return the centre of each node: itself, or the most similar centre. The first of equals wins."""
+    centres = [node for node in among if before.get(node) == node]
+    for node in among:
+        if node not in before and all(alike(node, centre) < at_least for centre in centres):
+            centres.append(node)
+    return {
+        node: node
+        if node in centres
+        else before.get(node, max(centres, key=lambda centre: (alike(node, centre), -among.index(centre))))
+        for node in among
+    }
+
+
+def decide(
+    order: Sequence[Hashable],
+    alike: Callable[[Any, Any], float],
+    similarity: float,
+    drop: float,
+    kept_before: Mapping[Any, Any] | None = None,
+    representing_before: Mapping[Any, Any] | None = None,
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Return the node that is kept in favour of each, and the representative of each."""
+    kept = stars(order, alike, drop, kept_before or {})
+    keepers = [node for node in order if kept[node] == node]
+    representing = stars(keepers, alike, similarity, representing_before or {})
+    return kept, {node: representing[kept[node]] for node in order}
