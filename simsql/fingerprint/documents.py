@@ -22,7 +22,7 @@ from simsql.fingerprint.features import Features, IdfTable, count_features, iter
 from simsql.fingerprint.hashes import U64
 from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
-from simsql.fingerprint.tokens import TokenLists, hash_tokens, iter_token_hashes
+from simsql.fingerprint.tokens import TokenLists, hash_tokens, iter_token_hashes, join_tokens
 from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of, hash_features
 
 # The arrays of a batch, about 30 bytes for each character, fit the cache; smaller batches need more NumPy calls.
@@ -191,7 +191,8 @@ def tokens_of_items(
     """Yield batches of items, in their order, with the hashes of their tokens, as `simhash_items_with_tokens`."""
     waiting: deque[Item] = deque()
     texts = _texts_of(items, waiting)
-    for tokens in _map_batches(_hash_words, _join_tokens, texts, workers, _LARGE_RESULT_CHARACTERS):
+    work = partial(hash_tokens, kind="words")
+    for tokens in _map_batches(work, join_tokens, texts, workers, _LARGE_RESULT_CHARACTERS):
         yield [waiting.popleft() for _ in range(len(tokens.counts))], tokens
 
 
@@ -232,11 +233,7 @@ def _join_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
 
 def _join_outcomes_with_tokens(outcomes: Sequence[OutcomeWithTokens]) -> OutcomeWithTokens:
     values, empty, tokens = zip(*outcomes, strict=True)
-    return np.concatenate(values), np.concatenate(empty), _join_tokens(tokens)
-
-
-def _join_tokens(tokens: Sequence[TokenLists]) -> TokenLists:
-    return TokenLists(*map(np.concatenate, zip(*tokens, strict=True)))
+    return np.concatenate(values), np.concatenate(empty), join_tokens(tokens)
 
 
 def _count_tasks(texts: list[str]) -> float:
@@ -278,7 +275,7 @@ def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:
 def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> OutcomeWithTokens:
     check_recipe(recipe)
     if not has_plain_words(recipe):
-        return *_fingerprint(texts, recipe), _hash_words(texts)
+        return *_fingerprint(texts, recipe), hash_tokens(texts, "words")
     if len(texts) == 1 and len(texts[0]) > _LONG:
         pieces: list[U64] = []
         tally = Tally(recipe)
@@ -286,14 +283,10 @@ def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> OutcomeWithTok
             tally.add(hashes, occurrences)
         tokens = np.concatenate([np.zeros(0, dtype=np.uint64), *pieces])
         return *tally.outcome(), TokenLists(tokens, np.array([len(tokens)]))
-    tokens, counts = hash_tokens(texts, "words")
+    found = hash_tokens(texts, "words")
     # Single tokens are sorted where they are.
-    own = tokens.copy() if recipe.shingles == (1,) else tokens
-    return *fingerprints_of(features_of_tokens(own, counts, recipe), recipe), TokenLists(tokens, counts)
-
-
-def _hash_words(texts: list[str]) -> TokenLists:
-    return TokenLists(*hash_tokens(texts, "words"))
+    own = found._replace(hashes=found.hashes.copy()) if recipe.shingles == (1,) else found
+    return *fingerprints_of(features_of_tokens(own, recipe), recipe), found
 
 
 def _keep_each(text: str, pieces: list[U64]) -> Iterator[U64]:

@@ -34,6 +34,7 @@ from simsql.fingerprint.recipe import (
 from simsql.fingerprint.tokens import (
     U8,
     U32,
+    TokenLists,
     cut_in_pieces,
     hash_tokens,
     is_long,
@@ -104,13 +105,13 @@ def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
     if recipe.hash != "splitmix":
         return extract_spelled(texts, recipe)
     kind = _in_arrays(recipe)
-    return features_of_tokens(*(hash_tokens(texts, kind) if kind else hash_found_tokens(texts, recipe)), recipe)
+    return features_of_tokens(hash_tokens(texts, kind) if kind else hash_found_tokens(texts, recipe), recipe)
 
 
-def features_of_tokens(tokens: U64, documents: I64, recipe: Recipe) -> Features:
+def features_of_tokens(tokens: TokenLists, recipe: Recipe) -> Features:
     """Return the distinct features of documents with these tokens, whose order may change."""
-    marked = _find_stop_words(tokens, recipe) if recipe.stop_words else None
-    features = distinct(*shingle(tokens, documents, recipe.shingles, cyclic=recipe.cyclic, marked=marked))
+    marked = _find_stop_words(tokens.hashes, recipe) if recipe.stop_words else None
+    features = distinct(*shingle(*tokens, recipe.shingles, cyclic=recipe.cyclic, marked=marked))
     return features._replace(hashes=mix(features.hashes))
 
 
@@ -194,10 +195,10 @@ def iter_found_hashes(text: str, recipe: Recipe) -> Iterator[U64]:
     return map(hash_as_tokens, iter_tokens(text, recipe))
 
 
-def hash_found_tokens(texts: Sequence[str], recipe: Recipe) -> tuple[U64, I64]:
+def hash_found_tokens(texts: Sequence[str], recipe: Recipe) -> TokenLists:
     """Return the hashes of the tokens of texts, like `hash_tokens`, for tokens of every kind."""
     documents = find_tokens(texts, recipe)
-    return _hash_each(documents, hash_as_tokens), _count(documents)
+    return TokenLists(_hash_each(documents, hash_as_tokens), _count(documents))
 
 
 def find_tokens(texts: Sequence[str], recipe: Recipe) -> list[list[str]]:

@@ -49,16 +49,13 @@ U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
 Bools = NDArray[np.bool_]
 
-# The hashes of the tokens of all texts, in order, and the number of tokens of each text.
-TokenHashes = tuple[U64, I64]
-
 
 class TokenLists(NamedTuple):
-    """The hashes of the tokens of documents, document after document."""
+    """The hashes of the tokens of texts, text after text."""
 
     hashes: U64
     counts: I64
-    """The number of tokens of each document."""
+    """The number of tokens of each text."""
 
 
 class Spans(NamedTuple):
@@ -70,17 +67,25 @@ class Spans(NamedTuple):
     documents: I64
     """The number of tokens of each document."""
 
+    def hash(self) -> TokenLists:
+        """Hash the tokens."""
+        return TokenLists(hash_spans(self.data, self.starts, self.lengths), self.documents)
 
-def hash_tokens(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
-    """Return the hashes of the tokens of all texts, in order, and the number of tokens of each text."""
+
+def hash_tokens(texts: Sequence[str], kind: TokenKind) -> TokenLists:
+    """Return the hashes of the tokens of all texts."""
     ascii_only = np.fromiter(map(str.isascii, texts), dtype=bool, count=len(texts))
     if ascii_only.all():
         return _hash_all(texts, kind, _hash_ascii)
     plain = _hash_all([text for text in texts if text.isascii()], kind, _hash_ascii)
     others = [text for text in texts if not text.isascii()]
     found = [_hash_all(group, kind, _hash_other) for group in _groups(others)]
-    other = np.concatenate([hashes for hashes, _ in found]), np.concatenate([counts for _, counts in found])
-    return _interleave(ascii_only, plain, other)
+    return _interleave(ascii_only, plain, join_tokens(found))
+
+
+def join_tokens(parts: Sequence[TokenLists]) -> TokenLists:
+    """Return the tokens of several lists of texts as those of one list."""
+    return TokenLists(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -95,22 +100,22 @@ def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _hash_all(
-    texts: Sequence[str], kind: TokenKind, find: Callable[[Sequence[str], TokenKind], TokenHashes]
-) -> TokenHashes:
+    texts: Sequence[str], kind: TokenKind, find: Callable[[Sequence[str], TokenKind], TokenLists]
+) -> TokenLists:
     if len(texts) == 1 and is_long(texts[0]):
         hashes = np.concatenate([np.zeros(0, dtype=np.uint64), *iter_token_hashes(texts[0], kind)])
-        return hashes, np.array([len(hashes)])
+        return TokenLists(hashes, np.array([len(hashes)]))
     return find(texts, kind)
 
 
-def _interleave(chosen: Bools, ones: TokenHashes, others: TokenHashes) -> TokenHashes:
+def _interleave(chosen: Bools, ones: TokenLists, others: TokenLists) -> TokenLists:
     """Join the tokens of two groups of texts, in the order of the texts."""
     counts = np.empty(len(chosen), dtype=np.int64)
-    counts[chosen], counts[~chosen] = ones[1], others[1]
+    counts[chosen], counts[~chosen] = ones.counts, others.counts
     from_ones = np.repeat(chosen, counts)
     hashes = np.empty(len(from_ones), dtype=np.uint64)
-    hashes[from_ones], hashes[~from_ones] = ones[0], others[0]
-    return hashes, counts
+    hashes[from_ones], hashes[~from_ones] = ones.hashes, others.hashes
+    return TokenLists(hashes, counts)
 
 
 def is_long(text: str) -> bool:
@@ -173,10 +178,9 @@ def _count(starts: I64, text_ends: I64) -> I64:
 # ASCII
 
 
-def _hash_ascii(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
+def _hash_ascii(texts: Sequence[str], kind: TokenKind) -> TokenLists:
     joined = "\0".join(["", *texts, "\0" * 8]).encode("ascii")
-    spans = spans_of_ascii(np.frombuffer(joined, dtype=np.uint8), _text_ends(texts), kind)
-    return hash_spans(spans.data, spans.starts, spans.lengths), spans.documents
+    return spans_of_ascii(np.frombuffer(joined, dtype=np.uint8), _text_ends(texts), kind).hash()
 
 
 def spans_of_ascii(data: U8, text_ends: I64, kind: TokenKind) -> Spans:
@@ -204,7 +208,7 @@ def _runs(inside: Bools) -> tuple[I64, I64]:
 # Other texts
 
 
-def _hash_other(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
+def _hash_other(texts: Sequence[str], kind: TokenKind) -> TokenLists:
     points, classes, text_ends = _look_up(texts)
     # Positions of the separators around each text.
     starts = np.concatenate([[0], text_ends[:-1]])
@@ -225,12 +229,11 @@ def _hash_other(texts: Sequence[str], kind: TokenKind) -> TokenHashes:
     )
 
 
-def _hash_mapped(points: U32, text_ends: I64, kind: TokenKind) -> TokenHashes:
+def _hash_mapped(points: U32, text_ends: I64, kind: TokenKind) -> TokenLists:
     """Hash the tokens of texts whose normal form is ASCII."""
     data = np.zeros(len(points) + 8, dtype=np.uint8)
     data[: len(points)] = points
-    spans = spans_of_ascii(data, text_ends, kind)
-    return hash_spans(spans.data, spans.starts, spans.lengths), spans.documents
+    return spans_of_ascii(data, text_ends, kind).hash()
 
 
 def _look_up(texts: Sequence[str]) -> tuple[U32, U8, I64]:
@@ -263,14 +266,13 @@ def _entries(texts: Sequence[str]) -> U32:
     return character_table().take(np.frombuffer(joined, dtype="<u4"))
 
 
-def _hash_points(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> TokenHashes:
+def _hash_points(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> TokenLists:
     marks = classes == MARK
     if marks.any() or (kind == "words" and (classes == CUT_4).any()):
-        spans = spans_of_units(points, classes, marks, text_ends, kind)
-        return hash_spans(spans.data, spans.starts, spans.lengths), spans.documents
+        return spans_of_units(points, classes, marks, text_ends, kind).hash()
     if kind == "characters":
         starts = np.flatnonzero(classes)
-        return hash_short(*utf8_words(points[starts])), _count(starts, text_ends)
+        return TokenLists(hash_short(*utf8_words(points[starts])), _count(starts, text_ends))
     word = classes == WORD
     starts_token = word.copy()
     starts_token[1:] &= ~word[:-1]
@@ -308,7 +310,7 @@ def _hash_points(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> T
             words |= seconds
             sizes = sizes + more * paired
         hashes[~of_word] = hash_short(words, sizes)
-    return hashes, _count(starts, text_ends)
+    return TokenLists(hashes, _count(starts, text_ends))
 
 
 def _hash_runs(points: U32, inside: Bools) -> U64:
