@@ -1,7 +1,5 @@
 """Formats of clusters beside JSON lines: CSV, TSV and tables."""
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,7 +8,7 @@ from simsql.cli._terminal import Format
 from simsql.dedup.members import Member
 from simsql.dedup.rules import show_similarity
 from simsql.dedup.writing import ClusterWriter, JsonLines, describe_member
-from simsql.documents import printable
+from simsql.documents import DELIMITERS, format_rows, printable
 
 _SHOWN = 10  # members of a cluster in a table
 _SHOWN_CLUSTERS = 20  # at a terminal
@@ -20,8 +18,8 @@ _FIELDS = ("distance", "similarity", "kept", "kept_distance", "kept_similarity",
 class _Delimited:
     """Write one line per member of a cluster."""
 
-    def __init__(self, delimiter: str) -> None:
-        self._delimiter = delimiter
+    def __init__(self, form: Format) -> None:
+        self._delimiter = DELIMITERS[f".{form}"]
 
     def head(self) -> str:
         return self._lines([("cluster", "id", "place", "representative", *_FIELDS)])
@@ -34,9 +32,7 @@ class _Delimited:
         return (number, row["id"], row["place"], member.representative.name, *(row[name] for name in _FIELDS))
 
     def _lines(self, rows: Iterable[Sequence[object]]) -> str:
-        text = io.StringIO()
-        csv.writer(text, delimiter=self._delimiter, lineterminator="\n").writerows(rows)
-        return text.getvalue()
+        return "".join(format_rows(rows, self._delimiter))
 
 
 class _Table:
@@ -93,12 +89,12 @@ class FirstClusters(_Table):
 CLUSTER_WRITERS: dict[Format, ClusterWriter] = {
     Format.TABLE: _Table(),
     Format.JSONL: JsonLines(),
-    Format.CSV: _Delimited(","),
-    Format.TSV: _Delimited("\t"),
+    Format.CSV: _Delimited(Format.CSV),
+    Format.TSV: _Delimited(Format.TSV),
 }
 
 
 def format_of_file(output: Path) -> Format:
     """Return the format that the ending of a file names, by default JSON lines."""
-    ending = output.suffix.lower().removeprefix(".")
-    return Format(ending) if ending in (Format.CSV, Format.TSV) else Format.JSONL
+    ending = output.suffix.lower()
+    return Format(ending.removeprefix(".")) if ending in DELIMITERS else Format.JSONL

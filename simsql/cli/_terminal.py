@@ -1,6 +1,5 @@
 """What a command shows: rows of results on stdout, and progress bars, skips and a summary on stderr."""
 
-import csv
 import json
 import sys
 import time
@@ -16,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from simsql.documents import Report, SkipCount, abandon, printable
+from simsql.documents import DELIMITERS, Report, SkipCount, abandon, format_rows, printable
 
 _NOT_NAMED = {"binary", "link", "special file"}  # expected in any folder: only counted
 
@@ -68,10 +67,11 @@ def print_rows(form: Format, columns: Sequence[Column], rows: Iterable[Sequence[
             print_json(dict(zip(names, row, strict=True)))
             count += 1
         return count
-    writer = csv.writer(sys.stdout, delimiter="," if form is Format.CSV else "\t", lineterminator="\n")
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow([_as_json(cell) if isinstance(cell, bool | list | dict) else cell for cell in row])
+    cells = ([_as_json(cell) if isinstance(cell, bool | list | dict) else cell for cell in row] for row in rows)
+    lines = format_rows(chain([names], cells), DELIMITERS[f".{form}"])
+    sys.stdout.write(next(lines))
+    for line in lines:
+        sys.stdout.write(line)
         count += 1
     return count
 

@@ -1,9 +1,9 @@
 """`simsql sample`: pairs of documents to label."""
 
-import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,11 +30,13 @@ from simsql.cores import usable_cores
 from simsql.dedup.sampling import Drawn, draw_pairs
 from simsql.dedup.spool import TextSpool
 from simsql.documents import (
+    DELIMITERS,
     Document,
     DocumentReader,
     Report,
     SkipCount,
     check_writable,
+    format_rows,
     nothing_found,
     open_output,
     reporting,
@@ -43,7 +45,6 @@ from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, simhash_items, similarity_many
 
 _FIELDS = ("id_a", "id_b", "label", "distance", "similarity", "weight", "text_a", "text_b")
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
 @command("sample")
@@ -119,7 +120,7 @@ def sample_command(
         with open_output(output) as stream:
             _write(
                 stream,
-                _DELIMITERS.get(output.suffix.lower()) if output else None,
+                DELIMITERS.get(output.suffix.lower()) if output else None,
                 _rows(drawn, first, names, texts),
             )
     print_skips(skips, console, counted=True)
@@ -140,7 +141,5 @@ def _write(stream: Any, delimiter: str | None, rows: Iterable[Sequence[Any]]) ->
         for row in rows:
             stream.write(json.dumps(dict(zip(_FIELDS, row, strict=True)), ensure_ascii=False) + "\n")
         return
-    # This ending also makes the module quote texts with a carriage return.
-    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\r\n")
-    writer.writerow(_FIELDS)
-    writer.writerows(rows)
+    for line in format_rows(chain([_FIELDS], rows), delimiter):
+        stream.write(line)

@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from simsql.documents import printable, storable
+from simsql.documents import DELIMITERS, printable, storable
 from simsql.errors import SimsqlError
 
 NEAR_DUPLICATE, NOT, UNSURE = "near-duplicate", "not", "unsure"
@@ -18,7 +18,6 @@ _MEANINGS = {
     **dict.fromkeys((NOT, "0", "false", "no"), False),
     **dict.fromkeys((UNSURE, ""), None),
 }
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 Record = dict[str, Any]
 Side = str | None
@@ -62,7 +61,7 @@ def read_labels(path: Path, stdin: BinaryIO | None = None) -> Labels:
         lines = StringIO(content.decode("utf-8-sig"), newline="")
     except UnicodeDecodeError as error:
         raise SimsqlError(f"{name} is not UTF-8: {error.reason} at byte {error.start}: convert it first") from None
-    delimiter = _DELIMITERS.get(path.suffix.lower())
+    delimiter = DELIMITERS.get(path.suffix.lower())
     for number, record in _read_json(lines, name) if delimiter is None else _read_table(lines, name, delimiter):
         place = f"{name}:{number}"
         alike = _read_label(record, place)

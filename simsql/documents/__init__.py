@@ -15,8 +15,10 @@ from simsql.documents.reports import (
     repeated_id,
     without_words,
 )
+from simsql.documents.tables import DELIMITERS, format_rows
 
 __all__ = [
+    "DELIMITERS",
     "DUPLICATE",
     "MAX_DOCUMENT",
     "NO_WORDS",
@@ -29,6 +31,7 @@ __all__ = [
     "UnfitError",
     "abandon",
     "check_writable",
+    "format_rows",
     "name_paths",
     "nothing_found",
     "open_output",

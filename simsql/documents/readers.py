@@ -39,6 +39,7 @@ from simsql.documents.formats import (
     storable,
 )
 from simsql.documents.reports import Report
+from simsql.documents.tables import DELIMITERS
 from simsql.errors import SimsqlError, UsageError
 
 _COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
@@ -55,8 +56,7 @@ _Format = Callable[[Stream, str, Layout], Iterator[Document | Skip]]
 _FORMATS: dict[str, _Format] = {
     ".jsonl": read_json_lines,
     ".ndjson": read_json_lines,
-    ".csv": read_table,
-    ".tsv": partial(read_table, delimiter="\t"),
+    **{ending: partial(read_table, delimiter=delimiter) for ending, delimiter in DELIMITERS.items()},
 }
 
 

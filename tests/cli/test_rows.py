@@ -22,6 +22,7 @@ def call(connection, database_url):
     """Run a command on a table with two clusters of fingerprints, one of them on two rows."""
     create_articles(connection, [to_bigint(number) for number in FINGERPRINTS])
     connection.execute("""UPDATE article SET body = E'one, "two"\n\\tthree' WHERE id = 1""")
+    connection.execute(r"UPDATE article SET body = E'one\rtwo' WHERE id = 2")
     return lambda *arguments, **options: run(*arguments, "--database", database_url, **options)
 
 

@@ -78,6 +78,8 @@ def test_texts_that_are_hard_to_write(tmp_path):
     assert {row["text_a"].replace("?", "\ud800") for row in found} <= {row["text"] for row in rows}
     assert run("sample", path, "--distance", 30, "--output", tmp_path / "pairs.tsv").done().stdout == b""
     with (tmp_path / "pairs.tsv").open(newline="", encoding="utf-8") as file:
+        assert file.readline().endswith("weight\ttext_a\ttext_b\n")
+        file.seek(0)
         assert [row["text_a"] for row in csv.DictReader(file, delimiter="\t")] == [row["text_a"] for row in found]
 
 

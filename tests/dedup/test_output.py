@@ -1,5 +1,6 @@
 """Where clusters go: files that are complete or not there at all, pipes, and whatever stdout is."""
 
+import csv
 import json
 import os
 import stat
@@ -182,6 +183,15 @@ def test_stdout_is_utf8_whatever_the_terminal_is(tmp_path, home):
     assert found.groups == {frozenset("é文")}
     assert run("dedup", path, "--output", tmp_path / "file", home=home).done()
     assert (tmp_path / "file").read_bytes() == found.stdout
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_tables_hold_ids_of_any_characters(tmp_path, home, name, delimiter):
+    ids = ["a\rb", "a\nb", 'a\t"b",']
+    lines = write_lines(tmp_path / "a.jsonl", dict.fromkeys(ids, "the same words"))
+    run("dedup", lines, "--output", tmp_path / name, home=home).done()
+    with (tmp_path / name).open(newline="") as file:
+        assert {row["id"] for row in csv.DictReader(file, delimiter=delimiter)} == set(ids)
 
 
 @pytest.mark.parametrize(
