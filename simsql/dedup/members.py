@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from simsql.dedup.places import file_of
 from simsql.dedup.results import StoredDocument
 
 
@@ -76,7 +77,7 @@ def is_gone_from(place: str, *, file_read: bool) -> bool:
     `file_read` tells whether this run has read its file, without finding it. A place that is a path itself is a
     whole file, and not a line of another one.
     """
-    file = place.rpartition(":")[0] or place
+    file = file_of(place)
     return file != "stdin" and not is_path(place) and (file_read or not is_path(file))
 
 

@@ -33,6 +33,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql.expression import cast
 
 from simsql.database.transfer import copy_columns, raw_connection
+from simsql.dedup.places import LINE
 from simsql.dedup.store import DECIDED, MEMBERS, DocumentStore, absolute
 from simsql.dedup.verdicts import Documents, Verdicts
 
@@ -349,4 +350,4 @@ def _is_one_of(column: Column[int], ids: I64) -> ColumnElement[bool]:
 
 def _file(place: ColumnElement[str]) -> ColumnElement[str]:
     """Return the file of a place, without the number of a line."""
-    return func.pg_catalog.regexp_replace(place, cast(":[0-9]+$", Text), cast("", Text))
+    return func.pg_catalog.regexp_replace(place, cast(LINE, Text), cast("", Text))

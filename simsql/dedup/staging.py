@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,12 +10,12 @@ from itertools import islice
 import numpy as np
 
 from simsql.database import to_bigints
+from simsql.dedup.places import file_of
 from simsql.dedup.spool import TextSpool, TokenSpool
 from simsql.dedup.store import StagedDocument
 from simsql.documents import Document, Skip, SkipCount, printable, without_words
 from simsql.fingerprint import Recipe, simhash_items, simhash_items_with_tokens
 
-_LINE = re.compile(":[0-9]+$")  # at the end of a place
 _LOOK_UP = 500  # documents that are looked up in the table at once
 _LOOK_UP_CHARACTERS = 1 << 22
 _DIGESTED = 1 << 20  # characters of a text that are digested at once
@@ -118,7 +117,7 @@ class Intake:
         for item in self._source:
             if isinstance(item, Skip):
                 self._skips.add(item)
-                self.partly_read.add(_LINE.sub("", item.place))
+                self.partly_read.add(file_of(item.place))
                 continue
             name_digest, text_digest = _digest(_identity(item)), _digest(item.text)
             row = StagedDocument(

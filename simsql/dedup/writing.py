@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from simsql.dedup.members import Member, arrange_members, is_path
+from simsql.dedup.places import file_of
 from simsql.dedup.results import StoredDocument
 from simsql.documents import DUPLICATE, Skip, SkipCount, Stages, open_output, printable
 
@@ -139,8 +140,8 @@ def _ambiguity(document: StoredDocument, repeated: Container[str], *, null: bool
 def _ambiguity_of_place(name: str) -> tuple[str, str] | None:
     if "\\" in name:
         return "backslash", "in a path, it may stand for a byte that is not UTF-8"
-    file, _, number = name.rpartition(":")
-    if number.isdecimal() and is_path(file) and is_path(name):
+    file = file_of(name)
+    if file != name and is_path(file) and is_path(name):
         return "place and path", "the place of this record is also the path of a file"
     return None
 

@@ -122,6 +122,19 @@ def test_a_text_that_comes_back_is_compared_with_what_is_kept_since(tmp_path, ho
     assert drops(a=TEXTS["a"], b=TEXTS["b"]) == ["a"]
 
 
+def test_a_file_with_a_colon_in_its_name_is_not_taken_for_a_line_of_another(tmp_path, home, newest, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    drop = tmp_path / "drop"
+    options = ["--database", newest[1], "--table", "kept", "--drop-list", drop]
+    for name, words in {"a": TEXTS["d"], "a:b.txt": TEXTS["a"], "c": TEXTS["b"]}.items():
+        (tmp_path / name).write_text(words)
+    run("dedup", "a", "a:b.txt", "c", *options, home=home).done()
+    assert drop.read_text() == "c\n"
+    (tmp_path / "a:b.txt").unlink()
+    run("dedup", "c", *options, home=home).done()
+    assert drop.read_text() == ""
+
+
 def test_values_of_another_field_decide_nothing(tmp_path, newest):
     """Neither those of an earlier field, nor one that its document no longer has."""
     options = [tmp_path / "texts.jsonl", "--database", newest[1], "--table", "kept"]
