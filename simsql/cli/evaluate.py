@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from simsql.cli._app import command
 from simsql.cli._options import (
@@ -135,7 +136,11 @@ def evaluate_command(
                 del item  # a long document is not kept while the next one is read
         _check_found(read.pairs, known, paths or [])
     texts = [_texts_of(pair, known) for pair in read.pairs]
-    results = [(name, _evaluate(read.pairs, texts, made_by, similarity)) for name, made_by in recipes.items()]
+    similarities = similarity_many(*_sides(texts)).data
+    results = [
+        (name, evaluate_pairs(_measure(read.pairs, texts, made_by, similarities), _DISTANCES, similarity))
+        for name, made_by in recipes.items()
+    ]
     if chart:
         panels: list[Panel] = []
         for name, figures in results:
@@ -193,20 +198,23 @@ def _texts_of(pair: Labelled, known: dict[str, str]) -> tuple[str, str]:
     return first, second
 
 
-def _evaluate(
-    pairs: Sequence[Labelled], texts: Sequence[tuple[str, str]], recipe: Recipe, similarity: float
-) -> list[RuleFigures]:
-    left, right = ([pair[side] for pair in texts] for side in (0, 1))
-    a, b = simhash_many(left, recipe), simhash_many(right, recipe)
+def _sides(texts: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    return [a for a, _ in texts], [b for _, b in texts]
+
+
+def _measure(
+    pairs: Sequence[Labelled], texts: Sequence[tuple[str, str]], recipe: Recipe, similarities: NDArray[np.float64]
+) -> LabelledPairs:
+    """Return the pairs with the distances of their fingerprints by a recipe."""
+    a, b = (simhash_many(side, recipe) for side in _sides(texts))
     distance = np.bitwise_count(a.data ^ b.data).astype(np.int64)
     distance[a.mask | b.mask] = NO_FINGERPRINT
-    labelled = LabelledPairs(
+    return LabelledPairs(
         distance,
-        similarity_many(left, right).data,
+        similarities,
         np.array([pair.alike for pair in pairs]),
         np.array([pair.weight for pair in pairs]),
     )
-    return evaluate_pairs(labelled, _DISTANCES, similarity)
 
 
 def _rows(results: Sequence[_Result], best: RuleFigures | None) -> Iterator[Sequence[Any]]:
