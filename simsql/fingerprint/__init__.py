@@ -25,7 +25,7 @@ compare_documents(counts, ...)  the same for tokens that are read from somewhere
 compare_pairs(counts, ...)      the same for many pairs, in blocks: pairs_of and documents_of convert them
 """
 
-from simsql.fingerprint.comparisons import SHORT_TEXT, compare_documents, compare_pairs, documents_of, pairs_of
+from simsql.fingerprint.comparisons import compare_documents, compare_pairs, documents_of, pairs_of
 from simsql.fingerprint.documents import (
     count_documents,
     simhash,
@@ -47,7 +47,6 @@ from simsql.fingerprint.vote import majority, simhash_features, simhash_rows
 __all__ = [
     "DEFAULT_RECIPE",
     "KNOWN_RECIPES",
-    "SHORT_TEXT",
     "IdfTable",
     "Pattern",
     "Recipe",

@@ -15,9 +15,8 @@ from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.shared_features import compare_features
 from simsql.runs import consecutive, portions
 
-SHORT_TEXT = 20
-"""Two texts are compared by single tokens if one of them has fewer tokens than this."""
-
+# Two texts are compared by single tokens if one of them has fewer tokens than this.
+_SHORT_TEXT = 20
 _TRIGRAM = 3
 # Documents and tokens of a tile; a longer text is a tile of its own. A group is made of one or two tiles.
 _TILE, _TILE_TOKENS = 256, 1 << 19
@@ -92,7 +91,7 @@ def _compare_some(counts: I64, read_tokens: ReadTokens, pairs: U64) -> Iterator[
 
 def _has_short(counts: I64, pairs: U64) -> NDArray[np.bool_]:
     left, right = documents_of(pairs)
-    return np.minimum(counts[left], counts[right]) < SHORT_TEXT
+    return np.minimum(counts[left], counts[right]) < _SHORT_TEXT
 
 
 def _slices(size: int, step: int) -> Iterator[slice]:
