@@ -77,10 +77,7 @@ class Decider:
                 report=report,
             )
 
-        def compare(_: Nodes, left: I64, right: I64) -> NDArray[np.float64]:
-            return self.compare(left, right)
-
-        helpers = Helpers(find_pairs, compare, self._are_gone, self._order_by_name)
+        helpers = Helpers(find_pairs, self.compare, self._are_gone, self._order_by_name)
         return decide_documents(self.documents, self.nodes, helpers, self._rules, self._criterion())
 
     def compare(self, left: I64, right: I64) -> NDArray[np.float64]:

@@ -102,12 +102,13 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         texts = stack.enter_context(TextSpool()) if options.output.report else None
         # One connection for all steps: its temporary tables record what this run has read and decided.
         connection = stack.enter_context(store.engine.connect())
-        results = Results(store, connection)
         skips = SkipCount()
         with connection.begin() as transaction:
-            intake, loaded = _load(store, connection, reader, stages, skips, options, prepared, tokens, texts)
+            intake, repeated, loaded = _load(
+                store, connection, reader, stages, skips, options, prepared, tokens, texts
+            )
             spooled = Spooled(tokens, np.frombuffer(intake.ordinals, dtype=np.int64)) if tokens else None
-            results.partly_read = intake.partly_read
+            results = Results(store, connection, intake.partly_read)
             decider, verdicts = _decide(store, connection, results, stages, options, spooled)
             stored = store.count(connection)
             explanation = None
@@ -119,7 +120,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             with connection.begin():
                 in_clusters = int(np.count_nonzero(verdicts.cluster))
                 clusters = write_clusters(
-                    results.clusters(), in_clusters, stages, options.output, repeated=intake.repeated
+                    results.clusters(), in_clusters, stages, options.output, repeated=repeated
                 )
                 if texts and options.output.report:
                     with stages.stage("write report"), open_output(options.output.report) as file:
@@ -177,8 +178,11 @@ def _load(
     prepared: Prepared,
     tokens: TokenSpool | None,
     texts: TextSpool | None,
-) -> tuple[Intake, Loaded]:
-    """Update the table with the documents, and return what has read them, and what became of them."""
+) -> tuple[Intake, set[str], Loaded]:
+    """Update the table with the documents.
+
+    Return the intake that has read them, the names that more than one document has, and the counts of changes.
+    """
     with stages.stage("read and fingerprint", reader.bytes_total) as report:
         intake = Intake(
             reporting(reader, report),
@@ -195,12 +199,13 @@ def _load(
         raise SimsqlError(nothing_found(options.paths, skips))
     if intake.read and not intake.valued and options.rules.keep_field is not None:
         raise SimsqlError(f"no document has a field {options.rules.keep_field!r}: choose with --keep-field")
+    repeated = set()
     with stages.stage("load"):
         for place, name, first in store.drop_duplicates(connection):
             skips.add(repeated_id(place, name, f"was already read at {first}"))
-            intake.repeated.add(name)
+            repeated.add(name)
         loaded = store.merge(connection, options.rules.keep_field)
-    return intake, loaded
+    return intake, repeated, loaded
 
 
 def _decide(

@@ -78,13 +78,16 @@ class Rows(NamedTuple):
 
 
 class Results:
-    """The decisions about the documents of a table. Use it in the transaction that has merged the documents."""
+    """The decisions about the documents of a table. Use it in the transaction that has merged the documents.
 
-    def __init__(self, store: DocumentStore, connection: Connection) -> None:
+    `partly_read` are the files of which this run has skipped something. Documents that it has not found may
+    still be there.
+    """
+
+    def __init__(self, store: DocumentStore, connection: Connection, partly_read: Collection[str]) -> None:
         self._store = store
         self._connection = connection
-        self.partly_read: Collection[str] = ()
-        """Files of which this run has skipped something. Documents that are missing there may still be there."""
+        self._partly_read = partly_read
 
     def read(self, *, decided: bool) -> Rows:
         """Read all documents that have a fingerprint. Unless `decided`, none has an earlier decision.
@@ -302,7 +305,7 @@ class Results:
     def _read_files(self) -> Any:
         """Return the files that this run has read as a whole. Join them: there may be as many as documents."""
         file = _file(absolute(self._store.staged.c.place)).label("file")
-        listed = cast(literal(sorted(self.partly_read), ARRAY(Text)), ARRAY(Text))
+        listed = cast(literal(sorted(self._partly_read), ARRAY(Text)), ARRAY(Text))
         partly = func.pg_catalog.unnest(listed).table_valued(Column("file", Text)).render_derived()
         read = select(file).where(file.not_in(select(absolute(partly.c.file))))
         return read.distinct().subquery()

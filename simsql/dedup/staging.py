@@ -59,8 +59,6 @@ class Intake:
         self.wordless = SkipCount()
         self.partly_read: set[str] = set()
         """Files of which something was skipped, as in places."""
-        self.repeated: set[str] = set()
-        """Names that more than one document has."""
         self._known: deque[StagedDocument] = deque()
 
     def __iter__(self) -> Iterator[StagedDocument]:

@@ -189,7 +189,7 @@ def _decide(
     helpers = Helpers(
         find_pairs=find_pairs,
         # Of representatives, which need not be near enough to be compared. The table does not tell it.
-        compare=lambda _, left, __: np.full(len(left), np.nan),
+        compare=lambda left, _: np.full(len(left), np.nan),
         is_gone=lambda positions: np.zeros(len(positions), dtype=bool),
         order_by_name=lambda positions: positions[np.argsort(by_key[positions])],
     )

@@ -99,7 +99,7 @@ class Helpers(NamedTuple):
 
     find_pairs: Callable[[Nodes, Flags | None], SimilarPairs]
     """Return all pairs of similar nodes or, given flags, those with at least one flagged node."""
-    compare: Callable[[Nodes, I64, I64], Similarities]
+    compare: Callable[[I64, I64], Similarities]
     """Return the similarities of pairs of nodes."""
     is_gone: Callable[[I64], Flags]
     """Return whether the documents at these positions are gone."""
@@ -145,7 +145,7 @@ def decide_documents(
     if rules.checks_texts:
         known = _join(pairs, _stored_pairs(documents, nodes))
         for row, target in enumerate(decisions):
-            similarities[row, compared] = _look_up(nodes, known, target, helpers.compare)[node[compared]]
+            similarities[row, compared] = _look_up(nodes.total, known, target, helpers.compare)[node[compared]]
     cluster = np.zeros(len(itself), dtype=np.int64)
     cluster[compared] = _number_clusters(decisions.representative[node[compared]], -documents.characters[best])
     # If a text that is gone and was kept comes back, it may be similar to one that is kept since.
@@ -250,18 +250,18 @@ def _stored_pairs(documents: Documents, nodes: Nodes) -> SimilarPairs:
 
 
 def _look_up(
-    nodes: Nodes, pairs: SimilarPairs, target: I64, compare: Callable[[Nodes, I64, I64], Similarities]
+    total: int, pairs: SimilarPairs, target: I64, compare: Callable[[I64, I64], Similarities]
 ) -> Similarities:
-    """Return the similarity of each node to its target."""
+    """Return the similarity of each of `total` nodes to its target."""
     left = np.concatenate([pairs.left, pairs.right])
     right = np.concatenate([pairs.right, pairs.left])
     wanted = target[left] == right
-    found = np.full(nodes.total, np.nan)
-    found[target == np.arange(nodes.total)] = 1.0
+    found = np.full(total, np.nan)
+    found[target == np.arange(total)] = 1.0
     found[left[wanted]] = np.tile(pairs.similarity, 2)[wanted]
     missing = np.flatnonzero(np.isnan(found))
     if missing.size:
-        found[missing] = compare(nodes, missing, target[missing])
+        found[missing] = compare(missing, target[missing])
     return found
 
 

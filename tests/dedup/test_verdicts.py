@@ -90,7 +90,7 @@ def run(docs, table):
         found = SimilarPairs(column(left), column(right), column(similarity, float))
         return found.at_least(RULES.similarity)
 
-    def compare(nodes, left, right):
+    def compare(left, right):
         return column((alike(table, texts[a], texts[b]) for a, b in zip(left, right, strict=True)), float)
 
     helpers = Helpers(
