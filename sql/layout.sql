@@ -6,50 +6,64 @@
 -- identify a permutation. Permutations are numbered from 0 in lexicographic order of their lead blocks, then of the inner
 -- block.
 
+-- Splits bits, the most significant first, into this number of blocks, and returns the mask of each.
+CREATE OR REPLACE FUNCTION simsql._block_masks(bits integer[], blocks integer) RETURNS bigint[]
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+DECLARE
+    size constant integer := cardinality(bits) / blocks;
+    larger constant integer := cardinality(bits) % blocks;
+    masks bigint[] := '{}';
+    mask bigint;
+    place integer := 1;
+BEGIN
+    FOR block IN 1 .. blocks LOOP
+        mask := 0;
+        FOR step IN 1 .. size + (block <= larger)::integer LOOP
+            mask := mask | (1::bigint << bits[place]);
+            place := place + 1;
+        END LOOP;
+        masks := masks || mask;
+    END LOOP;
+    RETURN masks;
+END
+$$;
+
+-- As a loop: a query of this size takes longer to start than to run, and most statements about an index need it.
 CREATE OR REPLACE FUNCTION simsql._permutations(blocks integer, lead integer, inner_blocks integer)
 RETURNS TABLE (number integer, lead_mask bigint, prefix integer)
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    WITH RECURSIVE choice (lead_blocks) AS (
-        SELECT '{}'::integer[]
-        UNION ALL
-        SELECT c.lead_blocks || b
-          FROM choice AS c
-         CROSS JOIN generate_series(0, blocks - 1) AS b
-         WHERE cardinality(c.lead_blocks) < lead
-           AND b > coalesce(c.lead_blocks[cardinality(c.lead_blocks)], -1)
-           -- Leave enough blocks for the rest of the lead.
-           AND b <= blocks - lead + cardinality(c.lead_blocks)
-    ), block AS (
-        SELECT b AS number, 64 / blocks AS size, least(b, 64 % blocks) AS larger, (b < 64 % blocks)::integer AS extra
-          FROM generate_series(0, blocks - 1) AS b
-    ), outer_lead AS (
-        SELECT c.lead_blocks, bit_or(((1::bigint << (k.size + k.extra)) - 1)
-                                     << (64 - k.number * k.size - k.larger - k.size - k.extra)) AS mask
-          FROM choice AS c
-          JOIN block AS k ON k.number = ANY (c.lead_blocks)
-         WHERE cardinality(c.lead_blocks) = lead
-         GROUP BY c.lead_blocks
-    ), rest AS (
-        SELECT o.lead_blocks, bit,
-               row_number() OVER (PARTITION BY o.lead_blocks ORDER BY bit DESC) - 1 AS place,
-               count(*) OVER (PARTITION BY o.lead_blocks) AS bits
-          FROM outer_lead AS o
-         CROSS JOIN generate_series(0, 63) AS bit
-         WHERE inner_blocks > 0 AND (o.mask >> bit) & 1 = 0
-    ), inner_lead AS (
-        SELECT r.lead_blocks, j AS number, bit_or(1::bigint << r.bit) AS mask
-          FROM rest AS r
-          JOIN generate_series(0, inner_blocks - 1) AS j
-            ON r.place >= j * (r.bits / inner_blocks) + least(j, r.bits % inner_blocks)
-           AND r.place < (j + 1) * (r.bits / inner_blocks) + least(j + 1, r.bits % inner_blocks)
-         GROUP BY r.lead_blocks, j
-    )
-    SELECT (row_number() OVER (ORDER BY o.lead_blocks, i.number) - 1)::integer,
-           o.mask | coalesce(i.mask, 0),
-           bit_count((o.mask | coalesce(i.mask, 0))::bit(64))::integer
-      FROM outer_lead AS o
-      LEFT JOIN inner_lead AS i USING (lead_blocks)
+DECLARE
+    masks constant bigint[] := simsql._block_masks(ARRAY(SELECT generate_series(63, 0, -1)), blocks);
+    chosen integer[] := ARRAY(SELECT generate_series(1, lead));
+    place integer;
+    outer_mask bigint;
+    inner_mask bigint;
+BEGIN
+    number := 0;
+    LOOP
+        outer_mask := 0;
+        FOREACH place IN ARRAY chosen LOOP
+            outer_mask := outer_mask | masks[place];
+        END LOOP;
+        FOREACH inner_mask IN ARRAY CASE inner_blocks WHEN 0 THEN '{0}' ELSE simsql._block_masks(
+            ARRAY(SELECT b FROM generate_series(63, 0, -1) AS b WHERE (outer_mask >> b) & 1 = 0), inner_blocks) END
+        LOOP
+            lead_mask := outer_mask | inner_mask;
+            prefix := bit_count(lead_mask::bit(64));
+            RETURN NEXT;
+            number := number + 1;
+        END LOOP;
+        -- Move on the last lead block that can move, and put the ones after it right behind it.
+        place := lead;
+        WHILE place > 0 AND chosen[place] = blocks - lead + place LOOP
+            place := place - 1;
+        END LOOP;
+        EXIT WHEN place = 0;
+        chosen := chosen[:place - 1] || ARRAY(SELECT generate_series(chosen[place] + 1, chosen[place] + 1 + lead - place));
+    END LOOP;
+END
 $$;
 
 -- How far a permutation shifts which bits. A positive shift goes to the left, and the mask selects the bits where they arrive.
@@ -106,14 +120,17 @@ AS $$ SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) 
 -- bits evenly, and the search picks the blocks with the fewest.
 CREATE OR REPLACE FUNCTION simsql._radius(blocks integer, lead integer, inner_blocks integer, number integer, distance integer)
 RETURNS integer
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    SELECT CASE WHEN inner_blocks > 0 THEN outer_radius + (distance - outer_radius) / inner_blocks
+DECLARE
+    outer_radius constant integer := lead * (distance / blocks) + greatest(0, lead - (blocks - distance % blocks));
+BEGIN
+    RETURN CASE WHEN inner_blocks > 0 THEN outer_radius + (distance - outer_radius) / inner_blocks
                 WHEN lead > 1 THEN outer_radius
                 WHEN distance < number THEN -1
                 ELSE (distance - number) / blocks
-           END
-      FROM (SELECT lead * (distance / blocks) + greatest(0, lead - (blocks - distance % blocks)) AS outer_radius) AS r
+           END;
+END
 $$;
 
 -- All ways to flip up to `radius` bits of a prefix, as numbers of `prefix` bits; none for a negative radius.
