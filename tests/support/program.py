@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import signal
 import struct
@@ -100,6 +101,13 @@ def run(*arguments: Argument, stdin: bytes = b"", home: Path | None = None, **va
     out, err = _stream(), _stream()
     code = _call_main(arguments, (_stream(stdin), out, err), environment(home, **variables))
     return Result(code, out.buffer.getvalue(), err.buffer.getvalue().decode("utf-8"))
+
+
+def run_in_one_stream(command: str) -> tuple[str, int]:
+    """Run a command line in this process; return its stdout and stderr, in one stream, and its exit code."""
+    shown = _stream()
+    code = _call_main(shlex.split(command)[1:], (_stream(), shown, shown), dict(os.environ))
+    return shown.buffer.getvalue().decode("utf-8"), code
 
 
 def run_into(stdout: Any, *arguments: Argument, **variables: str) -> Result:
