@@ -1,6 +1,7 @@
 """A short soak of writers, searchers, vacuums and builds; and proof that a soak sees what it looks for."""
 
 import pytest
+from scoped import newest
 from soak import Soak
 
 # How often each must have happened.
@@ -59,6 +60,7 @@ def test_no_snapshot_misses_a_row(connect_often):
     assert {what for what, least in ENOUGH.items() if counts[what] < least} == set()
 
 
+@newest
 def test_a_trigger_that_adds_nothing_is_noticed(connect_often):
     def sabotage(connection):
         # Disabling it would make searches refuse.
@@ -70,10 +72,12 @@ def test_a_trigger_that_adds_nothing_is_noticed(connect_often):
     assert NeverRebuilt(connect_often, seed=2).run(seconds=60, sabotage=sabotage)["rows lost"] > 0
 
 
+@newest
 def test_a_vacuum_that_keeps_none_of_equal_keys_is_noticed(connect_often):
     assert GreedyVacuum(connect_often, seed=3).run(seconds=60)["rows lost"] > 0
 
 
+@newest
 def test_writers_that_look_whether_a_key_is_there_are_noticed(connect_often):
     def sabotage(connection):
         for event in ("insert", "update"):
