@@ -45,6 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Those of whole pages, images and benchmarks first: at the end, one process would wait for the other.
+    items.sort(key=lambda item: item.path.parent != TESTS)
     if config.getoption("all_servers"):
         return
     seen: set[tuple[object, ...]] = set()
