@@ -16,6 +16,24 @@ AS $$
                             '((' || pg_get_indexdef(i.indexrelid, i.indnkeyatts, false) || ' & ')))
 $$;
 
+-- The table that has replaced that of an index, with its name, B-trees and triggers; null if there is none. Citus re-creates
+-- a table whose distribution changes. (B-trees in a schema have different names, so no other table can have this one.)
+CREATE OR REPLACE FUNCTION simsql._recreated(index simsql.registry) RETURNS regclass
+LANGUAGE sql STABLE
+AS $$
+    SELECT t.id
+      FROM to_regclass(index.table_name) AS t (id)
+     WHERE t.id <> index.table_id AND simsql._column_numbers(t.id, index.id) IS NOT NULL
+       AND simsql._column_numbers(index.table_id, index.id) IS NULL
+$$;
+
+-- Registers a re-created table instead of the one that it has replaced. Its indexes may have faults.
+CREATE OR REPLACE FUNCTION simsql._follow_table(table_name regclass) RETURNS void
+LANGUAGE sql
+AS $$
+    UPDATE simsql.registry AS r SET table_id = _follow_table.table_name WHERE simsql._recreated(r) = _follow_table.table_name
+$$;
+
 -- Raises an error unless the columns of an index, the fingerprint column and then the scope, still have the names that the
 -- index's functions use. Otherwise columns that swapped names would silently be mixed up. The names are the current ones,
 -- whatever the snapshot. `writes` tells that the numbers of the columns may be unknown: to a writer with an older snapshot, or
@@ -70,6 +88,7 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     keys constant regclass := to_regclass(format('simsql.keys_%s_0', index.id));
+    refusal record;
 BEGIN
     IF to_regclass(index.table_name) IS DISTINCT FROM index.table_id THEN
         RAISE EXCEPTION 'simsql: table % was called % when its simhash index was created', index.table_id, index.table_name
@@ -88,9 +107,14 @@ BEGIN
                             simsql._name_list(index.column_name || index.scope_columns), index.table_id
                 USING ERRCODE = 'datatype_mismatch',
                       HINT = format('Drop the index: SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name);
-        ELSIF to_regproc('simsql.search_' || index.id) IS NOT NULL THEN
-            RETURN;  -- a search reads the rows themselves
         END IF;
+    END IF;
+    SELECT r.* INTO refusal FROM simsql._citus_refusal(index) AS r;
+    IF refusal.reason IS NOT NULL THEN
+        RAISE EXCEPTION 'simsql: %', refusal.reason
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = refusal.hint;
+    ELSIF index.storage = 'expression' AND to_regproc('simsql.search_' || index.id) IS NOT NULL THEN
+        RETURN;  -- a search reads the rows themselves
     END IF;
     -- DISABLE TRIGGER ALL disables even ENABLE ALWAYS triggers, and the ENABLE TRIGGER ALL that follows it in a restore does
     -- not make them ENABLE ALWAYS again. So this detects it.
@@ -152,6 +176,11 @@ BEGIN
          WHERE r.table_id = _index.table_name AND (_index.column_name IS NULL OR r.column_name = _index.column_name);
     EXCEPTION
         WHEN no_data_found THEN
+            IF EXISTS (SELECT FROM simsql.registry AS r WHERE simsql._recreated(r) = _index.table_name) THEN
+                RAISE EXCEPTION 'simsql: table % was re-created after its simhash index was created', table_name
+                    USING ERRCODE = 'object_not_in_prerequisite_state',
+                          HINT = format('Let the index follow: SELECT * FROM simsql.repair(%L);', table_name);
+            END IF;
             RAISE EXCEPTION 'simsql: % has no simhash index%', table_name,
                             coalesce(' on column ' || quote_ident(column_name), '')
                 USING ERRCODE = 'undefined_object',
@@ -195,7 +224,8 @@ BEGIN
                  WHERE i.indrelid = index.table_id AND c.relname = 'simsql_' || index.id || '_0')
                = index.scope_columns || index.column_name
            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = index.table_id AND a.attname = index.column_name
-                          AND a.atttypid = 'bigint'::regtype);
+                          AND a.atttypid = 'bigint'::regtype)
+           AND (simsql._citus_refusal(index)).reason IS NULL;
 END
 $$;
 
