@@ -60,3 +60,20 @@ BEGIN
     END IF;
 END
 $$;
+
+-- The number of shards that a statement about a whole index or, in an index with a scope, about one scope reads. If the scope
+-- contains the distribution column, all rows of a scope are in one shard.
+CREATE OR REPLACE FUNCTION simsql._shards_read(index simsql.registry) RETURNS bigint
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF NOT simsql._is_distributed(index.table_id)
+       OR EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS d
+                   WHERE d.logicalrelid = index.table_id
+                     AND column_to_column_name(d.logicalrelid, d.partkey) = ANY (index.scope_columns))
+    THEN
+        RETURN 1;
+    END IF;
+    RETURN (SELECT count(*) FROM pg_catalog.pg_dist_shard AS s WHERE s.logicalrelid = index.table_id);
+END
+$$;
