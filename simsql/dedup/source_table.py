@@ -309,7 +309,9 @@ class SourceTable:
         if now != found:
             raise SimsqlError(f"{self._name} was renamed or replaced just now: run it again")
         if self._is_distributed():
-            raise UsageError(f"{self._name} is managed by Citus, which does not tell rows apart: copy it to a plain table")
+            raise UsageError(
+                f"{self._name} is managed by Citus, which does not tell rows apart: copy it to a plain table"
+            )
         is_text, type_name = self._find_column(text_column)
         if not is_text:
             raise UsageError(

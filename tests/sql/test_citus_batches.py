@@ -44,7 +44,9 @@ def create_articles(connection: psycopg.Connection, kind: str, scope: str = "{}"
 
 
 def expected_many(fingerprints, within: int) -> list[tuple[int, int, int]]:
-    return sorted((query, *match) for query in set(QUERIES) for match in expected_near(fingerprints, query, within))
+    return sorted(
+        (query, *match) for query in set(QUERIES) for match in expected_near(fingerprints, query, within)
+    )
 
 
 @pytest.mark.parametrize("kind", DISTRIBUTE)
@@ -90,7 +92,8 @@ def test_a_scope_restricts_batches(connection, kind):
     for within in DISTANCES:
         for queries in (QUERIES, QUERIES[:3]):
             found = connection.execute(
-                "SELECT * FROM simsql.near_many('article', %s::bigint[], %s, scope => %s)", [queries, within, scope]
+                "SELECT * FROM simsql.near_many('article', %s::bigint[], %s, scope => %s)",
+                [queries, within, scope],
             )
             assert sorted(found) == [match for match in expected_many(rows, within) if match[0] in queries]
         pairs = connection.execute(
