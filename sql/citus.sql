@@ -39,13 +39,16 @@ BEGIN
 END
 $$;
 
--- Citus creates most functions of simsql on the workers too, for queries that use them on shards, but no table of simsql.
+-- Citus creates most functions of simsql on the workers too, for queries that use them on shards, but no table of simsql. It sends
+-- a query that reads one shard to its worker as a whole, with the searches in it.
 CREATE OR REPLACE FUNCTION simsql._refuse_worker(caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     RAISE EXCEPTION 'simsql.%: this is a worker node of Citus, which has no simhash indexes', caller
-        USING ERRCODE = 'feature_not_supported', HINT = 'Connect to the coordinator.';
+        USING ERRCODE = 'feature_not_supported',
+              HINT = 'Connect to the coordinator. If you have, Citus sent it your whole query, which reads one shard: '
+                     'search with simsql.near_rows, or SET citus.enable_router_execution = off.';
 END
 $$;
 
