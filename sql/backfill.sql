@@ -62,10 +62,12 @@ $$;
 --   key_order     the ORDER BY expressions of the key
 --   same_key      whether a row has the key
 --   later_key     whether a row comes after the key
+--   only_free     joins the keys with their rows, which it locks, and leaves out those that others have locked; empty for a
+--                 distributed table, whose rows Citus does not lock from here, so that an update waits for others
 CREATE OR REPLACE FUNCTION simsql._backfill_parts(
     table_name regclass, column_name text, text_columns text[], all_rows boolean,
     OUT rows_of text, OUT fingerprint text, OUT texts text, OUT needs_one text,
-    OUT key text, OUT key_order text, OUT same_key text, OUT later_key text)
+    OUT key text, OUT key_order text, OUT same_key text, OUT later_key text, OUT only_free text)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -100,5 +102,8 @@ BEGIN
         later_key := format('ROW(%s) OPERATOR(%I.>) ROW(%s)', key_order, schemas[1], given);
     END IF;
     key := format('CAST(pg_catalog.jsonb_build_array(%s) AS pg_catalog.text)', key);
+    only_free := CASE WHEN simsql._is_distributed(table_name) THEN ''
+                      ELSE format('JOIN %s AS t ON %s WHERE t.xmin OPERATOR(pg_catalog.=) v.version '
+                                  'FOR NO KEY UPDATE OF t SKIP LOCKED', rows_of, same_key) END;
 END
 $$;

@@ -39,13 +39,16 @@ BEGIN
 END
 $$;
 
--- Citus creates most functions of simsql on the workers too, for queries that use them on shards, but no table of simsql.
+-- Citus creates most functions of simsql on the workers too, for queries that use them on shards, but no table of simsql. It sends
+-- a query that reads one shard to its worker as a whole, with the searches in it.
 CREATE OR REPLACE FUNCTION simsql._refuse_worker(caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     RAISE EXCEPTION 'simsql.%: this is a worker node of Citus, which has no simhash indexes', caller
-        USING ERRCODE = 'feature_not_supported', HINT = 'Connect to the coordinator.';
+        USING ERRCODE = 'feature_not_supported',
+              HINT = 'Connect to the coordinator. If you have, Citus sent it your whole query, which reads one shard: '
+                     'search with simsql.near_rows, or SET citus.enable_router_execution = off.';
 END
 $$;
 
@@ -70,5 +73,22 @@ BEGIN
         reason := format('row-level security on %s, which Citus manages, applies to role %s', index.table_id, current_user);
         hint := 'Search as a role to which it does not apply, and filter the rows.';
     END IF;
+END
+$$;
+
+-- The number of shards that a statement about a whole index or, in an index with a scope, about one scope reads. If the scope
+-- contains the distribution column, all rows of a scope are in one shard.
+CREATE OR REPLACE FUNCTION simsql._shards_read(index simsql.registry) RETURNS bigint
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF NOT simsql._is_distributed(index.table_id)
+       OR EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS d
+                   WHERE d.logicalrelid = index.table_id
+                     AND column_to_column_name(d.logicalrelid, d.partkey) = ANY (index.scope_columns))
+    THEN
+        RETURN 1;
+    END IF;
+    RETURN (SELECT count(*) FROM pg_catalog.pg_dist_shard AS s WHERE s.logicalrelid = index.table_id);
 END
 $$;

@@ -1,13 +1,17 @@
 -- pairs: every pair of fingerprints within a distance.
 
--- The distinct fingerprints of an index, or of a scope, in ascending order, without nulls.
+-- The distinct fingerprints of an index, or of a scope, in ascending order, without nulls. For a distributed table, the aggregate
+-- gathers them: Citus writes the result of a subquery to a file, and for DISTINCT it hashes rows whose number it does not know.
 CREATE OR REPLACE FUNCTION simsql._fingerprints(index simsql.registry, scope jsonb) RETURNS bigint[]
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     fingerprints bigint[];
 BEGIN
-    EXECUTE format('SELECT ARRAY(SELECT DISTINCT t.%1$I FROM %2$s AS t WHERE t.%1$I IS NOT NULL%3$s AND %4$s ORDER BY 1)',
+    EXECUTE format(CASE WHEN simsql._is_distributed(index.table_id)
+                        THEN 'SELECT coalesce(array_agg(DISTINCT t.%1$I ORDER BY t.%1$I), ''{}'') FROM %2$s AS t '
+                             'WHERE t.%1$I IS NOT NULL%3$s AND %4$s'
+                        ELSE 'SELECT ARRAY(SELECT DISTINCT t.%1$I FROM %2$s AS t WHERE t.%1$I IS NOT NULL%3$s AND %4$s ORDER BY 1)' END,
                    index.column_name, simsql._rows_of(index), simsql._in_scope(index, scope, 't'), simsql._guard(index))
        INTO fingerprints;
     RETURN fingerprints;

@@ -12,7 +12,8 @@ BEGIN
 END
 $$;
 
-DROP FUNCTION simsql._triggers(simsql.registry), simsql._pairs_statements(bigint, integer),
+DROP FUNCTION simsql._backfill_parts(regclass, text, text[], boolean),
+              simsql._triggers(simsql.registry), simsql._pairs_statements(bigint, integer),
               simsql._claim_locks(integer, bigint, bigint, integer, integer),
               simsql._scan_below(integer, integer, integer),
               simsql._check_indexable(regclass, text, text[], text),

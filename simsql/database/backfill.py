@@ -94,17 +94,16 @@ _AGAIN = (
     "SELECT {row} FROM pg_catalog.unnest(CAST(%(keys)s AS pg_catalog.jsonb[])) AS v (key)"
     " JOIN {rows_of} AS t ON {same_key} WHERE {needs_one}"
 )
-# Skips rows that have changed since they were read (another version) or are locked.
+# Skips rows that have changed since they were read (another version) or, if {only_free} says so, that are locked.
 _WRITE = (
     "WITH free AS ("
-    "SELECT v.number, v.key, v.value FROM ROWS FROM ("
+    "SELECT v.number, v.key, v.version, v.value FROM ROWS FROM ("
     "pg_catalog.unnest(CAST(%(keys)s AS pg_catalog.jsonb[])),"
     " pg_catalog.unnest(CAST(%(versions)s AS pg_catalog.xid[])),"
     " pg_catalog.unnest(CAST(%(values)s AS pg_catalog.int8[]))"
-    ") WITH ORDINALITY AS v (key, version, value, number)"
-    " JOIN {rows_of} AS t ON {same_key} WHERE t.xmin OPERATOR(pg_catalog.=) v.version"
-    " FOR NO KEY UPDATE OF t SKIP LOCKED)"
-    " UPDATE {rows_of} AS t SET {fingerprint} = v.value FROM free AS v WHERE {same_key} RETURNING v.number"
+    ") WITH ORDINALITY AS v (key, version, value, number) {only_free})"
+    " UPDATE {rows_of} AS t SET {fingerprint} = v.value FROM free AS v"
+    " WHERE {same_key} AND t.xmin OPERATOR(pg_catalog.=) v.version RETURNING v.number"
 )
 
 

@@ -1,6 +1,7 @@
 """Load rows whose source location is known; skip and report those whose id is already in the table."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
@@ -80,7 +81,9 @@ def load_placed_rows(
     found = find_table(raw, table)
     copier: Copier
     if id_column is not None and _is_skippable(raw, found, id_column, columns):
-        copier = _SkippingCopier(raw, found, columns, id_column, skip)
+        # Citus reports a conflict as an internal error.
+        ((expects_conflicts,),) = raw.execute("SELECT simsql._is_distributed(%s)", [found.oid]).fetchall()
+        copier = _SkippingCopier(raw, found, columns, id_column, skip, expects_conflicts)
     else:
         copier = _PlacingCopier(raw, found, columns)
     count = load_through(copier, connection, rows)
@@ -128,11 +131,12 @@ class _SkippingCopier(_PlacingCopier):
         columns: Sequence[str],
         id_column: str,
         skip: Skip,
+        expects_conflicts: bool,
     ) -> None:
         super().__init__(raw, table, columns)
         self._skip = skip
         self._staged: Copier | None = None
-        self._expects_conflicts = False
+        self._always_expects_conflicts = self._expects_conflicts = expects_conflicts
         parts = {
             "table": table.name,
             "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
@@ -160,7 +164,7 @@ class _SkippingCopier(_PlacingCopier):
         if added is None:
             added = self._insert_new(rows)
             # A load that is repeated has conflicts in all batches, and what is taken back leaves dead rows.
-            self._expects_conflicts = len(added) < len(rows)
+            self._expects_conflicts = self._always_expects_conflicts or len(added) < len(rows)
         return added
 
     def close(self) -> None:
@@ -206,10 +210,12 @@ class _SkippingCopier(_PlacingCopier):
     def _leave_out(self, rows: Sequence[PlacedRow], inserted: Sequence[str | None]) -> list[PlacedRow]:
         """Return the rows that were inserted, by their ids, and pass the others to `skip`."""
         ids = [id_ for (id_,) in self.raw.execute(self._ids)]
+        left = Counter(inserted)  # shards return them in any order
         added: list[PlacedRow] = []
         having: dict[str | None, PlacedRow] = {}
         for row, id_ in zip(rows, ids, strict=True):
-            if len(added) < len(inserted) and id_ == inserted[len(added)]:
+            if left[id_]:
+                left[id_] -= 1
                 added.append(row)
                 having[id_] = row
             else:

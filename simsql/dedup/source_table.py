@@ -308,11 +308,25 @@ class SourceTable:
         now = self._raw.execute(_FIND, [name.as_string(self._raw)]).fetchone()
         if now != found:
             raise SimsqlError(f"{self._name} was renamed or replaced just now: run it again")
+        if self._is_distributed():
+            raise UsageError(
+                f"{self._name} is managed by Citus, which does not tell rows apart: copy it to a plain table"
+            )
         is_text, type_name = self._find_column(text_column)
         if not is_text:
             raise UsageError(
                 f"column {text_column} of {self._name} is {type_name}, not text: name another with --text-column"
             )
+
+    def _is_distributed(self) -> bool:
+        """Return whether Citus manages the table: two rows in different shards may have the same place."""
+        found = self._raw.execute("SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL")
+        return found.fetchall() == [(True,)] and bool(
+            self._raw.execute(
+                "SELECT FROM pg_catalog.pg_dist_partition AS d WHERE d.logicalrelid OPERATOR(pg_catalog.=) %s",
+                [self._oid],
+            ).rowcount
+        )
 
     def _find_column(self, column: str) -> tuple[bool, str]:
         found = self._raw.execute(_COLUMN, [self._oid, column]).fetchone()

@@ -1,0 +1,127 @@
+"""Many searches, pairs and clusters in tables that Citus distributes."""
+
+import json
+
+import psycopg
+import pytest
+from oracle import clustered
+from oracle import clusters as expected_clusters
+from oracle import near as expected_near
+from oracle import pairs as expected_pairs
+
+FINGERPRINTS = clustered(200, seed=16)
+QUERIES = [*FINGERPRINTS[::7], *clustered(20, seed=17)]
+DISTANCES = (0, 3, 7, 10)
+PARTITIONED = """
+    CREATE TABLE article (id bigint, tenant integer NOT NULL, fingerprint bigint) PARTITION BY RANGE (tenant);
+    CREATE TABLE part_1 PARTITION OF article FOR VALUES FROM (0) TO (2);
+    CREATE TABLE part_2 PARTITION OF article DEFAULT"""
+DISTRIBUTE = {
+    "distributed by id": "SELECT create_distributed_table('article', 'id')",
+    "distributed by tenant": "SELECT create_distributed_table('article', 'tenant')",
+    "reference": "SELECT create_reference_table('article')",
+    "partitioned": "SELECT create_distributed_table('article', 'id')",
+}
+
+
+@pytest.fixture
+def server(citus):
+    return citus
+
+
+def create_articles(connection: psycopg.Connection, kind: str, scope: str = "{}") -> None:
+    """Rows of the tenants 0 to 3, some of which have the same fingerprint, and one without a fingerprint."""
+    table = "CREATE TABLE article (id bigint, tenant integer NOT NULL, fingerprint bigint)"
+    connection.execute(PARTITIONED if kind == "partitioned" else table)
+    connection.execute(DISTRIBUTE[kind])
+    connection.execute(
+        "INSERT INTO article SELECT n, n %% 4, f FROM unnest(%s::bigint[]) WITH ORDINALITY AS u (f, n)",
+        [[*FINGERPRINTS, *FINGERPRINTS[:9], None]],
+    )
+    connection.execute(
+        "SELECT simsql.create_index('article', 'fingerprint', blocks => 4, scope => %s::text[])", [scope]
+    )
+
+
+def expected_many(fingerprints, within: int) -> list[tuple[int, int, int]]:
+    return sorted(
+        (query, *match) for query in set(QUERIES) for match in expected_near(fingerprints, query, within)
+    )
+
+
+@pytest.mark.parametrize("kind", DISTRIBUTE)
+def test_batches_are_exact_on_every_kind_of_table(connection, kind):
+    create_articles(connection, kind)
+    connection.execute("CREATE TABLE query (f bigint)")
+    connection.execute("INSERT INTO query SELECT unnest(%s::bigint[])", [QUERIES])
+    if kind == "distributed by id":
+        connection.execute("SELECT create_distributed_table('query', 'f')")
+    rows = [*FINGERPRINTS, *FINGERPRINTS[:9]]
+    for within in DISTANCES:
+        expected = expected_many(rows, within)
+        for arguments, values in (("%s::bigint[]", [QUERIES, within]), ("'query', 'f'", [within])):
+            found = connection.execute(f"SELECT * FROM simsql.near_many('article', {arguments}, %s)", values)
+            assert sorted(found) == expected
+        pairs = connection.execute("SELECT * FROM simsql.pairs('article', %s) ORDER BY 1, 2", [within]).fetchall()
+        assert pairs == expected_pairs(rows, within)
+        clusters = connection.execute("SELECT * FROM simsql.clusters('article', %s)", [within]).fetchall()
+        assert clusters == expected_clusters(rows, within)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "queries", "rows"), [("probes", 10, 10**7), ("join", 10**7, 10**6), ("scan", 10, 10)]
+)
+def test_each_strategy_is_exact(connection, strategy, queries, rows):
+    create_articles(connection, "distributed by id")
+    raw = psycopg.RawCursor(connection)
+    for within in DISTANCES:
+        plan = raw.execute(
+            "SELECT p.* FROM simsql.registry AS r CROSS JOIN simsql._near_many_statements(r, $1, $2, $3) AS p",
+            [queries, rows, within],
+        ).fetchone()
+        assert plan[0] == strategy
+        found = []
+        for statement in plan[1]:
+            found += raw.execute(statement, [sorted(set(QUERIES)), within]).fetchall()
+        assert sorted(found) == expected_many(FINGERPRINTS, within)
+
+
+@pytest.mark.parametrize("kind", ["distributed by id", "distributed by tenant"])
+def test_a_scope_restricts_batches(connection, kind):
+    create_articles(connection, kind, "{tenant}")
+    rows = [f for (f,) in connection.execute("SELECT fingerprint FROM article WHERE tenant = 2")]
+    scope = json.dumps({"tenant": 2})
+    for within in DISTANCES:
+        for queries in (QUERIES, QUERIES[:3]):
+            found = connection.execute(
+                "SELECT * FROM simsql.near_many('article', %s::bigint[], %s, scope => %s)",
+                [queries, within, scope],
+            )
+            assert sorted(found) == [match for match in expected_many(rows, within) if match[0] in queries]
+        pairs = connection.execute(
+            "SELECT * FROM simsql.pairs('article', %s, scope => %s) ORDER BY 1, 2", [within, scope]
+        ).fetchall()
+        assert pairs == expected_pairs(rows, within)
+        clusters = connection.execute(
+            "SELECT * FROM simsql.clusters('article', %s, scope => %s)", [within, scope]
+        ).fetchall()
+        assert clusters == expected_clusters(rows, within)
+
+
+def test_the_rows_of_one_shard_are_estimated(connection):
+    """Which strategy is the fastest depends on them."""
+    create_articles(connection, "distributed by id")
+
+    def expected_keys(scope: str | None = None) -> int:
+        return connection.execute(
+            "SELECT simsql._expected_keys(r, 100, 7, %s::jsonb) FROM simsql.registry AS r", [scope]
+        ).fetchone()[0]
+
+    shards = connection.execute("SELECT count(*) FROM pg_dist_shard").fetchone()[0]
+    assert expected_keys() == (len(FINGERPRINTS) + 9) // shards
+    connection.execute("INSERT INTO article SELECT n, 0, n FROM generate_series(1, 40000) AS n")
+    assert 40_000 / shards / 3 < expected_keys() < 40_000 / shards * 3
+    connection.execute("DROP TABLE article")
+    create_articles(connection, "distributed by tenant", "{tenant}")
+    of_tenant = connection.execute("SELECT count(fingerprint) FROM article WHERE tenant = 3").fetchone()[0]
+    assert expected_keys(json.dumps({"tenant": 3})) == of_tenant
