@@ -183,8 +183,8 @@ LANGUAGE sql STABLE
 RETURN (pg_identify_object_as_address('pg_class'::regclass, table_id, number)).object_names[3];
 
 -- Whether a search in an index without triggers finds its table and its columns under their names; whoever wrote, it is exact.
--- It is a function because subqueries in the view below cost time even
--- where they are not evaluated.
+-- If its first B-tree differs from what create_index made, _index looks at more. It is a function because subqueries in the view
+-- below cost time even where they are not evaluated.
 CREATE OR REPLACE FUNCTION simsql._is_sound(index simsql.registry) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
@@ -192,9 +192,12 @@ BEGIN
     RETURN index.ready
            AND to_regclass(index.table_name) = index.table_id
            AND to_regproc('simsql.search_' || index.id) IS NOT NULL
-           AND ARRAY(SELECT simsql._column_name(index.table_id, n.number)
-                       FROM unnest(simsql._column_numbers(index.table_id, index.id)) WITH ORDINALITY AS n (number, place)
-                      ORDER BY n.place) = index.column_name || index.scope_columns
+           AND (SELECT ARRAY(SELECT simsql._column_name(i.indrelid, k.number)
+                               FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place) WHERE k.number <> 0 ORDER BY k.place)
+                  FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+                 WHERE i.indrelid = index.table_id AND starts_with(c.relname, 'simsql_' || index.id || '_') AND 0 = ANY (i.indkey)
+                 ORDER BY length(c.relname), c.relname LIMIT 1)
+               = index.scope_columns || index.column_name
            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = index.table_id AND a.attname = index.column_name
                           AND a.atttypid = 'bigint'::regtype);
 END
