@@ -197,7 +197,10 @@ BEGIN
         RAISE EXCEPTION 'simsql.%: column % of % already has %', caller, quote_ident(column_name), table_name,
                         CASE WHEN index.ready THEN 'a simhash index' ELSE 'an unfinished simhash index' END
             USING ERRCODE = 'duplicate_object',
-                  HINT = CASE WHEN index.ready
+                  HINT = CASE WHEN index.ready AND index.storage <> _register.storage
+                         THEN format('To change its storage: SELECT simsql.change_storage(%L, %L, %L);',
+                                     table_name, _register.storage, column_name)
+                         WHEN index.ready
                          THEN format('To change its design, drop it first: SELECT simsql.drop_index(%L, %L);',
                                      table_name, column_name)
                          ELSE format('Finish its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',

@@ -1,8 +1,6 @@
 """An index changes its storage in place: searches, writers and claims go on, and none of them misses a row."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 
 import pytest
 from articles import create_table, fingerprints_of, near
@@ -15,7 +13,8 @@ from sessions import ONE_SNAPSHOT, begin, blocked, started
 from sql.test_claim import CENTRE, claim, held, post
 from upkeep import problems
 
-from simsql.database import build_index
+from simsql.database import change_storage
+from simsql.database import index as index_module
 
 FINGERPRINTS = clustered(300, seed=16)
 QUERIES = [0, -1, FINGERPRINTS[17], flip(FINGERPRINTS[5], [63, 31, 0])]
@@ -97,7 +96,8 @@ def test_a_scope_stays(connection, storage):
     assert described(connection)[0][2] == ["tenant"]
     for within in (0, 3, 7, 10):
         found = connection.execute(
-            """SELECT fingerprint, distance FROM simsql.near('article', 0, %s, scope => '{"tenant": 2}')""", [within]
+            """SELECT fingerprint, distance FROM simsql.near('article', 0, %s, scope => '{"tenant": 2}')""",
+            [within],
         )
         assert found.fetchall() == expected_near(FINGERPRINTS[::2], 0, within)
 
@@ -171,7 +171,9 @@ def test_searches_go_on_without_deadlocks_and_writers_wait(connection, connect, 
     with started(connect, lambda session: change(session, OTHER[storage])) as changed:
         wait_until(lambda: changing(connection), "the change to wait for the reader")
         searches_are_exact(connection)
-        with blocked(connect, lambda writer: writer.execute("INSERT INTO article (fingerprint) VALUES (5)")) as written:
+        with blocked(
+            connect, lambda writer: writer.execute("INSERT INTO article (fingerprint) VALUES (5)")
+        ) as written:
             searches_are_exact(reader)
             reader.execute("COMMIT")
     changed.result()
@@ -243,3 +245,86 @@ def test_a_claim_that_waits_for_its_locks_meets_those_after_the_change(connectio
         with started(connect, lambda other: post(other, CENTRE)) as second:
             session.execute("COMMIT")
     assert (found, second.result()) == ([], [(CENTRE, 0)]), "two claims were free"
+
+
+# Online
+
+
+def test_online_nobody_waits(connection, database, connect, monkeypatch):
+    """B-trees are created concurrently, then searches use them, and only then are the keys dropped."""
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "tables")
+    connection.execute("SET lock_timeout = '2s'")
+    states = []
+    run = index_module._run
+
+    def beside(session, statement):
+        run(session, statement)
+        connection.execute("INSERT INTO article (fingerprint) VALUES (5)")
+        searches_are_exact(connection)
+        states.append(statement.split()[:3])
+
+    monkeypatch.setattr(index_module, "_run", beside)
+    assert change_storage(database, "article", "expression") == 1
+    assert ["CREATE", "INDEX", "CONCURRENTLY"] in states
+    assert problems(connection) == set()
+    searches_are_exact(connection)
+    assert change_storage(database, "article", "tables", "fingerprint") == 2
+    assert problems(connection) == set()
+    searches_are_exact(connection)
+
+
+def test_a_search_that_has_begun_before_an_online_change_finds_the_keys(connection, connect):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "tables")
+    reader = connect()
+    begin(reader, "REPEATABLE READ")
+    connection.execute("SELECT simsql._change_storage('article', 'expression', NULL, keep => true)")
+    connection.execute("INSERT INTO article (fingerprint) VALUES (5)")
+    for session, live in ((reader, FINGERPRINTS), (connection, [*FINGERPRINTS, 5])):
+        for within in (0, 3, 7, 10):
+            assert near(session, 5, within) == expected_near(live, 5, within)
+    reader.execute("ROLLBACK")
+    assert problems(connection) == set()
+    # The second half, which may have been interrupted.
+    change(connection, "expression")
+    assert [name for name in objects(connection) if name.startswith(("keys", "add"))] == []
+    searches_are_exact(connection)
+
+
+def test_what_an_interrupted_change_has_left_is_dropped(connection):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "tables")
+    made = objects(connection)
+    mask = connection.execute("SELECT lead_mask FROM simsql._permutations(5, 2, 0) WHERE number = 3").fetchone()[0]
+    left = f"CREATE INDEX simsql_1_3 ON article ((fingerprint & {mask}), fingerprint)"
+    connection.execute(left)
+    assert change(connection, "tables") == 1
+    assert objects(connection) == made
+    connection.execute(left)
+    connection.execute("SELECT simsql.drop_index('article')")
+    assert objects(connection) == []
+
+
+@from_either
+def test_a_dump_restores_a_changed_index(server, connection, tmp_path, storage):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, storage)
+    change(connection, OTHER[storage])
+    file = str(tmp_path / "dump")
+    server.run("pg_dump", "-d", connection.info.dbname, "-f", file)
+    with server.new_database(template="template0") as url, server.connect(url.database) as restored:
+        server.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", url.database, "-f", file)
+        assert problems(restored) == set()
+        searches_are_exact(restored)
+        change(restored, storage)
+        searches_are_exact(restored)
+
+
+def test_create_index_says_how_to_change_the_storage(connection):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "tables")
+    with pytest.raises(errors.DuplicateObject) as caught:
+        create_index(connection, "expression")
+    connection.execute(re.search("SELECT .*;", caught.value.diag.message_hint)[0])
+    assert connection.execute("SELECT storage FROM simsql.indexes").fetchone() == ("expression",)
