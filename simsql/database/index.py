@@ -107,17 +107,22 @@ def change_storage(
 ) -> int:
     """Keep an index in the other storage, with the same design, recipe and scope; return its id.
 
-    Searches go on meanwhile. With "expression", so do writers: B-trees are created concurrently, and the key tables
-    are dropped at the end; if it is interrupted, call it again. With "tables", writers wait until the keys are
-    complete, and the index has a new id. If the table has only one index, omit the column. `report` is called with
-    the completed share of the work.
+    Searches go on meanwhile. With "expression", so do writers: B-trees are created concurrently, and the key
+    tables are dropped at the end; if it is interrupted, call it again. With "tables", writers wait until the keys
+    are complete, and the index has a new id. If the table has only one index, omit the column. `report` is called
+    with the completed share of the work.
     Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, an unknown storage, a table that cannot
     have it, missing privileges; and UsageError for a Connection instead of an Engine.
     """
     engine = check_engine(engine, "change_storage")
-    arguments = "CAST(:table AS regclass), CAST(:storage AS text), CAST(:column AS text)"
-    check = text(f"SELECT i.id, i.storage FROM simsql._check_storage_change({arguments}) AS i")
-    change = text(f"SELECT simsql._change_storage({arguments}, :keep)")
+    check = text(
+        "SELECT i.id, i.storage FROM simsql._check_storage_change("
+        "CAST(:table AS regclass), CAST(:storage AS text), CAST(:column AS text)) AS i"
+    )
+    change = text(
+        "SELECT simsql._change_storage("
+        "CAST(:table AS regclass), CAST(:storage AS text), CAST(:column AS text), :keep)"
+    )
     parameters = {"table": table, "storage": storage, "column": column}
     with engine.connect().execution_options(**READ_COMMITTED) as connection, connection.begin():
         index, old = connection.execute(check, parameters).one()

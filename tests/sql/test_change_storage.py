@@ -28,9 +28,8 @@ def server(newest):
 
 
 def create_index(connection, storage, more=""):
-    connection.execute(
-        f"SELECT simsql.create_index('article', 'fingerprint', 7, 5, 2, recipe => 'own', storage => '{storage}'{more})"
-    )
+    call = "simsql.create_index('article', 'fingerprint', 7, 5, 2, recipe => 'own', storage => %s"
+    connection.execute(f"SELECT {call}{more})", [storage])
 
 
 def change(connection, storage):
@@ -45,9 +44,10 @@ def described(connection):
 def objects(connection):
     """Every function and table of indexes, and their triggers and B-trees, without the ids."""
     rows = connection.execute(
-        "SELECT relname FROM pg_class WHERE relname ~ '^(keys|simsql)_[0-9]+_' UNION ALL"
-        " SELECT proname FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace AND proname ~ '_[0-9]+$' UNION ALL"
-        " SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
+        "SELECT relname FROM pg_class WHERE relname ~ '^(keys|simsql)_[0-9]+_'"
+        " UNION ALL SELECT proname FROM pg_proc"
+        " WHERE pronamespace = 'simsql'::regnamespace AND proname ~ '_[0-9]+$'"
+        " UNION ALL SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
     )
     return sorted(re.sub("_[0-9]+", "_ID", name, count=1) for (name,) in rows)
 
@@ -95,10 +95,8 @@ def test_a_scope_stays(connection, storage):
     assert problems(connection) == set()
     assert described(connection)[0][2] == ["tenant"]
     for within in (0, 3, 7, 10):
-        found = connection.execute(
-            """SELECT fingerprint, distance FROM simsql.near('article', 0, %s, scope => '{"tenant": 2}')""",
-            [within],
-        )
+        search = "SELECT * FROM simsql.near('article', 0, %s, scope => '{\"tenant\": 2}')"
+        found = connection.execute(search, [within])
         assert found.fetchall() == expected_near(FINGERPRINTS[::2], 0, within)
 
 
@@ -112,9 +110,10 @@ def test_what_cannot_be_changed(connection, new_role, connect):
     with pytest.raises(errors.NullValueNotAllowed, match="the storage must not be null"):
         change(connection, None)
     for level in ONE_SNAPSHOT:
-        with pytest.raises(errors.ActiveSqlTransaction, match="must be read committed"), connection.transaction():
-            connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        begin(connection, level)
+        with pytest.raises(errors.ActiveSqlTransaction, match="must be read committed"):
             change(connection, "expression")
+        connection.execute("ROLLBACK")
     role = new_role()
     connection.execute(f"GRANT ALL ON article TO {role}")
     with pytest.raises(errors.InsufficientPrivilege, match=r"must be owner of table public\.article"):
