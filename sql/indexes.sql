@@ -208,7 +208,10 @@ BEGIN
         RAISE EXCEPTION 'simsql.%: column % of % already has %', caller, quote_ident(column_name), table_name,
                         CASE WHEN index.ready THEN 'a simhash index' ELSE 'an unfinished simhash index' END
             USING ERRCODE = 'duplicate_object',
-                  HINT = CASE WHEN index.ready
+                  HINT = CASE WHEN index.ready AND index.storage <> _register.storage
+                         THEN format('To change its storage: SELECT simsql.change_storage(%L, %L, %L);',
+                                     table_name, _register.storage, column_name)
+                         WHEN index.ready
                          THEN format('To change its design, drop it first: SELECT simsql.drop_index(%L, %L);',
                                      table_name, column_name)
                          ELSE format('Finish its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
@@ -260,15 +263,14 @@ COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, intege
     'create a simhash index on a bigint column, in this transaction, and return its id; writers wait. '
     'scope: the columns whose values restrict each search. storage: tables, the default, or expression, that of partitioned tables';
 
--- Drops everything that create_index creates, except for the B-tree on the user's column.
-CREATE OR REPLACE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
+-- Drops the key tables of an index, the triggers and their functions.
+CREATE OR REPLACE FUNCTION simsql._drop_keys(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     number integer;
     name text;
 BEGIN
-    PERFORM simsql._drop_btrees(index);
     IF EXISTS (SELECT FROM pg_class WHERE oid = index.table_id) THEN
         -- By their functions: somebody may have renamed a trigger.
         FOR name IN
@@ -281,10 +283,20 @@ BEGIN
     END IF;
     EXECUTE format('DROP FUNCTION IF EXISTS simsql.add_on_insert_%1$s(), simsql.add_on_update_%1$s(), simsql.add_on_replica_%1$s()',
                    index.id);
-    EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s, simsql.scan_%1$s', index.id);
     FOR number IN SELECT p.number FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p LOOP
         EXECUTE format('DROP TABLE IF EXISTS simsql.keys_%s_%s', index.id, number);
     END LOOP;
+END
+$$;
+
+-- Drops everything that create_index creates, except for the B-tree on the user's column.
+CREATE OR REPLACE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM simsql._drop_btrees(index);
+    PERFORM simsql._drop_keys(index);
+    EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s, simsql.scan_%1$s', index.id);
     DELETE FROM simsql.registry AS r WHERE r.id = index.id;
 END
 $$;

@@ -21,6 +21,7 @@
 \ir build.sql
 \ir verify.sql
 \ir repair.sql
+\ir change_storage.sql
 \ir join_designs.sql
 \ir pairs.sql
 \ir near_many.sql

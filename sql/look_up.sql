@@ -1,7 +1,8 @@
 -- Finds the index that a statement refers to, or raises an error that tells what is wrong with it.
 
--- The numbers of the columns of an index, the fingerprint column and then the scope, in its trigger or, without triggers, in its
--- first B-tree; null if there is neither. The catalogue and pg_dump carry both along when columns are renamed.
+-- The numbers of the columns of an index, the fingerprint column and then the scope, in its trigger or, without triggers, in the
+-- first of its B-trees that there is; null if there is neither. The catalogue and pg_dump carry both along when columns are
+-- renamed. An index that has the name of such a B-tree, and is on something else, tells nothing.
 CREATE OR REPLACE FUNCTION simsql._column_numbers(table_id regclass, index_id integer) RETURNS smallint[]
 LANGUAGE sql STABLE
 AS $$
@@ -11,9 +12,11 @@ AS $$
         (SELECT ARRAY(SELECT k.number FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place)
                        WHERE k.number <> 0 AND k.place <= i.indnkeyatts ORDER BY k.place = i.indnkeyatts DESC, k.place)
            FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-          WHERE i.indrelid = table_id AND c.relname = 'simsql_' || index_id || '_0'
-            AND starts_with(pg_get_indexdef(i.indexrelid, i.indnkeyatts - 1, false),
-                            '((' || pg_get_indexdef(i.indexrelid, i.indnkeyatts, false) || ' & ')))
+          WHERE i.indrelid = table_id
+            AND CASE WHEN c.relname ~ ('^simsql_' || index_id || '_\d+$')
+                     THEN starts_with(pg_get_indexdef(i.indexrelid, i.indnkeyatts - 1, false),
+                                      '((' || pg_get_indexdef(i.indexrelid, i.indnkeyatts, false) || ' & ') END
+          ORDER BY length(c.relname), c.relname LIMIT 1))
 $$;
 
 -- The table that has replaced that of an index, with its name, B-trees and triggers; null if there is none. Citus re-creates
@@ -209,8 +212,8 @@ LANGUAGE sql STABLE
 RETURN (pg_identify_object_as_address('pg_class'::regclass, table_id, number)).object_names[3];
 
 -- Whether a search in an index without triggers finds its table and its columns under their names; whoever wrote, it is exact.
--- If the first B-tree is missing, _index looks at more. It is a function because subqueries in the view below cost time even
--- where they are not evaluated.
+-- If its first B-tree differs from what create_index made, _index looks at more. It is a function because subqueries in the view
+-- below cost time even where they are not evaluated.
 CREATE OR REPLACE FUNCTION simsql._is_sound(index simsql.registry) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
@@ -221,7 +224,8 @@ BEGIN
            AND (SELECT ARRAY(SELECT simsql._column_name(i.indrelid, k.number)
                                FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place) WHERE k.number <> 0 ORDER BY k.place)
                   FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-                 WHERE i.indrelid = index.table_id AND c.relname = 'simsql_' || index.id || '_0')
+                 WHERE i.indrelid = index.table_id AND starts_with(c.relname, 'simsql_' || index.id || '_') AND 0 = ANY (i.indkey)
+                 ORDER BY length(c.relname), c.relname LIMIT 1)
                = index.scope_columns || index.column_name
            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = index.table_id AND a.attname = index.column_name
                           AND a.atttypid = 'bigint'::regtype)

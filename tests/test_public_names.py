@@ -148,6 +148,7 @@ def test_the_public_functions_of_the_database_can_be_called(server):
                 "ALTER TABLE article ADD id int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, ADD body text"
             )
         assert call(database.build_index, engine, "article", "fingerprint") == 2
+        assert call(database.change_storage, engine, "article", "expression") == 2
         assert not call(database.upgrade_schema, engine)
         assert call(database.uninstall_schema, engine, drop_indexes=True)
         engine.dispose()

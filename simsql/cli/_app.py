@@ -199,6 +199,7 @@ _NEW_INDEX = (
 # Each function: its command, its parameters in order, and how many of them are arguments of the command.
 _COMMANDS_OF_CALLS = {
     "build": ("index build", _NEW_INDEX, 2),
+    "change_storage": ("index change-storage", ("table_name", "storage", "column_name"), 2),
     "create_index": ("index create", _NEW_INDEX, 2),
     "drop_index": ("index drop", ("table_name", "column_name"), 1),
     "repair": ("index repair", ("table_name",), 1),

@@ -1,4 +1,4 @@
-"""`simsql index ...`: create, build, list, verify, repair, vacuum and drop simhash indexes."""
+"""`simsql index ...`: create, build, list, verify, repair, vacuum, change and drop simhash indexes."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated
@@ -23,7 +23,7 @@ from simsql.cli._options import (
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows
-from simsql.database import Finding, IndexSpec, IndexStatus, SearchIndex, drop_index, read_status
+from simsql.database import Finding, IndexSpec, IndexStatus, SearchIndex, change_storage, drop_index, read_status
 from simsql.database.index import Report, build_keys, create_btree, create_described, verify
 from simsql.documents import printable
 from simsql.errors import SimsqlError, UsageError
@@ -47,6 +47,7 @@ Blocks = Annotated[
 Lead = Annotated[int, number_option("--lead", least=1, most=64)]
 Inner = Annotated[int, number_option("--inner-blocks", least=0, most=64)]
 ScopeColumns = Annotated[list[str] | None, option("--scope-column")]
+NewStorage = Annotated[Storage, typer.Argument(help="Key tables, or B-trees on the table itself.")]
 StorageName = Annotated[Storage | None, option("--storage")]
 _INDEXES = (
     *(Column("table"), Column("column"), Column("scope"), Column("distance", "number")),
@@ -192,6 +193,26 @@ def vacuum_command(
     with open_database(database, server_dir) as engine, stages.stage("keys", _PARTS) as report:
         removed = SearchIndex(engine, table, column).vacuum(report=_parts(report))
     print(f"{removed:,} keys removed")
+
+
+@command("change-storage", group)
+def change_storage_command(
+    table: TableName,
+    storage: NewStorage,
+    column: IndexedColumn = None,
+    database: Database = None,
+    server_dir: ServerDir = None,
+    quiet: Quiet = False,
+) -> None:
+    """Change the storage of an index.
+
+    Searches go on meanwhile. With expression, so do writers, and if it is interrupted, run it again. With tables,
+    writers wait until it is done.
+    """
+    stages = ProgressBars(messages(quiet=quiet))
+    with open_database(database, server_dir) as engine, stages.stage("index", _PARTS) as report:
+        change_storage(engine, table, storage.value, column, report=_parts(report))
+    print(f"simhash index on {printable(table)}: {storage}")
 
 
 @command("drop", group)

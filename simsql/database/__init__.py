@@ -4,7 +4,7 @@ The embedded server, which needs the extra `embedded`, is in `simsql.server`.
 """
 
 from simsql.database.connect import open_engine
-from simsql.database.index import Finding, build_index, create_index, drop_index
+from simsql.database.index import Finding, build_index, change_storage, create_index, drop_index
 from simsql.database.index_spec import IndexSpec
 from simsql.database.install import (
     IndexStatus,
@@ -38,6 +38,7 @@ __all__ = [
     "Status",
     "Stream",
     "build_index",
+    "change_storage",
     "create_index",
     "drop_index",
     "from_bigint",

@@ -102,6 +102,41 @@ def drop_index(connection: Connection, table: str, column: str | None = None) ->
     )
 
 
+def change_storage(
+    engine: Engine, table: str, storage: Storage, column: str | None = None, *, report: Report | None = None
+) -> int:
+    """Keep an index in the other storage, with the same design, recipe and scope; return its id.
+
+    Searches go on meanwhile. With "expression", so do writers: B-trees are created concurrently, and the key
+    tables are dropped at the end; if it is interrupted, call it again. With "tables", writers wait until the keys
+    are complete, and the index has a new id. If the table has only one index, omit the column. `report` is called
+    with the completed share of the work.
+    Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, an unknown storage, a table that cannot
+    have it, missing privileges; and UsageError for a Connection instead of an Engine.
+    """
+    engine = check_engine(engine, "change_storage")
+    check = text(
+        "SELECT i.id, i.storage FROM simsql._check_storage_change("
+        "CAST(:table AS regclass), CAST(:storage AS text), CAST(:column AS text)) AS i"
+    )
+    change = text(
+        "SELECT simsql._change_storage("
+        "CAST(:table AS regclass), CAST(:storage AS text), CAST(:column AS text), :keep)"
+    )
+    parameters = {"table": table, "storage": storage, "column": column}
+    with engine.connect().execution_options(**READ_COMMITTED) as connection, connection.begin():
+        index, old = connection.execute(check, parameters).one()
+    if storage == "expression" and old != storage:
+        _create_btrees(engine, table, index, report)
+    # Searches that have begun to read the key tables find them until the second transaction.
+    for keep in [True, False]:
+        with engine.connect().execution_options(**READ_COMMITTED) as connection, connection.begin():
+            index = connection.execute(change, {**parameters, "keep": keep}).scalar_one()
+    if report:
+        report(1)
+    return int(index)
+
+
 def build_keys(engine: Engine, table: str, spec: IndexSpec, *, report: Report | None = None) -> int:
     """Register an index, or resume its build, until it is ready; return its id.
 
@@ -147,16 +182,19 @@ def _register(engine: Engine, table: str, spec: IndexSpec) -> tuple[int, str | N
 
 
 def _create_btrees(engine: Engine, table: str, index: int, report: Report | None) -> None:
-    """Create the B-trees of an unfinished index without key tables, one after another, while others write."""
+    """Create the B-trees that an unfinished index needs, or one with key tables would need, while others write."""
     following = text(
-        "SELECT n.statement, CAST(n.target AS text) AS target, simsql._created_share(r) AS share"
-        " FROM simsql.registry AS r CROSS JOIN LATERAL simsql._next_statement(r, true) AS n"
-        " WHERE r.id = :index AND NOT r.ready AND n.statement IS NOT NULL"
+        "SELECT n.statement, CAST(n.target AS text) AS target, simsql._created_share(i) AS share"
+        " FROM simsql.registry AS r"
+        " CROSS JOIN LATERAL pg_catalog.jsonb_populate_record(r, CAST(:wanted AS jsonb)) AS i"
+        " CROSS JOIN LATERAL simsql._next_statement(i, true) AS n"
+        " WHERE r.id = :index AND (NOT r.ready OR r.storage = 'tables') AND n.statement IS NOT NULL"
     )
+    parameters = {"index": index, "wanted": '{"storage": "expression"}'}
     with engine.connect().execution_options(**READ_COMMITTED) as connection, _only_build(connection, table):
         while True:
             with connection.begin():
-                row = connection.execute(following, {"index": index}).one_or_none()
+                row = connection.execute(following, parameters).one_or_none()
                 is_free = row is not None and _lock_if_free(connection, row.target)
             if row is None:
                 return

@@ -217,6 +217,25 @@ def test_a_renamed_column_is_not_searched_until_the_index_follows_it(connection)
     searches_are_exact(connection, FINGERPRINTS[:50])
 
 
+@pytest.mark.parametrize("instead", ["(other)", "((other & 7), body)", None])
+def test_swapped_columns_are_told_apart_by_any_b_tree(connection, instead):
+    create_articles(connection, FINGERPRINTS[:50])
+    connection.execute("ALTER TABLE article ADD other bigint; UPDATE article SET other = fingerprint # 1")
+    connection.execute("DROP INDEX simsql_1_0, simsql_1_1")
+    if instead:
+        connection.execute(f"CREATE INDEX simsql_1_0 ON article {instead}")
+    searches_are_exact(connection, FINGERPRINTS[:50])
+    connection.execute("ALTER TABLE article RENAME fingerprint TO before")
+    connection.execute("ALTER TABLE article RENAME other TO fingerprint")
+    connection.execute("ALTER TABLE article RENAME before TO other")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=r"column fingerprint .* was renamed or dropped"):
+        near(connection, 0, 3)
+    connection.execute("SELECT * FROM simsql.repair('article')")
+    assert connection.execute("SELECT column_name FROM simsql.indexes").fetchone() == ("other",)
+    assert problems(connection) == set()
+    searches_are_exact(connection, FINGERPRINTS[:50])
+
+
 def test_a_table_that_takes_the_name_is_not_searched(connection):
     create_articles(connection, [1])
     connection.execute("ALTER TABLE article RENAME TO old")

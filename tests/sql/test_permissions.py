@@ -31,6 +31,7 @@ USES = {
     "simsql.version": "SELECT simsql.version()",
     "simsql.create_index": "SELECT simsql.create_index('article', 'fingerprint')",
     "simsql.build": "CALL simsql.build('article', 'fingerprint')",
+    "simsql.change_storage": "SELECT simsql.change_storage('article', 'expression')",
     "simsql.drop_index": "SELECT simsql.drop_index('article')",
     "simsql.vacuum": "CALL simsql.vacuum('article')",
     "simsql.repair": "SELECT * FROM simsql.repair('article')",

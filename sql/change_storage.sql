@@ -1,0 +1,132 @@
+-- change_storage: keeps an index in the other storage, with the same design, recipe and scope.
+--
+-- The new objects are created beside the old ones, which serve searches until then. What changes last are the search functions and
+-- the registry.
+--
+-- B-trees keep the id of the index: every snapshot, however old, finds the rows that it sees in them. Key tables are empty for a
+-- snapshot that is older than they are, so they get a new id, whose functions such a snapshot does not call.
+--
+-- Claims before and after the change meet. They take the same locks as long as the id stays. If it changes, the claims before it
+-- have locked the table, so the change waits for their transactions.
+
+-- Returns the index whose storage is to be changed, or raises an error.
+CREATE OR REPLACE FUNCTION simsql._check_storage_change(table_name regclass, storage text, column_name text) RETURNS simsql.registry
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    index constant simsql.registry := simsql._index(table_name, column_name);
+BEGIN
+    IF storage IS NULL THEN
+        RAISE EXCEPTION 'simsql.change_storage: the storage must not be null'
+            USING ERRCODE = 'null_value_not_allowed',
+                  HINT = format('For example: SELECT simsql.change_storage(%L, ''expression'');', table_name);
+    END IF;
+    PERFORM simsql._storage(table_name, storage, 'change_storage');
+    PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, storage, 'change_storage');
+    PERFORM simsql._check_upkeep(index, 'change_storage');
+    RETURN index;
+END
+$$;
+
+-- Keeps everybody from a table and the key tables of its index until the end of the transaction. Some transactions lock the table
+-- first, and searches lock the keys first. So this waits so briefly that nobody fails with a deadlock, releases the locks, and
+-- tries again a little later, for as long as lock_timeout allows.
+CREATE OR REPLACE FUNCTION simsql._lock_out(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    lock_timeout constant text := current_setting('lock_timeout');
+    wait constant integer := least(100, extract(epoch FROM current_setting('deadlock_timeout')::interval) * 500);
+    deadline constant timestamptz := clock_timestamp() + nullif(lock_timeout::interval, '0');
+    relations constant text := (
+        SELECT string_agg('ONLY ' || c.oid::regclass, ', ' ORDER BY c.oid = index.table_id DESC, c.oid) FROM pg_class AS c
+         WHERE c.oid = index.table_id
+            OR c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id) AND c.relkind = 'r');
+BEGIN
+    LOOP
+        BEGIN
+            PERFORM set_config('lock_timeout', wait || 'ms', true);
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', relations);
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF clock_timestamp() > deadline THEN
+                RAISE EXCEPTION 'simsql.change_storage: % is in use and could not be locked within %', index.table_name, lock_timeout
+                    USING ERRCODE = 'lock_not_available', HINT = 'Try again later, or with a longer lock_timeout.';
+            END IF;
+        END;
+        PERFORM pg_sleep(0.1);
+    END LOOP;
+    PERFORM set_config('lock_timeout', lock_timeout, true);
+END
+$$;
+
+-- Replaces key tables by B-trees. With `keep`, the triggers and key tables stay, and keep every key, for searches that have begun
+-- to read them.
+CREATE OR REPLACE FUNCTION simsql._use_btrees(index simsql.registry, keep boolean) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF index.storage = 'tables' THEN
+        index.storage := 'expression';
+        PERFORM simsql._create_btrees(index);
+        UPDATE simsql.registry AS r SET storage = index.storage WHERE r.id = index.id;
+        PERFORM simsql._create_functions(index);
+    END IF;
+    IF NOT keep AND to_regclass(format('simsql.keys_%s_0', index.id)) IS NOT NULL THEN
+        PERFORM simsql._lock_out(index);
+        PERFORM simsql._drop_keys(index);
+    END IF;
+END
+$$;
+
+-- Replaces B-trees by key tables and triggers, and returns the new id.
+CREATE OR REPLACE FUNCTION simsql._use_key_tables(index simsql.registry) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    changed simsql.registry;
+BEGIN
+    IF index.storage = 'tables' THEN
+        PERFORM simsql._drop_btrees(index);  -- those of an interrupted change
+        RETURN index.id;
+    END IF;
+    UPDATE simsql.registry AS r SET id = DEFAULT, nonce = DEFAULT, storage = 'tables' WHERE r.id = index.id RETURNING r.* INTO changed;
+    PERFORM simsql._drop_leftover_keys(changed.id);
+    PERFORM simsql._create_keys(changed, filled => true);
+    PERFORM simsql._create_functions(changed);
+    PERFORM simsql._create_triggers(changed);
+    PERFORM simsql._give(changed, simsql._owner(index));
+    PERFORM simsql._lock_out(index);
+    PERFORM simsql._drop_objects(index);
+    RETURN changed.id;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._change_storage(table_name regclass, storage text, column_name text, keep boolean) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    index simsql.registry := simsql._check_storage_change(table_name, storage, column_name);
+BEGIN
+    PERFORM simsql._take_turn(table_name, 'change_storage');
+    PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', 'change_storage');
+    index := simsql._check_storage_change(table_name, storage, column_name);
+    IF storage = 'tables' THEN
+        RETURN simsql._use_key_tables(index);
+    END IF;
+    PERFORM simsql._use_btrees(index, keep);
+    RETURN index.id;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql.change_storage(table_name regclass, storage text, column_name text DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RETURN simsql._change_storage(table_name, storage, column_name, keep => false);
+END
+$$;
+
+COMMENT ON FUNCTION simsql.change_storage(regclass, text, text) IS
+    'keep a simhash index in key tables or in B-trees on the table (tables, expression), in this transaction, and return its id; '
+    'writers wait, and searches go on until it is done';

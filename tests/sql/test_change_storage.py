@@ -1,0 +1,329 @@
+"""An index changes its storage in place: searches, writers and claims go on, and none of them misses a row."""
+
+import re
+
+import pytest
+from articles import create_table, fingerprints_of, near
+from oracle import clustered, flip
+from oracle import near as expected_near
+from oracle import pairs as expected_pairs
+from program import wait_until
+from psycopg import errors
+from sessions import ONE_SNAPSHOT, begin, blocked, started
+from sql.test_claim import CENTRE, claim, held, post
+from upkeep import problems
+
+from simsql.database import change_storage
+from simsql.database import index as index_module
+
+FINGERPRINTS = clustered(300, seed=16)
+QUERIES = [0, -1, FINGERPRINTS[17], flip(FINGERPRINTS[5], [63, 31, 0])]
+OTHER = {"tables": "expression", "expression": "tables"}
+from_either = pytest.mark.parametrize("storage", OTHER)
+
+
+@pytest.fixture
+def server(newest):
+    return newest
+
+
+def create_index(connection, storage, more=""):
+    call = "simsql.create_index('article', 'fingerprint', 7, 5, 2, recipe => 'own', storage => %s"
+    connection.execute(f"SELECT {call}{more})", [storage])
+
+
+def change(connection, storage):
+    return connection.execute("SELECT simsql.change_storage('article', %s)", [storage]).fetchone()[0]
+
+
+def described(connection):
+    columns = "table_name, column_name, scope, distance, blocks, lead, inner_blocks, recipe, state"
+    return connection.execute(f"SELECT {columns} FROM simsql.indexes").fetchall()
+
+
+def objects(connection):
+    """Every function and table of indexes, and their triggers and B-trees, without the ids."""
+    rows = connection.execute(
+        "SELECT relname FROM pg_class WHERE relname ~ '^(keys|simsql)_[0-9]+_'"
+        " UNION ALL SELECT proname FROM pg_proc"
+        " WHERE pronamespace = 'simsql'::regnamespace AND proname ~ '_[0-9]+$'"
+        " UNION ALL SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
+    )
+    return sorted(re.sub("_[0-9]+", "_ID", name, count=1) for (name,) in rows)
+
+
+def searches_are_exact(connection):
+    live = fingerprints_of(connection)
+    for query in QUERIES:
+        for within in (0, 3, 7, 10):
+            assert near(connection, query, within) == expected_near(live, query, within)
+
+
+@from_either
+def test_nothing_but_the_storage_changes(connection, storage):
+    create_table(connection, [*FINGERPRINTS[:200], None])
+    create_index(connection, OTHER[storage])
+    made = objects(connection)
+    connection.execute("SELECT simsql.drop_index('article')")
+    create_index(connection, storage)
+    before = described(connection)
+    change(connection, OTHER[storage])
+    assert described(connection) == before
+    assert connection.execute("SELECT storage FROM simsql.indexes").fetchone() == (OTHER[storage],)
+    assert objects(connection) == made
+    assert problems(connection) == set()
+    searches_are_exact(connection)
+    connection.execute("INSERT INTO article (fingerprint) SELECT unnest(%s::bigint[])", [FINGERPRINTS[200:]])
+    connection.execute("UPDATE article SET fingerprint = fingerprint # 4 WHERE id % 3 = 0")
+    searches_are_exact(connection)
+    change(connection, storage)
+    assert problems(connection) == set()
+    searches_are_exact(connection)
+    found = connection.execute("SELECT * FROM simsql.pairs('article', 3)").fetchall()
+    assert sorted(found) == expected_pairs(fingerprints_of(connection), 3)
+    connection.execute("SELECT simsql.drop_index('article')")
+    assert objects(connection) == []
+
+
+@from_either
+def test_a_scope_stays(connection, storage):
+    connection.execute("CREATE DOMAIN tenant AS text")
+    create_table(connection, FINGERPRINTS)
+    connection.execute("ALTER TABLE article ADD tenant tenant; UPDATE article SET tenant = 1 + id % 2")
+    create_index(connection, storage, ", scope => '{tenant}'")
+    change(connection, OTHER[storage])
+    assert problems(connection) == set()
+    assert described(connection)[0][2] == ["tenant"]
+    for within in (0, 3, 7, 10):
+        search = "SELECT * FROM simsql.near('article', 0, %s, scope => '{\"tenant\": 2}')"
+        found = connection.execute(search, [within])
+        assert found.fetchall() == expected_near(FINGERPRINTS[::2], 0, within)
+
+
+def test_what_cannot_be_changed(connection, new_role, connect):
+    create_table(connection, FINGERPRINTS)
+    with pytest.raises(errors.UndefinedObject, match="has no simhash index"):
+        change(connection, "tables")
+    create_index(connection, "tables")
+    with pytest.raises(errors.InvalidParameterValue, match="storage must be tables or expression, not 'rows'"):
+        change(connection, "rows")
+    with pytest.raises(errors.NullValueNotAllowed, match="the storage must not be null"):
+        change(connection, None)
+    for level in ONE_SNAPSHOT:
+        begin(connection, level)
+        with pytest.raises(errors.ActiveSqlTransaction, match="must be read committed"):
+            change(connection, "expression")
+        connection.execute("ROLLBACK")
+    role = new_role()
+    connection.execute(f"GRANT ALL ON article TO {role}")
+    with pytest.raises(errors.InsufficientPrivilege, match=r"must be owner of table public\.article"):
+        change(connect(role), "expression")
+    connection.execute("CREATE TABLE parts (fingerprint bigint) PARTITION BY HASH (fingerprint)")
+    connection.execute("SELECT simsql.create_index('parts', 'fingerprint')")
+    with pytest.raises(errors.FeatureNotSupported, match="is partitioned"):
+        connection.execute("SELECT simsql.change_storage('parts', 'tables')")
+
+
+@from_either
+def test_an_owner_who_may_create_an_index_may_change_it(connection, new_role, connect, storage):
+    create_table(connection, FINGERPRINTS)
+    role = new_role()
+    connection.execute(f"ALTER TABLE article OWNER TO {role}; GRANT CREATE ON SCHEMA simsql TO {role}")
+    connection.execute(f"GRANT CREATE ON SCHEMA public TO {role}")
+    connection.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {role}")
+    owner = connect(role)
+    create_index(owner, storage)
+    change(owner, OTHER[storage])
+    searches_are_exact(owner)
+    change(connection, storage)
+    # The superuser has changed the index of another role, which keeps it.
+    owner.execute("SELECT simsql.drop_index('article')")
+    assert objects(connection) == []
+
+
+# Others, beside the change
+
+
+@pytest.mark.parametrize("level", ONE_SNAPSHOT)
+@from_either
+def test_an_older_snapshot_gets_an_error_not_a_part(connection, connect, storage, level):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, storage)
+    reader = connect()
+    begin(reader, level)
+    change(connection, OTHER[storage])
+    with pytest.raises((errors.UndefinedObject, errors.ObjectNotInPrerequisiteState)):
+        near(reader, 0, 3)
+    reader.execute("ROLLBACK")
+    searches_are_exact(reader)
+
+
+@from_either
+def test_searches_go_on_without_deadlocks_and_writers_wait(connection, connect, storage):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, storage)
+    for _ in range(7):  # cached plans, too
+        searches_are_exact(connection)
+    reader = connect()
+    # It locks the table, and then the keys, if there are any. Searches lock them in another order.
+    reader.execute("BEGIN; SELECT FROM article LIMIT 1")
+    with started(connect, lambda session: change(session, OTHER[storage])) as changed:
+        wait_until(lambda: changing(connection), "the change to wait for the reader")
+        searches_are_exact(connection)
+        with blocked(
+            connect, lambda writer: writer.execute("INSERT INTO article (fingerprint) VALUES (5)")
+        ) as written:
+            searches_are_exact(reader)
+            reader.execute("COMMIT")
+    changed.result()
+    written.result()
+    assert connection.execute("SELECT storage FROM simsql.indexes").fetchone() == (OTHER[storage],)
+    assert (5, 0) in near(connection, 5, 0)
+    assert problems(connection) == set()
+    searches_are_exact(connection)
+
+
+def changing(connection):
+    """Whether a change has created what it needs, and waits for the lock under which it drops the rest."""
+    locks = connection.execute(
+        "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted"
+        " AND relation = 'article'::regclass"
+    )
+    return locks.fetchone() == (1,)
+
+
+def test_it_gives_up_after_lock_timeout(connection, connect):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "tables")
+    reader = connect()
+    reader.execute("BEGIN; SELECT FROM article LIMIT 1")
+    connection.execute("SET lock_timeout = '300ms'")
+    with pytest.raises(errors.LockNotAvailable, match="is in use and could not be locked within 300ms"):
+        change(connection, "expression")
+    assert connection.execute("SHOW lock_timeout").fetchone() == ("300ms",)
+    searches_are_exact(connection)
+    assert problems(connection) == set()
+    reader.execute("COMMIT")
+    change(connection, "expression")
+    assert connection.execute("SHOW lock_timeout").fetchone() == ("300ms",)
+
+
+@from_either
+def test_of_two_claims_before_and_after_a_change_one_finds_the_other(connection, connect, storage):
+    create_table(connection)
+    create_index(connection, storage)
+    session = connect()
+    session.execute("BEGIN")
+    assert post(session, CENTRE) == []
+    with started(connect, lambda other: change(other, OTHER[storage])) as changed:
+        with started(connect, lambda other: post(other, flip(CENTRE, [0]))) as second:
+            session.execute("COMMIT")
+        assert second.result() == [(CENTRE, 1)]
+    changed.result()
+    assert claim(connection, CENTRE) == [(CENTRE, 0)]
+
+
+@from_either
+def test_a_claim_that_waits_for_its_locks_meets_those_after_the_change(connection, connect, storage):
+    create_table(connection)
+    create_index(connection, storage)
+    with connection.transaction(force_rollback=True):
+        claim(connection, CENTRE)
+        numbers = held(connection)
+    # In the way of the first claim, without a lock on the table.
+    connection.execute("SELECT pg_advisory_lock(l) FROM unnest(%s::bigint[]) AS l", [list(numbers)])
+
+    def claim_and_insert(session):
+        session.execute("BEGIN")
+        return session, post(session, CENTRE)
+
+    with blocked(connect, claim_and_insert) as first:
+        change(connect(), OTHER[storage])
+        connection.execute("SELECT pg_advisory_unlock_all()")
+        session, found = first.result()
+        with started(connect, lambda other: post(other, CENTRE)) as second:
+            session.execute("COMMIT")
+    assert (found, second.result()) == ([], [(CENTRE, 0)]), "two claims were free"
+
+
+# Online
+
+
+def test_online_nobody_waits(connection, database, connect, monkeypatch):
+    """B-trees are created concurrently, then searches use them, and only then are the keys dropped."""
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "tables")
+    connection.execute("SET lock_timeout = '2s'")
+    states = []
+    run = index_module._run
+
+    def beside(session, statement):
+        run(session, statement)
+        connection.execute("INSERT INTO article (fingerprint) VALUES (5)")
+        searches_are_exact(connection)
+        states.append(statement.split()[:3])
+
+    monkeypatch.setattr(index_module, "_run", beside)
+    assert change_storage(database, "article", "expression") == 1
+    assert ["CREATE", "INDEX", "CONCURRENTLY"] in states
+    assert problems(connection) == set()
+    searches_are_exact(connection)
+    assert change_storage(database, "article", "tables", "fingerprint") == 2
+    assert problems(connection) == set()
+    searches_are_exact(connection)
+
+
+def test_a_search_that_has_begun_before_an_online_change_finds_the_keys(connection, connect):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "tables")
+    reader = connect()
+    begin(reader, "REPEATABLE READ")
+    connection.execute("SELECT simsql._change_storage('article', 'expression', NULL, keep => true)")
+    connection.execute("INSERT INTO article (fingerprint) VALUES (5)")
+    for session, live in ((reader, FINGERPRINTS), (connection, [*FINGERPRINTS, 5])):
+        for within in (0, 3, 7, 10):
+            assert near(session, 5, within) == expected_near(live, 5, within)
+    reader.execute("ROLLBACK")
+    assert problems(connection) == set()
+    # The second half, which may have been interrupted.
+    change(connection, "expression")
+    assert [name for name in objects(connection) if name.startswith(("keys", "add"))] == []
+    searches_are_exact(connection)
+
+
+def test_what_an_interrupted_change_has_left_is_dropped(connection):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "tables")
+    made = objects(connection)
+    mask = connection.execute("SELECT lead_mask FROM simsql._permutations(5, 2, 0) WHERE number = 3").fetchone()[0]
+    left = f"CREATE INDEX simsql_1_3 ON article ((fingerprint & {mask}), fingerprint)"
+    connection.execute(left)
+    assert change(connection, "tables") == 1
+    assert objects(connection) == made
+    connection.execute(left)
+    connection.execute("SELECT simsql.drop_index('article')")
+    assert objects(connection) == []
+
+
+@from_either
+def test_a_dump_restores_a_changed_index(server, connection, tmp_path, storage):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, storage)
+    change(connection, OTHER[storage])
+    file = str(tmp_path / "dump")
+    server.run("pg_dump", "-d", connection.info.dbname, "-f", file)
+    with server.new_database(template="template0") as url, server.connect(url.database) as restored:
+        server.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", url.database, "-f", file)
+        assert problems(restored) == set()
+        searches_are_exact(restored)
+        change(restored, storage)
+        searches_are_exact(restored)
+
+
+def test_create_index_says_how_to_change_the_storage(connection):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "tables")
+    with pytest.raises(errors.DuplicateObject) as caught:
+        create_index(connection, "expression")
+    connection.execute(re.search("SELECT .*;", caught.value.diag.message_hint)[0])
+    assert connection.execute("SELECT storage FROM simsql.indexes").fetchone() == ("expression",)
