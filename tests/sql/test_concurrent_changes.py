@@ -1,4 +1,4 @@
-"""Beside CREATE INDEX CONCURRENTLY and its like, which wait for every snapshot, calls fail at once and do not deadlock."""
+"""Beside CREATE INDEX CONCURRENTLY and its like, which wait for every snapshot, calls fail and do not deadlock."""
 
 import pytest
 from articles import create_articles, create_table, near
