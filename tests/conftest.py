@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from citus import PROGRAMS as CITUS
+from citus import Citus, NoCitus, run_citus
 from hypothesis import settings
 from servers import Program, Server, find_programs, run_server
 from sqlalchemy import URL, Engine, make_url
@@ -35,6 +37,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter and not hasattr(session.config, "workerinput"):
         reporter.write_line(f"servers: PostgreSQL {', '.join(map(str, PROGRAMS)) or 'none'}")
+        reporter.write_line(f"Citus: {CITUS if CITUS.is_dir() else 'none'}")
 
 
 _EVERYWHERE = {"test_history", "test_near", "test_scope", "test_stale_sessions", "test_writers"}
@@ -99,6 +102,20 @@ def newest(_running: Callable[[Program], Server]) -> Server:
     return _running(PROGRAMS[0])
 
 
+@pytest.fixture(scope="session")
+def citus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Citus]:
+    """A cluster of three nodes. A module whose tests are about Citus has it take the place of `server`."""
+    folder = tmp_path_factory.getbasetemp()
+    # Each process of pytest-xdist has a folder of its own below that of the run.
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with contextlib.ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(run_citus(shared / "citus"))
+        except NoCitus as error:
+            pytest.skip(f"no Citus cluster: {error}")
+        yield cluster
+
+
 @pytest.fixture
 def _roles(server: Server) -> Iterator[list[str]]:
     """Roles of this test, dropped after its database: they belong to the whole server."""
@@ -113,7 +130,8 @@ def new_role(server: Server, _roles: list[str]) -> Callable[[], str]:
     """Create roles that may log in and have been granted nothing; call it for a name."""
 
     def create() -> str:
-        name = f"role_{len(_roles)}"
+        # Processes of pytest-xdist share a Citus cluster.
+        name = f"role_{os.environ.get('PYTEST_XDIST_WORKER', '')}{len(_roles)}"
         server.execute(f"CREATE ROLE {name} LOGIN")
         _roles.append(name)
         return name

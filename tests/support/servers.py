@@ -164,11 +164,15 @@ def run_server(program: Program) -> Iterator[Server]:
             cluster.stop()
 
 
+def memory() -> Path | None:
+    """A folder in memory with room for a server, if there is one."""
+    return _MEMORY if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2_000_000_000 else None
+
+
 @contextlib.contextmanager
 def _new_folder(program: Program) -> Iterator[Path]:
     """A folder that is removed afterwards, with the server in it, even if this process is killed."""
-    in_memory = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2_000_000_000
-    folder = Path(tempfile.mkdtemp(prefix=f"simsql-{program.name}-", dir=_MEMORY if in_memory else None))
+    folder = Path(tempfile.mkdtemp(prefix=f"simsql-{program.name}-", dir=memory()))
     folder.chmod(0o711)  # as root, the server runs as another user
     # The end of this process is the end of its input. A server that was stopped has left no postmaster.pid.
     script = """
