@@ -6,13 +6,14 @@
 -- such a statement carries a condition that is always true, and that PostgreSQL refuses to parse in these cases: TABLESAMPLE
 -- takes no view, and a UNION no types of different categories. Only superusers create types of a given category.
 
--- The condition. Without types, as before an index exists, nothing may compare the scope's columns by operators.
+-- The condition. Without types, as before an index exists, nothing may compare the scope's columns by operators. It is a
+-- WITH query that nothing refers to: PostgreSQL and Citus parse it, but neither plans nor runs it.
 CREATE OR REPLACE FUNCTION simsql._guard(table_name text, column_name text, scope text[] DEFAULT '{}', types text[] DEFAULT '{}')
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT format('NOT EXISTS (SELECT g.%I%s FROM ONLY %s AS g TABLESAMPLE pg_catalog.system (0) WHERE false '
-                  'UNION ALL SELECT NULL::pg_catalog.int8%s WHERE false)',
+    SELECT format('(WITH guard AS (SELECT g.%I%s FROM ONLY %s AS g TABLESAMPLE pg_catalog.system (0) '
+                  'UNION ALL SELECT NULL::pg_catalog.int8%s) SELECT true)',
                   column_name, string_agg(', g.' || quote_ident(s.name), '' ORDER BY s.number), table_name,
                   string_agg(', NULL::' || s.type, '' ORDER BY s.number))
       FROM unnest(scope, types) WITH ORDINALITY AS s (name, type, number)

@@ -8,10 +8,11 @@ BEGIN
     IF storage NOT IN ('tables', 'expression') THEN
         RAISE EXCEPTION 'simsql.%: storage must be tables or expression, not %', caller, quote_literal(storage)
             USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Leave it out: the default is tables, and expression for a partitioned table.';
+                  HINT = 'Leave it out: the default is tables, and expression for a partitioned or distributed table.';
     END IF;
-    RETURN coalesce(storage, CASE (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name)
-                                  WHEN 'p' THEN 'expression' ELSE 'tables' END);
+    RETURN coalesce(storage, CASE WHEN simsql._is_distributed(table_name)
+                                       OR (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) = 'p'
+                                  THEN 'expression' ELSE 'tables' END);
 END
 $$;
 
@@ -47,6 +48,7 @@ BEGIN
     IF reason IS NOT NULL THEN
         RAISE EXCEPTION 'simsql.%: % %', caller, table_name, reason USING ERRCODE = 'feature_not_supported', HINT = hint;
     END IF;
+    PERFORM simsql._check_distributed(table_name, storage, caller);
     SELECT a.* INTO attribute FROM pg_attribute AS a
      WHERE a.attrelid = table_name AND a.attname = column_name AND a.attnum > 0 AND NOT a.attisdropped;
     IF NOT FOUND THEN

@@ -120,13 +120,22 @@ AS $$
     SELECT * FROM simsql._trigger_functions(index) WHERE index.storage = 'tables'
 $$;
 
+-- Citus would create it on every node, which it refuses after it has created B-trees in the same transaction.
 CREATE OR REPLACE FUNCTION simsql._create_function(name text, arguments text, head text, settings text[], body text)
 RETURNS void
 LANGUAGE plpgsql
 AS $$
+DECLARE
+    propagation constant text := current_setting('citus.enable_ddl_propagation', true);
 BEGIN
+    IF propagation IS NOT NULL THEN
+        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
+    END IF;
     EXECUTE format('CREATE OR REPLACE FUNCTION simsql.%I%s %s %s AS %L', name, arguments, head,
                    (SELECT string_agg('SET ' || s, ' ') FROM unnest(settings) AS s), body);
+    IF propagation IS NOT NULL THEN
+        PERFORM set_config('citus.enable_ddl_propagation', propagation, true);
+    END IF;
 END
 $$;
 

@@ -8,6 +8,7 @@
 \ir layout.sql
 \ir scope.sql
 \ir guard.sql
+\ir citus.sql
 \ir btrees.sql
 \ir look_up.sql
 \ir search.sql

@@ -70,6 +70,7 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     keys constant regclass := to_regclass(format('simsql.keys_%s_0', index.id));
+    refusal record;
 BEGIN
     IF to_regclass(index.table_name) IS DISTINCT FROM index.table_id THEN
         RAISE EXCEPTION 'simsql: table % was called % when its simhash index was created', index.table_id, index.table_name
@@ -88,9 +89,14 @@ BEGIN
                             simsql._name_list(index.column_name || index.scope_columns), index.table_id
                 USING ERRCODE = 'datatype_mismatch',
                       HINT = format('Drop the index: SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name);
-        ELSIF to_regproc('simsql.search_' || index.id) IS NOT NULL THEN
-            RETURN;  -- a search reads the rows themselves
         END IF;
+    END IF;
+    SELECT r.* INTO refusal FROM simsql._citus_refusal(index) AS r;
+    IF refusal.reason IS NOT NULL THEN
+        RAISE EXCEPTION 'simsql: %', refusal.reason
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = refusal.hint;
+    ELSIF index.storage = 'expression' AND to_regproc('simsql.search_' || index.id) IS NOT NULL THEN
+        RETURN;  -- a search reads the rows themselves
     END IF;
     -- DISABLE TRIGGER ALL disables even ENABLE ALWAYS triggers, and the ENABLE TRIGGER ALL that follows it in a restore does
     -- not make them ENABLE ALWAYS again. So this detects it.
@@ -195,7 +201,8 @@ BEGIN
                  WHERE i.indrelid = index.table_id AND c.relname = 'simsql_' || index.id || '_0')
                = index.scope_columns || index.column_name
            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = index.table_id AND a.attname = index.column_name
-                          AND a.atttypid = 'bigint'::regtype);
+                          AND a.atttypid = 'bigint'::regtype)
+           AND (simsql._citus_refusal(index)).reason IS NULL;
 END
 $$;
 

@@ -84,7 +84,8 @@ END
 $$;
 
 -- The same for the storage `expression`: exact and probes read the B-tree of each permutation, and scan reads all rows. Every
--- strategy returns matches, since what it reads are rows.
+-- strategy returns matches, since what it reads are rows. On a table that Citus manages, it is a single SELECT, which Citus sends
+-- to the shards as it is: a UNION would be computed from intermediate results.
 CREATE OR REPLACE FUNCTION simsql._match_statement(index simsql.registry, strategy text, names text[]) RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
@@ -101,6 +102,19 @@ DECLARE
                                    replace(in_scope, '%', '%%'));
     branches text;
 BEGIN
+    IF simsql._is_distributed(index.table_id) THEN
+        SELECT string_agg(format('(t.%I & %L::bigint) = %s', index.column_name, p.lead_mask,
+                                 CASE strategy WHEN 'exact' THEN names[p.number + 1]
+                                 ELSE format('ANY (%s)', names[tables + p.number + 1]) END), ' OR ' ORDER BY p.number)
+          INTO branches
+          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+         WHERE strategy <> 'scan';
+        RETURN format(E'SELECT DISTINCT t.%1$I AS fingerprint, bit_count((t.%1$I # $1)::bit(64))::integer AS distance\n'
+                      '  FROM %2$s AS t\n'
+                      ' WHERE %3$sbit_count((t.%1$I # $1)::bit(64)) <= $2%4$s AND %5$s\n'
+                      ' ORDER BY distance, fingerprint',
+                      index.column_name, simsql._rows_of(index), in_scope, E'\n       AND (' || branches || ')', simsql._guard(index));
+    END IF;
     IF strategy = 'scan' THEN
         branches := format(branch, '');
     ELSE
@@ -182,11 +196,15 @@ $$;
 -- The variables of a search: keys first, then flips, the reach and the scope. Each has a name, a type, and the expression of
 -- its value for the fingerprint $1, the distance $2 and the scope $3. If a table need not be read at this distance, its key is
 -- null, so none of its ranges are looked up. Without key tables, a key is the lead bits of the fingerprint, flips are of these
--- bits, and there is no reach.
+-- bits, and there is no reach. If Citus manages the table, flips are the flipped lead bits themselves.
 CREATE OR REPLACE FUNCTION simsql._search_variables(index simsql.registry, strategy text)
 RETURNS TABLE (number integer, name text, type text, value text)
 LANGUAGE sql STABLE
 AS $$
+    -- `flipped` is a pattern: an array of flips becomes the values that a search compares with.
+    WITH form AS MATERIALIZED (
+        SELECT CASE WHEN simsql._is_distributed(index.table_id)
+                    THEN 'ARRAY(SELECT ($1 & %2$L::bigint) # f FROM unnest(%1$s) AS f)' ELSE '%1$s' END AS flipped)
     SELECT p.number, 'key_' || p.number, 'bigint',
            CASE WHEN simsql._radius(index.blocks, index.lead, index.inner_blocks, p.number, 0) < 0
                 THEN format('CASE WHEN %s >= 0 THEN %s END', radius.text, permuted.text)
@@ -200,13 +218,16 @@ AS $$
     -- A few flips are constants: a search at radius 1 takes about as long as computing them would.
     SELECT p.number + simsql._table_count(index.blocks, index.lead, index.inner_blocks)::integer,
            'flips_' || p.number, 'bigint[]',
-           format('CASE %1$s WHEN 0 THEN ''{0}'' WHEN 1 THEN %2$L::bigint[]%3$s ELSE %4$s END',
-                  radius.text, simsql._stored_flips(index, p.lead_mask, p.prefix, 1),
-                  CASE WHEN simsql._ways(p.prefix, 2) <= 600
-                       THEN format(' WHEN 2 THEN %L::bigint[]', simsql._stored_flips(index, p.lead_mask, p.prefix, 2)) END,
-                  format(CASE index.storage WHEN 'tables' THEN 'simsql._flips(%2$s, %3$s)'
-                         ELSE 'simsql._lead_flips(%1$L, %2$s, %3$s)' END, p.lead_mask, p.prefix, radius.text))
-      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+           format(form.flipped,
+                  format('CASE %1$s WHEN 0 THEN ''{0}'' WHEN 1 THEN %2$L::bigint[]%3$s ELSE %4$s END',
+                         radius.text, simsql._stored_flips(index, p.lead_mask, p.prefix, 1),
+                         CASE WHEN simsql._ways(p.prefix, 2) <= 600
+                              THEN format(' WHEN 2 THEN %L::bigint[]', simsql._stored_flips(index, p.lead_mask, p.prefix, 2)) END,
+                         format(CASE index.storage WHEN 'tables' THEN 'simsql._flips(%2$s, %3$s)'
+                                ELSE 'simsql._lead_flips(%1$L, %2$s, %3$s)' END, p.lead_mask, p.prefix, radius.text)),
+                  p.lead_mask)
+      FROM form
+     CROSS JOIN simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      CROSS JOIN LATERAL simsql._radius_of_parameter(index.blocks, index.lead, index.inner_blocks, p.number) AS radius (text)
      WHERE strategy IN ('probes', 'skip')
     UNION ALL
@@ -263,6 +284,10 @@ BEGIN
                       'enable_seqscan=off', 'enable_bitmapscan=off', 'enable_hashagg=off', 'enable_hashjoin=off',
                       'enable_mergejoin=off', 'enable_material=off', 'max_parallel_workers_per_gather=0'];
     IF index.storage = 'expression' THEN
+        -- The planners of the shards choose; settings of this function do not reach them.
+        IF simsql._is_distributed(index.table_id) THEN
+            settings := ARRAY['search_path=pg_catalog, pg_temp', 'plan_cache_mode=force_custom_plan'];
+        END IF;
         body := format(E'%1$s\n%2$s\n%3$s\n    probing boolean := true;\nBEGIN\n'
                        'IF $2 > %4$s THEN\n    probing := %5$s;\nEND IF;\n'
                        'IF NOT coalesce(probing, false) THEN\nRETURN QUERY SELECT * FROM simsql.%6$I($1, $2%7$s);\n'
@@ -322,11 +347,13 @@ $$;
 -- The condition under which probing at the distance $2 is expected to be cheaper than a scan. If that is so from a thousand
 -- rows on, it does not check the size. For a whole table, the size tells the number of keys: a key takes 36 bytes. For a scope,
 -- and for the rows of a table that may be partitioned, only counting tells. It stops where probing begins to pay, so it costs
--- less than the scan that it saves, and neither old statistics nor uneven keys can mislead it.
+-- less than the scan that it saves, and neither old statistics nor uneven keys can mislead it. For a table that Citus manages,
+-- counting would take another round trip to the shards, so it counts as a million rows.
 CREATE OR REPLACE FUNCTION simsql._probing_pays(index simsql.registry, in_scope text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT format(CASE WHEN index.storage = 'expression'
+    SELECT format(CASE WHEN simsql._is_distributed(index.table_id) THEN '(coalesce((%3$L::bigint[])[$2 + 1] <= 1000000, false))'
+                       WHEN index.storage = 'expression'
                        THEN '($2 <= %1$s OR (%3$L::bigint[])[$2 + 1] IS NOT NULL AND EXISTS (SELECT FROM %5$s AS t '
                             'WHERE t.%6$I IS NOT NULL%4$s AND %7$s OFFSET (%3$L::bigint[])[$2 + 1] - 1))'
                        WHEN cardinality(index.scope_columns) = 0

@@ -16,7 +16,19 @@ AS $$
 DECLARE
     keys bigint;
 BEGIN
-    IF index.storage = 'expression' THEN
+    IF simsql._is_distributed(index.table_id) THEN
+        -- Citus sends a join to the shards, but not a LATERAL query that counts.
+        EXECUTE (
+            SELECT format('SELECT count(*) FROM (SELECT fp, (fp & %1$L::bigint) # %6$s AS prefix FROM unnest($1) AS fp '
+                          'CROSS JOIN unnest($2) AS f OFFSET 0) AS q JOIN %2$s AS t ON (t.%3$I & %1$L::bigint) = q.prefix '
+                          'WHERE t.%3$I <> q.fp%4$s AND %5$s',
+                          p.lead_mask, simsql._rows_of(index), index.column_name, simsql._in_scope(index, scope, 't'),
+                          simsql._guard(index), simsql._unpermute(format('(f << %s)', 64 - p.prefix), p.lead_mask))
+              FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+             WHERE p.number = _count_keys.number)
+           INTO keys USING fingerprints, flips;
+        RETURN keys;
+    ELSIF index.storage = 'expression' THEN
         EXECUTE (
             SELECT format('SELECT coalesce(sum(k.keys), 0) '
                           'FROM (SELECT fp, (fp & %1$L::bigint) # %6$s AS prefix FROM unnest($1) AS fp CROSS JOIN unnest($2) AS f '
@@ -48,7 +60,8 @@ $$;
 -- it may exceed 1. Null if there are fewer than a thousand keys.
 -- For each number of differing bits of a prefix, the share of other keys follows from pairs of sampled keys. Where there are
 -- few such pairs, the ranges of the B-tree are counted instead: they hold few keys, even in a large table. In an index with a
--- scope, no range holds the keys of all scopes, and rare keys count as if they were random.
+-- scope, no range holds the keys of all scopes, and rare keys count as if they were random. So they do if Citus manages the
+-- table: each shard might choose to read all its rows instead of the ranges.
 CREATE OR REPLACE FUNCTION simsql._measure_skew(index simsql.registry) RETURNS double precision[]
 LANGUAGE plpgsql
 SET enable_hashagg = on SET max_parallel_workers_per_gather = 0 SET jit = off
@@ -68,6 +81,7 @@ DECLARE
     common boolean;
     share double precision;
     shares double precision[] := array_fill(0::double precision, ARRAY[65]);
+    is_distributed constant boolean := simsql._is_distributed(index.table_id);
 BEGIN
     LOOP
         -- The keys of the first permutation are the fingerprints themselves.
@@ -104,7 +118,7 @@ BEGIN
             common := common OR hits[bits + 1] >= 50;
             counted := queries[:least(300, 30000 / ways)::integer];  -- at most 30,000 ranges
             share := CASE WHEN common THEN hits[bits + 1] / pairs
-                          WHEN ways <= 600 AND cardinality(index.scope_columns) = 0
+                          WHEN ways <= 600 AND cardinality(index.scope_columns) = 0 AND NOT is_distributed
                           THEN simsql._count_keys(index, permutation.number, counted,
                                                   ARRAY(SELECT f FROM unnest(simsql._flips(permutation.prefix, bits)) AS f
                                                          WHERE bit_count(f::bit(64)) = bits))

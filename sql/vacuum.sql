@@ -231,13 +231,22 @@ RETURN key / 18446744073709551616.0::double precision + 0.5;
 
 -- The number of keys in the first table, or in the first B-tree on the user's table, estimated from its size.
 CREATE OR REPLACE FUNCTION simsql._keys_by_size(index simsql.registry) RETURNS double precision
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
 AS $$
-    SELECT CASE index.storage
+DECLARE
+    keys double precision;
+BEGIN
+    IF simsql._is_distributed(index.table_id) THEN
+        EXECUTE format('SELECT count(t.%I) FROM %s AS t WHERE %s', index.column_name, simsql._rows_of(index), simsql._guard(index))
+           INTO keys;
+        RETURN keys;
+    END IF;
+    RETURN CASE index.storage
            WHEN 'tables' THEN pg_relation_size(format('simsql.keys_%s_0', index.id))
            ELSE (SELECT sum(pg_relation_size(b))
                    FROM simsql._with_partitions(simsql._index_named(index.table_id, format('simsql_%s_0', index.id))) AS b)
-           END / (36.0 + 8 * cardinality(index.scope_columns))
+           END / (36.0 + 8 * cardinality(index.scope_columns));
+END
 $$;
 
 CREATE OR REPLACE PROCEDURE simsql.vacuum(table_name regclass, column_name text DEFAULT NULL)

@@ -1,7 +1,7 @@
 """A Citus cluster on this machine: a coordinator and two workers, shared by all processes of a test run.
 
-A folder with the programs `start-cluster.sh` and `stop-cluster.sh` starts and stops it: that of the environment variable
-SIMSQL_CITUS or, by default, `shared/citus` beside the checkout.
+A folder with the programs `start-cluster.sh` and `stop-cluster.sh` starts and stops it: that of the environment
+variable SIMSQL_CITUS or, by default, `shared/citus` beside the checkout.
 """
 
 import contextlib
@@ -104,8 +104,8 @@ class Citus:
 def run_citus(meeting_place: Path) -> Iterator[Citus]:
     """Start a cluster, or join the one that another process of this test run has started. Raises NoCitus.
 
-    The processes meet in the folder `meeting_place`. The cluster is stopped and removed after the last of them has ended, even
-    if it is killed.
+    The processes meet in the folder `meeting_place`. The cluster is stopped and removed after the last of them has
+    ended, even if it is killed.
     """
     if not (PROGRAMS / "start-cluster.sh").exists():
         raise NoCitus(f"there is no {PROGRAMS / 'start-cluster.sh'}: set SIMSQL_CITUS to a folder that has it")

@@ -1,0 +1,62 @@
+-- Tables that Citus manages: distributed, reference and local ones in its metadata. They exist on this node and hold no rows
+-- here; their rows are in shards. The storage of their indexes is `expression`: Citus creates each B-tree on every shard.
+--
+-- simsql is used on the coordinator alone. A statement that reads such a table consists of built-in functions, because Citus
+-- sends it to the shards, and has its own plan for each call, because Citus accepts no parameters in a plan that is used again.
+
+-- Whether Citus manages a table. The catalogue pg_dist_partition exists only in a database with Citus, and PL/pgSQL does not look
+-- at the second statement before it runs.
+CREATE OR REPLACE FUNCTION simsql._is_distributed(table_id oid) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN
+        RETURN false;
+    END IF;
+    RETURN EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS d WHERE d.logicalrelid = table_id);
+END
+$$;
+
+-- Raises an error unless an index on a table that Citus manages can be created or maintained here.
+CREATE OR REPLACE FUNCTION simsql._check_distributed(table_id regclass, storage text, caller text) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF NOT simsql._is_distributed(table_id) THEN
+        RETURN;
+    END IF;
+    IF storage = 'tables' THEN
+        RAISE EXCEPTION 'simsql.%: % is managed by Citus: rows are written to its shards, so key tables would miss them', caller,
+                        table_id
+            USING ERRCODE = 'feature_not_supported',
+                  HINT = 'Use storage => ''expression'', which covers rows however they were written.';
+    ELSIF (SELECT g.groupid FROM pg_catalog.pg_dist_local_group AS g) <> 0 THEN
+        RAISE EXCEPTION 'simsql.%: this is a worker node of Citus', caller
+            USING ERRCODE = 'feature_not_supported', HINT = 'Connect to the coordinator.';
+    END IF;
+END
+$$;
+
+-- What keeps this role from searching an index because Citus manages its table; null if nothing does. The table may have been
+-- distributed after the index was created. Row-level security would hide the B-trees from searches: & is not leakproof.
+CREATE OR REPLACE FUNCTION simsql._citus_refusal(index simsql.registry, OUT reason text, OUT hint text)
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF NOT simsql._is_distributed(index.table_id) THEN
+        RETURN;
+    ELSIF index.storage = 'tables'
+          OR NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regproc('simsql.search_' || index.id)
+                            AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig))
+    THEN
+        reason := format('Citus has managed %s only since after its simhash index was created', index.table_id);
+        hint := CASE index.storage
+                WHEN 'tables' THEN format('Create it again: SELECT simsql.drop_index(%1$L, %2$L); '
+                                          'SELECT simsql.create_index(%1$L, %2$L);', index.table_id, index.column_name)
+                ELSE format('Let the index follow: SELECT * FROM simsql.repair(%L);', index.table_id) END;
+    ELSIF row_security_active(index.table_id) THEN
+        reason := format('row-level security on %s, which Citus manages, applies to role %s', index.table_id, current_user);
+        hint := 'Search as a role to which it does not apply, and filter the rows.';
+    END IF;
+END
+$$;
