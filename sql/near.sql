@@ -80,14 +80,37 @@ COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
     'every fingerprint within the distance, once each, nearest first; only fingerprints of rows in the table or the scope';
 
 -- The statement that joins the matches of a search with the rows of the table, nearest first. $1 is the fingerprint, $2 the
--- distance and $3 the scope; `list` is the select list, in which the table is called t and the matches m.
+-- distance and $3 the scope; `list` is the select list, in which the table is called t. Citus would send the search function to
+-- a shard, so there the fingerprints of the matches are $4.
 CREATE OR REPLACE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT format('SELECT %s FROM simsql.search_%s($1, $2%s) AS m JOIN %s AS t ON t.%I = m.fingerprint%s '
-                  'WHERE %s ORDER BY m.distance, m.fingerprint',
-                  list, index.id, CASE WHEN cardinality(index.scope_columns) > 0 THEN ', $3' END,
-                  simsql._rows_of(index), index.column_name, simsql._in_scope(index, scope, 't'), simsql._guard(index))
+    SELECT CASE WHEN simsql._is_distributed(index.table_id)
+                THEN format('SELECT %1$s FROM %2$s AS t WHERE t.%3$I = ANY ($4)%4$s AND %5$s '
+                            'ORDER BY bit_count((t.%3$I # $1)::bit(64)), t.%3$I',
+                            list, simsql._rows_of(index), index.column_name, simsql._in_scope(index, scope, 't'),
+                            simsql._guard(index))
+                ELSE format('SELECT %s FROM simsql.search_%s($1, $2%s) AS m JOIN %s AS t ON t.%I = m.fingerprint%s '
+                            'WHERE %s ORDER BY m.distance, m.fingerprint',
+                            list, index.id, CASE WHEN cardinality(index.scope_columns) > 0 THEN ', $3' END,
+                            simsql._rows_of(index), index.column_name, simsql._in_scope(index, scope, 't'), simsql._guard(index)) END
+$$;
+
+-- The fingerprints that a search finds, where the statement above needs them.
+CREATE OR REPLACE FUNCTION simsql._matches_in_shards(index simsql.registry, fingerprint bigint, distance integer, scope jsonb)
+RETURNS bigint[]
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    matches bigint[];
+BEGIN
+    IF simsql._is_distributed(index.table_id) THEN
+        EXECUTE format('SELECT ARRAY(SELECT s.fingerprint FROM simsql.search_%s($1, $2%s) AS s)', index.id,
+                       CASE WHEN cardinality(index.scope_columns) > 0 THEN ', $3' END)
+           INTO matches USING fingerprint, distance, scope;
+    END IF;
+    RETURN matches;
+END
 $$;
 
 CREATE OR REPLACE FUNCTION simsql.near_rows(
@@ -101,14 +124,16 @@ DECLARE
         SELECT c.oid FROM pg_type AS y JOIN pg_class AS c ON c.oid = y.typrelid
          WHERE y.oid = pg_typeof(row_type) AND c.relkind <> 'c');
     index simsql.registry;
+    asked integer;
 BEGIN
     IF table_id IS NULL THEN
         RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof(row_type)
             USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
     END IF;
     index := simsql._searched_index(table_id, column_name, scope);
+    asked := simsql._distance(distance, index.distance);
     RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*')
-                   USING fingerprint, simsql._distance(distance, index.distance), scope;
+                   USING fingerprint, asked, scope, simsql._matches_in_shards(index, fingerprint, asked, scope);
 END
 $$;
 
@@ -144,12 +169,14 @@ DECLARE
     column_name ALIAS FOR $4;
     scope ALIAS FOR $5;
     index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
+    within constant integer := simsql._distance(asked, index.distance);
     columns constant text := (SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
                                 FROM simsql._json_columns(table_name) AS c);
 BEGIN
     RETURN QUERY EXECUTE simsql._rows_statement(
-                             index, scope, format('m.fingerprint, m.distance, (SELECT to_jsonb(r) FROM (SELECT %s) AS r)', columns))
-                   USING query, simsql._distance(asked, index.distance), scope;
+                             index, scope, format('t.%1$I, bit_count((t.%1$I # $1)::bit(64))::integer, '
+                                                  '(SELECT to_jsonb(r) FROM (SELECT %2$s) AS r)', index.column_name, columns))
+                   USING query, within, scope, simsql._matches_in_shards(index, query, within, scope);
 END
 $$;
 

@@ -84,14 +84,14 @@ DECLARE
     is_distributed constant boolean := simsql._is_distributed(index.table_id);
 BEGIN
     LOOP
-        -- The keys of the first permutation are the fingerprints themselves.
+        -- The keys of the first permutation are the fingerprints themselves. (Citus mistakes the type of a parameter here.)
         EXECUTE CASE index.storage
                 WHEN 'tables' THEN format('SELECT ARRAY(SELECT k.key FROM simsql.keys_%s_0 AS k '
-                                          'TABLESAMPLE bernoulli ($1) REPEATABLE (0) ORDER BY k.key)', index.id)
-                ELSE format('SELECT ARRAY(SELECT t.%1$I FROM %2$s AS t TABLESAMPLE bernoulli ($1) REPEATABLE (0) '
+                                          'TABLESAMPLE bernoulli (%s) REPEATABLE (0) ORDER BY k.key)', index.id, percent)
+                ELSE format('SELECT ARRAY(SELECT t.%1$I FROM %2$s AS t TABLESAMPLE bernoulli (%4$s) REPEATABLE (0) '
                             'WHERE t.%1$I IS NOT NULL AND %3$s ORDER BY 1)',
-                            index.column_name, simsql._rows_of(index), simsql._guard(index)) END
-           INTO sampled USING percent;
+                            index.column_name, simsql._rows_of(index), simsql._guard(index), percent) END
+           INTO sampled;
         EXIT WHEN cardinality(sampled) >= 1000 OR percent = 100;
         percent := least(100, 10 * percent);  -- most of the table is free space
     END LOOP;
@@ -200,8 +200,9 @@ DECLARE
                             || table_name;
 BEGIN
     EXECUTE format('SELECT count(t.%I) FROM %s AS t WHERE %s', sampled, source, guard) INTO rows;
-    EXECUTE format('SELECT ARRAY(SELECT t.%1$I FROM %2$s AS t TABLESAMPLE bernoulli ($1) REPEATABLE (0) '
-                   'WHERE t.%1$I IS NOT NULL AND %3$s)', sampled, source, guard)
-       INTO fingerprints USING least(100, 100 * size / greatest(1, rows)::double precision);
+    EXECUTE format('SELECT ARRAY(SELECT t.%1$I FROM %2$s AS t TABLESAMPLE bernoulli (%4$s) REPEATABLE (0) '
+                   'WHERE t.%1$I IS NOT NULL AND %3$s)', sampled, source, guard,
+                   least(100, 100 * size / greatest(1, rows)::double precision))
+       INTO fingerprints;
 END
 $$;
