@@ -48,7 +48,7 @@ class Layout:
         """Return its name in the report."""
         if not self.shards:
             return f"{SIMSQL}, one server, {self.storage}"
-        return f"{SIMSQL}, Citus, {self.shards // WORKERS} shards per worker"
+        return f"{SIMSQL}, Citus, {self.shards} shards on {WORKERS} workers"
 
     @property
     def scoped(self) -> str:
@@ -190,9 +190,10 @@ def add_searches(bench: Bench, layout: Layout, distance: int) -> None:
         f"{RANDOM_QUERY}\\set tenant random(0, {_TENANTS - 1})\n"
         f"SELECT * FROM simsql.near('{_TABLE}', :q, {distance}{scope});\n"
     )
-    seconds = max(1, round(bench.options.budget))
-    rate = run_pgbench(pgbench, bench.connection, script, clients=_CLIENTS, limit=f"--time={seconds}")
-    bench.add(SECTION, f"{what}, {_CLIENTS} clients", layout.system, rate, "/s", calls=round(rate * seconds))
+    # As many in all as one client would run within the budget.
+    transactions = max(1, round(1000 * bench.options.budget / calls.median / _CLIENTS))
+    rate = run_pgbench(pgbench, bench.connection, script, clients=_CLIENTS, limit=f"--transactions={transactions}")
+    bench.add(SECTION, f"{what}, {_CLIENTS} clients", layout.system, rate, "/s", calls=_CLIENTS * transactions)
 
 
 def _asker(bench: Bench, layout: Layout, distance: int) -> Callable[[int], Found]:
