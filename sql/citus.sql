@@ -1,7 +1,7 @@
 -- Tables that Citus manages: distributed, reference and local ones in its metadata. They exist on this node and hold no rows
 -- here; their rows are in shards. The storage of their indexes is `expression`: Citus creates each B-tree on every shard.
 --
--- simsql is used on the coordinator alone. A statement that reads such a table consists of built-in functions, because Citus
+-- Indexes exist on the coordinator alone, and so do the locks of simsql.claim. A statement that reads such a table consists of built-in functions, because Citus
 -- sends it to the shards, and has its own plan for each call, because Citus accepts no parameters in a plan that is used again.
 
 -- Whether Citus manages a table. The catalogue pg_dist_partition exists only in a database with Citus, and PL/pgSQL does not look
@@ -29,11 +29,23 @@ BEGIN
         RAISE EXCEPTION 'simsql.%: % is managed by Citus: rows are written to its shards, so key tables would miss them', caller,
                         table_id
             USING ERRCODE = 'feature_not_supported',
-                  HINT = 'Use storage => ''expression'', which covers rows however they were written.';
+                  HINT = CASE caller WHEN 'repair'
+                         THEN format('Create it again: SELECT simsql.drop_index(%1$L, ...); SELECT simsql.create_index(%1$L, ...);',
+                                     table_id)
+                         ELSE 'Use storage => ''expression'', which covers rows however they were written.' END;
     ELSIF (SELECT g.groupid FROM pg_catalog.pg_dist_local_group AS g) <> 0 THEN
-        RAISE EXCEPTION 'simsql.%: this is a worker node of Citus', caller
-            USING ERRCODE = 'feature_not_supported', HINT = 'Connect to the coordinator.';
+        PERFORM simsql._refuse_worker(caller);
     END IF;
+END
+$$;
+
+-- Citus creates most functions of simsql on the workers too, for queries that use them on shards, but no table of simsql.
+CREATE OR REPLACE FUNCTION simsql._refuse_worker(caller text) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RAISE EXCEPTION 'simsql.%: this is a worker node of Citus, which has no simhash indexes', caller
+        USING ERRCODE = 'feature_not_supported', HINT = 'Connect to the coordinator.';
 END
 $$;
 
@@ -49,7 +61,7 @@ BEGIN
           OR NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regproc('simsql.search_' || index.id)
                             AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig))
     THEN
-        reason := format('Citus has managed %s only since after its simhash index was created', index.table_id);
+        reason := format('table %s was distributed after its simhash index was created', index.table_id);
         hint := CASE index.storage
                 WHEN 'tables' THEN format('Create it again: SELECT simsql.drop_index(%1$L, %2$L); '
                                           'SELECT simsql.create_index(%1$L, %2$L);', index.table_id, index.column_name)

@@ -192,6 +192,7 @@ BEGIN
                 SELECT k.index_id, k.key, k.column_name, k.distance, k.scope_columns
                   INTO index_id, key, indexed_column, of_index, scope_columns
                   FROM simsql._claim_key(table_name, column_name) AS k;
+            WHEN undefined_table THEN PERFORM simsql._refuse_worker('claim');
         END;
         IF scope IS NOT NULL OR scope_columns <> '{}' THEN
             scope_hash := simsql._scope_hash(simsql._searched_index(table_name, indexed_column, scope), scope);

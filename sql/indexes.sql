@@ -13,7 +13,8 @@ SELECT r.id,
        r.lead,
        r.inner_blocks,
        r.recipe,
-       CASE WHEN c.oid IS NULL THEN 'table dropped'
+       CASE WHEN simsql._recreated(r) IS NOT NULL THEN 'table re-created'
+            WHEN c.oid IS NULL THEN 'table dropped'
             WHEN format('%I.%I', n.nspname, c.relname) <> r.table_name THEN 'table renamed'
             WHEN k.column_names <> r.column_name || r.scope_columns THEN 'column renamed'
             WHEN EXISTS (SELECT FROM unnest(r.column_name || r.scope_columns) AS n (name)
@@ -199,6 +200,7 @@ BEGIN
     IF online AND storage = 'tables' THEN
         PERFORM simsql._check_btree(table_name, scope || column_name, caller);
     END IF;
+    PERFORM simsql._follow_table(table_name);
     SELECT r.* INTO index
       FROM simsql.registry AS r
      WHERE r.table_id = _register.table_name AND r.column_name = _register.column_name;
@@ -296,7 +298,7 @@ DECLARE
 BEGIN
     FOR index IN
         SELECT r.* FROM simsql.registry AS r
-         WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = r.table_id)
+         WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = r.table_id) AND simsql._recreated(r) IS NULL
            AND pg_has_role(simsql._owner(r), 'USAGE')
     LOOP
         RAISE NOTICE 'simsql: table % was dropped; dropping the remains of its simhash index', index.table_name;
@@ -331,12 +333,14 @@ CREATE OR REPLACE FUNCTION simsql.drop_index(table_name regclass, column_name te
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    columns constant text[] := ARRAY(SELECT r.column_name FROM simsql.registry AS r
-                                      WHERE r.table_id = drop_index.table_name
-                                        AND (drop_index.column_name IS NULL OR r.column_name = drop_index.column_name)
-                                      ORDER BY r.id);
+    columns text[];
     index simsql.registry;
 BEGIN
+    PERFORM simsql._follow_table(table_name);
+    columns := ARRAY(SELECT r.column_name FROM simsql.registry AS r
+                      WHERE r.table_id = drop_index.table_name
+                        AND (drop_index.column_name IS NULL OR r.column_name = drop_index.column_name)
+                      ORDER BY r.id);
     IF cardinality(columns) <> 1 THEN
         RAISE EXCEPTION 'simsql.drop_index: % has %', table_name,
                         CASE cardinality(columns) WHEN 0 THEN 'no simhash index' ELSE cardinality(columns) || ' simhash indexes' END

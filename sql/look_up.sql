@@ -16,6 +16,24 @@ AS $$
                             '((' || pg_get_indexdef(i.indexrelid, i.indnkeyatts, false) || ' & ')))
 $$;
 
+-- The table that has replaced that of an index, with its name, B-trees and triggers; null if there is none. Citus re-creates
+-- a table whose distribution changes. (B-trees in a schema have different names, so no other table can have this one.)
+CREATE OR REPLACE FUNCTION simsql._recreated(index simsql.registry) RETURNS regclass
+LANGUAGE sql STABLE
+AS $$
+    SELECT t.id
+      FROM to_regclass(index.table_name) AS t (id)
+     WHERE t.id <> index.table_id AND simsql._column_numbers(t.id, index.id) IS NOT NULL
+       AND simsql._column_numbers(index.table_id, index.id) IS NULL
+$$;
+
+-- Registers a re-created table instead of the one that it has replaced. Its indexes may have faults.
+CREATE OR REPLACE FUNCTION simsql._follow_table(table_name regclass) RETURNS void
+LANGUAGE sql
+AS $$
+    UPDATE simsql.registry AS r SET table_id = _follow_table.table_name WHERE simsql._recreated(r) = _follow_table.table_name
+$$;
+
 -- Raises an error unless the columns of an index, the fingerprint column and then the scope, still have the names that the
 -- index's functions use. Otherwise columns that swapped names would silently be mixed up. The names are the current ones,
 -- whatever the snapshot. `writes` tells that the numbers of the columns may be unknown: to a writer with an older snapshot, or
@@ -158,6 +176,11 @@ BEGIN
          WHERE r.table_id = _index.table_name AND (_index.column_name IS NULL OR r.column_name = _index.column_name);
     EXCEPTION
         WHEN no_data_found THEN
+            IF EXISTS (SELECT FROM simsql.registry AS r WHERE simsql._recreated(r) = _index.table_name) THEN
+                RAISE EXCEPTION 'simsql: table % was re-created after its simhash index was created', table_name
+                    USING ERRCODE = 'object_not_in_prerequisite_state',
+                          HINT = format('Let the index follow: SELECT * FROM simsql.repair(%L);', table_name);
+            END IF;
             RAISE EXCEPTION 'simsql: % has no simhash index%', table_name,
                             coalesce(' on column ' || quote_ident(column_name), '')
                 USING ERRCODE = 'undefined_object',

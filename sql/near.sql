@@ -46,6 +46,7 @@ BEGIN
          WHERE s.table_id = near.table_name AND (near.column_name IS NULL OR s.column_name = near.column_name);
     EXCEPTION
         WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
+        WHEN undefined_table THEN PERFORM simsql._refuse_worker('near');
     END;
     IF NOT is_sound THEN
         PERFORM simsql._index(table_name, column_name);

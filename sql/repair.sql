@@ -152,6 +152,10 @@ DECLARE
     findings simsql.finding[];
 BEGIN
     PERFORM simsql._take_turn(table_name, 'repair');
+    RETURN QUERY
+    SELECT r.table_name, r.column_name, 'table re-created', r.table_name, NULL::bigint, true, NULL
+      FROM simsql.registry AS r WHERE simsql._recreated(r) = repair.table_name;
+    PERFORM simsql._follow_table(table_name);
     IF NOT EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = repair.table_name) THEN
         PERFORM simsql._index(table_name, NULL);
     END IF;

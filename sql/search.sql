@@ -185,6 +185,11 @@ BEGIN
 END
 $$;
 
+-- Some bits, flipped in each of these ways.
+CREATE OR REPLACE FUNCTION simsql._flipped(bits bigint, flips bigint[]) RETURNS bigint[]
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN ARRAY(SELECT bits # f FROM unnest(flips) AS f);
+
 -- The flips in the form in which a search needs them.
 CREATE OR REPLACE FUNCTION simsql._stored_flips(index simsql.registry, lead_mask bigint, prefix integer, radius integer)
 RETURNS bigint[]
@@ -204,7 +209,7 @@ AS $$
     -- `flipped` is a pattern: an array of flips becomes the values that a search compares with.
     WITH form AS MATERIALIZED (
         SELECT CASE WHEN simsql._is_distributed(index.table_id)
-                    THEN 'ARRAY(SELECT ($1 & %2$L::bigint) # f FROM unnest(%1$s) AS f)' ELSE '%1$s' END AS flipped)
+                    THEN 'simsql._flipped($1 & %2$L::bigint, %1$s)' ELSE '%1$s' END AS flipped)
     SELECT p.number, 'key_' || p.number, 'bigint',
            CASE WHEN simsql._radius(index.blocks, index.lead, index.inner_blocks, p.number, 0) < 0
                 THEN format('CASE WHEN %s >= 0 THEN %s END', radius.text, permuted.text)

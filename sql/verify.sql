@@ -42,7 +42,13 @@ DECLARE
     complete constant boolean := array_position(actual.column_name || actual.scope_columns, NULL) IS NULL;
     repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
     drop_it constant text := format('SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name);
+    recreated constant regclass := simsql._recreated(index);
 BEGIN
+    IF recreated IS NOT NULL THEN
+        RETURN NEXT (index.table_name, index.column_name, 'table re-created', index.table_name, NULL::bigint, true,
+                     format('SELECT * FROM simsql.repair(%L);', recreated))::simsql.finding;
+        RETURN;
+    END IF;
     RETURN QUERY
     SELECT index.table_name, index.column_name, p.problem, p.object, NULL::bigint, true, p.hint
       FROM (
@@ -232,7 +238,7 @@ BEGIN
         RETURN QUERY SELECT * FROM unnest(findings);
         IF index.ready AND index.storage = 'tables' AND NOT EXISTS (
             SELECT FROM unnest(findings) AS f
-             WHERE f.problem IN ('table dropped', 'column dropped', 'column is no longer a stored bigint'))
+             WHERE f.problem IN ('table dropped', 'table re-created', 'column dropped', 'column is no longer a stored bigint'))
         THEN
             RETURN QUERY SELECT * FROM simsql._verify_keys(index);
         END IF;
