@@ -7,6 +7,7 @@ keys of a block have in common are stored once. simsql does not use it; docs/sca
 import signal
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -209,6 +210,34 @@ def _insert(bench: Bench, kind: str) -> None:
     )
 
 
+def measure(options: Options, kinds: Collection[str] = tuple(PACKINGS)) -> int:
+    """Measure packings in the server's folder, and write a JSON file. Return 0, or 1 if a result was wrong."""
+    report = Report(options={name: str(value) for name, value in asdict(options).items()})
+    with run_kept_server(options.folder) as cluster, connect(cluster) as connection:
+        report.environment = describe_machine() | describe_server(connection)
+        engine = open_engine(cluster.url())
+        values = make_fingerprints(options.rows, options.seed)
+        target = Target(_SOURCE, Oracle(values), make_queries(values, options.queries, options.seed))
+        bench = Bench(options, report, engine, connection, target)
+        with connection.transaction():
+            bench.execute("CREATE TABLE {} (id bigint, fingerprint bigint)", _SOURCE)
+            copy_fingerprints(connection, _SOURCE, values)
+        bench.execute("CREATE INDEX ON {} (fingerprint)", _SOURCE)
+        bench.execute("VACUUM (ANALYZE) {}", _SOURCE)
+        try:
+            for kind in kinds:
+                run(bench, kind)
+        except WrongResultError as error:
+            print(f"WRONG RESULT: {error}", file=sys.stderr)
+            return 1
+        finally:
+            bench.execute("DROP TABLE {}", _SOURCE)
+            engine.dispose()
+    report.write(options.results)
+    print(section_table(report, SECTION))
+    return 0
+
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -223,28 +252,7 @@ def main(
 ) -> None:
     """Measure packed rows and compare what they find with brute force."""
     options = Options(rows=rows, budget=3.0, folder=folder.resolve(), results=results)
-    report = Report(options={name: str(value) for name, value in asdict(options).items()})
-    with run_kept_server(options.folder) as cluster, connect(cluster) as connection:
-        report.environment = describe_machine() | describe_server(connection)
-        values = make_fingerprints(rows, options.seed)
-        engine = open_engine(cluster.url())
-        target = Target(_SOURCE, Oracle(values), make_queries(values, options.queries, options.seed))
-        bench = Bench(options, report, engine, connection, target)
-        bench.execute("DROP TABLE IF EXISTS {}", _SOURCE)
-        with connection.transaction():
-            bench.execute("CREATE TABLE {} (id bigint, fingerprint bigint)", _SOURCE)
-            copy_fingerprints(connection, _SOURCE, values)
-        bench.execute("CREATE INDEX ON {} (fingerprint)", _SOURCE)
-        bench.execute("VACUUM (ANALYZE) {}", _SOURCE)
-        try:
-            for chosen in kind or PACKINGS:
-                run(bench, chosen)
-                report.write(results)
-        except WrongResultError as error:
-            sys.exit(f"WRONG RESULT: {error}")
-        finally:
-            engine.dispose()
-    print(section_table(report, SECTION))
+    sys.exit(measure(options, kind or tuple(PACKINGS)))
 
 
 if __name__ == "__main__":

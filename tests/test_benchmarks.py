@@ -8,13 +8,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import oracle
 import pytest
 
-from benchmarks import bars, data
+from benchmarks import bars, data, packed_rows, storages
 from benchmarks.__main__ import ALL, SECTIONS, WITHOUT_SERVER, measure
 from benchmarks.figures import Figure, Report, format_value, read_report
 from benchmarks.harness import Bench, Options
@@ -96,6 +97,33 @@ def test_a_missing_key_ends_the_run(options: Options, capfd: pytest.CaptureFixtu
     wrong_result = json.loads(options.results.read_text())["wrong_result"]
     assert wrong_result in shown.err
     assert list(options.folder.glob("simsql-benchmarks-*")) == []
+
+
+def test_storages_are_measured_step_by_step(options: Options) -> None:
+    cases = [
+        *(case for case in storages.CASES if not case.partitions),
+        storages.Case("3 partitions", "expression", 3),
+        storages.Case("3 scopes", "expression", 3, scoped=True),
+    ]
+    kept = replace(options, folder=options.folder / "kept", results=options.folder / "results")
+    kept.results.mkdir()
+    done = kept.results / "no_index-write.json"
+    Report().write(done)
+    assert storages.measure(kept, cases) == 0
+    assert read_report(done).figures == []  # a step that has its file is not run again
+    figures = {case.name: set[str]() for case in cases}
+    for path in kept.results.iterdir():
+        for figure in read_report(path).figures:
+            figures[figure.section].add(figure.what)
+            if figure.system.startswith("simsql, ") and "distance" in figure.what:
+                assert figure.checked
+    assert figures["tables"] == figures["expression"] > figures["3 partitions"] > figures["3 scopes"]
+    assert "another column of every fifth row updated" in figures["no index"]
+    packed = replace(kept, results=options.folder / "packed.json")
+    assert packed_rows.measure(packed) == 0
+    found = [figure for figure in read_report(packed.results).figures if figure.what.startswith("distance")]
+    assert {figure.system for figure in found} == {packing.name for packing in packed_rows.PACKINGS.values()}
+    assert all(figure.checked == options.sample for figure in found)
 
 
 def test_a_killed_run_leaves_nothing_behind(options: Options) -> None:
