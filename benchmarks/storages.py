@@ -48,11 +48,12 @@ class Case:
     storage: Storage | None = None
     partitions: int = 0
     scoped: bool = False
+    fillfactor: int = 100
 
     @property
     def table(self) -> str:
-        """Name of the table, and of the section of its figures."""
-        return self.name.replace(" ", "_")
+        """Name of the table."""
+        return self.name.replace(",", "").replace(" ", "_")
 
     @property
     def scope(self) -> str:
@@ -64,6 +65,7 @@ CASES = (
     Case("no index"),
     Case("tables", "tables"),
     Case("expression", "expression"),
+    Case("expression, fillfactor 80", "expression", fillfactor=80),
     Case("12 partitions", "expression", 12),
     Case("100 partitions", "expression", 100),
     Case("12 scopes", "expression", 12, scoped=True),
@@ -130,7 +132,8 @@ def load(trial: Trial) -> None:
     bench.execute("DROP TABLE IF EXISTS {}", case.table)
     columns = "id bigint, fingerprint bigint, visits integer NOT NULL DEFAULT 0, tenant integer NOT NULL DEFAULT 0"
     by = "" if not case.partitions else " PARTITION BY LIST (tenant)" if case.scoped else " PARTITION BY HASH (id)"
-    bench.execute(f"CREATE TABLE {{}} ({columns}){by}", case.table)
+    room = "" if case.partitions else f" WITH (fillfactor = {case.fillfactor})"
+    bench.execute(f"CREATE TABLE {{}} ({columns}){by}{room}", case.table)
     for number in range(case.partitions):
         which = f"IN ({number})" if case.scoped else f"WITH (MODULUS {case.partitions}, REMAINDER {number})"
         bench.execute(
