@@ -219,6 +219,12 @@ def measure(options: Options, kinds: Collection[str] = tuple(PACKINGS)) -> int:
         values = make_fingerprints(options.rows, options.seed)
         target = Target(_SOURCE, Oracle(values), make_queries(values, options.queries, options.seed))
         bench = Bench(options, report, engine, connection, target)
+        # An interrupted run leaves its tables.
+        for table in (
+            _SOURCE,
+            *(f"packed_{kind}_{number}" for kind in PACKINGS for number in range(_DESIGN.tables)),
+        ):
+            bench.execute("DROP TABLE IF EXISTS {}", table)
         with connection.transaction():
             bench.execute("CREATE TABLE {} (id bigint, fingerprint bigint)", _SOURCE)
             copy_fingerprints(connection, _SOURCE, values)
