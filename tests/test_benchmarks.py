@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import oracle
 import pytest
 from citus import Citus
 
-from benchmarks import bars, data
+from benchmarks import bars, data, packed_rows, storages
 from benchmarks.__main__ import ALL, SECTIONS, WITHOUT_SERVER, measure
 from benchmarks.figures import Figure, Report, format_value, read_report
 from benchmarks.harness import Bench, Options, Run, Target
@@ -125,6 +126,33 @@ def test_searches_on_a_citus_cluster_are_measured_and_compared(options: Options,
         bench.execute("DELETE FROM {}", target.table)
         with pytest.raises(WrongResultError, match="misses"):
             citus_section.add_searches(bench, layouts[0], 3)
+
+
+def test_storages_are_measured_step_by_step(options: Options) -> None:
+    cases = [
+        *(case for case in storages.CASES if not case.partitions),
+        storages.Case("3 partitions", "expression", 3),
+        storages.Case("3 scopes", "expression", 3, scoped=True),
+    ]
+    kept = replace(options, folder=options.folder / "kept", results=options.folder / "results")
+    kept.results.mkdir()
+    done = kept.results / "no_index-write.json"
+    Report().write(done)
+    assert storages.measure(kept, cases) == 0
+    assert read_report(done).figures == []  # a step that has its file is not run again
+    figures = {case.name: set[str]() for case in cases}
+    for path in kept.results.iterdir():
+        for figure in read_report(path).figures:
+            figures[figure.section].add(figure.what)
+            if figure.system.startswith("simsql, ") and "distance" in figure.what:
+                assert figure.checked
+    assert figures["tables"] == figures["expression"] > figures["3 partitions"] > figures["3 scopes"]
+    assert "another column of every fifth row updated" in figures["no index"]
+    packed = replace(kept, results=options.folder / "packed.json")
+    assert packed_rows.measure(packed) == 0
+    found = [figure for figure in read_report(packed.results).figures if figure.what.startswith("distance")]
+    assert {figure.system for figure in found} == {packing.name for packing in packed_rows.PACKINGS.values()}
+    assert all(figure.checked == options.sample for figure in found)
 
 
 def test_a_killed_run_leaves_nothing_behind(options: Options) -> None:
