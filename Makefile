@@ -11,7 +11,7 @@ OLDEST := .venv-oldest
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-oldest lint format soak crashes quality bench clean
+.PHONY: help demo test test-oldest lint format soak crashes exactness quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,7 +51,7 @@ lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/*.Dockerfile
 	$(BIN)/yamllint --strict --config-data "{extends: default, rules: {document-start: disable, line-length: {max: 115}}}" docker
-	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/*compose.yaml
 
 format: $(READY) ## lay the code out
 	$(BIN)/ruff check --fix
@@ -62,6 +62,9 @@ soak: $(READY) ## five minutes of concurrent writers, deletes of superfluous key
 
 crashes: $(READY) ## kill a server 30 times under six writers, and look for lost rows
 	$(BIN)/python tests/crashes.py --crashes 30
+
+exactness: $(READY) ## compare every search on every kind of table with brute force, while the tables change
+	$(BIN)/python tests/exactness.py
 
 quality: $(READY) ## measure recipes and decisions on texts in three scripts: make quality SIMSQL_SHARED=folder
 	$(BIN)/python -m benchmarks.charts

@@ -18,6 +18,7 @@ from benchmarks.oracle import Oracle, WrongResultError
 from benchmarks.sections import (
     batch,
     build,
+    citus,
     clients,
     corpus,
     dedup,
@@ -40,8 +41,10 @@ SECTIONS: dict[str, Section] = {
     module.SECTION: module.run
     for module in (near, growth, batch, pairs, memory, build, radius, schemes, corpus, documents, writes, clients)
 }
-# These ask no server, and run before one starts.
-WITHOUT_SERVER: dict[str, SectionWithoutServer] = {fingerprint.SECTION: fingerprint.run, dedup.SECTION: dedup.run}
+# These need no server or start their own. They run before the server of the others starts.
+WITHOUT_SERVER: dict[str, SectionWithoutServer] = {
+    module.SECTION: module.run for module in (fingerprint, dedup, citus)
+}
 ALL = (*WITHOUT_SERVER, *SECTIONS)
 RESULTS = Path(__file__).parent / "results"
 

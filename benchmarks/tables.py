@@ -1,9 +1,10 @@
 """A run as tables: plain text while it is measured, Markdown for the documentation.
 
-`python -m benchmarks.tables results.json` prints the Markdown.
+`python -m benchmarks.tables results.json` prints the Markdown, of several files in one.
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.bars import verdicts
@@ -76,7 +77,14 @@ def _markdown_table(titles: tuple[str, ...], rows: list[list[str]] | list[tuple[
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
+def merge(reports: Sequence[Report]) -> Report:
+    """Return one report with the figures of all, and the environment of the first."""
+    figures = [figure for report in reports for figure in report.figures]
+    skipped = list(dict.fromkeys(reason for report in reports for reason in report.skipped))
+    return Report(reports[0].environment, reports[0].options, figures, skipped)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m benchmarks.tables results.json")
-    print(markdown(read_report(Path(sys.argv[1]))))
+    if len(sys.argv) < 2:
+        sys.exit("usage: python -m benchmarks.tables results.json ...")
+    print(markdown(merge([read_report(Path(name)) for name in sys.argv[1:]])))

@@ -111,6 +111,55 @@ BEGIN
 END
 $$;
 
+-- The next statement that makes the plain B-tree of a partitioned table valid, and the table or partition that it locks; null if
+-- there is none. CREATE INDEX attaches an invalid B-tree of a partition as it is, such as that of a failed CREATE INDEX
+-- CONCURRENTLY, and then its own is invalid too. PostgreSQL looks whether it has become valid when one is attached, also if that
+-- was attached before. It never finds it so beside a foreign table, and if a partition has none.
+CREATE OR REPLACE FUNCTION simsql._validating_statement(
+    index simsql.registry, online boolean, OUT statement text, OUT target regclass)
+LANGUAGE plpgsql STABLE
+AS $$
+#variable_conflict use_variable
+DECLARE
+    root regclass;
+BEGIN
+    FOR root IN
+        SELECT b.index FROM simsql._btrees(index.table_id, simsql._btree_columns(index)) AS b
+          JOIN pg_index AS i ON i.indexrelid = b.index
+          JOIN pg_class AS c ON c.oid = b.index
+         WHERE c.relkind = 'I' AND NOT b.valid AND NOT i.indisunique
+           AND (SELECT count(*) FROM pg_partition_tree(b.index)) = (SELECT count(*) FROM pg_partition_tree(index.table_id))
+    LOOP
+        SELECT format('REINDEX INDEX%s %s', CASE WHEN online THEN ' CONCURRENTLY' END, t.relid), i.indrelid INTO statement, target
+          FROM pg_partition_tree(root) AS t JOIN pg_index AS i ON i.indexrelid = t.relid
+         WHERE t.isleaf AND NOT i.indisvalid LIMIT 1;
+        IF statement IS NULL THEN
+            SELECT format('ALTER INDEX %s ATTACH PARTITION %s', t.parentrelid, t.relid), index.table_id INTO statement, target
+              FROM pg_partition_tree(root) AS t
+              JOIN pg_index AS child ON child.indexrelid = t.relid
+              JOIN pg_index AS parent ON parent.indexrelid = t.parentrelid
+             WHERE child.indisvalid AND NOT parent.indisvalid ORDER BY t.level DESC LIMIT 1;
+        END IF;
+        EXIT WHEN statement IS NOT NULL;
+    END LOOP;
+END
+$$;
+
+-- Creates the plain B-tree of an index, unless there is a valid one.
+CREATE OR REPLACE FUNCTION simsql._create_plain_btree(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    columns constant text[] := simsql._btree_columns(index);
+    statement text;
+BEGIN
+    WHILE NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, columns) AS b WHERE b.valid) LOOP
+        statement := (simsql._validating_statement(index, online => false)).statement;
+        EXECUTE coalesce(statement, format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(columns)));
+    END LOOP;
+END
+$$;
+
 -- The next statement of a build and the table or partition that it locks, or null if there is nothing left to do. A build
 -- creates the B-tree on the fingerprint column first and then those of the permutations; those of a partitioned table on one
 -- partition after another. Then CREATE INDEX on the partitioned table itself finds an equal B-tree on each partition, and only
@@ -132,6 +181,10 @@ DECLARE
     btree regclass;
 BEGIN
     IF NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, plain) AS b WHERE b.valid) THEN
+        SELECT v.statement, v.target INTO statement, target FROM simsql._validating_statement(index, online) AS v;
+        IF statement IS NOT NULL THEN
+            RETURN;
+        END IF;
         FOREACH target IN ARRAY CASE WHEN is_partitioned THEN partitions ELSE ARRAY[index.table_id] END LOOP
             CONTINUE WHEN EXISTS (SELECT FROM simsql._btrees(target, plain) AS b WHERE b.valid);
             statement := simsql._create_btree(target::text, NULL, quoted, online);

@@ -117,7 +117,7 @@ DECLARE
     index simsql.registry;
     last record;
     before double precision;
-    statement text;
+    following record;
 BEGIN
     PERFORM simsql._take_turn(table_name, 'build');
     PERFORM simsql._hold(table_name);
@@ -137,11 +137,12 @@ BEGIN
     PERFORM simsql._check_upkeep(index, 'build');
     before := simsql._built_share(index);
     IF index.storage = 'expression' THEN
-        statement := (simsql._next_statement(index, online => false)).statement;
-        ready := statement IS NULL;
+        following := simsql._next_statement(index, online => false);
+        ready := following.statement IS NULL;
         IF NOT ready THEN
             PERFORM simsql._check_no_other_build(table_name);
-            EXECUTE statement;
+            PERFORM simsql._check_no_concurrent_change(following.target, 'build');
+            EXECUTE following.statement;
         END IF;
         SELECT NULL::bigint AS fp, NULL::text[] AS scope INTO last;
     ELSE

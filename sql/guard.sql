@@ -29,17 +29,49 @@ BEGIN
 END
 $$;
 
--- Locks a table until the end of the transaction, and raises if its name has come to belong to another one meanwhile.
+-- Raises an error if another session is creating, rebuilding or dropping an index concurrently, or detaching a partition: on this
+-- table or one of its partitions. Such a session locks the table and waits for the snapshots and locks of others. A function has
+-- a snapshot, so the two would deadlock if it waited for the table.
+CREATE OR REPLACE FUNCTION simsql._check_no_concurrent_change(table_id regclass, caller text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    busy regclass;
+BEGIN
+    WITH locks AS MATERIALIZED (
+        SELECT l.pid, l.locktype, l.relation, l.mode, l.granted FROM pg_locks AS l
+         WHERE l.pid <> pg_backend_pid() AND (l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+                                              OR l.locktype = 'virtualxid'))
+    SELECT l.relation::regclass INTO busy
+      FROM locks AS l JOIN simsql._with_partitions(table_id) AS t ON t = l.relation
+     WHERE l.granted AND l.mode = 'ShareUpdateExclusiveLock'
+       AND (EXISTS (SELECT FROM pg_stat_progress_create_index AS p WHERE p.pid = l.pid)
+            OR EXISTS (SELECT FROM locks AS w WHERE w.pid = l.pid AND w.locktype = 'virtualxid' AND NOT w.granted))
+     LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'simsql.%: another session is changing an index or a partition of % concurrently', caller, busy
+            USING ERRCODE = 'object_in_use', HINT = 'Try again when it has finished.';
+    END IF;
+END
+$$;
+
+-- Locks a table until the end of the transaction, and raises if its name has come to belong to another one meanwhile. CREATE INDEX
+-- locks the partitions of a table one by one; here all are locked before anything else is done.
 CREATE OR REPLACE FUNCTION simsql._lock(table_id regclass, mode text, caller text) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     name constant text := table_id::text;
 BEGIN
+    PERFORM simsql._check_no_concurrent_change(table_id, caller);
     EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', name, mode);
     IF to_regclass(name) IS DISTINCT FROM table_id THEN
         RAISE EXCEPTION 'simsql.%: table % was renamed while it was waited for', caller, name
             USING ERRCODE = 'undefined_table', HINT = 'Run it again with the name of the table that you mean.';
+    END IF;
+    IF mode <> 'SHARE UPDATE EXCLUSIVE' AND (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_id) = 'p' THEN
+        PERFORM simsql._check_no_concurrent_change(table_id, caller);
+        EXECUTE format('LOCK TABLE %s IN %s MODE', name, mode);
     END IF;
 END
 $$;

@@ -243,9 +243,7 @@ DECLARE
     index simsql.registry := simsql._register(
         table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, storage, online => false);
 BEGIN
-    IF NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, simsql._btree_columns(index)) AS b WHERE b.valid) THEN
-        EXECUTE format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(simsql._btree_columns(index)));
-    END IF;
+    PERFORM simsql._create_plain_btree(index);
     IF index.storage = 'tables' THEN
         PERFORM simsql._create_keys(index, filled => true);
     ELSE
@@ -363,6 +361,9 @@ BEGIN
     SELECT r.* INTO index
       FROM simsql.registry AS r
      WHERE r.table_id = drop_index.table_name AND r.column_name = columns[1];
+    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = drop_index.table_name) THEN
+        PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'drop_index');
+    END IF;
     PERFORM simsql._drop_objects(index);
 END
 $$;

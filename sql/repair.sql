@@ -58,9 +58,11 @@ BEGIN
             PERFORM simsql._guard_keys(finding.object, index);
         WHEN 'B-tree invalid' THEN
             -- That of a partitioned table cannot be reindexed inside a transaction.
-            EXECUTE CASE (SELECT c.relkind FROM pg_class AS c WHERE c.oid = finding.object::regclass)
-                    WHEN 'i' THEN format('REINDEX INDEX %s', finding.object)
-                    ELSE format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(simsql._btree_columns(index))) END;
+            IF (SELECT c.relkind FROM pg_class AS c WHERE c.oid = finding.object::regclass) = 'i' THEN
+                EXECUTE format('REINDEX INDEX %s', finding.object);
+            ELSE
+                PERFORM simsql._create_plain_btree(index);
+            END IF;
         WHEN 'B-tree missing' THEN
             EXECUTE format('CREATE INDEX ON %s', finding.object);
         ELSE NULL;

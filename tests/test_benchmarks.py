@@ -1,5 +1,6 @@
 """The benchmarks run, on a small table, and a wrong result ends them."""
 
+import contextlib
 import json
 import re
 import signal
@@ -8,17 +9,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import oracle
 import pytest
+from citus import Citus
 
-from benchmarks import bars, data
+from benchmarks import bars, data, packed_rows, storages
 from benchmarks.__main__ import ALL, SECTIONS, WITHOUT_SERVER, measure
 from benchmarks.figures import Figure, Report, format_value, read_report
-from benchmarks.harness import Bench, Options
+from benchmarks.harness import Bench, Options, Run, Target
 from benchmarks.oracle import Oracle, WrongResultError
+from benchmarks.sections import citus as citus_section
 from benchmarks.sections import near
 from benchmarks.tables import markdown, section_table
 from simsql.errors import SimsqlError
@@ -51,13 +55,16 @@ def options() -> Iterator[Options]:
 
 
 def test_all_sections_run_and_every_bar_has_its_figure(
-    options: Options, capfd: pytest.CaptureFixture[str]
+    options: Options, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("SIMSQL_CITUS", raising=False)
     assert measure(options, SECTIONS, WITHOUT_SERVER) == 0
     shown = capfd.readouterr().out
     report = read_report(options.results)
     assert report.wrong_result is None
-    assert {figure.section for figure in report.figures} == set(ALL)
+    assert "not measured: citus: SIMSQL_CITUS does not name a folder with start-cluster.sh" in shown
+    sections = set(ALL) - {citus_section.SECTION}
+    assert {figure.section for figure in report.figures} == sections
     assert "fsync: on" in shown
     assert "shared_buffers" in report.environment["settings"]
     assert list(options.folder.glob("simsql-benchmarks-*")) == []
@@ -70,7 +77,7 @@ def test_all_sections_run_and_every_bar_has_its_figure(
     judged = [verdict for figure in report.figures for verdict in bars.verdicts(report, figure)]
     assert judged
     assert {verdict.word for verdict in judged} <= {"(yes)", "(no)"}  # it takes 10 million rows to meet them
-    for section in ALL:
+    for section in sections:
         assert section_table(report, section) in shown
         assert f"### {section.capitalize()}" in markdown(report)
 
@@ -96,6 +103,56 @@ def test_a_missing_key_ends_the_run(options: Options, capfd: pytest.CaptureFixtu
     wrong_result = json.loads(options.results.read_text())["wrong_result"]
     assert wrong_result in shown.err
     assert list(options.folder.glob("simsql-benchmarks-*")) == []
+
+
+def test_searches_on_a_citus_cluster_are_measured_and_compared(options: Options, citus: Citus) -> None:
+    report = Report()
+    values = data.make_fingerprints(options.rows, options.seed)
+    target = Target("article", Oracle(values), data.make_queries(values, options.queries, options.seed))
+    layouts = [citus_section.DISTRIBUTED[0], citus_section.DISTRIBUTED[-1]]
+    with (
+        citus.new_database() as url,
+        contextlib.closing(citus.connect(str(url.database))) as connection,
+        citus_section.open_bench(Run(options, report), url, connection, target) as bench,
+    ):
+        citus_section.measure(bench, layouts)
+        found = {(figure.system, figure.unit) for figure in report.figures}
+        assert found == {(layout.system, unit) for layout in layouts for unit in ("s", "bytes", "ms", "/s")}
+        checked = [figure.checked for figure in report.figures if figure.unit == "ms"]
+        assert checked == [2 * options.sample] * 6
+        assert report.skipped == []
+        citus_section.load(bench, layouts[0])
+        citus_section.add_build(bench, layouts[0])
+        bench.execute("DELETE FROM {}", target.table)
+        with pytest.raises(WrongResultError, match="misses"):
+            citus_section.add_searches(bench, layouts[0], 3)
+
+
+def test_storages_are_measured_step_by_step(options: Options) -> None:
+    cases = [
+        *(case for case in storages.CASES if not case.partitions),
+        storages.Case("3 partitions", "expression", 3),
+        storages.Case("3 scopes", "expression", 3, scoped=True),
+    ]
+    kept = replace(options, folder=options.folder / "kept", results=options.folder / "results")
+    kept.results.mkdir()
+    done = kept.results / "no_index-write.json"
+    Report().write(done)
+    assert storages.measure(kept, cases) == 0
+    assert read_report(done).figures == []  # a step that has its file is not run again
+    figures = {case.name: set[str]() for case in cases}
+    for path in kept.results.iterdir():
+        for figure in read_report(path).figures:
+            figures[figure.section].add(figure.what)
+            if figure.system.startswith("simsql, ") and "distance" in figure.what:
+                assert figure.checked
+    assert figures["tables"] == figures["expression"] > figures["3 partitions"] > figures["3 scopes"]
+    assert "another column of every fifth row updated" in figures["no index"]
+    packed = replace(kept, results=options.folder / "packed.json")
+    assert packed_rows.measure(packed) == 0
+    found = [figure for figure in read_report(packed.results).figures if figure.what.startswith("distance")]
+    assert {figure.system for figure in found} == {packing.name for packing in packed_rows.PACKINGS.values()}
+    assert all(figure.checked == options.sample for figure in found)
 
 
 def test_a_killed_run_leaves_nothing_behind(options: Options) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from citus import Citus
 from program import environment, temporary_folder, wait_until
 from servers import Server
 from sqlalchemy import URL
@@ -138,9 +140,13 @@ def interpolate(value: str, given: dict[str, str]) -> str:
     return re.sub(r"\$\{(\w+):\?([^}]*)\}", replace, value)
 
 
+def read_compose(name: str) -> dict[str, Any]:
+    return yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+
+
 @pytest.fixture(scope="module")
 def services() -> dict[str, Any]:
-    return yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    return read_compose("compose.yaml")["services"]
 
 
 def test_no_password_stands_in_a_file(services):
@@ -150,7 +156,7 @@ def test_no_password_stands_in_a_file(services):
             text = re.sub(r"\$\{\w+:\?[^}]*\}|:'\w+'", "", file.read_text(encoding="utf-8"))
             assert not re.search(r"PASSWORD\w*['\"]?[ ]*[:=][ ]*['\"]?\w", text, re.IGNORECASE), file
             assert not re.search(r"://[^/\s@]*:[^/\s@]*@", text), file
-    for service in services.values():
+    for service in [*services.values(), *read_compose("citus.compose.yaml")["services"].values()]:
         passwords = {name: value for name, value in service["environment"].items() if "PASSWORD" in name}
         assert passwords
         for value in passwords.values():
@@ -159,7 +165,7 @@ def test_no_password_stands_in_a_file(services):
 
 
 def test_the_data_is_in_a_volume_that_the_compose_file_declares():
-    compose = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))
+    compose = read_compose("compose.yaml")
     (data,) = (mount for mount in compose["services"]["database"]["volumes"] if not mount.startswith("."))
     assert data.split(":")[0] in compose["volumes"]
     # Since PostgreSQL 18 the image keeps its data in a folder of the version below this one.
@@ -244,3 +250,56 @@ def test_the_images_run_the_service(newest, services):
                 check("backend")
             finally:
                 process.terminate()
+
+
+def test_every_node_of_the_citus_cluster_has_a_volume_and_is_healthy_before_it_is_registered():
+    compose = read_compose("citus.compose.yaml")
+    services = compose["services"]
+    nodes = {name: service for name, service in services.items() if "wal_level=logical" in service["command"]}
+    assert {service["image"] for service in [*nodes.values(), services["nodes"]]} == {"citusdata/citus:13.2.0"}
+    assert [service["volumes"] for service in nodes.values()] == [
+        [f"{name}:/var/lib/postgresql/data"] for name in nodes
+    ]
+    assert set(nodes) == set(compose["volumes"])
+    assert services["nodes"]["depends_on"] == {name: {"condition": "service_healthy"} for name in nodes}
+    assert services["nodes"]["environment"]["PGHOST"] in nodes
+    workers = {worker.removesuffix(":5432") for worker in services["nodes"]["environment"]["WORKERS"].split()}
+    assert workers == set(nodes) - {"coordinator"}
+    assert services["migrate"]["depends_on"] == {"nodes": {"condition": "service_completed_successfully"}}
+    assert services["migrate"]["build"] == read_compose("compose.yaml")["services"]["migrate"]["build"]
+
+
+def test_the_citus_cluster_knows_its_nodes_and_has_simsql(citus: Citus):
+    services = read_compose("citus.compose.yaml")["services"]
+    with citus.new_database(template="template0") as url:
+        database = str(url.database)
+        # The image does this on the first start of each node.
+        citus.execute_everywhere("CREATE EXTENSION citus", database=database)
+        # In the place of the container's addresses stand those of this test.
+        nodes = ["coordinator", *(name for name in services if name.startswith("worker"))]
+        here = {f"{name}:5432": f"127.0.0.1:{port}" for name, port in zip(nodes, citus.ports, strict=True)}
+        here |= {"postgres@coordinator": f"postgres@127.0.0.1:{citus.ports[0]}", "articles": database}
+        here |= {"coordinator": "127.0.0.1", "5432": str(citus.ports[0])}
+        here |= {"/citus-nodes.sh": str(FOLDER / "citus-nodes.sh")}
+        pattern = re.compile("|".join(map(re.escape, here)))
+
+        def run(name: str) -> None:
+            variables = {
+                key: pattern.sub(lambda found: here[found[0]], interpolate(value, PASSWORDS))
+                for key, value in services[name]["environment"].items()
+            }
+            programs = f"{Path(sys.executable).parent}:/usr/lib/postgresql/{citus.major}/bin"
+            variables["PATH"] = f"{programs}:{os.environ['PATH']}"
+            command = [here.get(part, part) for part in services[name]["command"]]
+            result = subprocess.run(
+                command, env=environment(None) | variables, capture_output=True, text=True, check=False
+            )
+            assert result.returncode == 0, result.stderr
+
+        run("nodes")
+        run("nodes")  # what is registered stays as it is
+        run("migrate")
+        with contextlib.closing(citus.connect(database)) as connection:
+            found = connection.execute("SELECT nodeport, shouldhaveshards FROM pg_dist_node ORDER BY nodeport")
+            assert found.fetchall() == [(port, port != citus.ports[0]) for port in sorted(citus.ports)]
+            assert connection.execute("SELECT count(*) FROM simsql.indexes").fetchone() == (0,)

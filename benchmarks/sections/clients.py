@@ -3,11 +3,6 @@
 It leaves the table without an index and with rows of its own.
 """
 
-import os
-import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,10 +11,8 @@ import numpy as np
 from benchmarks.figures import SIMSQL
 from benchmarks.harness import Bench
 from benchmarks.oracle import Oracle
+from benchmarks.pgbench import RANDOM_QUERY, find_pgbench, run_pgbench
 from benchmarks.searches import near
-from benchmarks.server import MAJOR
-from simsql.errors import SimsqlError
-from simsql.server.binaries import bundled_programs
 
 SECTION = "clients"
 _CLIENTS = 4
@@ -27,14 +20,13 @@ _ROUNDS = 3
 _DISTANCE = 3
 # Searches of one statement, without the way to the client and back.
 _LOOP = 100
-_QUERY = "\\set q (random(0, 4294967295) << 32) | random(0, 4294967295)\n"
 _NEAR, _INSERT, _CLAIM, _SELECT, _IN_LOOP = "near", "insert", "claim", "SELECT 1", "near in a loop"
 _BOTH = "claim and insert"
 
 
 def run(bench: Bench) -> None:
     """Measure each kind of transaction in turns, and what they cost in comparison."""
-    pgbench = _find_pgbench()
+    pgbench = find_pgbench()
     if pgbench is None:
         bench.report.skip("clients: pgbench is not installed")
         return
@@ -68,15 +60,15 @@ def _scripts(bench: Bench, table: str) -> Mapping[str, str]:
     insert = f"INSERT INTO {table} (id, fingerprint) VALUES (nextval('client_ids'), :q);\n"
     return {
         _SELECT: "SELECT 1;\n",
-        "a function that does nothing": f"{_QUERY}SELECT * FROM nothing(:q, {_DISTANCE});\n",
-        f"search_{index}": f"{_QUERY}SELECT * FROM simsql.search_{index}(:q, {_DISTANCE});\n",
-        _IN_LOOP: f"{_QUERY}SELECT count(n.fingerprint) FROM generate_series(1, {_LOOP}) AS g"
+        "a function that does nothing": f"{RANDOM_QUERY}SELECT * FROM nothing(:q, {_DISTANCE});\n",
+        f"search_{index}": f"{RANDOM_QUERY}SELECT * FROM simsql.search_{index}(:q, {_DISTANCE});\n",
+        _IN_LOOP: f"{RANDOM_QUERY}SELECT count(n.fingerprint) FROM generate_series(1, {_LOOP}) AS g"
         f" LEFT JOIN LATERAL simsql.near('{table}', hashint8extended(g, :q), {_DISTANCE}) AS n ON true;\n",
-        _NEAR: _QUERY + near,
-        _INSERT: _QUERY + insert,
-        _CLAIM: _QUERY + claim,
-        _BOTH: f"{_QUERY}BEGIN;\n{claim}{insert}COMMIT;\n",
-        f"{_BOTH} in one statement": f"{_QUERY}INSERT INTO {table} (id, fingerprint)"
+        _NEAR: RANDOM_QUERY + near,
+        _INSERT: RANDOM_QUERY + insert,
+        _CLAIM: RANDOM_QUERY + claim,
+        _BOTH: f"{RANDOM_QUERY}BEGIN;\n{claim}{insert}COMMIT;\n",
+        f"{_BOTH} in one statement": f"{RANDOM_QUERY}INSERT INTO {table} (id, fingerprint)"
         " SELECT nextval('client_ids'), :q"
         f" WHERE NOT EXISTS (SELECT FROM simsql.claim('{table}', :q, {_DISTANCE}));\n",
     }
@@ -91,25 +83,8 @@ def _rate(bench: Bench, pgbench: Path, name: str, script: str) -> float:
     """Run a script with pgbench and return its rate a second; of the loop, that of the searches in it."""
     searches = _LOOP if name == _IN_LOOP else 1
     transactions = max(1, _transactions(bench) // _CLIENTS // searches)
-    info = bench.connection.info
-    with tempfile.NamedTemporaryFile("w", suffix=".pgbench") as file:
-        file.write(script)
-        file.flush()
-        done = subprocess.run(
-            [
-                *(pgbench, "--no-vacuum", "--protocol=prepared", f"--client={_CLIENTS}", f"--file={file.name}"),
-                *(f"--transactions={transactions}", f"--host={info.host}", f"--port={info.port}"),
-                *(f"--username={info.user}", info.dbname),
-            ],
-            env=os.environ | {"PGOPTIONS": "-c synchronous_commit=off"},
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-    found = re.search(r"^tps = ([0-9.]+)", done.stdout, re.MULTILINE)
-    if done.returncode or found is None:
-        raise SimsqlError(f"pgbench failed at '{name}': {done.stderr.strip()}")
-    return searches * float(found[1])
+    limit = f"--transactions={transactions}"
+    return searches * run_pgbench(pgbench, bench.connection, script, clients=_CLIENTS, limit=limit)
 
 
 def _compare(bench: Bench, seconds: Mapping[str, float]) -> None:
@@ -129,11 +104,3 @@ def _check_found(bench: Bench) -> None:
     for query in added[:: max(1, added.size // bench.options.sample)].tolist():
         found = near(bench, bench.main.table, query, _DISTANCE)
         oracle.check_near(f"{SIMSQL}, rows of clients", query, _DISTANCE, found)
-
-
-def _find_pgbench() -> Path | None:
-    bundled = bundled_programs()[MAJOR] / "pgbench"
-    if bundled.exists():
-        return bundled
-    found = shutil.which("pgbench")
-    return Path(found) if found else None

@@ -279,8 +279,8 @@ def _leftovers(connection: Connection, table: str, columns: list[str], target: s
 def _lock_if_free(connection: Connection, target: str) -> bool:
     """Lock a table, unless another session may be building or repairing a B-tree on it."""
     try:
-        # Such a session holds this lock. Waiting for it could deadlock.
-        _run(connection, f"LOCK TABLE ONLY {target} IN SHARE UPDATE EXCLUSIVE MODE NOWAIT")
+        # Such a session holds this lock, or that of a partition. Waiting for it could deadlock.
+        _run(connection, f"LOCK TABLE {target} IN SHARE UPDATE EXCLUSIVE MODE NOWAIT")
     except OperationalError as error:
         if isinstance(error.orig, LockNotAvailable):
             return False
