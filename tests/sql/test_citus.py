@@ -146,13 +146,15 @@ def test_each_shard_is_read_by_its_b_trees(connection):
     create_table(connection, "distributed by tenant")
     connection.execute(
         "INSERT INTO article SELECT n, n % 16, '2025-01-01', ('x' || left(md5(n::text), 16))::bit(64)::bigint"
-        " FROM generate_series(1, 16000) AS n"
+        " FROM generate_series(1, 8000) AS n"
     )
     create_index(connection)
     connection.execute("ALTER TABLE article ADD COLUMN copy bigint; UPDATE article SET copy = fingerprint")
     connection.execute("SELECT simsql.create_index('article', 'copy', blocks => 4, scope => '{tenant}')")
     connection.execute("VACUUM ANALYZE article")
-    connection.execute("SET citus.explain_all_tasks = on")
+    # These shards are so small that their planners might read all rows.
+    connection.execute("BEGIN; SET LOCAL citus.propagate_set_commands = 'local'; SET LOCAL enable_seqscan = off")
+    connection.execute("SET LOCAL citus.explain_all_tasks = on")
     for within, strategy, condition in ((3, "exact", " = "), (7, "probes", r" = ANY ")):
         plan = plan_of(connection, within, ", 'fingerprint'")
         assert plan.startswith(f"strategy: {strategy},")
