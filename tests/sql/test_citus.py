@@ -1,14 +1,18 @@
 """A table that Citus distributes is searched like any other."""
 
 import json
+import re
 
 import psycopg
 import pytest
 from articles import near
 from oracle import clustered
 from oracle import near as expected_near
-from psycopg import errors
+from psycopg import errors, sql
+from sessions import blocked
 from upkeep import problems
+
+from simsql.database import build_index
 
 FINGERPRINTS = clustered(300, seed=15)
 QUERIES = [0, -1, FINGERPRINTS[17], FINGERPRINTS[150]]
@@ -128,3 +132,256 @@ def test_key_tables_are_refused(connection):
     with pytest.raises(errors.FeatureNotSupported, match="managed by Citus") as caught:
         create_index(connection, ", storage => 'tables'")
     assert "storage => 'expression'" in caught.value.diag.message_hint
+
+
+# Plans
+
+
+def plan_of(connection: psycopg.Connection, within: int, more: str = "") -> str:
+    rows = connection.execute(f"SELECT simsql.explain_near('article', 0, {within}{more})")
+    return "\n".join(line for (line,) in rows)
+
+
+def test_each_shard_is_read_by_its_b_trees(connection):
+    create_table(connection, "distributed by tenant")
+    connection.execute(
+        "INSERT INTO article SELECT n, n % 16, '2025-01-01', ('x' || left(md5(n::text), 16))::bit(64)::bigint"
+        " FROM generate_series(1, 16000) AS n"
+    )
+    create_index(connection)
+    connection.execute("ALTER TABLE article ADD COLUMN copy bigint; UPDATE article SET copy = fingerprint")
+    connection.execute("SELECT simsql.create_index('article', 'copy', blocks => 4, scope => '{tenant}')")
+    connection.execute("VACUUM ANALYZE article")
+    connection.execute("SET citus.explain_all_tasks = on")
+    for within, strategy, condition in ((3, "exact", " = "), (7, "probes", r" = ANY ")):
+        plan = plan_of(connection, within, ", 'fingerprint'")
+        assert plan.startswith(f"strategy: {strategy},")
+        assert "Task Count: 4" in plan
+        assert len(re.findall(r"BitmapOr", plan)) == 4, plan
+        scan = r"Bitmap Index Scan on simsql_1_\d_\d+ .*\n +Index Cond: \(\(fingerprint & .*\)"
+        assert len(re.findall(scan + condition, plan)) == 16, plan
+        plan = plan_of(connection, within, """, 'copy', '{"tenant": 5}'""")
+        assert "Task Count: 1\n" in plan
+        scan = r"Bitmap Index Scan on simsql_2_\d_\d+ .*\n +Index Cond: \(\(tenant = .*\) AND \(\(copy & .*\)"
+        assert len(re.findall(scan + condition, plan)) == 4, plan
+    assert plan_of(connection, 40, ", 'fingerprint'").startswith("strategy: scan,")
+
+
+# Changes
+
+
+def test_a_table_that_is_distributed_later(connection):
+    connection.execute(f"CREATE TABLE article ({COLUMNS})")
+    insert(connection, FINGERPRINTS)
+    create_index(connection, ", storage => 'expression'")
+    connection.execute("SELECT create_distributed_table('article', 'id')")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="was distributed after") as caught:
+        near(connection, 0, 3)
+    assert "simsql.repair('public.article')" in caught.value.diag.message_hint
+    assert problems(connection) == {("function altered", "simsql.scan_1"), ("function altered", "simsql.search_1")}
+    connection.execute("SELECT * FROM simsql.repair('article')")
+    searches_are_exact(connection)
+
+
+def test_a_table_with_key_tables_cannot_be_distributed(connection):
+    connection.execute(f"CREATE TABLE article ({COLUMNS})")
+    create_index(connection)
+    with pytest.raises(errors.InternalError_, match="because it has triggers"):
+        connection.execute("SELECT create_distributed_table('article', 'id')")
+    # This replaces the table by a new one, which has the triggers too.
+    connection.execute("SELECT citus_add_local_table_to_metadata('article')")
+    insert(connection, FINGERPRINTS)
+    for call in ("near('article', 0, 3)", "pairs('article', 3)"):
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match="was re-created"):
+            connection.execute(f"SELECT * FROM simsql.{call}")
+    with pytest.raises(errors.FeatureNotSupported, match="managed by Citus") as caught:
+        connection.execute("SELECT * FROM simsql.repair('article')")
+    assert "simsql.drop_index" in caught.value.diag.message_hint
+    connection.execute("SELECT simsql.drop_index('article')")
+    create_index(connection)
+    searches_are_exact(connection)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter_distributed_table('article', shard_count => 3)",
+        "alter_distributed_table('article', distribution_column => 'tenant')",
+        "undistribute_table('article')",
+    ],
+)
+def test_an_index_follows_its_table_when_citus_re_creates_it(connection, change):
+    create_table(connection)
+    insert(connection, FINGERPRINTS)
+    create_index(connection)
+    connection.execute(f"SELECT {change}")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="was re-created") as caught:
+        near(connection, 0, 3)
+    assert "simsql.repair('public.article')" in caught.value.diag.message_hint
+    assert connection.execute("SELECT state FROM simsql.indexes").fetchall() == [("table re-created",)]
+    assert problems(connection, None) == {("table re-created", "public.article")}
+    with pytest.raises(errors.DuplicateObject, match="already has a simhash index"):
+        create_index(connection)
+    # The remains of a dropped table are dropped with the next index, but those of this one are kept.
+    connection.execute(
+        "CREATE TABLE other (fingerprint bigint); SELECT simsql.create_index('other', 'fingerprint')"
+    )
+    mended = connection.execute("SELECT problem FROM simsql.repair('article')").fetchall()
+    assert ("table re-created",) in mended
+    searches_are_exact(connection)
+
+
+def test_a_transaction_that_has_searched_sees_an_attached_partition(connection, connect):
+    create_table(connection, "partitioned")
+    create_index(connection)
+    session = connect()
+    session.execute("BEGIN")
+    assert near(session, 0, 1) == []
+    connection.execute(f"CREATE TABLE later ({COLUMNS}); INSERT INTO later VALUES (1, 1, '2026-01-01', 1)")
+    connection.execute(
+        "ALTER TABLE article ATTACH PARTITION later FOR VALUES FROM ('2026-01-01') TO ('2027-01-01')"
+    )
+    assert near(session, 0, 1) == [(1, 1)]
+    session.execute("COMMIT")
+    searches_are_exact(connection)
+    connection.execute("ALTER TABLE article DETACH PARTITION later")
+    assert near(session, 0, 1) == []
+
+
+@pytest.mark.parametrize("kind", ["distributed by id", "partitioned"])
+@pytest.mark.parametrize("online", [False, True], ids=["call", "client"])
+def test_an_index_is_built_beside_writers(connection, database, kind, online):
+    create_table(connection, kind)
+    insert(connection, FINGERPRINTS)
+    if online:
+        build_index(database, "article", "fingerprint", recipe=None)
+    else:
+        connection.execute("CALL simsql.build('article', 'fingerprint')")
+    searches_are_exact(connection)
+    connection.execute("DROP INDEX simsql_1_1")
+    assert problems(connection) == {("search B-tree missing", "simsql_1_1")}
+    connection.execute("SELECT * FROM simsql.repair('article')")
+    searches_are_exact(connection)
+    connection.execute("SELECT simsql.drop_index('article')")
+    left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'simsql\\_1\\_%'"
+    assert connection.execute(left).fetchone() == (0,)
+
+
+def test_all_happens_in_one_transaction_or_not_at_all(connection):
+    connection.execute("BEGIN")
+    create_table(connection)
+    insert(connection, FINGERPRINTS)
+    create_index(connection)
+    searches_are_exact(connection)
+    connection.execute("INSERT INTO article VALUES (-1, 1, '2025-01-01', 6)")
+    searches_are_exact(connection)
+    connection.execute("COMMIT")
+    connection.execute("BEGIN; DELETE FROM article; SELECT simsql.drop_index('article'); ROLLBACK")
+    searches_are_exact(connection)
+
+
+# Names, roles and nodes
+
+
+def test_names_of_all_kinds(connection):
+    name, column, scope = '%s "q" \\ 名前', "finger 'print' %I", 'ten"ant %1$s'
+    table = sql.Identifier("odd % schema", name)
+    connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier("odd % schema")))
+    connection.execute(
+        sql.SQL("CREATE TABLE {} ({} text, {} bigint)").format(table, *map(sql.Identifier, (scope, column)))
+    )
+    quoted = table.as_string(connection)
+    connection.execute("SELECT create_distributed_table(%s::regclass, %s)", [quoted, scope])
+    connection.execute(
+        sql.SQL("INSERT INTO {} SELECT '%s ''' || n % 2, n FROM generate_series(0, 200) AS n").format(table)
+    )
+    connection.execute("SELECT simsql.create_index(%s, %s, scope => %s)", [quoted, column, [scope]])
+    for within in (0, 3, 7, 10):
+        found = connection.execute(
+            "SELECT * FROM simsql.near(%s, 5, %s, scope => %s::jsonb)",
+            [quoted, within, json.dumps({scope: "%s '1"})],
+        )
+        assert found.fetchall() == expected_near(range(1, 201, 2), 5, within)
+    assert connection.execute("SELECT * FROM simsql.verify()").fetchall() == []
+
+
+def test_a_role_searches_the_columns_that_it_can_read(connection, connect, new_role):
+    create_table(connection)
+    insert(connection, FINGERPRINTS)
+    create_index(connection)
+    role = new_role()
+    session = connect(role)
+    for call in ("near('article', 12345678, 0)", "near_rows(NULL::article, 0, 3)", "claim('article', 0, 3)"):
+        with pytest.raises(errors.InsufficientPrivilege):
+            session.execute(f"SELECT * FROM simsql.{call}")
+    connection.execute(f"GRANT SELECT (fingerprint) ON article TO {role}")
+    for within in (0, 3, 7, 10):
+        assert near(session, 0, within) == expected_near(FINGERPRINTS, 0, within)
+    with pytest.raises(errors.InsufficientPrivilege):
+        session.execute("SELECT * FROM simsql.near_rows(NULL::article, 0, 3)")
+    connection.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
+    for call in ("near('article', 0, 3)", "near_many('article', '{0}', 3)", "pairs('article', 3)"):
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match=f"applies to role {role}"):
+            session.execute(f"SELECT * FROM simsql.{call}")
+    searches_are_exact(connection)
+
+
+def test_a_search_runs_no_code_of_the_tables_owner(connection):
+    """The generated function alone, as if the table had been replaced after the checks of `near`."""
+    create_table(connection)
+    create_index(connection)
+    connection.execute(
+        "CREATE SEQUENCE calls;"
+        "CREATE FUNCTION seize() RETURNS bigint LANGUAGE sql AS $$ SELECT nextval('calls') $$"
+    )
+    search = "SELECT * FROM simsql.search_1(5, 3)"
+    connection.execute("ALTER TABLE article RENAME TO old")
+    connection.execute("CREATE VIEW article AS SELECT *, 1 AS ctid FROM (SELECT seize() AS fingerprint) AS f")
+    with pytest.raises(errors.FeatureNotSupported, match="TABLESAMPLE"):
+        connection.execute(search)
+    connection.execute("DROP VIEW article; CREATE TYPE evil AS ENUM ('x')")
+    connection.execute("CREATE FUNCTION cast_it(evil) RETURNS bigint LANGUAGE sql AS 'SELECT seize()'")
+    connection.execute("CREATE CAST (evil AS bigint) WITH FUNCTION cast_it(evil) AS IMPLICIT")
+    connection.execute("CREATE TABLE article (fingerprint evil); INSERT INTO article VALUES ('x')")
+    with pytest.raises(errors.DatatypeMismatch, match="UNION"):
+        connection.execute(search)
+    assert connection.execute("SELECT is_called FROM calls").fetchone() == (False,)
+
+
+def test_claims_of_near_fingerprints_wait_for_each_other(connection, connect):
+    create_table(connection)
+    create_index(connection)
+    first = connect()
+    first.execute("BEGIN")
+    assert first.execute("SELECT * FROM simsql.claim('article', 7, 3)").fetchall() == []
+    first.execute("INSERT INTO article VALUES (1, 1, '2025-01-01', 7)")
+    search = "SELECT * FROM simsql.claim('article', 6, 3)"
+    with blocked(connect, lambda session: session.execute(search).fetchall()) as claim:
+        first.execute("COMMIT")
+        assert claim.result() == [(7, 1)]
+
+
+def test_a_worker_refuses(connection, server):
+    create_table(connection)
+    insert(connection, FINGERPRINTS)
+    create_index(connection)
+    with server.connect(connection.info.dbname, node=1) as worker:
+        assert worker.execute("SELECT count(*) FROM article").fetchone() == (len(FINGERPRINTS),)
+        for call in ("near('article', 0, 3)", "claim('article', 0, 3)"):
+            with pytest.raises(errors.FeatureNotSupported, match="worker node of Citus") as caught:
+                worker.execute(f"SELECT * FROM simsql.{call}")
+            assert caught.value.diag.message_hint == "Connect to the coordinator."
+        for call in ("near_rows(NULL::article, 0, 3)", "pairs('article', 3)", "create_index('article', 'id')"):
+            with pytest.raises(errors.UndefinedObject, match=r"simsql\.registry"):
+                worker.execute(f"SELECT * FROM simsql.{call}")
+
+
+def test_simsql_is_removed_from_all_nodes(connection, server):
+    create_table(connection)
+    create_index(connection)
+    connection.execute("SELECT simsql.uninstall(drop_indexes => true)")
+    for node in range(3):
+        with server.connect(connection.info.dbname, node=node) as session:
+            assert session.execute("SELECT to_regnamespace('simsql')").fetchone() == (None,)
+            left = "SELECT relname FROM pg_class WHERE relname LIKE 'simsql%'"
+            assert session.execute(left).fetchall() == []

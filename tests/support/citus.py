@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,10 +79,18 @@ class Citus:
         try:
             yield self.url(name)
         finally:
-            # The worker nodes have connections to each other.
-            end = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{name}'"
-            self.execute_everywhere(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false", end)
-            self.execute_everywhere(f"DROP DATABASE {name} WITH (FORCE)")
+            self._disconnect(name)
+            self.execute_everywhere(f"DROP DATABASE {name}")
+
+    def _disconnect(self, database: str) -> None:
+        """End all sessions in a database and allow no new ones: nodes connect to each other."""
+        end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
+        self.execute_everywhere(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false", end)
+        for node in range(len(self.ports)):
+            with self.connect("postgres", node=node) as connection:
+                deadline = time.monotonic() + 10
+                while connection.execute(end).fetchall() and time.monotonic() < deadline:
+                    time.sleep(0.001)
 
     def create_template(self) -> None:
         """Create the database that `new_database` copies."""
@@ -96,8 +105,7 @@ class Citus:
         install_schema(engine)
         engine.dispose()
         # Citus would keep a session of its own in it, and then it could not be copied.
-        end = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{name}'"
-        self.execute_everywhere(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false", end)
+        self._disconnect(name)
 
 
 @contextlib.contextmanager
