@@ -199,6 +199,9 @@ BEGIN
     IF online AND storage = 'tables' THEN
         PERFORM simsql._check_btree(table_name, scope || column_name, caller);
     END IF;
+    -- In this order: the keys of an index are of no use to a table that was restored with its triggers, so it gets a new one. And
+    -- such a trigger may use a function of an index whose table is gone.
+    PERFORM simsql._drop_foreign_triggers(table_name);
     PERFORM simsql._follow_table(table_name);
     SELECT r.* INTO index
       FROM simsql.registry AS r
@@ -216,8 +219,6 @@ BEGIN
                          ELSE format('Finish its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
                                      simsql._build_call(index), table_name, column_name) END;
     END IF;
-    -- In this order: such a trigger may use a function of an index whose table is gone.
-    PERFORM simsql._drop_foreign_triggers(table_name);
     PERFORM simsql._drop_orphans();
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
                                       scope_columns, ready, storage)

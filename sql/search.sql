@@ -299,9 +299,11 @@ BEGIN
                       'enable_seqscan=off', 'enable_bitmapscan=off', 'enable_hashagg=off', 'enable_hashjoin=off',
                       'enable_mergejoin=off', 'enable_material=off', 'max_parallel_workers_per_gather=0'];
     IF index.storage = 'expression' THEN
-        -- The planners of the shards choose; settings of this function do not reach them.
+        -- The planners of the shards choose; settings of this function do not reach them. By default, Citus opens another
+        -- connection to a worker after 10 ms, which takes longer than most searches and slows down all others.
         IF simsql._is_distributed(index.table_id) THEN
-            settings := ARRAY['search_path=pg_catalog, pg_temp', 'plan_cache_mode=force_custom_plan'];
+            settings := ARRAY['search_path=pg_catalog, pg_temp', 'plan_cache_mode=force_custom_plan',
+                              'citus.executor_slow_start_interval=1000'];
         END IF;
         body := format(E'%1$s\n%2$s\n%3$s\n    probing boolean := true;\nBEGIN\n'
                        'IF $2 > %4$s THEN\n    probing := %5$s;\nEND IF;\n'

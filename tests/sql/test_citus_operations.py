@@ -74,6 +74,7 @@ def repeatedly(action: Callable[[], None]) -> Iterator[None]:
 def test_searches_are_exact_while_shards_move_to_a_new_node(citus, connection, mode):
     database = connection.info.dbname
     connection.execute("SELECT citus_remove_node('127.0.0.1', %s)", [citus.ports[2]])
+    connection.execute("SET citus.shard_count = 2")  # a move takes seconds
     create_articles(connection, 300)
     assert placements(connection) == {citus.ports[1]}
     written, searches = 300, 0

@@ -1,0 +1,77 @@
+"""Bulk work from Python in a table that Citus distributes."""
+
+import pytest
+from sqlalchemy import Engine, text
+
+from simsql.database import SearchIndex, build_index
+from simsql.database.backfill import fill_fingerprints
+from simsql.database.placed import PlacedRow, load_placed_rows
+from simsql.dedup.source_table import open_tables
+from simsql.errors import UsageError
+from simsql.fingerprint import simhash
+
+TEXTS = [f"the quick brown fox number {number} jumps over the lazy dog" for number in range(40)]
+
+
+@pytest.fixture
+def server(citus):
+    return citus
+
+
+@pytest.fixture
+def database(database: Engine) -> Engine:
+    with database.begin() as connection:
+        connection.execute(text("CREATE TABLE article (id bigint PRIMARY KEY, body text, fingerprint bigint)"))
+        connection.execute(text("SELECT create_distributed_table('article', 'id')"))
+        rows = [{"id": number, "body": body} for number, body in enumerate(TEXTS)]
+        connection.execute(text("INSERT INTO article VALUES (:id, :body)"), rows)
+    return database
+
+
+def test_an_index_is_built_filled_and_searched(database):
+    build_index(database, "article", "fingerprint")
+    filled = fill_fingerprints(database, "article", "body", batch_rows=15)
+    assert (filled.written, filled.busy) == (40, 0)
+    index = SearchIndex(database, "article")
+    for number, body in enumerate(TEXTS):
+        assert (number, 0) in {(found.row["id"], found.distance) for found in index.near_rows(text=body)}
+    assert {found.fingerprint for found in index.near(text=TEXTS[0], distance=64)} == set(map(simhash, TEXTS))
+    assert index.verify() == []
+
+
+def test_a_backfill_overwrites_no_change_by_others(database):
+    """Between reading and writing a batch, somebody writes a row of it."""
+    changes = iter(["UPDATE article SET fingerprint = 5 WHERE id = 3"])
+
+    def change(_share: float) -> None:
+        for statement in changes:
+            with database.begin() as connection:
+                connection.execute(text(statement))
+
+    fill_fingerprints(database, "article", "body", column="fingerprint", batch_rows=1, report=change)
+    with database.connect() as connection:
+        assert connection.scalar(text("SELECT fingerprint FROM article WHERE id = 3")) == 5
+
+
+def test_repeated_ids_are_skipped(database):
+    skipped = []
+    rows = [PlacedRow([number, "new"], str(number), f"file:{number}") for number in (39, 40, 41, 40, 3, 42)]
+    with database.begin() as connection:
+        added = load_placed_rows(
+            connection,
+            "article",
+            ["id", "body"],
+            rows,
+            id_column="id",
+            skip=lambda row, earlier: skipped.append((row.name, earlier and earlier.name)),
+        )
+    assert added == 3
+    assert skipped == [("39", None), ("40", "40"), ("3", None)]
+    with database.connect() as connection:
+        ids = connection.scalars(text("SELECT id FROM article WHERE body = 'new' ORDER BY id")).all()
+    assert ids == [40, 41, 42]
+
+
+def test_its_rows_are_not_decided_about(database):
+    with pytest.raises(UsageError, match="managed by Citus"), open_tables(database, "article", "body", "decision"):
+        pass
