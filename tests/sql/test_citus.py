@@ -375,7 +375,7 @@ def test_a_worker_refuses(connection, server):
         for call in ("near('article', 0, 3)", "claim('article', 0, 3)"):
             with pytest.raises(errors.FeatureNotSupported, match="worker node of Citus") as caught:
                 worker.execute(f"SELECT * FROM simsql.{call}")
-            assert caught.value.diag.message_hint == "Connect to the coordinator."
+            assert caught.value.diag.message_hint.startswith("Connect to the coordinator.")
         for call in ("near_rows(NULL::article, 0, 3)", "pairs('article', 3)", "create_index('article', 'id')"):
             with pytest.raises(errors.UndefinedObject, match=r"simsql\.registry"):
                 worker.execute(f"SELECT * FROM simsql.{call}")
