@@ -1,8 +1,9 @@
 -- Tables that Citus manages: distributed, reference and local ones in its metadata. They exist on this node and hold no rows
 -- here; their rows are in shards. The storage of their indexes is `expression`: Citus creates each B-tree on every shard.
 --
--- Indexes exist on the coordinator alone, and so do the locks of simsql.claim. A statement that reads such a table consists of built-in functions, because Citus
--- sends it to the shards, and has its own plan for each call, because Citus accepts no parameters in a plan that is used again.
+-- Indexes exist on the coordinator alone, and so do the locks of simsql.claim. A statement that reads such a table consists of
+-- built-in functions, because Citus sends it to the shards. It has its own plan for each call, because Citus accepts no parameters
+-- in a plan that is used again.
 
 -- Whether Citus manages a table. The catalogue pg_dist_partition exists only in a database with Citus, and PL/pgSQL does not look
 -- at the second statement before it runs.

@@ -282,5 +282,8 @@ def test_an_index_in_a_schema_that_is_closed_to_others_is_listed_all_the_same(co
     connection.execute("CREATE SCHEMA closed")
     connection.execute("CREATE TABLE closed.article (fingerprint bigint)")
     connection.execute("SELECT simsql.create_index('closed.article', 'fingerprint')")
-    rows = connect(new_role()).execute("SELECT table_name, state FROM simsql.indexes").fetchall()
-    assert rows == [("closed.article", "ready")]
+    stranger = connect(new_role())
+    indexes = "SELECT table_name, state FROM simsql.indexes"
+    assert stranger.execute(indexes).fetchall() == [("closed.article", "ready")]
+    connection.execute("DROP TABLE closed.article")
+    assert stranger.execute(indexes).fetchall() == [("closed.article", "table dropped")]
