@@ -33,15 +33,23 @@ AS $$
        AND simsql._column_numbers(index.table_id, index.id) IS NULL
 $$;
 
--- Registers a re-created table instead of the one that it has replaced. Its indexes may have faults. It looks first: an UPDATE
--- needs a privilege even if it changes nothing.
+-- Registers a re-created table instead of the one that it has replaced. Its indexes may have faults. It may belong to another role,
+-- whose readers must not see the keys of the old rows.
 CREATE OR REPLACE FUNCTION simsql._follow_table(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
+DECLARE
+    index_id integer;
+    keys text;
 BEGIN
-    IF EXISTS (SELECT FROM simsql.registry AS r WHERE simsql._recreated(r) = _follow_table.table_name) THEN
-        UPDATE simsql.registry AS r SET table_id = _follow_table.table_name WHERE simsql._recreated(r) = _follow_table.table_name;
-    END IF;
+    FOR index_id IN SELECT r.id FROM simsql.registry AS r WHERE simsql._recreated(r) = _follow_table.table_name LOOP
+        SELECT string_agg(c.oid::regclass::text, ', ') INTO keys FROM pg_class AS c
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index_id) AND c.relkind = 'r';
+        IF keys IS NOT NULL THEN
+            EXECUTE 'TRUNCATE ' || keys;
+        END IF;
+        UPDATE simsql.registry AS r SET table_id = _follow_table.table_name WHERE r.id = index_id;
+    END LOOP;
 END
 $$;
 
