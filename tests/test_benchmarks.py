@@ -131,7 +131,7 @@ def test_searches_on_a_citus_cluster_are_measured_and_compared(options: Options,
 
 def test_storages_are_measured_step_by_step(options: Options) -> None:
     cases = [
-        *(case for case in storages.CASES if not case.partitions),
+        *(case for case in storages.CASES if not case.partitions and case.fillfactor == 100),
         storages.Case("3 partitions", "expression", 3),
         storages.Case("3 scopes", "expression", 3, scoped=True),
     ]
