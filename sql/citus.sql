@@ -53,7 +53,7 @@ BEGIN
 END
 $$;
 
--- What keeps this role from searching an index because Citus manages its table; null if nothing does. The table may have been
+-- Why this role cannot search an index on a table that Citus manages, and what to do; null if it can. The table may have been
 -- distributed after the index was created. Row-level security would hide the B-trees from searches: & is not leakproof.
 CREATE OR REPLACE FUNCTION simsql._citus_refusal(index simsql.registry, OUT reason text, OUT hint text)
 LANGUAGE plpgsql STABLE
