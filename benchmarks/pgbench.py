@@ -26,7 +26,7 @@ def find_pgbench() -> Path | None:
 
 
 def run_pgbench(pgbench: Path, connection: psycopg.Connection, script: str, *, clients: int, limit: str) -> float:
-    """Run a script on the connection's database with so many clients and return the transactions a second.
+    """Run a script on the connection's database and return the transactions a second of all clients.
 
     `limit` is pgbench's option that ends the run: "--transactions=100" of each client or "--time=10" in seconds.
     Raises SimsqlError with pgbench's message if it fails.

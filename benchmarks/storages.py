@@ -92,7 +92,7 @@ class Trial:
         return self.values[ids % self.case.partitions == 1] if self.case.scoped else self.values
 
     def target(self) -> Target:
-        """Return what brute force needs."""
+        """Return the table, its fingerprints and queries, as checks and searches take them."""
         options = self.bench.options
         return Target(
             self.case.table, Oracle(self.searched), make_queries(self.searched, options.queries, options.seed)

@@ -1,7 +1,7 @@
 -- change_storage: keeps an index in the other storage, with the same design, recipe and scope.
 --
--- The new objects are created beside the old ones, which serve searches until then. What changes last are the search functions and
--- the registry.
+-- Creates the new objects beside the old ones, which serve searches until the last step: it replaces the search functions and
+-- updates the registry.
 --
 -- B-trees keep the id of the index: every snapshot, however old, finds the rows that it sees in them. Key tables are empty for a
 -- snapshot that is older than they are, so they get a new id, whose functions such a snapshot does not call.

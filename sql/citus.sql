@@ -1,8 +1,9 @@
 -- Tables that Citus manages: distributed, reference and local ones in its metadata. They exist on this node and hold no rows
 -- here; their rows are in shards. The storage of their indexes is `expression`: Citus creates each B-tree on every shard.
 --
--- Indexes exist on the coordinator alone, and so do the locks of simsql.claim. A statement that reads such a table consists of built-in functions, because Citus
--- sends it to the shards, and has its own plan for each call, because Citus accepts no parameters in a plan that is used again.
+-- Indexes exist on the coordinator alone, and so do the locks of simsql.claim. A statement that reads such a table consists of
+-- built-in functions, because Citus sends it to the shards. It has its own plan for each call, because Citus accepts no parameters
+-- in a plan that is used again.
 
 -- Whether Citus manages a table. The catalogue pg_dist_partition exists only in a database with Citus, and PL/pgSQL does not look
 -- at the second statement before it runs.
@@ -52,7 +53,7 @@ BEGIN
 END
 $$;
 
--- What keeps this role from searching an index because Citus manages its table; null if nothing does. The table may have been
+-- Why this role cannot search an index on a table that Citus manages, and what to do; null if it can. The table may have been
 -- distributed after the index was created. Row-level security would hide the B-trees from searches: & is not leakproof.
 CREATE OR REPLACE FUNCTION simsql._citus_refusal(index simsql.registry, OUT reason text, OUT hint text)
 LANGUAGE plpgsql STABLE

@@ -259,7 +259,8 @@ $$;
 
 COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[], text) IS
     'create a simhash index on a bigint column, in this transaction, and return its id; writers wait. '
-    'scope: the columns whose values restrict each search. storage: tables, the default, or expression, that of partitioned tables';
+    'scope: the columns whose values restrict each search. storage: tables, the default, or expression, '
+    'that of partitioned and distributed tables';
 
 -- Drops the key tables of an index, the triggers and their functions.
 CREATE OR REPLACE FUNCTION simsql._drop_keys(index simsql.registry) RETURNS void

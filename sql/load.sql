@@ -124,7 +124,7 @@ BEGIN
         RETURN NEXT index;
     END LOOP;
 EXCEPTION
-    -- A cursor of this session is reading the table.
+    -- A cursor of this session is reading the table, or another session is changing an index of it concurrently.
     WHEN object_in_use THEN RETURN;
 END
 $$;

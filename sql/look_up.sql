@@ -21,20 +21,36 @@ $$;
 
 -- The table that has replaced that of an index, with its name, B-trees and triggers; null if there is none. Citus re-creates
 -- a table whose distribution changes. (B-trees in a schema have different names, so no other table can have this one.)
+-- It reads the catalogue: to_regclass fails for a role that may not use the schema, and roles see all indexes in simsql.indexes.
 CREATE OR REPLACE FUNCTION simsql._recreated(index simsql.registry) RETURNS regclass
 LANGUAGE sql STABLE
 AS $$
-    SELECT t.id
-      FROM to_regclass(index.table_name) AS t (id)
-     WHERE t.id <> index.table_id AND simsql._column_numbers(t.id, index.id) IS NOT NULL
+    SELECT c.oid::regclass
+      FROM parse_ident(index.table_name) AS names
+      JOIN pg_namespace AS n ON n.nspname = names[1]::name
+      JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = names[2]::name
+     WHERE c.oid <> index.table_id AND simsql._column_numbers(c.oid, index.id) IS NOT NULL
        AND simsql._column_numbers(index.table_id, index.id) IS NULL
 $$;
 
--- Registers a re-created table instead of the one that it has replaced. Its indexes may have faults.
+-- Registers a re-created table instead of the one that it has replaced. Its indexes may have faults. It may belong to another role,
+-- whose readers must not see the keys of the old rows.
 CREATE OR REPLACE FUNCTION simsql._follow_table(table_name regclass) RETURNS void
-LANGUAGE sql
+LANGUAGE plpgsql
 AS $$
-    UPDATE simsql.registry AS r SET table_id = _follow_table.table_name WHERE simsql._recreated(r) = _follow_table.table_name
+DECLARE
+    index_id integer;
+    keys text;
+BEGIN
+    FOR index_id IN SELECT r.id FROM simsql.registry AS r WHERE simsql._recreated(r) = _follow_table.table_name LOOP
+        SELECT string_agg(c.oid::regclass::text, ', ') INTO keys FROM pg_class AS c
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index_id) AND c.relkind = 'r';
+        IF keys IS NOT NULL THEN
+            EXECUTE 'TRUNCATE ' || keys;
+        END IF;
+        UPDATE simsql.registry AS r SET table_id = _follow_table.table_name WHERE r.id = index_id;
+    END LOOP;
+END
 $$;
 
 -- Raises an error unless the columns of an index, the fingerprint column and then the scope, still have the names that the

@@ -125,16 +125,16 @@ DECLARE
         SELECT c.oid FROM pg_type AS y JOIN pg_class AS c ON c.oid = y.typrelid
          WHERE y.oid = pg_typeof(row_type) AND c.relkind <> 'c');
     index simsql.registry;
-    asked integer;
+    within integer;
 BEGIN
     IF table_id IS NULL THEN
         RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof(row_type)
             USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
     END IF;
     index := simsql._searched_index(table_id, column_name, scope);
-    asked := simsql._distance(distance, index.distance);
+    within := simsql._distance(distance, index.distance);
     RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*')
-                   USING fingerprint, asked, scope, simsql._matches_in_shards(index, fingerprint, asked, scope);
+                   USING fingerprint, within, scope, simsql._matches_in_shards(index, fingerprint, within, scope);
 END
 $$;
 

@@ -16,26 +16,20 @@ AS $$
 DECLARE
     keys bigint;
 BEGIN
-    IF simsql._is_distributed(index.table_id) THEN
-        -- Citus sends a join to the shards, but not a LATERAL query that counts.
+    IF index.storage = 'expression' THEN
         EXECUTE (
-            SELECT format('SELECT count(*) FROM (SELECT fp, (fp & %1$L::bigint) # %6$s AS prefix FROM unnest($1) AS fp '
-                          'CROSS JOIN unnest($2) AS f OFFSET 0) AS q JOIN %2$s AS t ON (t.%3$I & %1$L::bigint) = q.prefix '
-                          'WHERE t.%3$I <> q.fp%4$s AND %5$s',
-                          p.lead_mask, simsql._rows_of(index), index.column_name, simsql._in_scope(index, scope, 't'),
-                          simsql._guard(index), simsql._unpermute(format('(f << %s)', 64 - p.prefix), p.lead_mask))
-              FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-             WHERE p.number = _count_keys.number)
-           INTO keys USING fingerprints, flips;
-        RETURN keys;
-    ELSIF index.storage = 'expression' THEN
-        EXECUTE (
-            SELECT format('SELECT coalesce(sum(k.keys), 0) '
-                          'FROM (SELECT fp, (fp & %1$L::bigint) # %6$s AS prefix FROM unnest($1) AS fp CROSS JOIN unnest($2) AS f '
-                          'OFFSET 0) AS q CROSS JOIN LATERAL (SELECT count(*) AS keys FROM %2$s AS t '
-                          'WHERE (t.%3$I & %1$L::bigint) = q.prefix AND t.%3$I <> q.fp%4$s AND %5$s) AS k',
-                          p.lead_mask, simsql._rows_of(index), index.column_name, simsql._in_scope(index, scope, 't'),
-                          simsql._guard(index), simsql._unpermute(format('(f << %s)', 64 - p.prefix), p.lead_mask))
+            -- Citus sends a join to the shards, but not a LATERAL query that counts.
+            SELECT format(CASE WHEN simsql._is_distributed(index.table_id)
+                               THEN 'SELECT count(*) FROM %1$s JOIN %2$s AS t ON %3$s WHERE %4$s'
+                               ELSE 'SELECT coalesce(sum(k.keys), 0) FROM %1$s '
+                                    'CROSS JOIN LATERAL (SELECT count(*) AS keys FROM %2$s AS t WHERE %3$s AND %4$s) AS k' END,
+                          format('(SELECT fp, (fp & %L::bigint) # %s AS prefix FROM unnest($1) AS fp CROSS JOIN unnest($2) AS f '
+                                 'OFFSET 0) AS q',
+                                 p.lead_mask, simsql._unpermute(format('(f << %s)', 64 - p.prefix), p.lead_mask)),
+                          simsql._rows_of(index),
+                          format('(t.%I & %L::bigint) = q.prefix', index.column_name, p.lead_mask),
+                          format('t.%I <> q.fp%s AND %s',
+                                 index.column_name, simsql._in_scope(index, scope, 't'), simsql._guard(index)))
               FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
              WHERE p.number = _count_keys.number)
            INTO keys USING fingerprints, flips;

@@ -49,7 +49,7 @@ class Kind(NamedTuple):
     """The bounds of a partition that can be attached, and the assignment that makes rows fit into it."""
     storage: str = "expression"
     distribute: str = ""
-    """What makes Citus distribute the table."""
+    """The statement that distributes the table."""
 
     def create(self) -> str:
         statements = [f"CREATE TABLE article ({COLUMNS}) {self.partition_by}"]

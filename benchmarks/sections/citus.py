@@ -135,7 +135,7 @@ def load(bench: Bench, layout: Layout) -> None:
 
 
 def add_build(bench: Bench, layout: Layout) -> None:
-    """Create the index; add what that takes."""
+    """Create the index; add its time and size."""
     size = _size(bench, layout)
     start = time.perf_counter()
     with bench.engine.begin() as connection:

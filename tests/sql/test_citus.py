@@ -6,17 +6,14 @@ import re
 import psycopg
 import pytest
 from articles import near
-from oracle import clustered
 from oracle import near as expected_near
 from psycopg import errors, sql
 from sessions import blocked
+from sql.test_partitions import COLUMNS, FINGERPRINTS, QUERIES, create_index, insert, searches_are_exact
 from upkeep import problems
 
 from simsql.database import build_index
 
-FINGERPRINTS = clustered(300, seed=15)
-QUERIES = [0, -1, FINGERPRINTS[17], FINGERPRINTS[150]]
-COLUMNS = "id bigint, tenant integer NOT NULL, day date NOT NULL, fingerprint bigint"
 DISTRIBUTE = {
     "distributed by id": "SELECT create_distributed_table('article', 'id')",
     "distributed by tenant": "SELECT create_distributed_table('article', 'tenant')",
@@ -41,27 +38,6 @@ def create_table(connection: psycopg.Connection, kind: str = "distributed by id"
     else:
         connection.execute(f"CREATE TABLE article ({COLUMNS})")
     connection.execute(DISTRIBUTE[kind])
-
-
-def insert(connection: psycopg.Connection, fingerprints: list[int | None]) -> None:
-    """Rows of the tenants 1 to 4 in the first three months of a year."""
-    connection.execute(
-        "INSERT INTO article SELECT n, 1 + n %% 4, date '2025-01-01' + (n * 7 %% 90)::integer, f"
-        " FROM unnest(%s::bigint[]) WITH ORDINALITY AS u (f, n)",
-        [fingerprints],
-    )
-
-
-def create_index(connection: psycopg.Connection, more: str = "") -> None:
-    connection.execute(f"SELECT simsql.create_index('article', 'fingerprint', blocks => 4{more})")
-
-
-def searches_are_exact(connection: psycopg.Connection) -> None:
-    live = [found for (found,) in connection.execute("SELECT fingerprint FROM article")]
-    for query in QUERIES:
-        for within in (0, 3, 7, 10):
-            assert near(connection, query, within) == expected_near(live, query, within)
-    assert problems(connection) == set()
 
 
 @pytest.mark.parametrize("kind", DISTRIBUTE)

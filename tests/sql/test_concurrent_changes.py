@@ -8,7 +8,7 @@ from sql.test_partitions import FINGERPRINTS, create_months, create_partitioned,
 from sql.test_partitions import create_index as create_index_on_partitions
 from upkeep import problems
 
-from simsql.database import build_index
+from simsql.database import build_index, load_rows
 
 CONCURRENTLY = [
     ("tables", "CREATE INDEX CONCURRENTLY mine ON article (body)"),
@@ -55,6 +55,20 @@ def test_calls_that_lock_the_table_are_refused(connection, connect, writer, stor
     connection.execute("SELECT * FROM simsql.repair('article')")
     assert problems(connection) == set()
     connection.execute("SELECT simsql.drop_index('article')")
+
+
+def test_a_load_goes_on(connection, database, connect, writer):
+    """The triggers add its keys, as for any other writer."""
+    create_articles(connection, [1])
+    writer("INSERT INTO article (fingerprint) VALUES (2)")
+    create = "CREATE INDEX CONCURRENTLY mine ON article (body)"
+    with blocked(connect, lambda session: session.execute(create)):
+        with database.begin() as transaction:
+            # As many as would otherwise be loaded without the triggers.
+            assert load_rows(transaction, "article", ["fingerprint"], ((3,) for _ in range(10_000))) == 10_000
+        assert near(connection, 3, 0) == [(3, 0)]
+        writer()
+    assert problems(connection) == set()
 
 
 def test_a_vacuum_of_the_table_is_waited_for(connection, connect):

@@ -47,7 +47,7 @@ def create_partitioned(connection: psycopg.Connection, kind: str) -> None:
     connection.execute(KINDS[kind].replace("columns", COLUMNS, 1))
 
 
-def insert(connection: psycopg.Connection, fingerprints: list[int], table: str = "article") -> None:
+def insert(connection: psycopg.Connection, fingerprints: list[int | None], table: str = "article") -> None:
     """Rows of the tenants 1 to 4 in the first three months of a year."""
     connection.execute(
         f"INSERT INTO {table} SELECT n, 1 + n %% 4, date '2025-01-01' + (n * 7 %% 90)::integer, f"

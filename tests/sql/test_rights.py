@@ -278,9 +278,31 @@ def test_a_table_that_gets_the_name_of_an_indexed_one_does_not_open_its_keys(art
         stranger.execute("DROP TABLE public.article")
 
 
+def test_a_table_that_replaces_a_dropped_one_does_not_open_its_keys(articles, new_role, connect):
+    """Its owner forges the trigger by which an index follows a table that was re-created."""
+    role = new_role()
+    articles.execute(f"GRANT CREATE ON SCHEMA public TO {role}; DROP TABLE article")
+    thief = connect(role)
+    thief.execute("CREATE TABLE article (id bigint, fingerprint bigint); INSERT INTO article VALUES (1, 5)")
+    thief.execute("CREATE FUNCTION noop() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    thief.execute("CREATE TRIGGER simsql_1_column AFTER UPDATE OF fingerprint ON article EXECUTE FUNCTION noop()")
+    for call in ("* FROM simsql.repair('article')", "simsql.create_index('article', 'id')"):
+        with articles.transaction(force_rollback=True):
+            articles.execute(f"SELECT {call}")
+            (table_id,) = articles.execute(
+                "SELECT table_id::regclass::text FROM simsql.registry WHERE id = 1"
+            ).fetchone()
+            assert table_id == "article"
+            articles.execute(f"SET LOCAL ROLE {role}")
+            assert set(articles.execute("SELECT key FROM simsql.keys_1_0").fetchall()) <= {(5,)}
+
+
 def test_an_index_in_a_schema_that_is_closed_to_others_is_listed_all_the_same(connection, new_role, connect):
     connection.execute("CREATE SCHEMA closed")
     connection.execute("CREATE TABLE closed.article (fingerprint bigint)")
     connection.execute("SELECT simsql.create_index('closed.article', 'fingerprint')")
-    rows = connect(new_role()).execute("SELECT table_name, state FROM simsql.indexes").fetchall()
-    assert rows == [("closed.article", "ready")]
+    stranger = connect(new_role())
+    indexes = "SELECT table_name, state FROM simsql.indexes"
+    assert stranger.execute(indexes).fetchall() == [("closed.article", "ready")]
+    connection.execute("DROP TABLE closed.article")
+    assert stranger.execute(indexes).fetchall() == [("closed.article", "table dropped")]
