@@ -114,13 +114,15 @@ $$;
 -- The next statement that makes the plain B-tree of a partitioned table valid, and the table or partition that it locks; null if
 -- there is none. CREATE INDEX attaches an invalid B-tree of a partition as it is, such as that of a failed CREATE INDEX
 -- CONCURRENTLY, and then its own is invalid too. PostgreSQL looks whether it has become valid when one is attached, also if that
--- was attached before. It never finds it so beside a foreign table, and if a partition has none.
+-- was attached before. It never finds it so beside a foreign table, and if a partition has none. Before 14.9 and 15.4 it did not
+-- look: there the index gets another B-tree.
 CREATE OR REPLACE FUNCTION simsql._validating_statement(
     index simsql.registry, online boolean, OUT statement text, OUT target regclass)
 LANGUAGE plpgsql STABLE
 AS $$
 #variable_conflict use_variable
 DECLARE
+    version constant integer := current_setting('server_version_num')::integer;
     root regclass;
 BEGIN
     FOR root IN
@@ -133,7 +135,7 @@ BEGIN
         SELECT format('REINDEX INDEX%s %s', CASE WHEN online THEN ' CONCURRENTLY' END, t.relid), i.indrelid INTO statement, target
           FROM pg_partition_tree(root) AS t JOIN pg_index AS i ON i.indexrelid = t.relid
          WHERE t.isleaf AND NOT i.indisvalid LIMIT 1;
-        IF statement IS NULL THEN
+        IF statement IS NULL AND (version >= 150004 OR version BETWEEN 140009 AND 149999) THEN
             SELECT format('ALTER INDEX %s ATTACH PARTITION %s', t.parentrelid, t.relid), index.table_id INTO statement, target
               FROM pg_partition_tree(root) AS t
               JOIN pg_index AS child ON child.indexrelid = t.relid
