@@ -31,7 +31,8 @@ $$;
 -- Keeps everybody from a table and the key tables of its index until the end of the transaction. Some transactions lock the table
 -- first, and searches lock the keys first. So this waits so briefly that nobody fails with a deadlock, releases the locks, and
 -- tries again a little later, for as long as lock_timeout allows. If this transaction has locked out writers before, one that
--- has searched and then waits to write would keep this waiting forever, and PostgreSQL may not notice: that raises an error.
+-- has searched and then waits to write would keep this waiting forever, and PostgreSQL may not notice: that raises an error. While
+-- this waits, PostgreSQL ends such a transaction at once, so it does not wait at first, and looks for one before it waits.
 CREATE OR REPLACE FUNCTION simsql._lock_out(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -43,11 +44,11 @@ DECLARE
         SELECT string_agg('ONLY ' || c.oid::regclass, ', ' ORDER BY c.oid = index.table_id DESC, c.oid) FROM pg_class AS c
          WHERE c.oid = index.table_id
             OR c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id) AND c.relkind = 'r');
+    attempt integer := 1;
     is_deadlock boolean;
 BEGIN
     LOOP
         PERFORM simsql._check_no_concurrent_change(index.table_id, 'change_storage');
-        -- Before it waits: PostgreSQL ends a transaction that has waited for deadlock_timeout if this one then waits for it.
         WITH RECURSIVE waiting AS (
             SELECT l.pid FROM pg_locks AS l
              WHERE l.relation = index.table_id AND l.granted AND l.pid <> pg_backend_pid()
@@ -61,7 +62,7 @@ BEGIN
         END IF;
         BEGIN
             PERFORM set_config('lock_timeout', wait || 'ms', true);
-            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', relations);
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE%s', relations, CASE WHEN attempt <= 20 THEN ' NOWAIT' END);
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             IF clock_timestamp() > deadline THEN
@@ -69,7 +70,8 @@ BEGIN
                     USING ERRCODE = 'lock_not_available', HINT = 'Try again later, or with a longer lock_timeout.';
             END IF;
         END;
-        PERFORM pg_sleep(0.1);
+        PERFORM pg_sleep(CASE WHEN attempt <= 20 THEN 0.02 ELSE 0.1 END);
+        attempt := attempt + 1;
     END LOOP;
     PERFORM set_config('lock_timeout', lock_timeout, true);
 END
