@@ -30,7 +30,9 @@ $$;
 
 -- Keeps everybody from a table and the key tables of its index until the end of the transaction. Some transactions lock the table
 -- first, and searches lock the keys first. So this waits so briefly that nobody fails with a deadlock, releases the locks, and
--- tries again a little later, for as long as lock_timeout allows.
+-- tries again a little later, for as long as lock_timeout allows. If this transaction has locked out writers before, one that
+-- has searched and then waits to write would keep this waiting forever, and PostgreSQL may not notice: that raises an error. While
+-- this waits, PostgreSQL ends such a transaction at once, so it does not wait at first, and looks for one before it waits.
 CREATE OR REPLACE FUNCTION simsql._lock_out(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -42,11 +44,25 @@ DECLARE
         SELECT string_agg('ONLY ' || c.oid::regclass, ', ' ORDER BY c.oid = index.table_id DESC, c.oid) FROM pg_class AS c
          WHERE c.oid = index.table_id
             OR c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id) AND c.relkind = 'r');
+    attempt integer := 1;
+    is_deadlock boolean;
 BEGIN
     LOOP
+        PERFORM simsql._check_no_concurrent_change(index.table_id, 'change_storage');
+        WITH RECURSIVE waiting AS (
+            SELECT l.pid FROM pg_locks AS l
+             WHERE l.relation = index.table_id AND l.granted AND l.pid <> pg_backend_pid()
+               AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+             UNION SELECT b.pid FROM waiting AS w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS b (pid))
+        SELECT EXISTS (SELECT FROM waiting AS w WHERE w.pid = pg_backend_pid()) INTO is_deadlock;
+        IF is_deadlock THEN
+            RAISE EXCEPTION 'simsql.change_storage: a transaction that has searched % waits to write to it', index.table_name
+                USING ERRCODE = 'deadlock_detected',
+                      HINT = 'Writers do not wait for the command simsql index change-storage. Or try again later.';
+        END IF;
         BEGIN
             PERFORM set_config('lock_timeout', wait || 'ms', true);
-            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', relations);
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE%s', relations, CASE WHEN attempt <= 20 THEN ' NOWAIT' END);
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             IF clock_timestamp() > deadline THEN
@@ -54,7 +70,8 @@ BEGIN
                     USING ERRCODE = 'lock_not_available', HINT = 'Try again later, or with a longer lock_timeout.';
             END IF;
         END;
-        PERFORM pg_sleep(0.1);
+        PERFORM pg_sleep(CASE WHEN attempt <= 20 THEN 0.02 ELSE 0.1 END);
+        attempt := attempt + 1;
     END LOOP;
     PERFORM set_config('lock_timeout', lock_timeout, true);
 END
@@ -102,20 +119,35 @@ BEGIN
 END
 $$;
 
+-- Writers wait, and searches go on until the end. With key tables, if transactions that have searched wait to write, it starts
+-- over, and everybody waits. If there is nothing left to create, it keeps everybody waiting from the start.
 CREATE OR REPLACE FUNCTION simsql._change_storage(table_name regclass, storage text, column_name text, keep boolean) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     index simsql.registry := simsql._check_storage_change(table_name, storage, column_name);
+    is_alone boolean := index.storage = storage AND NOT keep;
 BEGIN
     PERFORM simsql._take_turn(table_name, 'change_storage');
-    PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', 'change_storage');
-    index := simsql._check_storage_change(table_name, storage, column_name);
-    IF storage = 'tables' THEN
-        RETURN simsql._use_key_tables(index);
-    END IF;
-    PERFORM simsql._use_btrees(index, keep);
-    RETURN index.id;
+    LOOP
+        BEGIN
+            IF is_alone THEN
+                PERFORM simsql._lock_out(index);
+            END IF;
+            PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', 'change_storage');
+            index := simsql._check_storage_change(table_name, storage, column_name);
+            IF storage = 'tables' THEN
+                RETURN simsql._use_key_tables(index);
+            END IF;
+            PERFORM simsql._use_btrees(index, keep);
+            RETURN index.id;
+        EXCEPTION WHEN deadlock_detected THEN
+            IF is_alone OR storage <> 'tables' THEN
+                RAISE;
+            END IF;
+            is_alone := true;
+        END;
+    END LOOP;
 END
 $$;
 

@@ -1,6 +1,7 @@
 """An index changes its storage in place: searches, writers and claims go on, and none of them misses a row."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from articles import create_table, fingerprints_of, near
@@ -179,6 +180,47 @@ def test_searches_go_on_without_deadlocks_and_writers_wait(connection, connect, 
     written.result()
     assert connection.execute("SELECT storage FROM simsql.indexes").fetchone() == (OTHER[storage],)
     assert (5, 0) in near(connection, 5, 0)
+    assert problems(connection) == set()
+    searches_are_exact(connection)
+
+
+@from_either
+def test_a_transaction_that_has_searched_can_write(connection, connect, storage):
+    """A claim and an insert, for example. The change must neither fail it nor wait for it forever."""
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, storage)
+    writer = connect()
+    writer.execute("SET lock_timeout = '3s'; SET deadlock_timeout = '1s'; BEGIN")
+    near(writer, 5, 3)
+    locks = "SELECT FROM pg_locks WHERE mode = 'ShareRowExclusiveLock' AND relation = 'article'::regclass"
+    with ThreadPoolExecutor(1) as thread:
+        changed = thread.submit(change, connect(), OTHER[storage])
+        wait_until(lambda: connection.execute(locks).fetchall(), "writers to be locked out")
+        writer.execute("INSERT INTO article (fingerprint) VALUES (5)")
+        writer.execute("COMMIT")
+        if storage == "tables":
+            with pytest.raises(
+                errors.DeadlockDetected, match=r"has searched public\.article waits to write to it"
+            ):
+                changed.result()
+        else:
+            changed.result()
+            assert connection.execute("SELECT storage FROM simsql.indexes").fetchone() == ("tables",)
+    assert problems(connection) == set()
+    searches_are_exact(connection)
+
+
+def test_a_transaction_that_has_searched_can_write_before_the_keys_are_dropped(connection, connect):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "tables")
+    connection.execute("SELECT simsql._change_storage('article', 'expression', NULL, keep => true)")
+    writer = connect()
+    writer.execute("SET lock_timeout = '3s'; BEGIN")
+    near(writer, 5, 3)
+    with started(connect, lambda session: change(session, "expression")) as changed:
+        writer.execute("INSERT INTO article (fingerprint) VALUES (5)")
+        writer.execute("COMMIT")
+        assert changed.result() == 1
     assert problems(connection) == set()
     searches_are_exact(connection)
 
