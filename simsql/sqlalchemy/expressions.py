@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 from sqlalchemy import (
     Column,
     ColumnElement,
+    Select,
     SQLColumnExpression,
     Table,
     Text,
@@ -13,6 +14,7 @@ from sqlalchemy import (
     column,
     func,
     literal,
+    literal_column,
     select,
     type_coerce,
 )
@@ -113,8 +115,13 @@ def search(
     distance: int | None,
     scope: Scope | None,
     found: Mapping[str, TypeEngine[Any]],
-) -> TableValuedAlias:
-    """Return a call of a search function of simsql, as a FROM element with the columns `found`."""
+) -> "Select[*tuple[Any, ...]]":
+    """Return a SELECT of the columns `found` from a call of a search function of simsql.
+
+    Citus would send a statement that reads one shard to its worker as a whole, with the search in it, and workers
+    have no simhash indexes. But it runs a subquery that reads a local table on the coordinator. So the registry is
+    joined, whose ids begin with 1. PostgreSQL removes this join when it plans the statement.
+    """
     call = getattr(func.simsql, function)(
         TableName(indexed.table),
         *arguments,
@@ -123,7 +130,8 @@ def search(
         *([] if scope is None else [_scope_values(indexed.table, scope)]),
     )
     valued: TableValuedAlias = call.table_valued(*(column(name, type_) for name, type_ in found.items()))
-    return valued
+    local = name_table("registry", name_column("id", Integer), schema="simsql").alias()
+    return select(*valued.columns).select_from(valued.outerjoin(local, local.c.id == literal_column("0")))
 
 
 def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[ColumnElement[bool]]:
