@@ -372,7 +372,7 @@ def test_a_worker_refuses(connection, server):
     create_index(connection)
     with server.connect(connection.info.dbname, node=1) as worker:
         assert worker.execute("SELECT count(*) FROM article").fetchone() == (len(FINGERPRINTS),)
-        for call in ("near('article', 0, 3)", "claim('article', 0, 3)"):
+        for call in ("near('article', 0, 3)", "near_many('article', '{0}')", "claim('article', 0, 3)"):
             with pytest.raises(errors.FeatureNotSupported, match="worker node of Citus") as caught:
                 worker.execute(f"SELECT * FROM simsql.{call}")
             assert caught.value.diag.message_hint.startswith("Connect to the coordinator.")
