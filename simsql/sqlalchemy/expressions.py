@@ -30,7 +30,7 @@ from sqlalchemy.sql.selectable import FromClause, TableValuedAlias
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Integer, NullType, TypeEngine
 
-from simsql.database.index_spec import IndexSpec
+from simsql.database.index_spec import IndexSpec, Storage
 from simsql.hamming._checks import is_missing
 
 # A fingerprint in [0, 2**64), an expression with one, or None or a masked element for a text without words.
@@ -211,6 +211,14 @@ class DropSimhashIndex(_IndexDDL):
         self.if_exists = if_exists
 
 
+class ChangeSimhashStorage(_IndexDDL):
+    """Keep a simhash index of its target, a table, in the other storage."""
+
+    def __init__(self, column: str, storage: Storage) -> None:
+        self.column = column
+        self.storage = storage
+
+
 def declared_indexes(table: Table) -> Iterator[DeclaredIndex]:
     """Yield the simhash indexes that a table declares."""
     for listener in table.dispatch.after_create:
@@ -240,3 +248,10 @@ def _render_drop(element: DropSimhashIndex, compiler: DDLCompiler, **_: Any) -> 
         registry.c.table_id == element.table_name, registry.c.column_name == element.column
     )
     return compiler.sql_compiler.process(statement, literal_binds=True)
+
+
+@compiles(ChangeSimhashStorage, "postgresql")
+def _render_change(element: ChangeSimhashStorage, compiler: DDLCompiler, **_: Any) -> str:
+    storage, column_name = literal(element.storage, Text()), literal(element.column, Text())
+    call = func.simsql.change_storage(element.table_name, storage, column_name)
+    return "SELECT " + compiler.sql_compiler.process(call, literal_binds=True)
