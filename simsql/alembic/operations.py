@@ -282,8 +282,8 @@ class ChangeSimhashStorageOp(MigrateOperation):
     ) -> None:
         """Keep a simhash index in the other storage, "tables" or "expression", in the migration's transaction.
 
-        Its design, recipe and scope stay. Writers of the table wait, and at the end readers too, until the migration
-        ends. `simsql index change-storage` changes to "expression" while others read and write.
+        Its design, recipe and scope stay. Writers of the table wait, and at the end readers too, until the
+        migration ends. `simsql index change-storage` changes to "expression" while others read and write.
         """
         operations.invoke(cls(table_name, column_name, storage=storage, schema=schema))
 

@@ -381,10 +381,17 @@ def test_a_worker_refuses(connection, server):
                 worker.execute(f"SELECT * FROM simsql.{call}")
 
 
-def test_simsql_is_removed_from_all_nodes(connection, server):
+@pytest.mark.parametrize("together", [True, False])
+def test_simsql_is_removed_from_all_nodes(connection, server, together):
     create_table(connection)
     create_index(connection)
-    connection.execute("SELECT simsql.uninstall(drop_indexes => true)")
+    if together:
+        connection.execute("SELECT simsql.uninstall(drop_indexes => true)")
+    else:  # as a migration does
+        with connection.transaction():
+            connection.execute("SELECT simsql.drop_index('article')")
+            connection.execute("ALTER TABLE article DROP COLUMN fingerprint")
+            connection.execute("SELECT simsql.uninstall()")
     for node in range(3):
         with server.connect(connection.info.dbname, node=node) as session:
             assert session.execute("SELECT to_regnamespace('simsql')").fetchone() == (None,)
