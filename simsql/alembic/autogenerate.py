@@ -170,7 +170,9 @@ def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[
     statement = text(
         "SELECT n.nspname AS schema, c.relname AS table_name, i.column_name, i.distance, i.blocks, i.lead,"
         " i.inner_blocks, i.recipe, i.scope, NULLIF(i.storage, 'tables') AS storage"
-        " FROM simsql.indexes AS i JOIN simsql.registry AS r USING (id) JOIN pg_class AS c ON c.oid = r.table_id"
+        # Citus re-creates a table whose distribution changes, and simsql.repair follows it.
+        " FROM simsql.indexes AS i JOIN simsql.registry AS r USING (id)"
+        " JOIN pg_class AS c ON c.oid = coalesce(simsql._recreated(r), r.table_id)"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY i.id"
     )
     indexes: Indexes = {}

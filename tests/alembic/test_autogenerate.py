@@ -263,6 +263,19 @@ def test_a_storage_is_changed_in_another_schema(project):
     assert "SELECT simsql.change_storage('\"App\".article'::regclass, 'expression', 'fingerprint');" in script
 
 
+def test_an_index_follows_a_table_that_was_re_created(project):
+    """As Citus does when its distribution changes."""
+    project.metadata = models(SimhashIndex("fingerprint", storage="expression"))
+    project.migrate()
+    project.execute(
+        "ALTER TABLE article RENAME TO old; CREATE TABLE article (LIKE old, PRIMARY KEY (id));"
+        " DROP TABLE old; CREATE INDEX ix_article_fingerprint ON article (fingerprint);"
+        " CREATE INDEX simsql_1_0 ON article ((fingerprint & 1), fingerprint)"
+    )
+    assert project.execute("SELECT state FROM simsql.indexes") == [("table re-created",)]
+    project.check()
+
+
 def test_a_partitioned_table_needs_no_storage(project):
     metadata = MetaData()
     columns = Column("id", BigInteger, primary_key=True, autoincrement=False), Column("fingerprint", Fingerprint())
