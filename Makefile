@@ -11,7 +11,7 @@ OLDEST := .venv-oldest
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-oldest lint format soak crashes exactness quality bench clean
+.PHONY: help demo test test-oldest lint format reference soak crashes exactness quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,9 @@ lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/
 	$(BIN)/hadolint docker/*.Dockerfile
 	$(BIN)/yamllint --strict --config-data "{extends: default, rules: {document-start: disable, line-length: {max: 115}}}" docker
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/*compose.yaml
+
+reference: $(READY) ## write the reference of the commands into docs/command-line.md
+	PYTHONPATH=tests/support $(BIN)/python tests/test_docs.py
 
 format: $(READY) ## lay the code out
 	$(BIN)/ruff check --fix

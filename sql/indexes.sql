@@ -73,7 +73,8 @@ BEGIN
                        unlogged, keys, scope, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
                        index.table_name, index.column_name, simsql._for_scope(index, ' AND t.%2$I IS NOT NULL') || ' AND ' || simsql._guard(index.table_name, index.column_name),
                        simsql._name_list(simsql._key_columns(index)), CASE WHEN NOT filled THEN 'WITH NO DATA' END);
-        EXECUTE format('ALTER TABLE %s %s ALTER key SET NOT NULL', keys,
+        -- Equal keys are allowed, so no unique index can identify a row.
+        EXECUTE format('ALTER TABLE %s %s ALTER key SET NOT NULL, REPLICA IDENTITY FULL', keys,
                        simsql._for_scope(index, 'ALTER %1$s SET NOT NULL, '));
         EXECUTE format('COMMENT ON TABLE %s IS %L', keys,
                        format('keys of the simhash index on %s(%I), permutation %s, lead bits %s',
@@ -81,8 +82,6 @@ BEGIN
                               to_hex(permutation.lead_mask)));
         -- A B-tree that is created after a sorted fill is packed, and takes a quarter less time.
         EXECUTE format('CREATE INDEX ON %s (%s)', keys, simsql._name_list(simsql._key_columns(index)));
-        -- Equal keys are allowed, so no unique index can identify a row.
-        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', keys);
         PERFORM simsql._guard_keys(keys, index);
     END LOOP;
     PERFORM set_config('work_mem', work_mem, true);

@@ -187,7 +187,8 @@ AS $$
       FROM (SELECT d AS distance, p.prefix,
                    simsql._ways(p.prefix, simsql._radius(blocks, lead, inner_blocks, p.number, d)) AS ways
               FROM simsql._permutations(blocks, lead, inner_blocks) AS p
-             CROSS JOIN unnest(distances) AS d) AS w
+             CROSS JOIN unnest(distances) AS d
+            OFFSET 0) AS w  -- so that it computes them once for both sums
      GROUP BY w.distance
 $$;
 

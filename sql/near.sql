@@ -244,7 +244,8 @@ DECLARE
     finds_matches boolean;
 BEGIN
     EXECUTE format('SELECT CASE WHEN NOT coalesce(%s, false) THEN ''scan'' WHEN $2 <= %s THEN ''exact'' ELSE ''probes'' END',
-                   simsql._probing_pays(index, simsql._in_scope(index, scope, CASE index.storage WHEN 'tables' THEN 'k' ELSE 't' END)),
+                   simsql._probing_pays(index, simsql._scan_below(index.blocks, index.lead, index.inner_blocks, index.candidate_shares),
+                                        simsql._in_scope(index, scope, CASE index.storage WHEN 'tables' THEN 'k' ELSE 't' END)),
                    simsql._exact_up_to(index))
        INTO strategy USING fingerprint, asked;
     finds_matches := strategy = 'scan' OR index.storage = 'expression';

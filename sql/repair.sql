@@ -194,6 +194,7 @@ BEGIN
             RETURN QUERY SELECT * FROM simsql._mend_keys(index);
         END IF;
         PERFORM simsql._give(index, owner);
+        CONTINUE WHEN NOT EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem <> 'not ready');
         SELECT v.* INTO finding FROM simsql._verify_objects(index) AS v WHERE v.problem <> 'not ready';
         IF FOUND THEN
             RAISE EXCEPTION 'simsql.repair: % is beyond repair: %', finding.object, finding.problem

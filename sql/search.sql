@@ -265,24 +265,34 @@ DECLARE
     -- A variable of the scope has the same name as the key column that it is compared with.
     beginning constant text := CASE WHEN scoped OR index.storage = 'expression' THEN E'#variable_conflict use_variable\n'
                                     ELSE '' END || 'DECLARE';
-    declared text := (SELECT string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n' ORDER BY v.number)
-                        FROM simsql._search_variables(index, 'exact') AS v);
-    flips text := (SELECT string_agg(format('    %s %s;', v.name, v.type), E'\n' ORDER BY v.number)
-                     FROM simsql._search_variables(index, 'probes') AS v WHERE v.type = 'bigint[]');
+    scan record;
+    exact record;
+    probes record;
+    scan_below constant bigint[] := simsql._scan_below(index.blocks, index.lead, index.inner_blocks, index.candidate_shares);
     pays constant text := simsql._probing_pays(
-        index, simsql._for_scope(index, CASE index.storage WHEN 'tables' THEN ' AND k.%1$s = %1$s' ELSE ' AND t.%2$I = %1$s' END));
-    assigned text := (SELECT string_agg(format('    %s := %s;', v.name, v.value), E'\n' ORDER BY v.number)
-                        FROM simsql._search_variables(index, 'probes') AS v WHERE v.type = 'bigint[]');
+        index, scan_below, simsql._for_scope(index, CASE index.storage WHEN 'tables' THEN ' AND k.%1$s = %1$s' ELSE ' AND t.%2$I = %1$s' END));
 BEGIN
+    SELECT coalesce(array_agg(v.name ORDER BY v.number), '{}') AS names,
+           string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n' ORDER BY v.number) AS declared
+      INTO scan
+      FROM simsql._search_variables(index, 'scan') AS v;
+    SELECT array_agg(v.name ORDER BY v.number) AS names,
+           string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n' ORDER BY v.number) AS declared
+      INTO exact
+      FROM simsql._search_variables(index, 'exact') AS v;
+    -- Skip has the same variables.
+    SELECT array_agg(v.name ORDER BY v.number) AS names,
+           string_agg(format('    %s %s;', v.name, v.type), E'\n' ORDER BY v.number) FILTER (WHERE v.type = 'bigint[]') AS declared,
+           string_agg(format('    %s := %s;', v.name, v.value), E'\n' ORDER BY v.number) FILTER (WHERE v.type = 'bigint[]') AS assigned
+      INTO probes
+      FROM simsql._search_variables(index, 'probes') AS v;
     arguments := CASE WHEN scoped THEN '(bigint, integer, jsonb)' ELSE '(bigint, integer)' END;
     head := 'RETURNS SETOF simsql.match LANGUAGE plpgsql STABLE ROWS 10';
     name := 'scan_' || index.id;
     settings := ARRAY['search_path=pg_catalog, pg_temp', 'enable_hashagg=on']
                 || CASE WHEN NOT scoped THEN ARRAY['enable_seqscan=on'] END;
-    body := format(E'%s\n%s\nBEGIN\nRETURN QUERY\n%s;\nEND', beginning,
-                   (SELECT string_agg(format('    %s constant %s := %s;', v.name, v.type, v.value), E'\n' ORDER BY v.number)
-                      FROM simsql._search_variables(index, 'scan') AS v),
-                   simsql._search_statement(index, 'scan'));
+    body := format(E'%s\n%s\nBEGIN\nRETURN QUERY\n%s;\nEND', beginning, scan.declared,
+                   simsql._search_statement(index, 'scan', scan.names));
     RETURN NEXT;
     name := 'search_' || index.id;
     settings := ARRAY['search_path=pg_catalog, pg_temp', 'plan_cache_mode=force_generic_plan', 'jit=off',
@@ -300,9 +310,9 @@ BEGIN
                        'IF NOT coalesce(probing, false) THEN\nRETURN QUERY SELECT * FROM simsql.%6$I($1, $2%7$s);\n'
                        'ELSIF $2 <= %8$s THEN\nRETURN QUERY\n%9$s;\n'
                        'ELSE\n%10$s\nRETURN QUERY\n%11$s;\nEND IF;\nEND',
-                       beginning, declared, flips, simsql._probed_up_to(index), pays, 'scan_' || index.id,
-                       CASE WHEN scoped THEN ', $3' END, simsql._exact_up_to(index), simsql._search_statement(index, 'exact'),
-                       assigned, simsql._search_statement(index, 'probes'));
+                       beginning, exact.declared, probes.declared, simsql._probed_up_to(scan_below), pays, 'scan_' || index.id,
+                       CASE WHEN scoped THEN ', $3' END, simsql._exact_up_to(index), simsql._search_statement(index, 'exact', exact.names),
+                       probes.assigned, simsql._search_statement(index, 'probes', probes.names));
         RETURN NEXT;
         RETURN;
     END IF;
@@ -313,20 +323,20 @@ BEGIN
                    'IF $2 > %9$s THEN\ncandidates := ARRAY(%13$s);\nEND IF;\n'
                    'IF cardinality(candidates) = %11$s THEN\ncandidates := ARRAY(%14$s);\nEND IF;\nEND IF;\n'
                    'IF cardinality(candidates) > 0 THEN\nRETURN QUERY\n%15$s;\nEND IF;\nEND',
-                   beginning, declared, flips,
+                   beginning, exact.declared, probes.declared,
                    CASE WHEN scoped THEN E'    probing boolean := true;\n' END,
                    -- Reading a table takes longer than comparing variables.
                    CASE WHEN scoped THEN format(E'IF $2 > %s THEN\n    probing := %s;\nEND IF;\n',
-                                                simsql._probed_up_to(index), pays) END,
+                                                simsql._probed_up_to(scan_below), pays) END,
                    CASE WHEN scoped THEN 'probing' ELSE pays END,
                    'scan_' || index.id,
                    CASE WHEN scoped THEN ', $3' END,
                    simsql._exact_up_to(index),
-                   simsql._search_statement(index, 'exact'),
+                   simsql._search_statement(index, 'exact', exact.names),
                    simsql._candidates(),
-                   assigned,
-                   simsql._search_statement(index, 'probes'),
-                   simsql._search_statement(index, 'skip'),
+                   probes.assigned,
+                   simsql._search_statement(index, 'probes', probes.names),
+                   simsql._search_statement(index, 'skip', probes.names),
                    simsql._check_statement(
                        index, 'unnest(candidates)', ARRAY(SELECT c.name FROM simsql._scope_columns(index) AS c ORDER BY c.number)));
     RETURN NEXT;
@@ -341,22 +351,17 @@ AS $$
      WHERE simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, d) <= 0
 $$;
 
--- The greatest distance at which probing pays from at most a thousand rows on.
-CREATE OR REPLACE FUNCTION simsql._probed_up_to(index simsql.registry) RETURNS integer
-LANGUAGE sql STABLE
-AS $$
-    SELECT min(d) - 1
-      FROM simsql._scan_below(index.blocks, index.lead, index.inner_blocks, index.candidate_shares) AS scan_below
-     CROSS JOIN generate_series(0, 64) AS d
-     WHERE coalesce(scan_below[d + 1] > 1000, true)
-$$;
+-- The greatest distance at which probing pays from at most a thousand rows on, of the result of _scan_below.
+CREATE OR REPLACE FUNCTION simsql._probed_up_to(scan_below bigint[]) RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT min(d) - 1 FROM generate_series(0, 64) AS d WHERE coalesce(scan_below[d + 1] > 1000, true) $$;
 
 -- The condition under which probing at the distance $2 is expected to be cheaper than a scan. If that is so from a thousand
 -- rows on, it does not check the size. For a whole table, the size tells the number of keys: a key takes 36 bytes. For a scope,
 -- and for the rows of a table that may be partitioned, only counting tells. It stops where probing begins to pay, so it costs
 -- less than the scan that it saves, and neither old statistics nor uneven keys can mislead it. For a table that Citus manages,
 -- counting would take another round trip to the shards, so it counts as a million rows.
-CREATE OR REPLACE FUNCTION simsql._probing_pays(index simsql.registry, in_scope text) RETURNS text
+CREATE OR REPLACE FUNCTION simsql._probing_pays(index simsql.registry, scan_below bigint[], in_scope text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT format(CASE WHEN simsql._is_distributed(index.table_id) THEN '(coalesce((%3$L::bigint[])[$2 + 1] <= 1000000, false))'
@@ -367,8 +372,7 @@ AS $$
                        THEN '($2 <= %s OR pg_relation_size(%L) / 36 >= (%L::bigint[])[$2 + 1])'
                        ELSE '($2 <= %1$s OR (%3$L::bigint[])[$2 + 1] IS NOT NULL AND '
                             'EXISTS (SELECT FROM %2$s AS k WHERE true%4$s OFFSET (%3$L::bigint[])[$2 + 1] - 1))' END,
-                  simsql._probed_up_to(index),
+                  simsql._probed_up_to(scan_below),
                   format('simsql.keys_%s_0', index.id), scan_below, in_scope, simsql._rows_of(index), index.column_name,
                   simsql._guard(index))
-      FROM simsql._scan_below(index.blocks, index.lead, index.inner_blocks, index.candidate_shares) AS scan_below
 $$;

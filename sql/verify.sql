@@ -50,6 +50,7 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
+    WITH generated AS MATERIALIZED (SELECT f.* FROM simsql._functions(index) AS f)
     SELECT index.table_name, index.column_name, p.problem, p.object, NULL::bigint, true, p.hint
       FROM (
         SELECT 'table dropped' AS problem, index.table_name AS object, drop_it AS hint
@@ -88,7 +89,7 @@ BEGIN
            AND (t.oid IS NULL OR pg_get_triggerdef(t.oid) <> d.definition OR t.tgenabled <> d.fires)
         UNION ALL
         SELECT CASE WHEN p.oid IS NULL THEN 'function missing' ELSE 'function altered' END, 'simsql.' || d.name, repair
-          FROM simsql._functions(index) AS d
+          FROM generated AS d
           LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure(format('simsql.%I%s', d.name, d.arguments))
          WHERE complete
            AND (p.oid IS NULL OR p.prosrc <> d.body OR p.proconfig IS DISTINCT FROM d.settings
@@ -97,7 +98,7 @@ BEGIN
         UNION ALL
         -- pg_restore --no-acl leaves it like this.
         SELECT 'function can be called by others', 'simsql.' || d.name, repair
-          FROM simsql._functions(index) AS d
+          FROM generated AS d
          WHERE d.head LIKE '%SECURITY DEFINER%'
            AND EXISTS (SELECT simsql._other_callers(to_regprocedure(format('simsql.%I%s', d.name, d.arguments))))
         UNION ALL

@@ -516,7 +516,7 @@ def command_reference() -> str:
 def test_the_reference_of_the_commands_is_up_to_date() -> None:
     match = REFERENCE.search(COMMANDS.read_text(encoding="utf-8"))
     assert match is not None
-    assert match[0] == f"{match[1]}\n{command_reference()}\n", "run: python tests/test_docs.py"
+    assert match[0] == f"{match[1]}\n{command_reference()}\n", "run: make reference"
 
 
 if __name__ == "__main__":

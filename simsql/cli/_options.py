@@ -128,7 +128,7 @@ MEANINGS = {
     "--storage": Meaning(
         "|".join(Storage),
         "Keep the index in key tables, or in B-trees on the table itself; by default, expression for a partitioned"
-        " table and tables for others",
+        " or distributed table, and tables for others",
     ),
     "--table": Meaning("NAME", "Use this table"),
     "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),

@@ -181,18 +181,27 @@ def test_completion_is_shown_and_installed(tmp_path):
 # Pipes
 
 
-@pytest.mark.parametrize("redirection", ["| head -n 1", "2>&1 | head -n 1"])
-def test_a_reader_that_has_read_enough_is_no_error(tmp_path, redirection):
-    documents = [{"id": number} for number in range(5000)]
-    lines = write_lines(tmp_path / "a.jsonl", [{"id": "a", "text": "some words " * 50_000}, *documents])
-    for arguments in ("sql", f"fingerprint {lines}", f"fingerprint {lines} --lines"):
-        script = f"{PROGRAM} {arguments} {redirection}; echo ${{PIPESTATUS[0]}}"
-        found = subprocess.run(
-            ["bash", "-c", script], env=environment(None), capture_output=True, text=True, check=True
-        )
-        assert found.stdout.splitlines()[-1] in ("0", "141")
-        assert "Traceback" not in found.stderr
-        assert "error" not in found.stderr
+@pytest.mark.parametrize(
+    ("command", "redirection"),
+    [
+        ("sql", "| head -n 1"),
+        ("fingerprint", "| head -n 1"),
+        ("fingerprint", "2>&1 | head -n 1"),
+        ("fingerprint --lines", "2>&1 | head -n 1"),
+    ],
+)
+def test_a_reader_that_has_read_enough_is_no_error(tmp_path, command, redirection):
+    if command != "sql":
+        documents = [{"id": number} for number in range(5000)]
+        lines = write_lines(tmp_path / "a.jsonl", [{"id": "a", "text": "some words " * 50_000}, *documents])
+        command = f"{command} {lines}"
+    script = f"{PROGRAM} {command} {redirection}; echo ${{PIPESTATUS[0]}}"
+    found = subprocess.run(
+        ["bash", "-c", script], env=environment(None), capture_output=True, text=True, check=True
+    )
+    assert found.stdout.splitlines()[-1] in ("0", "141")
+    assert "Traceback" not in found.stderr
+    assert "error" not in found.stderr
 
 
 # simsql server

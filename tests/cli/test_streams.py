@@ -73,7 +73,7 @@ CASES = {
     "index verify": Case(DATABASE, silent=True),
     "index repair": Case(f"article {DATABASE}", silent=True),
     "index vacuum": Case(f"article {DATABASE}", ("keys",)),
-    "index change-storage": Case(f"article expression {DATABASE}", before=FRESH),
+    "index change-storage": Case(f"article expression {DATABASE}", ("index",), FRESH),
     "index drop": Case(f"article {DATABASE}", before=FRESH, silent=True),
 }
 

@@ -185,7 +185,7 @@ def test_arguments_of_any_kind_in_a_process(tmp_path, home, name):
     folder = os.fsencode(tmp_path) + b"/" + name
     Path(os.fsdecode(folder)).mkdir()
     run_apart("dedup", folder, home=home).failed(1, "no documents in ", "found nothing to read")
-    run_apart("dedup", folder + b"/missing", home=home).failed(2, "no such file or folder: ")
+    run("dedup", folder + b"/missing", home=home).failed(2, "no such file or folder: ")
 
 
 # Texts
