@@ -239,6 +239,11 @@ AS $$
 DECLARE
     btree regclass;
 BEGIN
+    IF simsql._is_distributed(index.table_id) THEN
+        -- Citus can drop the schema on the workers in the same transaction, but not after it has dropped B-trees of several shards
+        -- at once.
+        PERFORM set_config('citus.multi_shard_modify_mode', 'sequential', true);
+    END IF;
     -- Those on partitions too, which an interrupted build has not attached, and those of an interrupted change of the storage. A
     -- constraint belongs to the table's owner, whatever its name.
     FOR btree IN

@@ -49,7 +49,8 @@ BEGIN
     RAISE EXCEPTION 'simsql.%: this is a worker node of Citus, which has no simhash indexes', caller
         USING ERRCODE = 'feature_not_supported',
               HINT = 'Connect to the coordinator. If you have, Citus sent it your whole query, which reads one shard: '
-                     'search with simsql.near_rows, or SET citus.enable_router_execution = off.';
+                     'search in a subquery that also reads a local table, '
+                     '(SELECT n.* FROM simsql.' || caller || '(...) AS n LEFT JOIN simsql.registry AS r ON r.id = 0).';
 END
 $$;
 

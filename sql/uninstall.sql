@@ -41,10 +41,6 @@ BEGIN
         RAISE EXCEPTION 'simsql.uninstall: other objects use simsql: %', found
             USING ERRCODE = 'dependent_objects_still_exist', HINT = 'Drop or change them first.';
     END IF;
-    IF current_setting('citus.multi_shard_modify_mode', true) IS NOT NULL THEN
-        -- Citus drops the schema on the workers too, but not after it has dropped B-trees of several shards at once.
-        PERFORM set_config('citus.multi_shard_modify_mode', 'sequential', true);
-    END IF;
     PERFORM simsql._drop_btrees(r) FROM simsql.registry AS r;
     DROP SCHEMA simsql CASCADE;
 END

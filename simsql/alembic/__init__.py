@@ -15,6 +15,7 @@ alembic_utils.
 from simsql.alembic.autogenerate import include_object, register
 from simsql.alembic.operations import (
     BuildSimhashIndexOp,
+    ChangeSimhashStorageOp,
     ClearFingerprintsOp,
     CreateSimhashIndexOp,
     DropSimhashIndexOp,
@@ -24,6 +25,7 @@ from simsql.alembic.operations import (
 
 __all__ = [
     "BuildSimhashIndexOp",
+    "ChangeSimhashStorageOp",
     "ClearFingerprintsOp",
     "CreateSimhashIndexOp",
     "DropSimhashIndexOp",

@@ -16,12 +16,14 @@ from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, t
 
 from simsql.alembic.operations import (
     BuildSimhashIndexOp,
+    ChangeSimhashStorageOp,
     ClearFingerprintsOp,
     CreateSimhashIndexOp,
     DropSimhashIndexOp,
     InstallSimsqlOp,
     UninstallSimsqlOp,
     build_index,
+    change_storage,
     clear_fingerprints,
     create_index,
     drop_index,
@@ -30,13 +32,14 @@ from simsql.alembic.operations import (
 )
 from simsql.alembic.rendering import (
     import_fingerprint,
+    render_change,
     render_clear,
     render_drop,
     render_index,
     render_install,
     render_uninstall,
 )
-from simsql.database.index_spec import IndexSpec, is_text_recipe, same_recipe
+from simsql.database.index_spec import IndexSpec, Storage, is_text_recipe, same_recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy import Fingerprint
 from simsql.sqlalchemy.expressions import DeclaredIndex, declared_indexes
@@ -59,6 +62,7 @@ _OPERATIONS: tuple[tuple[str, Any, Any, Any], ...] = (
     ("create_simhash_index", CreateSimhashIndexOp, create_index, render_index),
     ("build_simhash_index", BuildSimhashIndexOp, build_index, render_index),
     ("drop_simhash_index", DropSimhashIndexOp, drop_index, render_drop),
+    ("change_simhash_storage", ChangeSimhashStorageOp, change_storage, render_change),
     ("clear_fingerprints", ClearFingerprintsOp, clear_fingerprints, render_clear),
 )
 
@@ -88,15 +92,22 @@ class TableKey(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The changes to the index on one column: drop it, create it, or both, and clear the column in between."""
+    """The changes to the index on one column: drop it, create it, or both, and clear the column in between.
+
+    Or change its storage, and nothing else.
+    """
 
     dropped: CreateSimhashIndexOp | None
     created: CreateSimhashIndexOp | None
     cleared: ClearFingerprintsOp | None = None
+    storing: ChangeSimhashStorageOp | None = None
 
     def log(self) -> None:
         """Log the change, as Alembic logs the changes that it detects."""
         kind = "changed" if self.dropped and self.created else "added" if self.created else "removed"
+        if change := self.storing:
+            name = ".".join(filter(None, (change.schema, change.table_name, change.column_name)))
+            log.info("Detected changed storage of the simhash index on %r", name)
         if index := self.created or self.dropped:
             name = ".".join(filter(None, (index.schema, index.table_name, index.spec.column)))
             log.info("Detected %s simhash index on %r", kind, name)
@@ -120,7 +131,7 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     """Add operations that create new indexes of the models and drop removed ones.
 
     Drops come first and creations last, so that tables, columns and B-trees exist. An index that differs is
-    dropped and created.
+    dropped and created, unless only its storage differs.
     """
     connection = context.connection
     if connection is None or context.dialect.name != "postgresql":
@@ -134,10 +145,11 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     drops = [change.dropped.reverse() for change in changes if change.dropped]
     # Searches with the new recipe would miss old fingerprints, or find the wrong ones.
     creates = [op for change in changes if change.created for op in (change.cleared, change.created) if op]
+    stores = [change.storing for change in changes if change.storing]
     for change in changes:
         change.log()
     install = [InstallSimsqlOp()] if creates and not installed else []
-    upgrade_ops.ops[:] = [*install, *drops, *upgrade_ops.ops, *creates]
+    upgrade_ops.ops[:] = [*install, *drops, *upgrade_ops.ops, *stores, *creates]
 
 
 def _keep_btrees(container: OpContainer) -> None:
@@ -158,7 +170,9 @@ def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[
     statement = text(
         "SELECT n.nspname AS schema, c.relname AS table_name, i.column_name, i.distance, i.blocks, i.lead,"
         " i.inner_blocks, i.recipe, i.scope, NULLIF(i.storage, 'tables') AS storage"
-        " FROM simsql.indexes AS i JOIN simsql.registry AS r USING (id) JOIN pg_class AS c ON c.oid = r.table_id"
+        # Citus re-creates a table whose distribution changes, and simsql.repair follows it.
+        " FROM simsql.indexes AS i JOIN simsql.registry AS r USING (id)"
+        " JOIN pg_class AS c ON c.oid = coalesce(simsql._recreated(r), r.table_id)"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY i.id"
     )
     indexes: Indexes = {}
@@ -193,10 +207,14 @@ def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existin
             old = stored.get(column)
             index = wanted.get(column)
             created = _creation(table, index, old) if index else None
-            if old and index and not _differs(table, index, old.spec):
+            if not old or not index or _differs(table, index, old.spec):
+                change = Change(old, created, _clearing(table, index, old.spec) if index and old else None)
+            elif storing := _storing(old, index.spec.storage):
+                change = Change(None, None, storing=storing)
+            else:
                 continue
             if _compares(context, column, created, old, table, reflected):
-                yield Change(old, created, _clearing(table, index, old.spec) if index and old else None)
+                yield change
 
 
 def _dropped_with_tables(upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator[Change]:
@@ -230,10 +248,19 @@ def _creation(table: Table, index: DeclaredIndex, old: CreateSimhashIndexOp | No
 
 
 def _differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
-    """Return whether an index differs from the model. If the model names no design or storage, any matches."""
+    """Return whether an index differs from the model, apart from the storage.
+
+    If the model names no design, any matches.
+    """
     wanted = replace(index.spec, recipe=old.recipe, design=index.spec.design or old.design, storage=old.storage)
-    other_storage = index.spec.storage not in (None, old.storage or "tables")
-    return wanted != old or other_storage or _recipe_differs(table, index, old)
+    return wanted != old or _recipe_differs(table, index, old)
+
+
+def _storing(old: CreateSimhashIndexOp, storage: Storage | None) -> ChangeSimhashStorageOp | None:
+    """Return the operation that gives an index the storage of its model. If that names none, any matches."""
+    if storage in (None, old.spec.storage or "tables"):
+        return None
+    return ChangeSimhashStorageOp(old.table_name, old.spec.column, storage=storage, schema=old.schema)
 
 
 def _recipe_differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:

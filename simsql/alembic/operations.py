@@ -16,7 +16,12 @@ from simsql.database import IndexSpec, install_schema, schema_sql
 from simsql.database.index_spec import Storage
 from simsql.errors import SimsqlError
 from simsql.hamming import Design
-from simsql.sqlalchemy.expressions import BuildSimhashIndex, CreateSimhashIndex, DropSimhashIndex
+from simsql.sqlalchemy.expressions import (
+    BuildSimhashIndex,
+    ChangeSimhashStorage,
+    CreateSimhashIndex,
+    DropSimhashIndex,
+)
 
 # A child of the logger alembic, which the alembic.ini of every project configures.
 log = logging.getLogger("alembic.operations.simsql")
@@ -256,6 +261,42 @@ class DropSimhashIndexOp(MigrateOperation):
         return ("remove_simhash_index", self.schema, self.table_name, self.column_name)
 
 
+class ChangeSimhashStorageOp(MigrateOperation):
+    """Keep a simhash index in the other storage."""
+
+    def __init__(self, table_name: str, column_name: str, *, storage: Storage, schema: str | None = None) -> None:
+        self.table_name = table_name
+        self.column_name = column_name
+        self.storage = storage
+        self.schema = schema
+
+    @classmethod
+    def change_simhash_storage(
+        cls,
+        operations: Operations,
+        table_name: str,
+        column_name: str,
+        *,
+        storage: Storage,
+        schema: str | None = None,
+    ) -> None:
+        """Keep a simhash index in the other storage, "tables" or "expression", in the migration's transaction.
+
+        Its design, recipe and scope stay. Writers of the table wait, and at the end readers too, until the
+        migration ends. `simsql index change-storage` changes to "expression" while others read and write.
+        """
+        operations.invoke(cls(table_name, column_name, storage=storage, schema=schema))
+
+    def reverse(self) -> ChangeSimhashStorageOp:
+        """Return the operation that undoes this one."""
+        before: Storage = "tables" if self.storage == "expression" else "expression"
+        return ChangeSimhashStorageOp(self.table_name, self.column_name, storage=before, schema=self.schema)
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """Return what `alembic check` shows."""
+        return ("change_simhash_storage", self.schema, self.table_name, self.column_name, self.storage)
+
+
 def install(operations: Operations, operation: InstallSimsqlOp) -> None:  # noqa: ARG001 - Alembic passes it
     """Run `op.install_simsql`."""
     context = operations.migration_context
@@ -296,6 +337,11 @@ def drop_index(operations: Operations, operation: DropSimhashIndexOp) -> None:
     _run_on(operations, operation, DropSimhashIndex(str(operation.column_name)))
 
 
+def change_storage(operations: Operations, operation: ChangeSimhashStorageOp) -> None:
+    """Run `op.change_simhash_storage`."""
+    _run_on(operations, operation, ChangeSimhashStorage(str(operation.column_name), operation.storage))
+
+
 def clear_fingerprints(operations: Operations, operation: ClearFingerprintsOp) -> None:
     """Run `op.clear_fingerprints`."""
     fingerprint = Column(operation.column_name, BigInteger)
@@ -313,7 +359,9 @@ def _run(operations: Operations, statement: str) -> None:
 
 
 def _run_on(
-    operations: Operations, operation: CreateSimhashIndexOp | DropSimhashIndexOp, statement: ExecutableDDLElement
+    operations: Operations,
+    operation: CreateSimhashIndexOp | DropSimhashIndexOp | ChangeSimhashStorageOp,
+    statement: ExecutableDDLElement,
 ) -> None:
     """Run a statement on the table of an operation, in the schema given by schema_translate_map."""
     statement = statement.against(Table(operation.table_name, MetaData(), schema=operation.schema))

@@ -9,6 +9,7 @@ from alembic.autogenerate.api import AutogenContext
 
 from simsql.alembic.operations import (
     BuildSimhashIndexOp,
+    ChangeSimhashStorageOp,
     ClearFingerprintsOp,
     CreateSimhashIndexOp,
     DropSimhashIndexOp,
@@ -41,6 +42,11 @@ def render_index(context: AutogenContext, operation: CreateSimhashIndexOp) -> st
 def render_drop(context: AutogenContext, operation: DropSimhashIndexOp) -> str:
     """Render `op.drop_simhash_index(...)`."""
     return _call(context, "drop_simhash_index", operation, {})
+
+
+def render_change(context: AutogenContext, operation: ChangeSimhashStorageOp) -> str:
+    """Render `op.change_simhash_storage(...)`."""
+    return _call(context, "change_simhash_storage", operation, {"storage": operation.storage})
 
 
 def render_clear(context: AutogenContext, operation: ClearFingerprintsOp) -> list[str]:
@@ -84,7 +90,11 @@ def _refill(operation: ClearFingerprintsOp) -> str:
 def _call(
     context: AutogenContext,
     name: str,
-    operation: CreateSimhashIndexOp | DropSimhashIndexOp | ClearFingerprintsOp | None = None,
+    operation: CreateSimhashIndexOp
+    | DropSimhashIndexOp
+    | ChangeSimhashStorageOp
+    | ClearFingerprintsOp
+    | None = None,
     options: dict[str, object] | None = None,
 ) -> str:
     arguments = []

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 from sqlalchemy import (
     Column,
     ColumnElement,
+    Select,
     SQLColumnExpression,
     Table,
     Text,
@@ -13,6 +14,7 @@ from sqlalchemy import (
     column,
     func,
     literal,
+    literal_column,
     select,
     type_coerce,
 )
@@ -28,7 +30,7 @@ from sqlalchemy.sql.selectable import FromClause, TableValuedAlias
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Integer, NullType, TypeEngine
 
-from simsql.database.index_spec import IndexSpec
+from simsql.database.index_spec import IndexSpec, Storage
 from simsql.hamming._checks import is_missing
 
 # A fingerprint in [0, 2**64), an expression with one, or None or a masked element for a text without words.
@@ -113,8 +115,13 @@ def search(
     distance: int | None,
     scope: Scope | None,
     found: Mapping[str, TypeEngine[Any]],
-) -> TableValuedAlias:
-    """Return a call of a search function of simsql, as a FROM element with the columns `found`."""
+) -> "Select[*tuple[Any, ...]]":
+    """Return a SELECT of the columns `found` from a call of a search function of simsql.
+
+    Citus would send a statement that reads one shard to its worker as a whole, with the search in it, and workers
+    have no simhash indexes. But it runs a subquery that reads a local table on the coordinator. So the registry is
+    joined, whose ids begin with 1. PostgreSQL removes this join when it plans the statement.
+    """
     call = getattr(func.simsql, function)(
         TableName(indexed.table),
         *arguments,
@@ -123,7 +130,8 @@ def search(
         *([] if scope is None else [_scope_values(indexed.table, scope)]),
     )
     valued: TableValuedAlias = call.table_valued(*(column(name, type_) for name, type_ in found.items()))
-    return valued
+    local = name_table("registry", name_column("id", Integer), schema="simsql").alias()
+    return select(*valued.columns).select_from(valued.outerjoin(local, local.c.id == literal_column("0")))
 
 
 def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[ColumnElement[bool]]:
@@ -203,6 +211,14 @@ class DropSimhashIndex(_IndexDDL):
         self.if_exists = if_exists
 
 
+class ChangeSimhashStorage(_IndexDDL):
+    """Keep a simhash index of its target, a table, in the other storage."""
+
+    def __init__(self, column: str, storage: Storage) -> None:
+        self.column = column
+        self.storage = storage
+
+
 def declared_indexes(table: Table) -> Iterator[DeclaredIndex]:
     """Yield the simhash indexes that a table declares."""
     for listener in table.dispatch.after_create:
@@ -232,3 +248,10 @@ def _render_drop(element: DropSimhashIndex, compiler: DDLCompiler, **_: Any) -> 
         registry.c.table_id == element.table_name, registry.c.column_name == element.column
     )
     return compiler.sql_compiler.process(statement, literal_binds=True)
+
+
+@compiles(ChangeSimhashStorage, "postgresql")
+def _render_change(element: ChangeSimhashStorage, compiler: DDLCompiler, **_: Any) -> str:
+    storage, column_name = literal(element.storage, Text()), literal(element.column, Text())
+    call = func.simsql.change_storage(element.table_name, storage, column_name)
+    return "SELECT " + compiler.sql_compiler.process(call, literal_binds=True)

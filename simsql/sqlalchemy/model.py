@@ -25,7 +25,6 @@ from sqlalchemy import (
     event,
     func,
     literal,
-    select,
     type_coerce,
 )
 from sqlalchemy.exc import ArgumentError
@@ -100,7 +99,7 @@ class _Comparator(TypeDecorator.Comparator[int]):
         indexed, query = root_column(self.expr), as_query(self.expr, fingerprint, text, recipe)
         matches = search("near", indexed, [query], distance, scope, {"fingerprint": Fingerprint()})
         # As an array it is one condition of an index scan, also beside OR, and for each row of another table.
-        array = func.array(select(matches.c.fingerprint).scalar_subquery())
+        array = func.array(matches.scalar_subquery())
         return and_(self.expr == any_(array), *in_scope(self.expr, scope), *similar)
 
 

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Integer, Select, and_, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import QueryableAttribute
-from sqlalchemy.sql.selectable import TableValuedAlias
+from sqlalchemy.sql.selectable import LateralFromClause
 
 from simsql.database.transfer import NOT_GIVEN, NotGiven
 from simsql.fingerprint import Recipe
@@ -192,9 +192,10 @@ def _search(
     distance: int | None,
     scope: Scope | None,
     *found: str,
-) -> TableValuedAlias:
+) -> LateralFromClause:
     types = {name: Integer() if name == "distance" else _FINGERPRINT for name in found}
-    return search(function, root_column(_expression(column)), arguments, distance, scope, types)
+    # Lateral, because an argument may be a column of another table in the statement.
+    return search(function, root_column(_expression(column)), arguments, distance, scope, types).lateral()
 
 
 def _expression(column: QueryableAttribute[Any] | ColumnElement[Any]) -> ColumnElement[Any]:
@@ -211,7 +212,7 @@ def _select_numbers(
 
 
 def _rows(
-    attribute: QueryableAttribute[Any], found: TableValuedAlias, scope: Scope | None
+    attribute: QueryableAttribute[Any], found: LateralFromClause, scope: Scope | None
 ) -> tuple[Any, ColumnElement[bool]]:
     """Return the entity, and the condition that joins it to the matching fingerprints."""
     condition = and_(attribute == found.c.fingerprint, *in_scope(attribute.expression, scope))

@@ -1,6 +1,7 @@
 """Autogenerate: what models gain, lose and change becomes the right operations, in the right order."""
 
 import pytest
+from alembic import command
 from alembic.util import CommandError
 from alembic_project import Project, article, models
 from catalog import objects_of_database
@@ -220,13 +221,12 @@ def test_hard_names(project):
     assert project.indexes() == []
 
 
-def test_a_changed_storage_makes_another_index(indexed):
+def test_a_storage_is_changed_in_place(indexed):
     expression = models(SimhashIndex("fingerprint", storage="expression"))
     indexed.metadata = expression
     revision = indexed.migrate()
-    assert revision.names == (["drop_simhash_index", "create_simhash_index"],) * 2
-    assert revision.upgrade[-1].endswith("storage='expression')")
-    assert "storage" not in revision.downgrade[-1]
+    assert revision.upgrade == ("op.change_simhash_storage('article', 'fingerprint', storage='expression')",)
+    assert revision.downgrade == ("op.change_simhash_storage('article', 'fingerprint', storage='tables')",)
     assert indexed.execute("SELECT storage FROM simsql.indexes") == [("expression",)]
     # A model that names none takes any, and the B-trees on the table are not dropped.
     for metadata in (models(SimhashIndex("fingerprint")), expression):
@@ -235,8 +235,45 @@ def test_a_changed_storage_makes_another_index(indexed):
         assert (again.upgrade, again.downgrade) == ((), ())
         indexed.upgrade()
     indexed.metadata = models(SimhashIndex("fingerprint", storage="tables"))
-    assert "storage='expression')" in indexed.migrate().downgrade[-1]
+    assert indexed.differences() == [("change_simhash_storage", None, "article", "fingerprint", "tables")]
+    assert indexed.migrate().upgrade == revision.downgrade
     assert indexed.indexes() == FIRST
+    # With another difference, the index is dropped and created.
+    indexed.metadata = models(SimhashIndex("fingerprint", distance=7, storage="expression"))
+    revision = indexed.migrate()
+    assert revision.names == (["drop_simhash_index", "create_simhash_index"],) * 2
+    assert revision.upgrade[-1].endswith("storage='expression')")
+    assert "storage" not in revision.downgrade[-1]
+    indexed.downgrade("0002")
+    assert indexed.execute("SELECT storage FROM simsql.indexes") == [("expression",)]
+    indexed.downgrade("0001")
+    assert indexed.execute("SELECT storage FROM simsql.indexes") == [("tables",)]
+
+
+def test_a_storage_is_changed_in_another_schema(project):
+    project.execute('CREATE SCHEMA "App"')
+    project.options = {"include_schemas": True}
+    project.metadata = models(SimhashIndex("fingerprint"), schema="App")
+    project.migrate()
+    project.metadata = models(SimhashIndex("fingerprint", storage="expression"), schema="App")
+    assert project.migrate().upgrade == (
+        "op.change_simhash_storage('article', 'fingerprint', schema='App', storage='expression')",
+    )
+    script = project.sql(command.upgrade, "0001:0002")
+    assert "SELECT simsql.change_storage('\"App\".article'::regclass, 'expression', 'fingerprint');" in script
+
+
+def test_an_index_follows_a_table_that_was_re_created(project):
+    """As Citus does when its distribution changes."""
+    project.metadata = models(SimhashIndex("fingerprint", storage="expression"))
+    project.migrate()
+    project.execute(
+        "ALTER TABLE article RENAME TO old; CREATE TABLE article (LIKE old, PRIMARY KEY (id));"
+        " DROP TABLE old; CREATE INDEX ix_article_fingerprint ON article (fingerprint);"
+        " CREATE INDEX simsql_1_0 ON article ((fingerprint & 1), fingerprint)"
+    )
+    assert project.execute("SELECT state FROM simsql.indexes") == [("table re-created",)]
+    project.check()
 
 
 def test_a_partitioned_table_needs_no_storage(project):

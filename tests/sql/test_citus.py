@@ -348,7 +348,7 @@ def test_a_worker_refuses(connection, server):
     create_index(connection)
     with server.connect(connection.info.dbname, node=1) as worker:
         assert worker.execute("SELECT count(*) FROM article").fetchone() == (len(FINGERPRINTS),)
-        for call in ("near('article', 0, 3)", "claim('article', 0, 3)"):
+        for call in ("near('article', 0, 3)", "near_many('article', '{0}')", "claim('article', 0, 3)"):
             with pytest.raises(errors.FeatureNotSupported, match="worker node of Citus") as caught:
                 worker.execute(f"SELECT * FROM simsql.{call}")
             assert caught.value.diag.message_hint.startswith("Connect to the coordinator.")
@@ -357,10 +357,17 @@ def test_a_worker_refuses(connection, server):
                 worker.execute(f"SELECT * FROM simsql.{call}")
 
 
-def test_simsql_is_removed_from_all_nodes(connection, server):
+@pytest.mark.parametrize("together", [True, False])
+def test_simsql_is_removed_from_all_nodes(connection, server, together):
     create_table(connection)
     create_index(connection)
-    connection.execute("SELECT simsql.uninstall(drop_indexes => true)")
+    if together:
+        connection.execute("SELECT simsql.uninstall(drop_indexes => true)")
+    else:  # as a migration does
+        with connection.transaction():
+            connection.execute("SELECT simsql.drop_index('article')")
+            connection.execute("ALTER TABLE article DROP COLUMN fingerprint")
+            connection.execute("SELECT simsql.uninstall()")
     for node in range(3):
         with server.connect(connection.info.dbname, node=node) as session:
             assert session.execute("SELECT to_regnamespace('simsql')").fetchone() == (None,)

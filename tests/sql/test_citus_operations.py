@@ -1,6 +1,7 @@
 """Searches are exact while nodes of a Citus cluster come, go and exchange shards."""
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 
@@ -123,11 +124,14 @@ def test_searches_fail_without_a_worker_and_are_exact_afterwards(citus, connecti
         searches_are_exact(other)
 
 
-def test_a_query_that_reads_one_shard_is_refused_if_it_contains_a_search(connection):
+def test_a_query_that_reads_one_shard_is_refused_if_it_contains_a_search_outside_of_a_local_subquery(connection):
     create_articles(connection, 300)
-    query = "SELECT id FROM article JOIN simsql.near('article', %s, 3) AS n USING (fingerprint) WHERE id = 18"
-    with pytest.raises(errors.FeatureNotSupported, match="worker node") as caught:
-        connection.execute(query, [FINGERPRINTS[17]])
-    assert "citus.enable_router_execution = off" in caught.value.diag.message_hint
-    connection.execute("SET citus.enable_router_execution = off")
-    assert connection.execute(query, [FINGERPRINTS[17]]).fetchall() == [(18,)]
+    query = "SELECT id FROM article JOIN {} AS m USING (fingerprint) WHERE id = 18"
+    for function, searched in (("near", "%s::bigint"), ("near_many", "ARRAY[%s::bigint]")):
+        search = f"simsql.{function}('article', {searched}, 3)"
+        with pytest.raises(errors.FeatureNotSupported, match=f"simsql.{function}: .* worker node") as caught:
+            connection.execute(query.format(search), [FINGERPRINTS[17]])
+        # The hint shows the subquery, apart from the arguments.
+        (subquery,) = re.findall(r"\(SELECT .*\)", caught.value.diag.message_hint)
+        subquery = subquery.replace(f"simsql.{function}(...)", search)
+        assert connection.execute(query.format(subquery), [FINGERPRINTS[17]]).fetchall() == [(18,)]
