@@ -47,8 +47,21 @@ AS $$
 BEGIN
     RAISE EXCEPTION 'simsql.%: this is a worker node of Citus, which has no simhash indexes', caller
         USING ERRCODE = 'feature_not_supported',
-              HINT = 'Connect to the coordinator. If you have, Citus sent it your whole query, which reads one shard: '
-                     'search with simsql.near_rows, or SET citus.enable_router_execution = off.';
+              HINT = 'Connect to the coordinator. If you have, Citus sent your whole query to this node: run the search in a '
+                     'statement that reads no other table, or SET LOCAL citus.enable_router_execution = off.';
+END
+$$;
+
+-- Returns true, or raises an error on a worker. Functions that workers have, too, call it before they read the registry, and
+-- declare the row of the registry as record: its type does not exist there, so PL/pgSQL could not compile them.
+CREATE OR REPLACE FUNCTION simsql._is_coordinator(caller text) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF to_regclass('simsql.registry') IS NULL THEN
+        PERFORM simsql._refuse_worker(caller);
+    END IF;
+    RETURN true;
 END
 $$;
 

@@ -167,9 +167,12 @@ RETURNS SETOF simsql.query_match
 LANGUAGE plpgsql STABLE
 SET jit = off SET enable_mergejoin = off SET enable_seqscan = on SET enable_bitmapscan = off
 SET enable_hashjoin = on SET enable_hashagg = off SET parallel_tuple_cost = 0
+-- Citus reads a single shard with these statements only as a whole.
+SET citus.enable_router_execution = on
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
+    is_coordinator constant boolean := simsql._is_coordinator('near_many');
+    index constant record := simsql._searched_index(table_name, column_name, scope);
     asked constant integer := simsql._distance(distance, index.distance);
     queries constant bigint[] := ARRAY(SELECT DISTINCT q FROM unnest(fingerprints) AS q WHERE q IS NOT NULL);
     plan record;
@@ -213,11 +216,12 @@ RETURNS SETOF simsql.query_match
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
+    is_coordinator constant boolean := simsql._is_coordinator('near_many');
     column_type text := (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
                           WHERE a.attrelid = query_table AND a.attname = query_column AND a.attnum > 0 AND NOT a.attisdropped);
     recipe_of_queries constant text := (SELECT r.recipe FROM simsql.registry AS r
                                          WHERE r.table_id = query_table AND r.column_name = query_column);
-    index simsql.registry;
+    index record;
     queries bigint[];
 BEGIN
     IF column_type IS NULL THEN

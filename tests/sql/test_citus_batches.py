@@ -86,9 +86,13 @@ def test_each_strategy_is_exact(connection, strategy, queries, rows):
         assert sorted(found) == expected_many(FINGERPRINTS, within)
 
 
-@pytest.mark.parametrize("kind", ["distributed by id", "distributed by tenant"])
-def test_a_scope_restricts_batches(connection, kind):
+@pytest.mark.parametrize(
+    ("kind", "router"),
+    [("distributed by id", "on"), ("distributed by tenant", "on"), ("distributed by tenant", "off")],
+)
+def test_a_scope_restricts_batches(connection, kind, router):
     create_articles(connection, kind, "{tenant}")
+    connection.execute(f"SET citus.enable_router_execution = {router}")
     rows = [f for (f,) in connection.execute("SELECT fingerprint FROM article WHERE tenant = 2")]
     scope = json.dumps({"tenant": 2})
     for within in DISTANCES:
