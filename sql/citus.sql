@@ -54,6 +54,19 @@ BEGIN
 END
 $$;
 
+-- Returns true, or raises an error on a worker. Functions that workers have, too, call it before they read the registry, and
+-- declare the row of the registry as record: its type does not exist there, so PL/pgSQL could not compile them.
+CREATE OR REPLACE FUNCTION simsql._is_coordinator(caller text) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF to_regclass('simsql.registry') IS NULL THEN
+        PERFORM simsql._refuse_worker(caller);
+    END IF;
+    RETURN true;
+END
+$$;
+
 -- Why this role cannot search an index on a table that Citus manages, and what to do; null if it can. The table may have been
 -- distributed after the index was created. Row-level security would hide the B-trees from searches: & is not leakproof.
 CREATE OR REPLACE FUNCTION simsql._citus_refusal(index simsql.registry, OUT reason text, OUT hint text)

@@ -11,7 +11,8 @@ LANGUAGE plpgsql STABLE
 SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
+    is_coordinator constant boolean := simsql._is_coordinator('clusters');
+    index constant record := simsql._searched_index(table_name, column_name, scope);
     asked constant integer := simsql._distance(distance, index.distance);
     vertices constant bigint[] := simsql._fingerprints(index, scope);
     parents integer[] := ARRAY(SELECT generate_series(1, cardinality(vertices)));

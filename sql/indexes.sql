@@ -265,6 +265,7 @@ COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, intege
 -- Drops the key tables of an index, the triggers and their functions.
 CREATE OR REPLACE FUNCTION simsql._drop_keys(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
+SET client_min_messages = warning  -- no notice for each object that the storage expression lacks
 AS $$
 DECLARE
     number integer;

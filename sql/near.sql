@@ -121,10 +121,11 @@ RETURNS SETOF anyelement
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
 DECLARE
+    is_coordinator constant boolean := simsql._is_coordinator('near_rows');
     table_id constant regclass := (
         SELECT c.oid FROM pg_type AS y JOIN pg_class AS c ON c.oid = y.typrelid
          WHERE y.oid = pg_typeof(row_type) AND c.relkind <> 'c');
-    index simsql.registry;
+    index record;
     within integer;
 BEGIN
     IF table_id IS NULL THEN

@@ -158,25 +158,6 @@ BEGIN
 END
 $$;
 
--- How near_many finds the matches of this number of distinct queries: the statements above, or none if it calls near for each
--- query. Choosing and planning the statements takes as long as 16 searches.
-CREATE OR REPLACE FUNCTION simsql._near_many_plan(
-    table_name regclass, queries bigint, distance integer, column_name text, scope jsonb,
-    OUT asked integer, OUT indexed_column text, OUT strategy text, OUT statements text[])
-LANGUAGE plpgsql STABLE
-AS $$
-DECLARE
-    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
-BEGIN
-    asked := simsql._distance(distance, index.distance);
-    indexed_column := index.column_name;
-    IF queries > 16 THEN
-        SELECT s.strategy, s.statements INTO strategy, statements
-          FROM simsql._near_many_statements(index, queries, simsql._expected_keys(index, queries, asked, scope), asked, scope) AS s;
-    END IF;
-END
-$$;
-
 -- Parallel workers share the rows of a hash join. Probes need the settings of near. Within a scope, the table is always read
 -- through its B-tree, whatever the planner estimates.
 CREATE OR REPLACE FUNCTION simsql.near_many(
@@ -188,36 +169,37 @@ SET jit = off SET enable_mergejoin = off SET enable_seqscan = on SET enable_bitm
 SET enable_hashjoin = on SET enable_hashagg = off SET parallel_tuple_cost = 0
 AS $$
 DECLARE
+    is_coordinator constant boolean := simsql._is_coordinator('near_many');
+    index constant record := simsql._searched_index(table_name, column_name, scope);
+    asked constant integer := simsql._distance(distance, index.distance);
     queries constant bigint[] := ARRAY(SELECT DISTINCT q FROM unnest(fingerprints) AS q WHERE q IS NOT NULL);
     plan record;
     statement text;
     of_statement bigint;
     found_matches bigint := 0;
 BEGIN
-    -- The functions that this one calls need the type of the registry, which Citus does not create on workers.
-    IF to_regclass('simsql.registry') IS NULL THEN
-        PERFORM simsql._refuse_worker('near_many');
-    END IF;
-    plan := simsql._near_many_plan(table_name, cardinality(queries), distance, column_name, scope);
-    IF plan.statements IS NULL THEN
+    -- Choosing and planning the statements below takes as long as this many searches.
+    IF cardinality(queries) <= 16 THEN
         RETURN QUERY SELECT q, n.fingerprint, n.distance
                        FROM unnest(queries) AS q
-                      CROSS JOIN LATERAL simsql.near(table_name, q, plan.asked, plan.indexed_column, scope) AS n
+                      CROSS JOIN LATERAL simsql.near(table_name, q, asked, index.column_name, scope) AS n
                       LIMIT 100000001;
         GET DIAGNOSTICS found_matches := ROW_COUNT;
-        PERFORM simsql._refuse_more(found_matches, 'matches', plan.asked);
+        PERFORM simsql._refuse_more(found_matches, 'matches', asked);
         RETURN;
     END IF;
+    plan := simsql._near_many_statements(
+        index, cardinality(queries), simsql._expected_keys(index, cardinality(queries), asked, scope), asked, scope);
     IF plan.strategy = 'probes' THEN
         PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true);
     ELSIF scope IS NOT NULL THEN
         PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true);
     END IF;
     FOREACH statement IN ARRAY plan.statements LOOP
-        RETURN QUERY EXECUTE statement || ' LIMIT 100000001' USING queries, plan.asked;
+        RETURN QUERY EXECUTE statement || ' LIMIT 100000001' USING queries, asked;
         GET DIAGNOSTICS of_statement := ROW_COUNT;
         found_matches := found_matches + of_statement;
-        PERFORM simsql._refuse_more(found_matches, 'matches', plan.asked);
+        PERFORM simsql._refuse_more(found_matches, 'matches', asked);
     END LOOP;
 END
 $$;
@@ -232,11 +214,12 @@ RETURNS SETOF simsql.query_match
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
+    is_coordinator constant boolean := simsql._is_coordinator('near_many');
     column_type text := (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
                           WHERE a.attrelid = query_table AND a.attname = query_column AND a.attnum > 0 AND NOT a.attisdropped);
     recipe_of_queries constant text := (SELECT r.recipe FROM simsql.registry AS r
                                          WHERE r.table_id = query_table AND r.column_name = query_column);
-    index simsql.registry;
+    index record;
     queries bigint[];
 BEGIN
     IF column_type IS NULL THEN

@@ -127,7 +127,8 @@ LANGUAGE plpgsql STABLE
 SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
+    is_coordinator constant boolean := simsql._is_coordinator('pairs');
+    index constant record := simsql._searched_index(table_name, column_name, scope);
     asked constant integer := simsql._distance(distance, index.distance);
     fingerprints constant bigint[] := simsql._fingerprints(index, scope);
     statement text;

@@ -348,13 +348,20 @@ def test_a_worker_refuses(connection, server):
     create_index(connection)
     with server.connect(connection.info.dbname, node=1) as worker:
         assert worker.execute("SELECT count(*) FROM article").fetchone() == (len(FINGERPRINTS),)
-        for call in ("near('article', 0, 3)", "near_many('article', '{0}')", "claim('article', 0, 3)"):
+        for call in (
+            "near('article', 0, 3)",
+            "claim('article', 0, 3)",
+            "near_rows(NULL::article, 0, 3)",
+            "near_many('article', ARRAY[0], 3)",
+            "near_many('article', query_table => 'article', query_column => 'fingerprint')",
+            "pairs('article', 3)",
+            "clusters('article', 3)",
+        ):
             with pytest.raises(errors.FeatureNotSupported, match="worker node of Citus") as caught:
                 worker.execute(f"SELECT * FROM simsql.{call}")
             assert caught.value.diag.message_hint.startswith("Connect to the coordinator.")
-        for call in ("near_rows(NULL::article, 0, 3)", "pairs('article', 3)", "create_index('article', 'id')"):
-            with pytest.raises(errors.UndefinedObject, match=r"simsql\.registry"):
-                worker.execute(f"SELECT * FROM simsql.{call}")
+        with pytest.raises(errors.UndefinedObject, match=r"simsql\.registry"):
+            worker.execute("SELECT simsql.create_index('article', 'id')")
 
 
 @pytest.mark.parametrize("together", [True, False])

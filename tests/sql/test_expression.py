@@ -265,7 +265,9 @@ def test_a_vacuum_only_measures(connection, database):
 def test_a_build_creates_the_same_index(connection, database):
     create_articles(connection, FINGERPRINTS[:50])
     wanted = connection.execute("SELECT simsql._expected_btrees(r) FROM simsql.registry AS r").fetchall()
+    heard = notices(connection)
     connection.execute("SELECT simsql.drop_index('article')")
+    assert heard == []
     assert btrees(connection) == []
     connection.execute("DROP INDEX article_fingerprint_idx")
     connection.execute("CALL simsql.build('article', 'fingerprint', blocks => 4, storage => 'expression')")
