@@ -6,6 +6,7 @@ from alembic.util import CommandError
 from alembic_project import Project, article, models
 from catalog import objects_of_database
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text, select
+from upgrades import RELEASED
 
 from simsql import DEFAULT_RECIPE, Design, Recipe
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
@@ -274,6 +275,15 @@ def test_an_index_follows_a_table_that_was_re_created(project):
     )
     assert project.execute("SELECT state FROM simsql.indexes") == [("table re-created",)]
     project.check()
+
+
+def test_indexes_of_version_0_1_0_are_compared_before_the_upgrade(bare_project):
+    bare_project.execute(RELEASED["0.1.0"].read_text(encoding="utf-8"))
+    bare_project.metadata = models(SimhashIndex("fingerprint"))
+    bare_project.metadata.create_all(bare_project.engine)
+    bare_project.check()
+    bare_project.metadata = models(SimhashIndex("fingerprint", distance=7))
+    assert bare_project.revise().names == (["drop_simhash_index", "create_simhash_index"],) * 2
 
 
 def test_a_partitioned_table_needs_no_storage(project):
