@@ -25,6 +25,7 @@ from benchmarks.searches import time_in_server
 from benchmarks.server import connect, run_kept_server
 from benchmarks.tables import section_table
 from simsql.database import open_engine
+from simsql.errors import SimsqlError
 from simsql.hamming import Design
 
 SECTION = "packed rows"
@@ -259,7 +260,13 @@ def main(
 ) -> None:
     """Measure packed rows and compare what they find with brute force."""
     options = Options(rows=rows, budget=3.0, folder=folder.resolve(), results=results)
-    sys.exit(measure(options, kind or tuple(PACKINGS)))
+    unknown = sorted(set(kind or []) - set(PACKINGS))
+    if unknown:
+        raise typer.BadParameter(f"there is no packing {', '.join(unknown)}: choose from {', '.join(PACKINGS)}")
+    try:
+        sys.exit(measure(options, kind or tuple(PACKINGS)))
+    except SimsqlError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":
