@@ -238,7 +238,7 @@ def test_the_last_one_out_stops_it(folder: Path, spawn: Spawn) -> None:
 
 
 def test_processes_that_start_and_end_together(new_folder: Path, spawn: Spawn) -> None:
-    for _ in range(3):
+    for _ in range(2):
         together = [spawn(USER_PROGRAM, new_folder, stdin=subprocess.DEVNULL) for _ in range(4)]
         for process in together:
             finish(process)
@@ -453,7 +453,7 @@ def test_without_the_extra_one_line_says_what_to_install(new_folder: Path, spawn
 # Paths
 
 
-@pytest.mark.parametrize("name", ['it\'s "quoted" $HOME `id`', "Überraschung 文書", "a,b", "a:b@c 100%+&?#", LONG])
+@pytest.mark.parametrize("name", ['it\'s "quoted" $HOME `id` 文書 a:b@c 100%+&?#', "a,b", LONG])
 def test_any_path_will_do(new_folder: Path, name: str) -> None:
     with start_embedded(new_folder / name) as server:
         assert query(server.url(), "SELECT 1") == 1
