@@ -23,7 +23,8 @@ from simsql.cli._options import (
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, messages, print_summary
 from simsql.cores import usable_cores
-from simsql.dedup.table_job import TableOptions, TableSummary, dedup_table
+from simsql.dedup.table_job import TableSummary, dedup_table
+from simsql.dedup.table_options import TableOptions
 from simsql.fingerprint import DEFAULT_RECIPE
 
 
@@ -32,6 +33,10 @@ def dedup_table_command(
     table: TableName,
     text_column: Annotated[str, option("--text-column")],
     into: Annotated[str, option("--into", ": the key of each row, and that of the row to keep")],
+    replace: Annotated[bool, option("--replace")] = False,
+    scope_column: Annotated[list[str] | None, option("--scope-column")] = None,
+    all_scopes: Annotated[bool, option("--all-scopes")] = False,
+    where: Annotated[str | None, option("--where", ", such as \"lang = 'en'\"")] = None,
     distance: TextDistance = 10,
     similarity: TextSimilarity = 0.6,
     drop_similarity: DropSimilarity = None,
@@ -52,6 +57,10 @@ def dedup_table_command(
         table,
         text_column,
         into,
+        scope_columns=tuple(scope_column or ()),
+        where=where,
+        all_scopes=all_scopes,
+        replace=replace,
         rules=parse_rules(distance, similarity, drop_similarity, keep, keep_field),
         recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
         workers=workers or usable_cores(),
@@ -66,6 +75,8 @@ def dedup_table_command(
 
 def _counts(summary: TableSummary) -> Iterator[tuple[str, int]]:
     yield "rows", summary.read
+    if summary.without_scope:
+        yield "  without a scope: not decided", summary.without_scope
     if summary.without_text:
         yield "  without a text: not decided", summary.without_text
     if summary.without_words:
