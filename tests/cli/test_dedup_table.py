@@ -62,12 +62,24 @@ def test_options_are_those_of_files(articles):
     assert strict.table["rows that could be dropped"] == "1"
 
 
+def test_scopes_conditions_and_earlier_decisions(articles):
+    connection, dedup = articles
+    connection.execute("ALTER TABLE article ADD lang text; UPDATE article SET lang = 'en' WHERE slug <> 'c'")
+    found = dedup("--into", "decisions", "--scope-column", "lang", "--scope-column", "lang").done()
+    assert found.lines == ["decisions: 3 rows"]
+    assert found.table["without a scope: not decided"] == found.table["rows that could be dropped"] == "1"
+    some = dedup("--into", "decisions", "--replace", "--where", "lang = 'en' AND slug < 'b'", "--quiet").done()
+    assert some.lines == ["decisions: 1 rows"]
+    dedup("--into", "decisions", "--replace", "--where", "lang =").failed(2, "--where is not a condition on")
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
         (["article", "--text-column", "body"], "missing option '--into'"),
         (["article", "--into", "decisions"], "missing option '--text-column'"),
         (["article", "--text-column", "a", "--into", "b", "--keep", "first", "--keep-field", "c"], "exclude each"),
+        (["article", "--text-column", "a", "--into", "b", "--all-scopes", "--scope-column", "c"], "exclude each"),
     ],
 )
 def test_options_that_are_missing_or_do_not_fit(arguments, part):
