@@ -60,8 +60,9 @@ format: $(READY) ## lay the code out
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-soak: $(READY) ## five minutes of concurrent writers, deletes of superfluous keys, and searches
-	$(BIN)/python tests/soak.py --seconds 300
+soak: $(READY) ## twice five minutes of concurrent writers, searches, claims and clean-ups
+	$(BIN)/python tests/soak.py index --seconds 300
+	$(BIN)/python tests/soak.py texts --seconds 300
 
 crashes: $(READY) ## kill a server 30 times under six writers, and look for lost rows
 	$(BIN)/python tests/crashes.py --crashes 30

@@ -1,21 +1,21 @@
-"""Writers, searchers, vacuums and index builds at once, at random: does any snapshot miss a row's fingerprint?
+"""Many connections at once, at random, for minutes: is anything lost?
 
-Indexes are dropped and created, or built online; vacuums and builds are killed, and builds are gone on with.
+    python tests/soak.py index --seconds 600 --seed 1
 
-    python tests/soak.py --seconds 600 --seed 1
+index: writers, searchers, vacuums and index builds. Does any snapshot miss a row's fingerprint? Indexes are
+dropped, created and built online; vacuums and builds are killed, and builds are gone on with.
 
-runs on a new server of the newest PostgreSQL there is, prints what was done, and exits with 1 if a row was lost.
+texts: claims, writers and clean-ups by the documented statement. Does a text lose its last copy, or does a claim
+let a near-duplicate in?
+
+It runs on a new server of the newest PostgreSQL there is, prints what was done, and exits with 1 after a fault.
 """
 
 import argparse
-import contextlib
 import random
 import re
 import sys
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -27,6 +27,8 @@ from articles import create_articles, missing_keys  # noqa: E402
 from oracle import flip, to_bigint  # noqa: E402
 from oracle import near as expected_near  # noqa: E402
 from servers import find_programs, run_server  # noqa: E402
+from soak_texts import TextSoak  # noqa: E402
+from soaking import Job, Soak  # noqa: E402
 from upkeep import set_batch_size  # noqa: E402
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
@@ -34,93 +36,40 @@ WRITERS, SEARCHERS, VACUUMS = 6, 2, 2
 ROWS = 300
 BYSTANDERS = 4_000  # rows that hardly anybody touches: with fewer, a search at distance 7 would scan
 BATCH = 800  # keys or fingerprints: with the real number there would be one batch
-# A table swapped for a new index meanwhile, a snapshot older than it, an index that is being built, two that want
-# the same rows: try again.
-RETRIED = (
-    errors.ObjectNotInPrerequisiteState,
-    errors.SerializationFailure,
-    errors.DeadlockDetected,
-    errors.UndefinedObject,
-    errors.UndefinedTable,
-    errors.UndefinedFunction,
-    errors.LockNotAvailable,
-)
 # Few values, so that rows share them, leave them and come back to them.
 POOL = [flip(to_bigint(0xA5 << 56), random.Random(n).sample(range(64), n % 9)) for n in range(60)]
 
-Connect = Callable[[], psycopg.Connection]
 
+class IndexSoak(Soak):
+    """Writers, searchers, vacuums and index builds: does any snapshot miss a row's fingerprint?"""
 
-class Soak:
-    """What all threads share: how to connect, when to stop, and what has happened."""
+    FAULTS = ("rows lost",)
+    # A table swapped for a new index meanwhile, a snapshot older than it, an index that is being built, two that
+    # want the same rows: try again.
+    RETRIED = (
+        errors.ObjectNotInPrerequisiteState,
+        errors.SerializationFailure,
+        errors.DeadlockDetected,
+        errors.UndefinedObject,
+        errors.UndefinedTable,
+        errors.UndefinedFunction,
+        errors.LockNotAvailable,
+    )
 
-    def __init__(self, connect: Connect, seed: int) -> None:
-        self.connect = connect
-        self.seed = seed
-        self.done = threading.Event()
-        self.counts: Counter[str] = Counter()
-        self.failures: list[BaseException] = []
-        self._counting = threading.Lock()
+    def prepare(self, connection: psycopg.Connection) -> None:
+        chance = random.Random(self.seed)
+        bystanders = [to_bigint(chance.getrandbits(64)) for _ in range(BYSTANDERS)]
+        create_articles(connection, chance.choices([*POOL, None], k=ROWS) + bystanders)
+        connection.execute("CREATE INDEX ON article (body)")
+        set_batch_size(connection, BATCH)
 
-    def count(self, what: str, number: int = 1) -> None:
-        with self._counting:
-            self.counts[what] += number
-
-    def run(self, seconds: float, sabotage: Callable[[psycopg.Connection], None] | None = None) -> Counter[str]:
-        """Run all threads for this long or until a row is lost. `sabotage` changes the index beforehand."""
-        with self.connect() as connection:
-            chance = random.Random(self.seed)
-            bystanders = [to_bigint(chance.getrandbits(64)) for _ in range(BYSTANDERS)]
-            create_articles(connection, chance.choices([*POOL, None], k=ROWS) + bystanders)
-            connection.execute("CREATE INDEX ON article (body)")
-            set_batch_size(connection, BATCH)
-            if sabotage:
-                sabotage(connection)
+    def jobs(self) -> list[Job]:
         jobs = [self._write] * WRITERS + [self._search] * SEARCHERS + [self._vacuum] * VACUUMS
-        jobs += [self._rebuild, self._kill]
-        threads = [threading.Thread(target=self._repeat, args=(job, n)) for n, job in enumerate(jobs)]
-        for thread in threads:
-            thread.start()
-        self.done.wait(seconds)
-        self.done.set()
-        for thread in threads:
-            thread.join()
-        if self.failures:
-            raise self.failures[0]
-        with self.connect() as connection:
-            self._finish_build(connection)
-            self._count_lost(connection)
-        return self.counts
+        return [*jobs, self._rebuild, self._kill]
 
-    def _repeat(self, job: Callable[[psycopg.Connection, random.Random], None], number: int) -> None:
-        chance = random.Random(f"{self.seed} {number}")
-        try:
-            while not self.done.is_set():
-                with contextlib.closing(self.connect()) as connection:
-                    try:
-                        self._repeat_on(connection, job, chance)
-                    except psycopg.OperationalError:
-                        if not connection.broken:  # else it was killed
-                            raise
-        except BaseException as error:
-            self.failures.append(error)
-            self.done.set()
-            raise
-
-    def _repeat_on(
-        self,
-        connection: psycopg.Connection,
-        job: Callable[[psycopg.Connection, random.Random], None],
-        chance: random.Random,
-    ) -> None:
-        while True:
-            try:
-                job(connection, chance)
-            except RETRIED as error:
-                connection.execute("ROLLBACK")
-                self.count(f"retried: {type(error).__name__}")
-            if self.done.is_set():
-                return
+    def finish(self, connection: psycopg.Connection) -> None:
+        self._finish_build(connection)
+        self._count_lost(connection)
 
     def _write(self, connection: psycopg.Connection, chance: random.Random) -> None:
         connection.execute(f"BEGIN ISOLATION LEVEL {chance.choice(LEVELS)}")
@@ -173,7 +122,7 @@ class Soak:
                 [query, within],
             ).fetchone()
             expected = {fingerprint for fingerprint, _ in expected_near(rows or [], query, within)}
-            self._lose(len(expected - set(found or [])))
+            self.count("rows lost", len(expected - set(found or [])))
             assert not set(found or []) - expected, "near reported what no row has"
             self.count("searches")
         if isolated:
@@ -185,13 +134,8 @@ class Soak:
         if ready != [(True,)]:
             self.count("snapshots without an index")
             return
-        self._lose(len(missing_keys(connection)))
+        self.count("rows lost", len(missing_keys(connection)))
         self.count("invariants checked")
-
-    def _lose(self, rows: int) -> None:
-        self.count("rows lost", rows)
-        if rows:
-            self.done.set()
 
     def _vacuum(self, connection: psycopg.Connection, chance: random.Random) -> None:
         removed: list[str] = []
@@ -259,6 +203,8 @@ class Soak:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    soaks: dict[str, type[Soak]] = {"index": IndexSoak, "texts": TextSoak}
+    parser.add_argument("what", choices=soaks)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     programs = {program.major: program for program in find_programs()}
@@ -266,11 +212,12 @@ def main() -> int:
     options = parser.parse_args()
     program = programs[options.server]
     with run_server(program) as server, server.new_database() as url:
-        counts = Soak(lambda: server.connect(url.database), options.seed).run(options.seconds)
+        soak = soaks[options.what](lambda: server.connect(url.database), options.seed)
+        counts = soak.run(options.seconds)
     print(f"PostgreSQL {program}, seed {options.seed}, {options.seconds:g} s")
     for what, number in sorted(counts.items()):
         print(f"{number:10,} {what}")
-    return 1 if counts["rows lost"] else 0
+    return 1 if any(counts[fault] for fault in soak.FAULTS) else 0
 
 
 if __name__ == "__main__":

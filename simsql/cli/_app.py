@@ -25,6 +25,7 @@ from simsql.errors import SimsqlError, UsageError
 _COMMANDS = {
     "backfill": ("load", "Fingerprint the rows that have no fingerprint."),
     "dedup": ("dedup", "Find near-duplicates in files, and decide which to drop."),
+    "dedup-table": ("dedup_table", "Find near-duplicates in a table, and decide which to drop."),
     "evaluate": ("evaluate", "Measure precision and recall on labelled pairs."),
     "sample": ("sample", "Draw pairs of documents to label."),
     "fingerprint": ("fingerprint", "Print the fingerprint of every document."),

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from simsql.cli._terminal import Format
-from simsql.dedup.rules import Keep
+from simsql.dedup.rules import Keep, Rules
 from simsql.documents import printable
 from simsql.errors import UsageError
 
@@ -42,6 +42,9 @@ class Meaning(NamedTuple):
 
 MEANINGS = {
     "--all-rows": Meaning(None, "Recompute every fingerprint, for example after a change of the recipe"),
+    "--all-scopes": Meaning(
+        None, "Compare rows of different scopes, too, although the simhash index of the table has a scope"
+    ),
     "--batch": Meaning("ROWS", "Read and write this many rows at a time (1 or more)"),
     "--blocks": Meaning("N", "Split the 64 bits into this many blocks (at most 64)", "-b"),
     "--calibrate": Meaning(
@@ -78,14 +81,13 @@ MEANINGS = {
         "Print results in this format; by default, a table at a terminal and JSON lines elsewhere",
     ),
     "--from": Meaning("REVISION", "Print the upgrade from this revision"),
-    "--from-table": Meaning("NAME", "Decide about the rows of this table instead of files"),
     "--id-column": Meaning("NAME", "Store ids in this column; by default, they are not stored"),
     "--id-field": Meaning("NAME", "Read ids from this field or column; ids must be unique across files and runs"),
     "--inner-blocks": Meaning("N", "Split the other bits into this many inner blocks; 0 for none"),
     "--input": Meaning(
         "FILE", "Read fingerprints from this file, one unsigned decimal per line; - is stdin", "-i"
     ),
-    "--into": Meaning("NAME", "Create this table and write the results to it instead of stdout"),
+    "--into": Meaning("NAME", "Create this table and write the results to it"),
     "--keep": Meaning(
         "|".join(Keep),
         "Of similar documents, keep the one most similar to the others, the one read first, or the longest",
@@ -115,10 +117,11 @@ MEANINGS = {
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
     "--report": Meaning("FILE", "Write a page to look at the clusters and their texts in a browser"),
     "--redecide": Meaning(None, "Decide afresh about all documents in the table, also by other rules"),
+    "--replace": Meaning(None, "Replace the table of --into, if this command has created it before"),
     "--rows": Meaning("N", "Plan for this many fingerprints (0 or more)"),
     "--scope": Meaning("COLUMN=VALUE", "Search within this scope; repeat for each scope column of the index"),
     "--scope-column": Meaning(
-        "COLUMN", "Confine each search to the rows with one value of this column; may be repeated"
+        "COLUMN", "Search only among rows with the same value of this column; may be repeated"
     ),
     "--seed": Meaning("N", "Draw other pairs with another number (0 or more)"),
     "--server-dir": Meaning("DIR", "Use the embedded server in this folder and keep its data"),
@@ -134,6 +137,7 @@ MEANINGS = {
     "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),
     "--text-column": Meaning("NAME", "Use this column for the texts"),
     "--text-field": Meaning("NAME", "Read texts from this field or column"),
+    "--where": Meaning("SQL", "Decide only about the rows that meet this condition"),
     "--workers": Meaning("N", "Compute fingerprints in this many processes (1 or more); by default, one per core"),
 }
 
@@ -216,6 +220,13 @@ def distance_option(more: str) -> Any:
 
 
 SearchDistance = Annotated[int | None, distance_option("; by default, that of the index")]
+TextDistance = Annotated[int, distance_option(" between texts that are compared")]
+TextSimilarity = Annotated[float, share_option("--similarity", "; 0 compares no texts")]
+DropSimilarity = Annotated[
+    float | None, share_option("--drop-similarity", "; by default 0.7, or --similarity if it is higher")
+]
+Kept = Annotated[Keep | None, option("--keep", "; by default the first of these")]
+KeepField = Annotated[str | None, option("--keep-field")]
 Workers = Annotated[int | None, number_option("--workers", least=1)]
 IndexedColumn = Annotated[str | None, option("--column")]
 Database = Annotated[str | None, option("--database")]
@@ -247,6 +258,15 @@ IndexedTable = Annotated[
     str, typer.Argument(metavar="TABLE", help="Name of the indexed table as in SQL: article, app.article.")
 ]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Table name as in SQL: article, app.article.")]
+
+
+def parse_rules(
+    distance: int, similarity: float, drop_similarity: float | None, keep: Keep | None, keep_field: str | None
+) -> Rules:
+    """Return the rules that the options of decisions give."""
+    if keep and keep_field:
+        raise UsageError("--keep and --keep-field exclude each other: leave one out")
+    return Rules(distance, similarity, drop_similarity, keep or Keep.CENTRAL, keep_field)
 
 
 def parse_size(size: str, name: str) -> int:

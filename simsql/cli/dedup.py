@@ -10,24 +10,27 @@ import typer
 from simsql.cli._app import command
 from simsql.cli._clusters import CLUSTER_WRITERS, FirstClusters, format_of_file
 from simsql.cli._database import database_or_default, postgresql_errors
-from simsql.cli._dedup_table import check_parameters, decide_about_table
 from simsql.cli._options import (
     Database,
+    DropSimilarity,
     Encoding,
     Formatted,
     IdField,
+    KeepField,
+    Kept,
     MaxDocument,
     NewRecipeName,
     OptionalPaths,
     Quiet,
     ServerDir,
+    TextDistance,
     TextField,
+    TextSimilarity,
     Workers,
-    distance_option,
     option,
     parse_max_document,
+    parse_rules,
     path_option,
-    share_option,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import (
@@ -43,8 +46,7 @@ from simsql.cli._terminal import (
 from simsql.cores import usable_cores
 from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
-from simsql.dedup.rules import Keep, Rules, show_similarity
-from simsql.dedup.table_job import TableOptions
+from simsql.dedup.rules import show_similarity
 from simsql.dedup.workspace import Destination
 from simsql.dedup.writing import Output
 from simsql.documents import DUPLICATE, printable
@@ -58,19 +60,11 @@ _NOT_UNIQUE = "ids must be unique across all files: name another field with --id
 def dedup_command(
     context: typer.Context,
     paths: OptionalPaths = None,
-    from_table: Annotated[str | None, option("--from-table", "; it needs a primary key")] = None,
-    text_column: Annotated[str | None, option("--text-column", " of --from-table")] = None,
-    into: Annotated[
-        str | None,
-        option("--into", ": one row for each row of --from-table, with its key and that of the row to keep"),
-    ] = None,
-    distance: Annotated[int, distance_option(" between texts that are compared")] = 10,
-    similarity: Annotated[float, share_option("--similarity", "; 0 compares no texts")] = 0.6,
-    drop_similarity: Annotated[
-        float | None, share_option("--drop-similarity", "; by default 0.7, or --similarity if it is higher")
-    ] = None,
-    keep: Annotated[Keep | None, option("--keep", "; by default the first of these")] = None,
-    keep_field: Annotated[str | None, option("--keep-field")] = None,
+    distance: TextDistance = 10,
+    similarity: TextSimilarity = 0.6,
+    drop_similarity: DropSimilarity = None,
+    keep: Kept = None,
+    keep_field: KeepField = None,
     recipe: NewRecipeName = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
@@ -102,40 +96,27 @@ def dedup_command(
     member in the other formats. A table shows up to ten members of each cluster; at a terminal, it is the default
     and ends after the 20 largest clusters. Every document that could be dropped is similar to one that is kept.
     Documents that cannot be read are skipped, counted and listed in the summary on stderr.
-
-    With --from-table, --text-column and --into, decide about the rows of a table. The decisions go to a new table,
-    and nothing is deleted.
     """
-    check_parameters(context)
-    if not (paths or explain or from_table is not None):
+    if not (paths or explain):
         raise typer.BadParameter("name the files to read", ctx=context, param_hint="PATH")
-    if keep and keep_field:
-        raise UsageError("--keep and --keep-field exclude each other: leave one out")
     if explain and (output or drop_list or report):
         raise UsageError("--explain writes no clusters: leave out --output, --drop-list and --report")
     if null and not drop_list:
         raise UsageError("--null needs --drop-list FILE")
-    rules = Rules(distance, similarity, drop_similarity, keep or Keep.CENTRAL, keep_field)
-    made_by = parse_recipe(recipe) or DEFAULT_RECIPE
-    workers = workers or usable_cores()
-    if from_table is not None and text_column is not None and into is not None:
-        rows = TableOptions(from_table, text_column, into, rules, made_by, workers)
-        decide_about_table(rows, database, server_dir, quiet=quiet)
-        return
     console = messages(quiet=quiet)
     chosen = form or (format_of_file(output) if output else choose_format(None))
     first = FirstClusters() if form is None and chosen is Format.TABLE and not explain else None
     target = database_or_default(database, server_dir)
     options = DedupOptions(
         paths or [],
-        rules=rules,
+        rules=parse_rules(distance, similarity, drop_similarity, keep, keep_field),
         redecide=redecide,
-        recipe=made_by,
+        recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
         text_field=text_field,
         id_field=id_field,
         encoding=encoding,
         max_document=parse_max_document(max_document),
-        workers=workers,
+        workers=workers or usable_cores(),
         destination=Destination(target, server_dir, table),
         output=Output(output, first or CLUSTER_WRITERS[chosen], drop_list, null, report),
         explain=explain,

@@ -39,7 +39,7 @@ from simsql.fingerprint import simhash
 _Item = TypeVar("_Item")
 
 Keys = Annotated[bool, option("--keys")]
-Into = Annotated[str | None, option("--into")]
+Into = Annotated[str | None, option("--into", " instead of stdout")]
 
 
 @command("near")

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from sqlalchemy import Engine
 
 from simsql.dedup.checking import find_close, find_similar
+from simsql.dedup.decision_table import Decided, DecisionTable
 from simsql.dedup.decisions import SimilarPairs
-from simsql.dedup.rules import Keep, Rules
-from simsql.dedup.source_table import Decided, KeyOrder, Row, SourceTable, open_tables
+from simsql.dedup.rules import Keep
+from simsql.dedup.source_table import KeyOrder, Row, SourceTable, open_table
 from simsql.dedup.spool import TokenSpool
-from simsql.dedup.verdicts import Documents, Helpers, Nodes, decide_documents, group_nodes
+from simsql.dedup.table_options import TableOptions
+from simsql.dedup.verdicts import Documents, Helpers, decide_documents, group_nodes
 from simsql.documents import Report, Stages
 from simsql.fingerprint import (
-    DEFAULT_RECIPE,
-    Recipe,
     TokenLists,
     simhash_items_with_tokens,
     simhash_many,
@@ -31,23 +31,12 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class TableOptions:
-    """The table to read, the rules, and the table to create for the decisions. Table names are as in SQL."""
-
-    table: str
-    text_column: str
-    into: str
-    rules: Rules = field(default_factory=Rules)
-    recipe: Recipe = DEFAULT_RECIPE
-    workers: int | None = None
-    """Number of processes that compute fingerprints; None for this process only."""
-
-
-@dataclass(frozen=True)
 class TableSummary:
     """The results of a run, in rows."""
 
     read: int
+    without_scope: int
+    """Rows with a null in a scope column. No decision is written about them."""
     without_text: int
     """Rows whose text is null. No decision is written about them."""
     without_words: int
@@ -67,12 +56,10 @@ def dedup_table(engine: Engine, options: TableOptions, stages: Stages) -> TableS
     """Decide about the rows of a table, write the decisions to a new table, and return a summary.
 
     The rows are those of one snapshot; other sessions read and write the table all the while. A run that fails or
-    is interrupted leaves no table. Raises UsageError and psycopg.Error as `open_tables` does.
+    is interrupted leaves no table. Raises UsageError and psycopg.Error as `open_table` and `DecisionTable` do.
     """
-    with (
-        TokenSpool() as spool,
-        open_tables(engine, options.table, options.text_column, options.into) as source,
-    ):
+    with TokenSpool() as spool, open_table(engine, options) as source:
+        decisions = DecisionTable(source, options.into, replace=options.replace)
         with stages.stage("sort keys"):
             order = source.read_order(options.rules.keep_field)
         with stages.stage("read and fingerprint", len(order.place)) as report:
@@ -81,10 +68,11 @@ def dedup_table(engine: Engine, options: TableOptions, stages: Stages) -> TableS
             rows = texts.decidable(spool.counts)
             decided, sizes = _decide(rows, spool, order, options, report)
         with stages.stage("write decisions", len(decided.row)) as report:
-            for written in source.write(decided):
+            for written in decisions.write(decided):
                 report(written)
     return TableSummary(
-        texts.read,
+        len(order.place),
+        int(np.count_nonzero(order.scope == 0)),
         texts.without_text,
         len(spool.counts) - len(rows.place),
         texts.stored_column,
@@ -100,7 +88,7 @@ class _Texts:
     """What one pass over the texts leaves in memory. The spool holds their tokens, in the same order."""
 
     def __init__(self, source: SourceTable, options: TableOptions, spool: TokenSpool, report: Report) -> None:
-        self.read = self.without_text = self.stored = 0
+        self.without_text = self.stored = 0
         self._source = source
         self._recipe = options.recipe
         self._report = report
@@ -128,9 +116,8 @@ class _Texts:
             yield rows, fingerprints, tokens
 
     def _rows(self) -> Iterator[tuple[Row, str]]:
-        for found in self._source.rows(self.stored_column):
-            self.read += 1
-            self._report(self.read)
+        for number, found in enumerate(self._source.rows(self.stored_column), 1):
+            self._report(number)
             if found is None:
                 self.without_text += 1
             else:
@@ -169,15 +156,24 @@ def _decide(
 ) -> tuple[Decided, I64]:
     """Return the decisions, and the size of the cluster of each row that represents one."""
     rules = options.rules
-    by_key, by_value = order.find(rows.place)
+    order = order.find(rows.place)
     documents = _describe(rows, spool.digests, checks_texts=rules.checks_texts)
-    nodes = group_nodes(documents, documents.seen, by_words=rules.checks_texts)
+    nodes = group_nodes(documents, documents.seen, by_words=rules.checks_texts, scope=order.scope)
+    scope = order.scope[nodes.example]
+    # Within a scope, fingerprints keep their distances; across scopes, they become as far apart as random numbers.
+    # So one search serves any number of scopes of any sizes, even if they all hold the same texts.
+    shift = np.random.default_rng(0).integers(0, 1 << 64, scope.max(initial=0) + 1, dtype=np.uint64)
+    shifted = nodes.fingerprint ^ shift[scope]
 
-    def find_pairs(nodes: Nodes, _: Flags | None) -> SimilarPairs:
+    def find_pairs(*_: object) -> SimilarPairs:
+        found = find_all_pairs()
+        return found.where(scope[found.left] == scope[found.right])
+
+    def find_all_pairs() -> SimilarPairs:
         if not rules.checks_texts:
-            return find_close(nodes.fingerprint, rules.distance, workers=options.workers, report=report)
+            return find_close(shifted, rules.distance, workers=options.workers, report=report)
         return find_similar(
-            nodes.fingerprint,
+            shifted,
             rows.tokens[nodes.example],
             lambda chosen: spool.read(rows.spooled[nodes.example[chosen]]),
             rules.distance,
@@ -191,10 +187,14 @@ def _decide(
         # Of representatives, which need not be near enough to be compared. The table does not tell it.
         compare=lambda left, _: np.full(len(left), np.nan),
         is_gone=lambda positions: np.zeros(len(positions), dtype=bool),
-        order_by_name=lambda positions: positions[np.argsort(by_key[positions])],
+        order_by_name=lambda positions: positions[np.argsort(order.by_key[positions])],
     )
-    criteria = {Keep.FIRST: -by_key, Keep.LONGEST: rows.characters, Keep.CENTRAL: np.zeros_like(by_key)}
-    criterion = criteria[rules.keep] if rules.keep_field is None else -by_value
+    criteria = {
+        Keep.FIRST: -order.by_key,
+        Keep.LONGEST: rows.characters,
+        Keep.CENTRAL: np.zeros_like(order.by_key),
+    }
+    criterion = criteria[rules.keep] if rules.keep_field is None else -order.by_value
     verdicts = decide_documents(documents, nodes, helpers, rules, criterion)
     decided = Decided(
         rows.place,

@@ -5,7 +5,7 @@ in nothing new: it is neither kept in favour of others nor dropped.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,13 +74,15 @@ class Nodes(NamedTuple):
         return len(self.fingerprint)
 
 
-def group_nodes(documents: Documents, preferred: Flags, *, by_words: bool) -> Nodes:
-    """Group documents with the same words and fingerprint, or only the same fingerprint.
+def group_nodes(documents: Documents, preferred: Flags, *, by_words: bool, scope: I64 | None = None) -> Nodes:
+    """Group documents with the same words and fingerprint, or only the same fingerprint, within each scope.
 
     The example of a node is one of the `preferred` documents, if it has any.
     """
     compared = np.flatnonzero(documents.compared)
-    keys = [documents.fingerprint[compared]]
+    keys: list[NDArray[Any]] = [documents.fingerprint[compared]]
+    if scope is not None:
+        keys.append(scope[compared])
     if by_words:
         keys += [documents.words[compared, 1], documents.words[compared, 0]]
     order = np.lexsort([~preferred[compared], *keys])

@@ -1,4 +1,4 @@
-"""`simsql dedup --from-table`: what it prints, and what it refuses."""
+"""`simsql dedup-table`: what it prints, and what it refuses."""
 
 import pytest
 from program import run
@@ -25,8 +25,8 @@ def articles(connection, database_url):
     }
     for score, (slug, text) in enumerate(texts.items()):
         connection.execute("INSERT INTO article VALUES (%s, %s, %s)", [slug, text, score])
-    options = ["--from-table", "article", "--text-column", "body", "--database", database_url]
-    return connection, lambda *more: run("dedup", *options, *more)
+    options = ["--text-column", "body", "--database", database_url]
+    return connection, lambda *more, table="article": run("dedup-table", table, *options, *more)
 
 
 def test_decisions_go_to_a_new_table(articles):
@@ -62,26 +62,32 @@ def test_options_are_those_of_files(articles):
     assert strict.table["rows that could be dropped"] == "1"
 
 
+def test_scopes_conditions_and_earlier_decisions(articles):
+    connection, dedup = articles
+    connection.execute("ALTER TABLE article ADD lang text; UPDATE article SET lang = 'en' WHERE slug <> 'c'")
+    found = dedup("--into", "decisions", "--scope-column", "lang", "--scope-column", "lang").done()
+    assert found.lines == ["decisions: 3 rows"]
+    assert found.table["without a scope: not decided"] == found.table["rows that could be dropped"] == "1"
+    some = dedup("--into", "decisions", "--replace", "--where", "lang = 'en' AND slug < 'b'", "--quiet").done()
+    assert some.lines == ["decisions: 1 rows"]
+    dedup("--into", "decisions", "--replace", "--where", "lang =").failed(2, "--where is not a condition on")
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--into", "decisions"], "--into is about the rows of a table: name it with --from-table"),
-        (["--text-column", "body", "file"], "--text-column is about the rows of a table"),
-        (["--from-table", "article", "--text-column", "body"], "--from-table needs --into NAME"),
-        (["--from-table", "article", "--into", "decisions"], "--from-table needs --text-column NAME"),
-        (["--from-table", "article", "file"], "PATH does not go with --from-table"),
-        (["--from-table", "article", "--output", "file"], "--output does not go with --from-table"),
-        (["--from-table", "article", "--table", "other"], "--table does not go with --from-table"),
+        (["article", "--text-column", "body"], "missing option '--into'"),
+        (["article", "--into", "decisions"], "missing option '--text-column'"),
+        (["article", "--text-column", "a", "--into", "b", "--keep", "first", "--keep-field", "c"], "exclude each"),
+        (["article", "--text-column", "a", "--into", "b", "--all-scopes", "--scope-column", "c"], "exclude each"),
     ],
 )
-def test_options_that_do_not_fit(arguments, part):
-    run("dedup", *arguments).failed(2, part)
+def test_options_that_are_missing_or_do_not_fit(arguments, part):
+    run("dedup-table", *arguments).failed(2, part)
 
 
 def test_errors_of_postgresql(articles, database_url):
     _, dedup = articles
     dedup("--into", "missing.decisions").failed(1, 'PostgreSQL: schema "missing" does not exist')
-    dedup("--into", "decisions", "--from-table", "99999").failed(2, "there is no table 99999")
-    dedup("--into", "decisions", "--from-table", "missing").failed(
-        1, 'PostgreSQL: relation "missing" does not exist'
-    )
+    dedup("--into", "decisions", table="99999").failed(2, "there is no table 99999")
+    dedup("--into", "decisions", table="missing").failed(1, 'PostgreSQL: relation "missing" does not exist')

@@ -6,7 +6,8 @@ from sqlalchemy import Engine, text
 from simsql.database import SearchIndex, build_index
 from simsql.database.backfill import fill_fingerprints
 from simsql.database.placed import PlacedRow, load_placed_rows
-from simsql.dedup.source_table import open_tables
+from simsql.dedup.source_table import open_table
+from simsql.dedup.table_options import TableOptions
 from simsql.errors import UsageError
 from simsql.fingerprint import simhash
 
@@ -73,5 +74,6 @@ def test_repeated_ids_are_skipped(database):
 
 
 def test_its_rows_are_not_decided_about(database):
-    with pytest.raises(UsageError, match="managed by Citus"), open_tables(database, "article", "body", "decision"):
+    options = TableOptions("article", "body", "decisions")
+    with pytest.raises(UsageError, match="managed by Citus"), open_table(database, options):
         pass

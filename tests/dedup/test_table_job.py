@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 
 import pytest
 from corpus import make_texts
@@ -14,7 +15,8 @@ from sqlalchemy import event, make_url
 from simsql import Recipe, simhash, simhash_many
 from simsql.database import open_engine
 from simsql.dedup.rules import Keep, Rules
-from simsql.dedup.table_job import TableOptions, dedup_table
+from simsql.dedup.table_job import dedup_table
+from simsql.dedup.table_options import TableOptions
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Pattern
 from simsql.fingerprint.extract import find_tokens
@@ -43,9 +45,9 @@ def dedup(database_url):
 
     def run(table="article", text_column="body", into="decisions", *, user="postgres", stages=None, **options):
         engines.append(open_engine(make_url(database_url).set(username=user)))
-        known = {name: options.pop(name) for name in ("recipe", "workers") if name in options}
-        rules = Rules(**options)
-        return dedup_table(engines[-1], TableOptions(table, text_column, into, rules, **known), stages or Stages())
+        rules = Rules(**{field.name: options.pop(field.name) for field in fields(Rules) if field.name in options})
+        chosen = TableOptions(table, text_column, into, rules=rules, **options)
+        return dedup_table(engines[-1], chosen, stages or Stages())
 
     yield run
     for engine in engines:
@@ -61,7 +63,7 @@ def create_article(connection: Connection, texts: dict[int, str | None]) -> None
 
 def decided(connection: Connection, into="decisions") -> dict[int, tuple]:
     """The decision about each row: kept, distance, similarity, drop, representative."""
-    return {row[0]: row[1:] for row in connection.execute(f"TABLE {into}")}
+    return {row[0]: row[1:-2] for row in connection.execute(f"TABLE {into}")}
 
 
 # An oracle
@@ -188,25 +190,172 @@ def test_a_row_with_the_highest_value_is_kept(connection, dedup):
     assert connection.execute("SELECT to_regclass('others')").fetchone() == (None,)
 
 
-def test_a_deletion_that_compares_again_spares_what_has_changed(connection, dedup):
+def test_texts_are_as_similar_in_sql_as_decisions_say(connection, dedup):
     create_article(connection, TEXTS)
     dedup()
-    droppable = {key: row[0] for key, row in decided(connection).items() if row[3]}
-    # In SQL, the texts are as similar as the decisions tell.
     assert connection.execute(
-        "SELECT count(*) FROM decisions JOIN article AS a USING (id) JOIN article AS k ON k.id = kept_id"
-        " WHERE abs(simsql.similarity(a.body, k.body) - similarity) > 1e-9"
-    ).fetchone() == (0,)
-    gone, changed, changed_kept = random.Random(5).sample(sorted(set(droppable.values())), 3)
-    connection.execute("DELETE FROM article WHERE id = %s", [gone])
-    dropped = next(key for key, kept in droppable.items() if kept == changed)
-    connection.execute("UPDATE article SET body = 'else' WHERE id = ANY (%s)", [[dropped, changed_kept]])
-    deleted = connection.execute(
-        "DELETE FROM article USING decisions AS d, article AS kept WHERE d.drop AND article.id = d.id"
-        " AND kept.id = d.kept_id AND simsql.similarity(article.body, kept.body) >= 0.7 RETURNING article.id"
-    ).fetchall()
-    spared = {key for key, kept in droppable.items() if kept in (gone, changed_kept)} | {dropped}
-    assert {key for (key,) in deleted} == set(droppable) - spared
+        "SELECT count(*), max(abs(simsql.similarity(a.body, k.body) - similarity)) < 1e-9 FROM decisions"
+        " JOIN article AS a USING (id) JOIN article AS k ON k.id = kept_id"
+    ).fetchone() == (len(TEXTS), True)
+
+
+# Some of the rows, and scopes
+
+
+@pytest.mark.parametrize("rules", ["defaults", "fingerprints"])
+def test_decisions_in_scopes_are_those_of_each_scope_alone(connection, dedup, rules):
+    """Scopes of two columns, of many sizes; the same texts are in all of them."""
+    chance = random.Random(11)
+    scopes = {
+        key: chance.choice([("a", 1)] * 6 + [("a", 2), ("A", 1), ("b", 1), ("b", None), (None, None)])
+        for key in TEXTS
+    }
+    create_article(connection, TEXTS)
+    connection.execute("ALTER TABLE article ADD lang varchar(3), ADD tenant numeric")
+    connection.cursor().executemany(
+        "UPDATE article SET lang = %s, tenant = %s WHERE id = %s", [(*scope, key) for key, scope in scopes.items()]
+    )
+    summary = dedup(scope_columns=("lang", "tenant"), **RULES[rules])
+    wanted = {}
+    for scope in set(scopes.values()):
+        if None not in scope:
+            wanted |= expected({key: TEXTS[key] for key in TEXTS if scopes[key] == scope}, Rules(**RULES[rules]))
+    assert decided(connection) == wanted
+    assert summary.without_scope == len(TEXTS) - len(wanted) > 0
+    assert (summary.read, summary.decided) == (len(TEXTS), len(wanted))
+    # Every row in a scope of its own, and all in one.
+    assert dedup(scope_columns=("id",), into="alone").droppable == 0
+    connection.execute("UPDATE article SET tenant = 1.0")
+    assert dedup(scope_columns=("tenant",), into="together").droppable == dedup(into="plain").droppable
+
+
+def test_a_condition_chooses_rows(connection, dedup, new_role):
+    create_article(connection, TEXTS | {20_000: None})
+    conditions = {
+        "id % 2 = 1": lambda key: key % 2,
+        "article.id < 5000 OR id > 9000 -- the rest is old": lambda key: key < 5000 or key > 9000,
+        "EXISTS (SELECT FROM few WHERE few.id = article.id) /* ' \" $$ */": lambda key: key % 3 == 0,
+        "body LIKE '%.%' AND '50%%' <> '{t}' AND U&'\\0028' = '('": lambda key: "." in TEXTS[key],
+    }
+    connection.execute("CREATE TABLE few AS SELECT id FROM article WHERE id % 3 = 0")
+    for number, (condition, chosen) in enumerate(conditions.items()):
+        dedup(where=condition, into=f"decisions_{number}")
+        texts = {key: text for key, text in TEXTS.items() if chosen(key)}
+        assert decided(connection, f"decisions_{number}") == expected(texts, Rules())
+    for condition, message in {
+        "": "syntax error",
+        "id": "must be type boolean, not type integer",
+        "true, true": "must be type boolean, not type record",
+        "lang = 'en'": 'column "lang" does not exist',
+        "id = 'x'": "invalid input syntax for type integer",
+        "id = $1": "requires 1",
+        "id = 1; DROP TABLE few": "syntax error",
+        "true); DROP TABLE few; SELECT (true": "cannot insert multiple commands",
+        "true); COMMIT; DROP TABLE few; SELECT FROM few AS t WHERE (true": "cannot insert multiple commands",
+        "true) OR (true": "syntax error",
+        "true) UNION SELECT FROM few WHERE (true": "syntax error",
+        "true], ARRAY[true": "syntax error",
+        "SELECT true": "syntax error",
+        "true /*": "unterminated /* comment",
+        "id > 0 OR body = '": "unterminated quoted string",
+        "count(*) > 1": "aggregate functions are not allowed",
+    }.items():
+        with pytest.raises(UsageError) as error:
+            dedup(where=condition, into="others")
+        assert "--where is not a condition on the rows of article: " in str(error.value)
+        assert message in str(error.value)
+    with pytest.raises(SimsqlError, match="row-level security or --where selects other rows"):
+        dedup(where="random() < 0.5", into="others")
+    with pytest.raises(Error, match="division by zero"):
+        dedup(where="1 / (id - id) > 0", into="others")
+    # With the privileges of the role.
+    role = new_role()
+    connection.execute(f"GRANT SELECT ON article TO {role}; GRANT CREATE ON SCHEMA public TO {role}")
+    with pytest.raises(UsageError, match="permission denied for table few"):
+        dedup(where="EXISTS (TABLE few)", into="others", user=role)
+    assert connection.execute("SELECT to_regclass('others')").fetchone() == (None,)
+
+
+@pytest.mark.parametrize("kind", ["plain", "partition", "partitioned"])
+def test_an_index_with_a_scope_needs_a_choice(connection, dedup, kind):
+    partitioned = kind != "plain"
+    connection.execute(
+        "CREATE TABLE page (id int, tenant int, body text, fingerprint bigint, PRIMARY KEY (id, tenant))"
+        + " PARTITION BY LIST (tenant); CREATE TABLE part PARTITION OF page DEFAULT" * partitioned
+    )
+    connection.execute("SELECT simsql.create_index('page', 'fingerprint', scope => '{tenant}')")
+    connection.execute("INSERT INTO page SELECT g, mod(g, 2), %s FROM generate_series(1, 6) AS g", [ALIKE])
+    table = "part" if kind == "partition" else "page"
+    with pytest.raises(
+        UsageError, match=r"has the scope tenant: compare only .* with --scope-column tenant, choose"
+    ):
+        dedup(table)
+    assert dedup(table, scope_columns=("tenant",), into="first").droppable == 4
+    assert dedup(table, where="tenant = 1", into="second").droppable == 2
+    assert dedup(table, all_scopes=True, into="third").droppable == 5
+    with pytest.raises(UsageError, match="page has no column t" if table == "page" else "part has no column t"):
+        dedup(table, scope_columns=("t",), into="others")
+    with pytest.raises(UsageError, match="--all-scopes and --scope-column exclude each other"):
+        dedup(table, scope_columns=("tenant",), all_scopes=True)
+
+
+# An earlier table of decisions
+
+
+def test_decisions_replace_those_of_an_earlier_run(connection, dedup, connect):
+    create_article(connection, {1: ALIKE, 2: ALIKE})
+    assert dedup(replace=True).decided == 2  # there is none
+    connection.execute("INSERT INTO article VALUES (3, %s)", [ALIKE])
+    with pytest.raises(
+        UsageError, match="decisions exists already: choose another name with --into, or let --repl"
+    ):
+        dedup()
+    reader = connect()
+    reader.execute("SET lock_timeout = '1s'")
+    seen = []
+
+    def look():
+        seen.append(reader.execute("SELECT count(*) FROM decisions").fetchone())
+
+    def fail():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dedup(replace=True, stages=Stages(write=fail))
+    assert dedup(replace=True, stages=Stages(sort=look, read=look, check=look, write=look)).decided == 3
+    look()
+    assert seen == [(2,)] * 4 + [(3,)]
+    assert connection.execute(
+        "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relnamespace = 2200"
+    ).fetchone() == ("article article_pkey decisions decisions_pkey",)
+
+    connection.execute("CREATE VIEW shown AS TABLE decisions")
+    with pytest.raises(
+        UsageError, match=r"decisions cannot be replaced \(view shown depends on table decisions\)"
+    ):
+        dedup(replace=True, stages=Stages(sort=pytest.fail))
+    connection.execute("CREATE TABLE copied AS TABLE decisions; CREATE SEQUENCE counted")
+    for name in ("article", "copied", "shown"):
+        with pytest.raises(UsageError, match=f"{name} was not created by simsql dedup-table"):
+            dedup(replace=True, into=name, stages=Stages(sort=pytest.fail))
+    assert connection.execute("SELECT count(*) FROM copied, shown, article").fetchone() == (27,)
+
+
+def test_only_its_owner_replaces_a_table(connection, dedup, new_role):
+    create_article(connection, {1: ALIKE, 2: ALIKE})
+    dedup()
+    role = new_role()
+    connection.execute(f"GRANT SELECT ON article TO {role}; GRANT ALL ON decisions TO {role}")
+    connection.execute(f"GRANT ALL ON SCHEMA public TO {role}")
+    with pytest.raises(Error, match="must be owner of table decisions"):
+        dedup(replace=True, user=role, stages=Stages(sort=pytest.fail))
+    # A new table has the privileges that the owner has chosen for new tables.
+    connection.execute(f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {role}")
+    dedup(replace=True)
+    assert connection.execute("SELECT has_table_privilege(%s, 'decisions', 'SELECT')", [role]).fetchone() == (
+        True,
+    )
+    connection.execute(f"ALTER DEFAULT PRIVILEGES REVOKE SELECT ON TABLES FROM {role}")
 
 
 # Tables and keys
@@ -234,7 +383,8 @@ def test_keys_of_several_columns_of_any_type_and_odd_names(connection, dedup):
         [table := '"The ""Odd"" one%"."Select"', table, into := '"The ""Odd"" one%"."De""cided%"'],
     ).fetchall()
     of_source = {row[1:] for row in types if row[0]}
-    of_keys = {row[1:] for row in types if not row[0] and row[1] not in ("distance", "similarity", "drop")}
+    results = ("distance", "similarity", "drop", "text_digest")
+    of_keys = {row[1:] for row in types if not row[0] and row[1] not in results}
     assert of_keys == {row for row in of_source if row[0] != "the Text%s"}
     joined = f"""SELECT count(*) FROM {into} AS d
         JOIN {table} AS t USING ("from", "{{where}}", mood, ratio, at, name)
@@ -404,7 +554,9 @@ def test_row_level_security_hides_rows(connection, dedup, new_role):
     assert decided(connection, "own.decisions") == {key: (10, 0, 1.0, key > 10, 10) for key in range(10, 20)}
 
     connection.execute("ALTER POLICY few ON article USING (random() < 0.5)")
-    with pytest.raises(SimsqlError, match="row-level security of the table shows other rows at each reading"):
+    with pytest.raises(
+        SimsqlError, match="row-level security or --where selects other rows of the table at each reading"
+    ):
         dedup(into="own.others", user=role)
 
 

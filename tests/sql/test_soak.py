@@ -2,7 +2,8 @@
 
 import pytest
 from scoped import newest
-from soak import Soak
+from soak import IndexSoak
+from soak_texts import TextSoak
 
 # How often each must have happened.
 ENOUGH = {
@@ -14,15 +15,22 @@ ENOUGH = {
     "vacuums and builds killed": 2,
     "indexes made together": 3,
 }
+ENOUGH_TEXTS = {"rows dropped": 150, "decisions": 3, "claims accepted": 60, "claims refused": 20, "checks": 3}
 
 
-class Short(Soak):
+class EndsWithEnough:
     """Ends when enough has happened, however busy the machine is."""
+
+    enough: dict[str, int]
 
     def count(self, what, number=1):
         super().count(what, number)
-        if all(self.counts[counted] >= least for counted, least in ENOUGH.items()):
+        if all(self.counts[counted] >= least for counted, least in self.enough.items()):
             self.done.set()
+
+
+class Short(EndsWithEnough, IndexSoak):
+    enough = ENOUGH
 
     def _kill(self, connection, chance):
         """Kill no more than that: on a busy machine no vacuum would ever end."""
@@ -33,7 +41,7 @@ class Short(Soak):
             self.done.wait(0.1)
 
 
-class NeverRebuilt(Soak):
+class NeverRebuilt(IndexSoak):
     def _rebuild(self, connection, chance):
         self.done.wait(0.1)
 
@@ -89,3 +97,39 @@ def test_writers_that_look_whether_a_key_is_there_are_noticed(connect_often):
             connection.execute(definition.replace(") AS f", look, 1))
 
     assert NeverRebuilt(connect_often, seed=4).run(seconds=60, sabotage=sabotage)["rows lost"] > 0
+
+
+# Claims, writers and clean-ups
+
+
+class ShortOfTexts(EndsWithEnough, TextSoak):
+    enough = ENOUGH_TEXTS
+
+
+class WithoutLock(TextSoak):
+    delete = TextSoak.delete.replace(" FOR SHARE", "")
+
+
+class WithoutDigests(TextSoak):
+    delete = TextSoak.delete.replace("= d.text_digest", "IS NOT NULL").replace(
+        "= d.kept_text_digest", "IS NOT NULL"
+    )
+
+
+class WithoutClaims(TextSoak):
+    claim = TextSoak.claim.replace("claim", "near")
+
+
+@newest
+def test_no_text_is_lost_and_no_near_duplicate_accepted(connect_often):
+    soak = ShortOfTexts(connect_often, seed=1)
+    counts = soak.run(seconds=60)
+    assert [counts[fault] for fault in soak.FAULTS] == [0, 0]
+    assert {what for what, least in soak.enough.items() if counts[what] < least} == set()
+
+
+@newest
+@pytest.mark.parametrize("soak", [WithoutLock, WithoutDigests, WithoutClaims])
+def test_lost_texts_and_near_duplicates_are_noticed(connect_often, soak):
+    counts = soak(connect_often, seed=2).run(seconds=60)
+    assert counts["near-duplicates accepted" if soak is WithoutClaims else "texts lost"] > 0

@@ -1,0 +1,88 @@
+"""`simsql dedup-table`: decisions about the rows of a table, in a new table."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from simsql.cli._app import command
+from simsql.cli._database import open_database
+from simsql.cli._options import (
+    Database,
+    DropSimilarity,
+    KeepField,
+    Kept,
+    NewRecipeName,
+    Quiet,
+    ServerDir,
+    TableName,
+    TextDistance,
+    TextSimilarity,
+    Workers,
+    option,
+    parse_rules,
+)
+from simsql.cli._recipes import parse_recipe
+from simsql.cli._terminal import ProgressBars, messages, print_summary
+from simsql.cores import usable_cores
+from simsql.dedup.table_job import TableSummary, dedup_table
+from simsql.dedup.table_options import TableOptions
+from simsql.fingerprint import DEFAULT_RECIPE
+
+
+@command("dedup-table")
+def dedup_table_command(
+    table: TableName,
+    text_column: Annotated[str, option("--text-column")],
+    into: Annotated[str, option("--into", ": the key of each row, and that of the row to keep")],
+    replace: Annotated[bool, option("--replace")] = False,
+    scope_column: Annotated[list[str] | None, option("--scope-column")] = None,
+    all_scopes: Annotated[bool, option("--all-scopes")] = False,
+    where: Annotated[str | None, option("--where", ", such as \"lang = 'en'\"")] = None,
+    distance: TextDistance = 10,
+    similarity: TextSimilarity = 0.6,
+    drop_similarity: DropSimilarity = None,
+    keep: Kept = None,
+    keep_field: KeepField = None,
+    recipe: NewRecipeName = None,
+    workers: Workers = None,
+    database: Database = None,
+    server_dir: ServerDir = None,
+    quiet: Quiet = False,
+) -> None:
+    """Find near-duplicates in a table, and decide which to drop.
+
+    Compare texts as dedup does, and write the decisions to a new table. Nothing is deleted. The table needs a
+    primary key.
+    """
+    options = TableOptions(
+        table,
+        text_column,
+        into,
+        scope_columns=tuple(scope_column or ()),
+        where=where,
+        all_scopes=all_scopes,
+        replace=replace,
+        rules=parse_rules(distance, similarity, drop_similarity, keep, keep_field),
+        recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
+        workers=workers or usable_cores(),
+    )
+    console = messages(quiet=quiet)
+    stages = ProgressBars(console)
+    with open_database(database, server_dir) as engine:
+        summary = dedup_table(engine, options, stages)
+    print(f"{options.into}: {summary.decided:,} rows")
+    print_summary(_counts(summary), stages, console)
+
+
+def _counts(summary: TableSummary) -> Iterator[tuple[str, int]]:
+    yield "rows", summary.read
+    if summary.without_scope:
+        yield "  without a scope: not decided", summary.without_scope
+    if summary.without_text:
+        yield "  without a text: not decided", summary.without_text
+    if summary.without_words:
+        yield "  without words: not decided", summary.without_words
+    if summary.stored_column is not None:
+        yield f"  fingerprint stored in column {summary.stored_column}", summary.stored
+    yield "clusters", summary.clusters
+    yield "  rows in them", summary.members
+    yield "rows that could be dropped", summary.droppable

@@ -1,0 +1,81 @@
+"""The statement of the documentation that deletes the rows to drop, and decisions for it."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from sqlalchemy import URL, make_url
+
+from simsql.database import open_engine
+from simsql.dedup.table_job import TableSummary, dedup_table
+from simsql.dedup.table_options import TableOptions
+
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
+# The page says of these that the statement is to be repeated.
+REPEATED = (errors.DeadlockDetected, errors.SerializationFailure)
+
+
+class Unseen:
+    """Stages that nobody watches."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
+        yield lambda done: None
+
+
+def decide(
+    url: str | URL, table: str = "saying", text: str = "body", into: str = "decisions", **more: Any
+) -> TableSummary:
+    """Decide about the rows of a table, in the place of earlier decisions."""
+    engine = open_engine(make_url(url))
+    try:
+        return dedup_table(engine, TableOptions(table, text, into, replace=True, **more), Unseen())
+    finally:
+        engine.dispose()
+
+
+def documented_delete(
+    table: str = "saying", keys: Sequence[str] = ("slug",), text: str = "body", decisions: str = "decisions"
+) -> str:
+    """Return the statement for a table of decisions; it returns the first key column."""
+    found = re.search(
+        r"BEGIN; \\\n(WITH kept AS .*?RETURNING s\.slug); \\\nROLLBACK", _PAGE.read_text(), re.DOTALL
+    )
+    assert found, "the page has another statement"
+    statement = found[1].replace("\\\n", "\n")
+    kept, other = (", ".join(prefix + key for key in keys) for prefix in ("kept_", "k."))
+    for before, after in {
+        "k.slug IN": f"({other}) IN",
+        "SELECT kept_slug": f"SELECT {kept}",
+        "SELECT k.slug": f"SELECT {other}",
+        "ORDER BY k.slug": f"ORDER BY {other}",
+        "s.slug = d.slug": " AND ".join(f"s.{key} = d.{key}" for key in keys),
+        "kept.slug = d.kept_slug": " AND ".join(f"kept.{key} = d.kept_{key}" for key in keys),
+        "RETURNING s.slug": f"RETURNING s.{keys[0]}",
+        "saying": table,
+        "decisions": decisions,
+        ".body": f".{text}",
+    }.items():
+        assert before in statement, before
+        statement = statement.replace(before, after)
+    return statement
+
+
+def clean_up(connection: psycopg.Connection, statement: str, level: str = "READ COMMITTED") -> set[Any]:
+    """Run the statement, again after errors that the page names; return the keys of deleted rows."""
+    while True:
+        connection.execute(f"BEGIN ISOLATION LEVEL {level}")
+        try:
+            deleted = {key for (key,) in connection.execute(statement)}
+            connection.execute("COMMIT")
+        except REPEATED:
+            connection.execute("ROLLBACK")
+        else:
+            return deleted
