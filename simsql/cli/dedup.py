@@ -14,8 +14,11 @@ from simsql.cli._dedup_table import check_parameters, decide_about_table
 from simsql.cli._options import (
     Database,
     Encoding,
+    Exclude,
     Formatted,
+    Hidden,
     IdField,
+    Include,
     MaxDocument,
     NewRecipeName,
     OptionalPaths,
@@ -47,7 +50,7 @@ from simsql.dedup.rules import Keep, Rules, show_similarity
 from simsql.dedup.table_job import TableOptions
 from simsql.dedup.workspace import Destination
 from simsql.dedup.writing import Output
-from simsql.documents import DUPLICATE, printable
+from simsql.documents import DUPLICATE, STDOUT, Selection, printable
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 
@@ -74,6 +77,9 @@ def dedup_command(
     recipe: NewRecipeName = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
+    hidden: Hidden = False,
+    include: Include = None,
+    exclude: Exclude = None,
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
     workers: Workers = None,
@@ -122,6 +128,7 @@ def dedup_command(
         rows = TableOptions(from_table, text_column, into, rules, made_by, workers)
         decide_about_table(rows, database, server_dir, quiet=quiet)
         return
+    output = None if output == STDOUT else output
     console = messages(quiet=quiet)
     chosen = form or (format_of_file(output) if output else choose_format(None))
     first = FirstClusters() if form is None and chosen is Format.TABLE and not explain else None
@@ -133,6 +140,7 @@ def dedup_command(
         recipe=made_by,
         text_field=text_field,
         id_field=id_field,
+        selection=Selection(hidden, include or (), exclude or ()),
         encoding=encoding,
         max_document=parse_max_document(max_document),
         workers=workers,
@@ -140,6 +148,8 @@ def dedup_command(
         output=Output(output, first or CLUSTER_WRITERS[chosen], drop_list, null, report),
         explain=explain,
     )
+    if recipe:
+        options.output.check().refuse(Path(recipe))
     stages = ProgressBars(console, results_wait=first is not None)
     with postgresql_errors():
         summary = run_dedup(options, stages)
