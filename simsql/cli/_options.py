@@ -114,7 +114,7 @@ MEANINGS = {
         " (0 to 64 minus the distance)",
     ),
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
-    "--output": Meaning("FILE", "Write the results to this file instead of stdout, which - names, too", "-o"),
+    "--output": Meaning("FILE", "Write the results to this file instead of stdout (-)", "-o"),
     "--pairs": Meaning("N", "Draw this many pairs (1 or more)"),
     "--quiet": Meaning(None, "Print only results and errors: no progress, summary or remarks", "-q"),
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
