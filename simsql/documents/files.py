@@ -32,8 +32,9 @@ def _matches(glob: str, parts: Sequence[str], *, is_folder: bool) -> bool:
 def _match_parts(globs: Sequence[str], parts: Sequence[str]) -> bool:
     if not globs:
         return not parts
-    if globs[0] == "**":
-        return any(_match_parts(globs[1:], parts[start:]) for start in range(len(parts) + 1))
+    if globs[0] == "**":  # any number of folders, and at the end all that is in a folder
+        rest = globs[1:]
+        return any(_match_parts(rest, parts[start:]) for start in range(len(parts))) if rest else bool(parts)
     return bool(parts) and fnmatchcase(parts[0], globs[0]) and _match_parts(globs[1:], parts[1:])
 
 

@@ -83,8 +83,7 @@ class Outputs:
     """
 
     def __init__(self, files: Mapping[str, Path | None]) -> None:
-        self.at_risk: set[_Identity] = set()
-        """Existing files that simsql may not have written."""
+        self._at_risk: set[_Identity] = set()  # existing files that simsql may not have written
         self._paths: dict[Path, str] = {}
         self._identities: dict[_Identity, str] = {}
         for option, path in files.items():
@@ -107,7 +106,7 @@ class Outputs:
         if identity:
             self._identities[identity] = _STDOUT_NAME if path == STDOUT else option
             if path != STDOUT and not _is_replaceable(path):
-                self.at_risk.add(identity)
+                self._at_risk.add(identity)
 
     def refuse(self, *sources: Path | IO[Any] | None) -> None:
         """Raise UsageError if a file that is read is also written: a path, or a stream that may be redirected."""
@@ -128,7 +127,7 @@ class Outputs:
         Raises UsageError if it would be overwritten although simsql may not have written it.
         """
         identity = status.st_dev, status.st_ino
-        if identity in self.at_risk:
+        if identity in self._at_risk:
             raise UsageError(
                 f"{self._identities[identity]} would overwrite {_show(path)}, which is in a folder that is read:"
                 f" write to another file, or leave this one out with --exclude {shlex.quote(escape(path.name))}"

@@ -199,6 +199,7 @@ class TestSelection:
             (["docs/*"], ["a.txt", "b.md", "new/b.md"]),
             (["./docs/*.txt"], ["a.txt", "b.md", "docs/new/a.txt", "docs/new/c.log", "new/b.md"]),
             (["docs/**/a.txt"], ["a.txt", "b.md", "docs/new/c.log", "new/b.md"]),
+            (["docs/*/**"], ["a.txt", "b.md", "docs/a.txt", "new/b.md"]),
             (["**/new/*.[!m]*"], ["a.txt", "b.md", "docs/a.txt", "new/b.md"]),
             (["?.md", "c*"], ["a.txt", "docs/a.txt", "docs/new/a.txt"]),
             (["*.TXT", "docs*new", "a"], [name for name in NAMES if name[0] != "."]),
