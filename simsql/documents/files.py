@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from simsql.documents.content import UnfitError
 from simsql.documents.formats import Skip, printable, storable
 from simsql.documents.output import Outputs
 from simsql.errors import UsageError
@@ -58,18 +59,18 @@ class Selection:
             if not all(map(_split, globs)):
                 raise UsageError(f"{option} needs a glob, such as '*.txt' or 'drafts/**'")
 
-    def reason_against(self, parts: Sequence[str], *, is_folder: bool) -> tuple[str, str] | None:
-        """Return why a file or folder inside a folder is not read, as the reason and the detail of a `Skip`.
+    def reason_against(self, parts: Sequence[str], *, is_folder: bool) -> UnfitError | None:
+        """Return the error for a file or folder inside a folder that is not read.
 
         `parts` is its path below the folder that the user names.
         """
         if not self.hidden and parts[-1].startswith("."):
-            return "hidden", "hidden files and folders inside folders are read only with --hidden"
+            return UnfitError("hidden", "hidden files and folders inside folders are read only with --hidden")
         if any(_matches(glob, parts, is_folder=is_folder) for glob in self.exclude):
-            return "excluded", "it matches --exclude"
+            return UnfitError("excluded", "it matches --exclude")
         if is_folder or not self.include or any(_matches(glob, parts, is_folder=False) for glob in self.include):
             return None
-        return "excluded", "it does not match --include"
+        return UnfitError("excluded", "it does not match --include")
 
     def reaches(self, parts: Sequence[str], *, is_folder: bool) -> bool:
         """Return whether a file or folder is read as a part of a folder that the user names."""
@@ -198,17 +199,19 @@ class InputFiles:
             except OSError as error:
                 yield unreadable(storable(path), error)
                 continue
-            if against is None:
-                if stat.S_ISREG(status.st_mode):
-                    if not self._outputs.covers(path, status):
-                        yield Found(path, status)
-                    continue
-                against = _LINK if stat.S_ISLNK(status.st_mode) else _SPECIAL
-            yield Skip(printable(storable(path)), *against)
+            if against := against or _special(status.st_mode):
+                yield Skip(printable(storable(path)), against.reason, against.detail)
+            elif not self._outputs.covers(path, status):
+                yield Found(path, status)
 
 
-_LINK = "link", "symbolic links inside folders are not followed: name the link to read it"
-_SPECIAL = "special file", "pipes, sockets and devices inside folders are not read"
+def _special(mode: int) -> UnfitError | None:
+    """Return the error for anything but a regular file inside a folder."""
+    if stat.S_ISREG(mode):
+        return None
+    if stat.S_ISLNK(mode):
+        return UnfitError("link", "symbolic links inside folders are not followed: name the link to read it")
+    return UnfitError("special file", "pipes, sockets and devices inside folders are not read")
 
 
 def unreadable(name: str, error: Exception) -> Skip:
