@@ -11,7 +11,7 @@ import typer
 
 from simsql.cli._terminal import Format
 from simsql.dedup.rules import Keep, Rules
-from simsql.documents import printable
+from simsql.documents import STDOUT, printable
 from simsql.errors import UsageError
 
 
@@ -70,6 +70,9 @@ MEANINGS = {
         "Print fingerprints as unsigned decimals, 16 hex digits, signed bigints, or 64 bits, highest first",
     ),
     "--encoding": Meaning("NAME", "Decode texts with this encoding"),
+    "--exclude": Meaning(
+        "GLOB", "Inside folders, leave out files and folders that match: '*.log', 'drafts/**'; may be repeated"
+    ),
     "--explain": Meaning(
         "ID ID",
         "Explain why these two documents are together or apart, instead of printing clusters; store no decisions",
@@ -81,8 +84,10 @@ MEANINGS = {
         "Print results in this format; by default, a table at a terminal and JSON lines elsewhere",
     ),
     "--from": Meaning("REVISION", "Print the upgrade from this revision"),
+    "--hidden": Meaning(None, "Also read hidden files and folders inside folders"),
     "--id-column": Meaning("NAME", "Store ids in this column; by default, they are not stored"),
     "--id-field": Meaning("NAME", "Read ids from this field or column; ids must be unique across files and runs"),
+    "--include": Meaning("GLOB", "Inside folders, read only files that match; may be repeated"),
     "--inner-blocks": Meaning("N", "Split the other bits into this many inner blocks; 0 for none"),
     "--input": Meaning(
         "FILE", "Read fingerprints from this file, one unsigned decimal per line; - is stdin", "-i"
@@ -111,7 +116,7 @@ MEANINGS = {
         " (0 to 64 minus the distance)",
     ),
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
-    "--output": Meaning("FILE", "Write the results to this file instead of stdout", "-o"),
+    "--output": Meaning("FILE", "Write the results to this file instead of stdout (-)", "-o"),
     "--pairs": Meaning("N", "Draw this many pairs (1 or more)"),
     "--quiet": Meaning(None, "Print only results and errors: no progress, summary or remarks", "-q"),
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
@@ -195,10 +200,11 @@ def share_option(name: str, more: str = "") -> Any:
 
 
 def read_path(written: str | Path) -> Path:
-    """Return a path. An empty one, of a variable that is not set, would mean this folder."""
+    """Return a path. An empty one, of a variable that is not set, would mean this folder; `-` is a stream."""
     if not str(written):
         raise typer.BadParameter("the path is empty: name a file or a folder")
-    return Path(written)
+    path = Path(written)
+    return path.absolute() if path == STDOUT and str(written) != "-" else path  # a file, as ./- or .//-
 
 
 def read_folder(written: str | Path) -> Path:
@@ -232,8 +238,11 @@ IndexedColumn = Annotated[str | None, option("--column")]
 Database = Annotated[str | None, option("--database")]
 ServerDir = Annotated[Path | None, option("--server-dir", parser=read_folder)]
 Encoding = Annotated[str, option("--encoding")]
+Exclude = Annotated[list[str] | None, option("--exclude")]
 Formatted = Annotated[Format | None, option("--format")]
+Hidden = Annotated[bool, option("--hidden")]
 IdField = Annotated[str, option("--id-field")]
+Include = Annotated[list[str] | None, option("--include")]
 MaxDocument = Annotated[str, option("--max-document")]
 NewRecipeName = Annotated[str | None, option("--recipe", "; by default words12-log-1")]
 Quiet = Annotated[bool, option("--quiet")]

@@ -15,9 +15,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from simsql.documents import DELIMITERS, Report, SkipCount, abandon, format_rows, printable
+from simsql.documents import DELIMITERS, Report, SkipCount, abandon, format_rows, printable, standard_output
 
-_NOT_NAMED = {"binary", "link", "special file"}  # expected in any folder: only counted
+_NOT_NAMED = {"binary", "excluded", "hidden", "link", "special file"}  # expected in any folder: only counted
 
 
 class Format(StrEnum):
@@ -69,16 +69,17 @@ def print_rows(form: Format, columns: Sequence[Column], rows: Iterable[Sequence[
         return count
     cells = ([_as_json(cell) if isinstance(cell, bool | list | dict) else cell for cell in row] for row in rows)
     lines = format_rows(chain([names], cells), DELIMITERS[f".{form}"])
-    sys.stdout.write(next(lines))
+    output = standard_output()
+    output.write(next(lines))
     for line in lines:
-        sys.stdout.write(line)
+        output.write(line)
         count += 1
     return count
 
 
 def print_json(row: dict[str, Any]) -> None:
     """Print a row as a line of JSON."""
-    print(_as_json(row))
+    standard_output().write(f"{_as_json(row)}\n")
 
 
 def _print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> int:

@@ -14,8 +14,11 @@ from simsql.cli._options import (
     Database,
     DropSimilarity,
     Encoding,
+    Exclude,
     Formatted,
+    Hidden,
     IdField,
+    Include,
     KeepField,
     Kept,
     MaxDocument,
@@ -49,7 +52,7 @@ from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.rules import show_similarity
 from simsql.dedup.workspace import Destination
 from simsql.dedup.writing import Output
-from simsql.documents import DUPLICATE, printable
+from simsql.documents import DUPLICATE, STDOUT, Selection, printable
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 
@@ -68,6 +71,9 @@ def dedup_command(
     recipe: NewRecipeName = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
+    hidden: Hidden = False,
+    include: Include = None,
+    exclude: Exclude = None,
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
     workers: Workers = None,
@@ -103,6 +109,7 @@ def dedup_command(
         raise UsageError("--explain writes no clusters: leave out --output, --drop-list and --report")
     if null and not drop_list:
         raise UsageError("--null needs --drop-list FILE")
+    output = None if output == STDOUT else output
     console = messages(quiet=quiet)
     chosen = form or (format_of_file(output) if output else choose_format(None))
     first = FirstClusters() if form is None and chosen is Format.TABLE and not explain else None
@@ -114,6 +121,7 @@ def dedup_command(
         recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
         text_field=text_field,
         id_field=id_field,
+        selection=Selection(hidden, include or (), exclude or ()),
         encoding=encoding,
         max_document=parse_max_document(max_document),
         workers=workers or usable_cores(),
@@ -121,6 +129,8 @@ def dedup_command(
         output=Output(output, first or CLUSTER_WRITERS[chosen], drop_list, null, report),
         explain=explain,
     )
+    if recipe:
+        options.output.check().refuse(Path(recipe))
     stages = ProgressBars(console, results_wait=first is not None)
     with postgresql_errors():
         summary = run_dedup(options, stages)

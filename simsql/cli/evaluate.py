@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
 import typer
@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 from simsql.cli._app import command
 from simsql.cli._options import (
     Encoding,
+    Exclude,
     Formatted,
+    Hidden,
     IdField,
+    Include,
     MaxDocument,
     Quiet,
     TextField,
@@ -38,10 +41,12 @@ from simsql.dedup.evaluation import (
 )
 from simsql.dedup.labels import Labelled, Labels, read_labels
 from simsql.documents import (
+    STDOUT,
     Document,
     DocumentReader,
+    Outputs,
+    Selection,
     SkipCount,
-    check_writable,
     name_paths,
     open_output,
     printable,
@@ -95,6 +100,9 @@ def evaluate_command(
     form: Formatted = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
+    hidden: Hidden = False,
+    include: Include = None,
+    exclude: Exclude = None,
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
     quiet: Quiet = False,
@@ -107,10 +115,10 @@ def evaluate_command(
     """
     names = dict.fromkeys(recipe or [DEFAULT_RECIPE.id])
     recipes = {printable(name): parse_recipe(name) or DEFAULT_RECIPE for name in names}
-    if chart:
-        check_writable(chart)
     console = messages(quiet=quiet)
     from_stdin = str(labels) == "-"
+    outputs = Outputs({"the table of results": STDOUT, "--chart": chart})
+    outputs.refuse(sys.stdin if from_stdin else labels, *map(Path, recipe or []))
     if from_stdin and "-" in (paths or []):
         raise UsageError("labels and documents cannot both come from stdin: name a file for one of them")
     if not from_stdin and not labels.exists():
@@ -126,7 +134,16 @@ def evaluate_command(
     wanted = {name for pair in read.pairs for name in _ids_to_look_up(pair)}
     known: dict[str, str] = {}
     if wanted:
-        reader = _open_documents(read.pairs, paths or [], text_field, id_field, encoding, max_document)
+        reader = DocumentReader(
+            paths or _demand_paths(read.pairs),
+            text_field=text_field,
+            id_field=id_field,
+            encoding=encoding,
+            stdin=sys.stdin.buffer,
+            selection=Selection(hidden, include or (), exclude or ()),
+            outputs=outputs,
+            max_document=parse_max_document(max_document),
+        )
         with ProgressBars(console).stage("read", reader.bytes_total) as report:
             for item in reporting(reader, report):
                 if not isinstance(item, Document):
@@ -165,20 +182,9 @@ def _ids_to_look_up(pair: Labelled) -> Iterator[str]:
             yield name
 
 
-def _open_documents(
-    pairs: Sequence[Labelled], paths: Sequence[str], text_field: str, id_field: str, encoding: str, limit: str
-) -> DocumentReader:
-    if not paths:
-        place = next(pair.place for pair in pairs if list(_ids_to_look_up(pair)))
-        raise SimsqlError(f"{place}: the pair has ids, but no texts: name the files of the documents after LABELS")
-    return DocumentReader(
-        paths,
-        text_field=text_field,
-        id_field=id_field,
-        encoding=encoding,
-        stdin=sys.stdin.buffer,
-        max_document=parse_max_document(limit),
-    )
+def _demand_paths(pairs: Sequence[Labelled]) -> NoReturn:
+    place = next(pair.place for pair in pairs if list(_ids_to_look_up(pair)))
+    raise SimsqlError(f"{place}: the pair has ids, but no texts: name the files of the documents after LABELS")
 
 
 def _check_found(pairs: Sequence[Labelled], known: dict[str, str], paths: Sequence[str]) -> None:

@@ -8,7 +8,10 @@ from simsql.cli._app import command
 from simsql.cli._options import (
     Encode,
     Encoding,
+    Exclude,
+    Hidden,
     IdField,
+    Include,
     MaxDocument,
     NewRecipeName,
     Paths,
@@ -26,6 +29,7 @@ from simsql.documents import (
     Document,
     DocumentReader,
     Report,
+    Selection,
     SkipCount,
     nothing_found,
     printable,
@@ -51,6 +55,9 @@ def fingerprint_command(
     workers: Annotated[int | None, number_option("--workers", "; one for stdin", least=1)] = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
+    hidden: Hidden = False,
+    include: Include = None,
+    exclude: Exclude = None,
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
     quiet: Quiet = False,
@@ -68,6 +75,7 @@ def fingerprint_command(
         encoding=encoding,
         lines=lines,
         stdin=sys.stdin.buffer,
+        selection=Selection(hidden, include or (), exclude or ()),
         max_document=parse_max_document(max_document),
     )
     console = messages(quiet=quiet)

@@ -8,7 +8,10 @@ from simsql.cli._database import database_or_default, open_database
 from simsql.cli._options import (
     Database,
     Encoding,
+    Exclude,
+    Hidden,
     IdField,
+    Include,
     IndexedColumn,
     MaxDocument,
     Paths,
@@ -27,6 +30,7 @@ from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skip
 from simsql.cores import usable_cores
 from simsql.database import SearchIndex
 from simsql.dedup.loading import LoadOptions, run_load
+from simsql.documents import Selection
 from simsql.errors import UsageError
 
 _PARTS = 1000  # of a progress bar
@@ -42,6 +46,9 @@ def load_command(
     recipe: RecipeName = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
+    hidden: Hidden = False,
+    include: Include = None,
+    exclude: Exclude = None,
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
     workers: Workers = None,
@@ -65,6 +72,7 @@ def load_command(
         recipe=parse_recipe(recipe),
         text_field=text_field,
         id_field=id_field,
+        selection=Selection(hidden, include or (), exclude or ()),
         encoding=encoding,
         max_document=parse_max_document(max_document),
         workers=workers or usable_cores(),

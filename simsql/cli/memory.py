@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from simsql.cli._app import command
 from simsql.cli._options import Quiet, distance_option, number_option, path_option
 from simsql.cli._terminal import is_terminal, messages
-from simsql.documents import open_output, printable
+from simsql.documents import Outputs, open_output, printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.hamming import find_clusters, find_pairs
 
 Input = Annotated[Path, path_option("--input")]
-Output = Annotated[Path, path_option("--output", "; - is stdout")]
+Output = Annotated[Path, path_option("--output")]
 Blocks = Annotated[int | None, number_option("--blocks", "; by default, the fastest number", least=1, most=64)]
 Distance = Annotated[int, distance_option("")]
 
@@ -41,7 +41,7 @@ def find_all_command(
 
     Print one JSON array [a, b] per line, the smaller fingerprint first. Repeated fingerprints count once.
     """
-    _check(blocks, distance)
+    _check(blocks, distance, source, output)
     fingerprints = _read(source, quiet=quiet)
     with _progress("comparing", quiet=quiet):
         try:
@@ -64,7 +64,7 @@ def find_clusters_command(
 
     Print one JSON array per line: the fingerprints of a cluster, connected by near pairs, in ascending order.
     """
-    _check(blocks, distance)
+    _check(blocks, distance, source, output)
     fingerprints = _read(source, quiet=quiet)
     with _progress("comparing", quiet=quiet):
         try:
@@ -74,7 +74,8 @@ def find_clusters_command(
     _write(output, (f"{cluster.tolist()}\n" for cluster in clusters))
 
 
-def _check(blocks: int | None, distance: int) -> None:
+def _check(blocks: int | None, distance: int, source: Path, output: Path) -> None:
+    Outputs({"--output": output}).refuse(sys.stdin if source == _STREAM else source)
     if blocks is not None and not distance < blocks:
         raise UsageError(f"--blocks must be greater than the distance of {distance}, not {blocks}")
 
@@ -118,6 +119,6 @@ def _read(source: Path, *, quiet: bool) -> NDArray[np.uint64]:
 
 
 def _write(output: Path, parts: Iterable[str]) -> None:
-    with open_output(None if output == _STREAM else output) as stream:
+    with open_output(output) as stream:
         for part in parts:
             stream.write(part)

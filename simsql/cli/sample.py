@@ -12,7 +12,10 @@ import numpy as np
 from simsql.cli._app import command
 from simsql.cli._options import (
     Encoding,
+    Exclude,
+    Hidden,
     IdField,
+    Include,
     MaxDocument,
     NewRecipeName,
     Paths,
@@ -31,11 +34,13 @@ from simsql.dedup.sampling import Drawn, draw_pairs
 from simsql.dedup.spool import TextSpool
 from simsql.documents import (
     DELIMITERS,
+    STDOUT,
     Document,
     DocumentReader,
+    Outputs,
     Report,
+    Selection,
     SkipCount,
-    check_writable,
     format_rows,
     nothing_found,
     open_output,
@@ -57,6 +62,9 @@ def sample_command(
     output: Annotated[Path | None, path_option("--output", ": .csv, .tsv, or else JSON lines")] = None,
     text_field: TextField = "text",
     id_field: IdField = "id",
+    hidden: Hidden = False,
+    include: Include = None,
+    exclude: Exclude = None,
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
     workers: Workers = None,
@@ -74,15 +82,17 @@ def sample_command(
     if pairs < distance:
         raise UsageError(f"--pairs must be at least {distance}, one for each distance, not {pairs}")
     made_by = parse_recipe(recipe) or DEFAULT_RECIPE
-    if output:
-        check_writable(output)
+    outputs = Outputs({"--output": output or STDOUT})
+    if recipe:
+        outputs.refuse(Path(recipe))
     reader = DocumentReader(
         paths,
         text_field=text_field,
         id_field=id_field,
         encoding=encoding,
         stdin=sys.stdin.buffer,
-        leave_out=[output] if output else [],
+        selection=Selection(hidden, include or (), exclude or ()),
+        outputs=outputs,
         max_document=parse_max_document(max_document),
     )
     console = messages(quiet=quiet)

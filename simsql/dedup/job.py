@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 from sqlalchemy import Connection
@@ -24,11 +23,11 @@ from simsql.dedup.writing import ClusterCount, Output, write_clusters
 from simsql.documents import (
     DUPLICATE,
     MAX_DOCUMENT,
+    VISIBLE,
     DocumentReader,
+    Selection,
     SkipCount,
     Stages,
-    check_writable,
-    name_paths,
     nothing_found,
     open_output,
     repeated_id,
@@ -50,6 +49,7 @@ class DedupOptions:
     recipe: Recipe = DEFAULT_RECIPE
     text_field: str = "text"
     id_field: str = "id"
+    selection: Selection = VISIBLE
     encoding: str = "utf-8"
     max_document: int = MAX_DOCUMENT
     workers: int | None = None
@@ -145,14 +145,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
 
 def _open_reader(options: DedupOptions) -> DocumentReader:
     """Check the arguments, and return the reader."""
-    output = options.output
-    files = {"--output": output.clusters, "--drop-list": output.drop_list, "--report": output.report}
-    written: dict[Path, str] = {}
-    for name, path in files.items():
-        if path is not None:
-            check_writable(path)
-            if (other := written.setdefault(path.resolve(), name)) != name:
-                raise UsageError(f"{other} and {name} are the same file: {name_paths([path])}")
+    outputs = options.output.check()
     if not options.paths and not (options.destination.table or options.destination.server_dir):
         raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
     return DocumentReader(
@@ -163,8 +156,9 @@ def _open_reader(options: DedupOptions) -> DocumentReader:
         max_document=options.max_document,
         value_field=options.rules.keep_field,
         stdin=sys.stdin.buffer,
-        # The output of this run or of an earlier one is not input, even inside a folder that is read.
-        leave_out=filter(None, (*files.values(), options.destination.server_dir)),
+        selection=options.selection,
+        outputs=outputs,
+        leave_out=filter(None, [options.destination.server_dir]),
     )
 
 

@@ -12,8 +12,10 @@ from simsql.database.placed import PlacedRow, load_placed_rows
 from simsql.documents import (
     DUPLICATE,
     MAX_DOCUMENT,
+    VISIBLE,
     Document,
     DocumentReader,
+    Selection,
     Skip,
     SkipCount,
     Stages,
@@ -41,6 +43,7 @@ class LoadOptions:
     """Recipe; None for that of the index, or the default."""
     text_field: str = "text"
     id_field: str = "id"
+    selection: Selection = VISIBLE
     encoding: str = "utf-8"
     max_document: int = MAX_DOCUMENT
     workers: int | None = None
@@ -71,6 +74,7 @@ def run_load(connection: Connection, options: LoadOptions, stages: Stages) -> Lo
         options.paths,
         text_field=options.text_field,
         id_field=options.id_field,
+        selection=options.selection,
         encoding=options.encoding,
         max_document=options.max_document,
         stdin=sys.stdin.buffer,

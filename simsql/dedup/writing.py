@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from simsql.dedup.members import Member, arrange_members, is_path
 from simsql.dedup.places import file_of
 from simsql.dedup.results import StoredDocument
-from simsql.documents import DUPLICATE, Skip, SkipCount, Stages, open_output, printable
+from simsql.documents import DUPLICATE, STDOUT, Outputs, Skip, SkipCount, Stages, open_output, printable
 
 _REPLACED = re.compile(r"\\x00|\\ud[89a-f]")  # by simsql.documents.storable
 
@@ -86,6 +86,12 @@ class Output:
     """Whether a NUL ends the names in the drop list, instead of a line end."""
     report: Path | None = None
 
+    def check(self) -> Outputs:
+        """Return the files. Raises UsageError if they cannot be written."""
+        return Outputs(
+            {"--output": self.clusters or STDOUT, "--drop-list": self.drop_list, "--report": self.report}
+        )
+
 
 def write_clusters(
     clusters: Iterable[Sequence[StoredDocument]],
@@ -102,7 +108,7 @@ def write_clusters(
         output = stack.enter_context(open_output(wanted.clusters))
         drop_list = stack.enter_context(open_output(wanted.drop_list)) if wanted.drop_list else None
         # A progress bar would break up the lines of the output.
-        shown = wanted.clusters is not None or not sys.stdout.isatty()
+        shown = STDOUT not in (wanted.clusters or STDOUT, wanted.drop_list) or not sys.stdout.isatty()
         with stages.stage("write clusters", members_total, shown=shown) as report:
             if head := wanted.writer.head():
                 output.write(head)

@@ -1,8 +1,9 @@
 """Documents in files: formats, encodings, readers, skipped documents and output files."""
 
 from simsql.documents.content import MAX_DOCUMENT, UnfitError, read_document
+from simsql.documents.files import VISIBLE, Selection
 from simsql.documents.formats import Document, Skip, printable, storable
-from simsql.documents.output import abandon, check_writable, open_output
+from simsql.documents.output import STDOUT, Outputs, abandon, open_output, standard_output
 from simsql.documents.readers import DocumentReader, read_single_text, reporting
 from simsql.documents.reports import (
     DUPLICATE,
@@ -22,15 +23,18 @@ __all__ = [
     "DUPLICATE",
     "MAX_DOCUMENT",
     "NO_WORDS",
+    "STDOUT",
+    "VISIBLE",
     "Document",
     "DocumentReader",
+    "Outputs",
     "Report",
+    "Selection",
     "Skip",
     "SkipCount",
     "Stages",
     "UnfitError",
     "abandon",
-    "check_writable",
     "format_rows",
     "name_paths",
     "nothing_found",
@@ -40,6 +44,7 @@ __all__ = [
     "read_single_text",
     "repeated_id",
     "reporting",
+    "standard_output",
     "storable",
     "without_words",
 ]

@@ -214,7 +214,7 @@ def read_line(lines: io.TextIOWrapper, limit: int) -> str | None:
 def undecodable(encoding: str, position: str) -> UnfitError:
     """Return the error for bytes that the encoding does not allow."""
     encoding = encoding.removesuffix("-sig")
-    advice = "choose another encoding, for example --encoding latin-1"
+    advice = "the file is damaged or in another encoding; if you know which, name it with --encoding"
     return UnfitError(f"not {encoding}", f"{position} is not {encoding}: {advice}")
 
 

@@ -1,15 +1,53 @@
 """Output files that only appear when they are complete."""
 
 import os
+import re
 import secrets
+import shlex
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
-from typing import IO, TextIO
+from typing import IO, Any, TextIO
 
 from simsql.documents.formats import printable, storable
 from simsql.errors import SimsqlError, UsageError
+
+STDOUT = Path("-")
+"""Standard output, among the paths of outputs."""
+
+_Identity = tuple[int, int]  # device and inode
+_STDOUT_NAME = "standard output"
+_COMPRESSED = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".br", ".z", ".zip", ".7z"}
+_BINARY = {
+    ".parquet",
+    ".arrow",
+    ".feather",
+    ".orc",
+    ".avro",
+    ".xlsx",
+    ".xls",
+    ".ods",
+    ".db",
+    ".sqlite",
+    ".duckdb",
+    ".npz",
+}
+
+# How clusters in all formats, reports and charts begin. Samples are not among them, because people add labels to
+# them, and neither are drop lists, which look like any text.
+_START = 1000  # bytes
+_OWN = re.compile(
+    rb'\{"cluster": 1, "size": |cluster([,\t])id\1place\1|cluster +size +distance +similarity  document\n'
+    rb'|<!DOCTYPE html>.*<meta name="generator" content="simsql '
+    rb'|<svg xmlns="http://www.w3.org/2000/svg" viewBox="[\d ]+" width="\d+" height="\d+" role="img">\n<title>',
+    re.DOTALL,
+)
+
+# What a terminal may take for a command, or show in another order.
+_COMMANDS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class Output:
@@ -30,8 +68,96 @@ class Output:
             self._file.flush()
 
 
-def check_writable(path: Path) -> None:
-    """Raise UsageError if a file cannot be written there. Call this before the work, not after it."""
+class Outputs:
+    """The files that a run writes: none of them is also read, and no two are the same.
+
+    Files are the same if they have the same path or the same device and inode, so links and other spellings of a
+    path do not matter. `-` is standard output. Create this before the work.
+
+    Args:
+        files: The path for each option, or None if it is not used.
+
+    Raises:
+        UsageError: If a file cannot be written, or two are the same.
+
+    """
+
+    def __init__(self, files: Mapping[str, Path | None]) -> None:
+        self._at_risk: set[_Identity] = set()  # existing files that simsql may not have written
+        self._paths: dict[Path, str] = {}
+        self._identities: dict[_Identity, str] = {}
+        for option, path in files.items():
+            if path is None:
+                continue
+            if path != STDOUT:
+                _check_writable(option, path)
+            self._add(path, option)
+        if (redirected := _identify(sys.stdout)) is not None:
+            self._identities.setdefault(redirected, _STDOUT_NAME)
+
+    def _add(self, path: Path, option: str) -> None:
+        identity = _identify(sys.stdout if path == STDOUT else path)
+        real = path if path == STDOUT else path.resolve()
+        other = self._paths.get(real) or (identity and self._identities.get(identity))
+        if other:
+            shown = _STDOUT_NAME if path == STDOUT else f"the file {_show(path)}"
+            raise UsageError(f"{other} and {option} both write to {shown}: name another file for one of them")
+        self._paths[real] = option
+        if identity:
+            self._identities[identity] = _STDOUT_NAME if path == STDOUT else option
+            if path != STDOUT and not _is_replaceable(path):
+                self._at_risk.add(identity)
+
+    def refuse(self, *sources: Path | IO[Any] | None) -> None:
+        """Raise UsageError if a file that is read is also written: a path, or a stream that may be redirected."""
+        for source in sources if self._identities else ():
+            identity = _identify(source)
+            if identity is None:
+                continue
+            option = self._identities.get(identity)
+            if isinstance(source, Path):
+                option = option or self._paths.get(source.resolve())
+            if option:
+                shown = _show(source) if isinstance(source, Path) else "standard input"
+                raise UsageError(f"{option} is the same file as {shown}, which is read: write to another file")
+
+    def covers(self, path: Path, status: os.stat_result) -> bool:
+        """Return whether a regular file in a folder that is read is one of them.
+
+        Raises UsageError if it would be overwritten although simsql may not have written it.
+        """
+        identity = status.st_dev, status.st_ino
+        if identity in self._at_risk:
+            raise UsageError(
+                f"{self._identities[identity]} would overwrite {_show(path)}, which is in a folder that is read:"
+                f" write to another file, or leave this one out with --exclude {shlex.quote(escape(path.name))}"
+            )
+        return identity in self._identities
+
+
+def _identify(file: Path | IO[Any] | None) -> _Identity | None:
+    """Return the identity of a regular file, given its path or as an open stream; None for anything else."""
+    if file is None:
+        return None
+    try:
+        status = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
+    except (OSError, ValueError):  # missing; a stream that is closed or in memory
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Return whether a file is empty, or simsql has written it."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_START)
+    except OSError:
+        return False
+    return not start or _OWN.match(start) is not None
+
+
+def _check_writable(option: str, path: Path) -> None:
+    """Raise UsageError if a file cannot be written there, or its name promises another format."""
     folder = path.parent
     if path.is_dir():
         raise UsageError(f"{_show(path)} is a folder: name a file")
@@ -39,16 +165,43 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"{_show(folder)} is not a folder: create it, or choose another")
     if not os.access(path if _is_special(path) else folder, os.W_OK):
         raise UsageError(f"no permission to write to {_show(folder)}: choose another folder")
+    ending = path.suffix.lower()
+    if _is_special(path) or ending not in _COMPRESSED | _BINARY:
+        return
+    if ending in _COMPRESSED:
+        raise UsageError(
+            f"{option} {_show(path)}: simsql does not compress what it writes:"
+            f" write {_show(path.with_suffix(''))}, and compress it"
+        )
+    raise UsageError(
+        f"{option} {_show(path)}: simsql does not write {ending} files: write {_show(path.with_suffix('.jsonl'))},"
+        " and convert it"
+    )
+
+
+class _Terminal:
+    """Standard output at a terminal: controls in a text are escaped as in JSON, so that they command nothing."""
+
+    def write(self, text: str) -> None:
+        sys.stdout.write(_COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
+def standard_output() -> TextIO | _Terminal:
+    """Return standard output for results: byte for byte as they are, except at a terminal."""
+    return _Terminal() if sys.stdout.isatty() else sys.stdout
 
 
 @contextmanager
-def open_output(path: Path | None) -> Iterator[Output | TextIO]:
-    """Open a file that gets its name only when it is complete, or standard output for None.
+def open_output(path: Path | None) -> Iterator[Output | _Terminal | TextIO]:
+    """Open a file that gets its name only when it is complete, or standard output for None and `STDOUT`.
 
     Pipes and other special files are written directly. Raises SimsqlError if writing fails.
     """
-    if path is None:
-        yield sys.stdout
+    if path is None or path == STDOUT:
+        yield standard_output()
         sys.stdout.flush()
         return
     with _writing(path) if _is_special(path) else _replacing(path) as output:

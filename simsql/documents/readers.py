@@ -1,4 +1,4 @@
-"""Find the files that a user names, and read their documents in any format.
+"""Read the documents of the files that a user names, in any format.
 
 The format of a file is decided in this order:
 
@@ -6,10 +6,7 @@ The format of a file is decided in this order:
 - The ending of the name, without .gz, .xz or .bz2, shows files of records: .jsonl and .ndjson are JSON lines,
   .csv and .tsv are tables.
 - `-` (standard input), named pipes and devices that the user names are JSON lines.
-- Any other file is one document if its content is text.
-
-Folders are read recursively in name order, including hidden files. Symbolic links are followed if the user names
-them, and skipped inside folders. A file is read once, even if two arguments lead to it.
+- Any other file is one document if its content is text, but not a .json file of records.
 """
 
 import bz2
@@ -17,27 +14,28 @@ import codecs
 import gzip
 import io
 import lzma
-import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from simsql.documents.content import MAX_DOCUMENT, READ_ERRORS, Stream, UnfitError, decode_text
+from simsql.documents.files import VISIBLE, Found, InputFiles, Selection, unreadable
 from simsql.documents.formats import (
     Document,
     Layout,
     Skip,
     printable,
+    read_json,
     read_json_lines,
     read_lines,
     read_table,
     read_text,
     storable,
 )
+from simsql.documents.output import Outputs
 from simsql.documents.reports import Report
 from simsql.documents.tables import DELIMITERS
 from simsql.errors import SimsqlError, UsageError
@@ -56,18 +54,9 @@ _Format = Callable[[Stream, str, Layout], Iterator[Document | Skip]]
 _FORMATS: dict[str, _Format] = {
     ".jsonl": read_json_lines,
     ".ndjson": read_json_lines,
+    ".json": read_json,
     **{ending: partial(read_table, delimiter=delimiter) for ending, delimiter in DELIMITERS.items()},
 }
-
-
-class _Input(NamedTuple):
-    """A file or standard input to read."""
-
-    path: Path | None
-    """The path, or None for standard input."""
-    format: _Format
-    size: int | None
-    """Size on disk in bytes; None for standard input, pipes and devices."""
 
 
 class DocumentReader:
@@ -83,13 +72,16 @@ class DocumentReader:
         encoding: The encoding of texts. A byte order mark of UTF-8, UTF-16 or UTF-32 takes precedence.
         stdin: The stream for `-`. It is not closed.
         lines: Whether each line of a text, and of standard input, pipes and devices, is a document.
-        leave_out: Files and folders to leave out of folders, such as the output of a run.
+        selection: The files to read inside folders; by default, all that are not hidden.
+        outputs: The files that the run writes. They are left out of folders.
+        leave_out: Other files and folders to leave out of folders.
         max_document: Limit for a document in bytes, after decompression: for a text, or the line or row of a
             record. A longer one is skipped, and never held in memory.
         value_field: The field or column whose value is read beside the text, if a record has it.
 
     Raises:
-        UsageError: If a path is empty or does not exist, or the encoding is unknown. Nothing has been read yet.
+        UsageError: If a path is empty or does not exist, the encoding is unknown, or the run would overwrite a
+            file that it reads. Folders have been walked, but nothing has been read.
 
     """
 
@@ -102,6 +94,8 @@ class DocumentReader:
         encoding: str = "utf-8",
         lines: bool = False,
         stdin: BinaryIO | None = None,
+        selection: Selection = VISIBLE,
+        outputs: Outputs | None = None,
         leave_out: Iterable[Path] = (),
         max_document: int = MAX_DOCUMENT,
         value_field: str | None = None,
@@ -109,13 +103,14 @@ class DocumentReader:
         if "" in paths:  # of a variable that is not set: Path would take it for this folder
             raise UsageError("a path is empty: name a file or a folder")
         self._layout = Layout(text_field, id_field, _known_encoding(encoding), max_document, value_field)
-        self._arguments = [None if str(path) == "-" else Path(path) for path in paths]
         self._lines = lines
         self._stdin = stdin
-        self._leave_out = {path.resolve() for path in leave_out}
-        if stdin is None and None in self._arguments:
+        arguments = [None if str(path) == "-" else Path(path) for path in paths]
+        if stdin is None and None in arguments:
             raise UsageError("'-' means standard input, but there is none")
-        _check_exist(self._arguments)
+        self._files = InputFiles(
+            arguments, selection=selection, outputs=outputs or Outputs({}), leave_out=leave_out, stdin=stdin
+        )
         self._finished = 0
         self._current: Stream | None = None
 
@@ -124,23 +119,14 @@ class DocumentReader:
         """Number of bytes read so far. Compressed files count by their compressed size."""
         return self._finished + (self._current.consumed if self._current else 0)
 
-    @cached_property
+    @property
     def bytes_total(self) -> int | None:
-        """The final value of `bytes_done`; None if the paths include standard input, a pipe or a device.
-
-        The first use walks all folders.
-        """
-        total = 0
-        for found in self._find():
-            if isinstance(found, _Input):
-                if found.size is None:
-                    return None
-                total += found.size
-        return total
+        """The final value of `bytes_done`; None if the paths include standard input, a pipe or a device."""
+        return self._files.bytes_total
 
     def __iter__(self) -> Iterator[Document | Skip]:
         self._finished = 0
-        for found in self._find():
+        for found in self._files:
             if isinstance(found, Skip):
                 yield found
                 continue
@@ -149,9 +135,10 @@ class DocumentReader:
             self._finished = self.bytes_done if found.size is None else self._finished + found.size
             self._current = None
 
-    def _read(self, found: _Input) -> Iterator[Document | Skip]:
-        by_line = self._lines and (found.format is read_text or found.size is None)
-        read = read_lines if by_line else found.format
+    def _read(self, found: Found) -> Iterator[Document | Skip]:
+        read = read_json_lines if found.path is None or found.size is None else _format_of(found.path)
+        if self._lines and (found.size is None or read in (read_text, read_json)):
+            read = read_lines
         if found.path is None:
             assert self._stdin is not None  # noqa: S101 - checked when the reader was made
             yield from self._decode(self._stdin, "stdin", read)
@@ -160,7 +147,7 @@ class DocumentReader:
             # Stream has a buffer of its own.
             file = found.path.open("rb", buffering=0)
         except OSError as error:
-            yield _unreadable(storable(found.path), error)
+            yield unreadable(storable(found.path), error)
             return
         with file:
             yield from self._decode(file, storable(found.path), read)
@@ -175,39 +162,10 @@ class DocumentReader:
                     break
             yield from read(stream, name, self._layout)
         except READ_ERRORS as error:
-            yield _unreadable(name, error)
+            yield unreadable(name, error)
         except UnicodeError as error:
             # The codecs of domain names and the like know no error handlers.
             yield Skip(printable(name), f"not {self._layout.encoding}", printable(str(error)))
-
-    def _find(self) -> Iterator[_Input | Skip]:
-        """Yield all inputs in order. A file that several arguments reach comes once."""
-        # Links inside folders are not followed: a file has been reached before exactly if its real path or
-        # a folder above it was an earlier argument. That takes memory for the arguments, not for the files.
-        earlier: set[Path] = set()
-        for argument in dict.fromkeys(self._arguments):
-            if argument is None:
-                yield _Input(None, read_json_lines, None)
-                continue
-            real = argument.resolve()
-            if real in earlier or not earlier.isdisjoint(real.parents):
-                continue
-            try:
-                status = argument.stat()
-            except OSError as error:
-                yield _unreadable(storable(argument), error)
-                continue
-            if stat.S_ISDIR(status.st_mode):
-                out = earlier | (self._leave_out - {real})
-                yield from _walk(
-                    argument,
-                    {argument / path.relative_to(real) for path in out if path.is_relative_to(real)},
-                )
-            elif stat.S_ISREG(status.st_mode):
-                yield _Input(argument, _format_of(argument), status.st_size)
-            else:
-                yield _Input(argument, read_json_lines, None)
-            earlier.add(real)
 
 
 def _known_encoding(encoding: str) -> str:
@@ -216,58 +174,10 @@ def _known_encoding(encoding: str) -> str:
         name = codecs.lookup(encoding).name
         "a".encode(name)  # refuses codecs that are not between text and bytes, such as base64
     except (LookupError, ValueError):
-        raise UsageError(f"unknown encoding {encoding!r}: try utf-8, latin-1, cp1252 or utf-16") from None
+        raise UsageError(
+            f"unknown encoding {encoding!r}: name one that Python knows, such as utf-8, cp1252, gbk or shift_jis"
+        ) from None
     return name
-
-
-def _check_exist(arguments: Sequence[Path | None]) -> None:
-    missing = []
-    for path in arguments:
-        if path is None:
-            continue
-        try:
-            path.stat()
-        except PermissionError:
-            continue  # it may well exist: skipped as unreadable when its turn comes
-        except (OSError, ValueError):  # ValueError: a NUL in the path
-            missing.append(f"'{printable(storable(path))}'")
-    if missing:
-        raise UsageError(f"no such file or folder: {', '.join(missing)}")
-
-
-def _walk(folder: Path, leave_out: set[Path]) -> Iterator[_Input | Skip]:
-    """Yield the files in a folder and its subfolders in name order."""
-    # A stack rather than recursion: folders may be nested deeper than Python's calls.
-    stack = [iter([folder])]
-    while stack:
-        path = next(stack[-1], None)
-        if path is None:
-            stack.pop()
-            continue
-        if path in leave_out:
-            continue
-        try:
-            status = path.stat(follow_symlinks=path is folder)
-            if stat.S_ISDIR(status.st_mode):
-                stack.append(_entries(path))
-                continue
-        except OSError as error:
-            yield _unreadable(storable(path), error)
-            continue
-        place = printable(storable(path))
-        if stat.S_ISREG(status.st_mode):
-            yield _Input(path, _format_of(path), status.st_size)
-        elif stat.S_ISLNK(status.st_mode):
-            yield Skip(place, "link", "symbolic links inside folders are not followed: name the link to read it")
-        else:
-            yield Skip(place, "special file", "pipes, sockets and devices inside folders are not read")
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    # A folder may hold millions of files: their names are kept, paths are made one at a time.
-    with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries)
-    return (folder / name for name in names)
 
 
 def _format_of(path: Path) -> _Format:
@@ -275,12 +185,6 @@ def _format_of(path: Path) -> _Format:
     if endings and endings[-1] in _ENDINGS_OF_COMPRESSED:
         endings.pop()
     return _FORMATS.get(endings[-1], read_text) if endings else read_text
-
-
-def _unreadable(name: str, error: Exception) -> Skip:
-    if isinstance(error, OSError) and error.errno is not None:
-        return Skip(printable(name), "unreadable", error.strerror or str(error))
-    return Skip(printable(name), "corrupt", f"the compressed data is damaged or truncated: {error}")
 
 
 def reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Skip]:

@@ -90,7 +90,7 @@ def test_near_what_a_file_holds(database_url, indexed, tmp_path):
         (
             "latin",
             1,
-            "latin: not utf-8: byte 1 is not utf-8: choose another encoding, for example --encoding latin-1",
+            "latin: not utf-8: byte 1 is not utf-8: the file is damaged or in another encoding",
         ),
     ):
         run("near", "article", "--file", tmp_path / name, *options).failed(code, said)

@@ -72,7 +72,7 @@ def test_wrong_usage_and_missing_files(tmp_path):
     run("find-clusters", "--blocks", "65").failed(2, "between 1 and 64, not 65")
     missing = tmp_path / "missing"
     run("find-all", "--input", missing).failed(2, f"no such file: {missing}")
-    run("find-all", "--output", missing / "x", stdin=b"1\n").failed(1, str(missing), "No such file")
+    run("find-all", "--output", missing / "x", stdin=b"1\n").failed(2, f"{missing} is not a folder")
 
 
 @pytest.mark.parametrize("command", ["find-all", "find-clusters"])

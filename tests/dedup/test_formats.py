@@ -99,8 +99,46 @@ class TestPlainText:
     def test_where_decoding_fails(self, tmp_path):
         skip = one_skip(write(tmp_path / "a", b"na\xefve text"))
         assert skip.reason == "not utf-8"
-        assert skip.detail == "byte 2 is not utf-8: choose another encoding, for example --encoding latin-1"
+        assert skip.detail == (
+            "byte 2 is not utf-8: the file is damaged or in another encoding; if you know which, name it with"
+            " --encoding"
+        )
         assert "byte 5 " in one_skip(write(tmp_path / "a", codecs.BOM_UTF8 + b"na\xefve text")).detail
+
+    @pytest.mark.parametrize(
+        ("content", "advice"),
+        [
+            ('[{"text": "a"}, {"text": "b"}]', "an array of records: convert it to JSON lines with jq -c '.[]'"),
+            ('\n[\n  {\n    "id": 1,\n    "text": "a"\n  },\n  {"cut', "an array of records: convert it"),
+            ('{"text": "a"}\n{"text": "b"}\n', "JSON lines: rename it to .jsonl"),
+        ],
+    )
+    def test_a_json_file_of_records_is_not_one_text(self, tmp_path, content, advice):
+        packed = write(tmp_path / "a.JSON.gz", gzip.compress(content.encode()))
+        skip = one_skip(packed)
+        assert (skip.reason, skip.place) == ("records", str(packed))
+        assert skip.detail.startswith(advice)
+        assert texts(packed, text_field="body") == [content]
+        assert texts(write(tmp_path / "a.txt", content)) == [content]
+        assert texts(write(tmp_path / "b.json", content), lines=True) == content.splitlines()
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            '{"text": "a"}',
+            '{\n  "text": "a",\n  "more": [\n{"text": "b"}]\n}\n',
+            '[{"key": "text", "value": "a"}, {"text": "b"}]',
+            '["text", {"text": "a"}]',
+            '[{"role": "user"',
+            "[]",
+            '"text"\n{"text": "a"}',
+            '{"key": 1}\n{"key": 2}',
+            "[{" * 100_000,
+            "not JSON",
+        ],
+    )
+    def test_other_json_is_a_text(self, tmp_path, content):
+        assert texts(write(tmp_path / "a.json", content)) == [content]
 
     def test_a_bad_byte_after_the_sample(self, tmp_path):
         data = b"text " * SAMPLE + b"\xff"

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
 from simsql.documents.content import SAMPLE
+from simsql.documents.files import Selection
 from simsql.documents.formats import printable, storable
 from simsql.documents.readers import Document, DocumentReader, Skip
 from simsql.errors import UsageError
@@ -63,11 +64,11 @@ def nested(folder, names):
 
 class TestFolders:
     def test_every_text_file_is_a_document_named_by_its_path_in_the_order_of_names(self, tmp_path):
-        for name in ("b/z.txt", "b/a", "a.txt", "c.md", ".hidden"):
+        for name in ("b/z.txt", "b/a", "a.txt", "c.md"):
             write(tmp_path / name, f"text of {name}")
         assert read(tmp_path) == [
             Document(str(tmp_path / name), f"text of {name}", str(tmp_path / name))
-            for name in (".hidden", "a.txt", "b/a", "b/z.txt", "c.md")
+            for name in ("a.txt", "b/a", "b/z.txt", "c.md")
         ]
 
     def test_records_in_a_folder_are_read_as_records(self, tmp_path):
@@ -159,6 +160,82 @@ class TestFolders:
         (tmp_path / "b").unlink()
         assert next(reader) == Skip(str(tmp_path / "b"), "unreadable", "No such file or directory")
         assert next(reader).text == "c"
+
+
+class TestSelection:
+    NAMES = ("a.txt", "b.md", "docs/a.txt", "docs/new/a.txt", "docs/new/c.log", "new/b.md", ".env", ".git/HEAD")
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        for name in self.NAMES:
+            write(tmp_path / "in" / name, name)
+        return tmp_path / "in"
+
+    def found(self, *paths, **selection):
+        return {item.text for item in read(*paths, selection=Selection(**selection)) if isinstance(item, Document)}
+
+    def test_hidden_files_are_read_if_the_user_wants_them_or_names_them(self, folder, monkeypatch):
+        assert [(skip.reason, skip.place) for skip in skips(folder)] == [
+            ("hidden", str(folder / ".env")),
+            ("hidden", str(folder / ".git")),
+        ]
+        assert self.found(folder, hidden=True) == set(self.NAMES)
+        visible = {name for name in self.NAMES if not name.startswith(".")}
+        assert self.found(folder) == visible
+        assert self.found(folder, folder / ".git") == visible | {".git/HEAD"}
+        assert self.found(folder / ".git/HEAD", folder) == visible | {".git/HEAD"}
+        assert [skip.place for skip in skips(folder / ".git", folder)] == [str(folder / ".env")]
+        monkeypatch.chdir(folder / ".git")
+        assert self.found(".") == {".git/HEAD"}
+
+    @pytest.mark.parametrize(
+        ("exclude", "left"),
+        [
+            (["*.txt"], ["b.md", "docs/new/c.log", "new/b.md"]),
+            (["new"], ["a.txt", "b.md", "docs/a.txt"]),
+            (["new/"], ["a.txt", "b.md", "docs/a.txt"]),
+            (["a.txt/"], ["a.txt", "b.md", "docs/a.txt", "docs/new/a.txt", "docs/new/c.log", "new/b.md"]),
+            (["/new"], ["a.txt", "b.md", "docs/a.txt", "docs/new/a.txt", "docs/new/c.log"]),
+            (["docs/*"], ["a.txt", "b.md", "new/b.md"]),
+            (["./docs/*.txt"], ["a.txt", "b.md", "docs/new/a.txt", "docs/new/c.log", "new/b.md"]),
+            (["docs/**/a.txt"], ["a.txt", "b.md", "docs/new/c.log", "new/b.md"]),
+            (["docs/*/**"], ["a.txt", "b.md", "docs/a.txt", "new/b.md"]),
+            (["**/new/*.[!m]*"], ["a.txt", "b.md", "docs/a.txt", "new/b.md"]),
+            (["?.md", "c*"], ["a.txt", "docs/a.txt", "docs/new/a.txt"]),
+            (["*.TXT", "docs*new", "a"], [name for name in NAMES if name[0] != "."]),
+        ],
+    )
+    def test_exclude(self, folder, exclude, left):
+        assert self.found(folder, exclude=exclude) == set(left)
+        # Where the folder itself is, and what its name is, does not matter.
+        assert self.found(folder / "docs/..", exclude=[*exclude, "in"]) == set(left)
+
+    def test_include_chooses_files_and_exclude_takes_away(self, folder):
+        assert self.found(folder, include=["*.md", "docs/*"]) == {"b.md", "docs/a.txt", "new/b.md"}
+        assert self.found(folder, include=["*.md", "docs/**"], exclude=["new"]) == {"b.md", "docs/a.txt"}
+        assert self.found(folder, include=[".*", "HEAD"], hidden=True) == {".env", ".git/HEAD"}
+
+    def test_what_is_left_out_is_counted_and_a_folder_is_not_entered(self, folder):
+        found = skips(folder, selection=Selection(exclude=["docs"], include=["*.txt"]))
+        assert [(skip.reason, Path(skip.place).name, skip.detail.split()[-1]) for skip in found] == [
+            ("hidden", ".env", "--hidden"),
+            ("hidden", ".git", "--hidden"),
+            ("excluded", "b.md", "--include"),
+            ("excluded", "docs", "--exclude"),
+            ("excluded", "b.md", "--include"),
+        ]
+
+    def test_what_is_named_is_read(self, folder):
+        everything = {"exclude": ["*"], "include": ["nothing"]}
+        assert self.found(folder, folder / "new/b.md", **everything) == {"new/b.md"}
+        assert self.found(folder, folder / "docs", exclude=["docs"]) == {
+            *("a.txt", "b.md", "docs/a.txt", "docs/new/a.txt", "docs/new/c.log", "new/b.md")
+        }
+
+    @pytest.mark.parametrize("glob", ["", "/", "./"])
+    def test_a_glob_that_names_nothing(self, glob):
+        with pytest.raises(UsageError, match="--exclude needs a glob"):
+            Selection(exclude=[glob])
 
 
 class TestNames:

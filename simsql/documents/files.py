@@ -1,0 +1,242 @@
+"""Find the files that a user names, alone and inside folders.
+
+Folders are read recursively in name order. Inside them, symbolic links, special files and all that a `Selection`
+leaves out are skipped, but not if the user names them. A file is read once, even if two arguments lead to it.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from simsql.documents.content import UnfitError
+from simsql.documents.formats import Skip, printable, storable
+from simsql.documents.output import Outputs
+from simsql.errors import UsageError
+
+
+def _split(glob: str) -> list[str]:
+    return [part for part in glob.split("/") if part not in ("", ".")]
+
+
+def _matches(glob: str, parts: Sequence[str], *, is_folder: bool) -> bool:
+    if glob.endswith("/") and not is_folder:
+        return False
+    if "/" not in glob.rstrip("/"):
+        return fnmatchcase(parts[-1], glob.rstrip("/"))
+    return _match_parts(_split(glob), parts)
+
+
+def _match_parts(globs: Sequence[str], parts: Sequence[str]) -> bool:
+    if not globs:
+        return not parts
+    if globs[0] == "**":  # any number of folders, and at the end all that is in a folder
+        rest = globs[1:]
+        return any(_match_parts(rest, parts[start:]) for start in range(len(parts))) if rest else bool(parts)
+    return bool(parts) and fnmatchcase(parts[0], globs[0]) and _match_parts(globs[1:], parts[1:])
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The files to read inside the folders that a user names.
+
+    A glob without a slash matches names at any depth, a glob with a slash paths below the folder that the user
+    names, and one that ends in a slash only folders. `*` and `?` match no slash, and `**` any number of folders.
+    """
+
+    hidden: bool = False
+    """Whether to read files and folders whose names begin with a dot."""
+    include: Sequence[str] = ()
+    """Globs: read only files that match one of them. None of them read every file."""
+    exclude: Sequence[str] = ()
+    """Globs: leave out files and folders that match one of them. The folders are not entered."""
+
+    def __post_init__(self) -> None:
+        for option, globs in (("--include", self.include), ("--exclude", self.exclude)):
+            if not all(map(_split, globs)):
+                raise UsageError(f"{option} needs a glob, such as '*.txt' or 'drafts/**'")
+
+    def reason_against(self, parts: Sequence[str], *, is_folder: bool) -> UnfitError | None:
+        """Return the error for a file or folder inside a folder that is not read.
+
+        `parts` is its path below the folder that the user names.
+        """
+        if not self.hidden and parts[-1].startswith("."):
+            return UnfitError("hidden", "hidden files and folders inside folders are read only with --hidden")
+        if any(_matches(glob, parts, is_folder=is_folder) for glob in self.exclude):
+            return UnfitError("excluded", "it matches --exclude")
+        if is_folder or not self.include or any(_matches(glob, parts, is_folder=False) for glob in self.include):
+            return None
+        return UnfitError("excluded", "it does not match --include")
+
+    def reaches(self, parts: Sequence[str], *, is_folder: bool) -> bool:
+        """Return whether a file or folder is read as a part of a folder that the user names."""
+        return all(
+            self.reason_against(parts[:length], is_folder=is_folder or length < len(parts)) is None
+            for length in range(1, len(parts) + 1)
+        )
+
+
+VISIBLE = Selection()
+
+
+class Found(NamedTuple):
+    """A file to read, or standard input."""
+
+    path: Path | None
+    """None for standard input."""
+    status: os.stat_result | None = None
+
+    @property
+    def size(self) -> int | None:
+        """Size on disk in bytes; None for standard input, pipes and devices."""
+        return self.status.st_size if self.status and stat.S_ISREG(self.status.st_mode) else None
+
+
+class InputFiles:
+    """The files that arguments lead to, in order; iterate over it as often as you like.
+
+    Args:
+        arguments: Paths of files and folders; None is standard input.
+        selection: The files to read inside folders.
+        leave_out: Files and folders to leave out of folders.
+        outputs: The files that the run writes. They are left out of folders.
+        stdin: The stream for None.
+
+    Raises:
+        UsageError: If an argument does not exist, or the run would overwrite a file that it reads.
+
+    """
+
+    def __init__(
+        self,
+        arguments: Iterable[Path | None],
+        *,
+        selection: Selection = VISIBLE,
+        leave_out: Iterable[Path] = (),
+        outputs: Outputs,
+        stdin: BinaryIO | None = None,
+    ) -> None:
+        arguments = list(dict.fromkeys(arguments))
+        _check_exist(arguments)
+        outputs.refuse(*(argument or stdin for argument in arguments))
+        self._selection = selection
+        self._leave_out = {path.resolve() for path in leave_out}
+        self._outputs = outputs
+        self._roots = self._find_roots(arguments)
+        # To the end: this finds out whether a file would be overwritten.
+        size, is_known = 0, True
+        for found in self:
+            if isinstance(found, Found):
+                size += found.size or 0
+                is_known = is_known and found.size is not None
+        self.bytes_total = size if is_known else None
+        """Bytes of all files on disk; None if they include standard input, a pipe or a device."""
+
+    def __iter__(self) -> Iterator[Found | Skip]:
+        """Yield all files. A file that several arguments reach comes once."""
+        for real, argument in self._roots.items():
+            if argument is None or real is None:
+                yield Found(None)
+                continue
+            try:
+                status = argument.stat()
+            except OSError as error:
+                yield unreadable(storable(argument), error)
+                continue
+            if not stat.S_ISDIR(status.st_mode):
+                yield Found(argument, status)
+                continue
+            out = self._leave_out.union(filter(None, self._roots)) - {real}
+            below = {argument / path.relative_to(real) for path in out if path.is_relative_to(real)}
+            yield from self._walk(argument, below)
+
+    def _find_roots(self, arguments: Iterable[Path | None]) -> dict[Path | None, Path | None]:
+        """Return the arguments to begin with, by their real paths: those that no earlier one leads to."""
+        # Links inside folders are not followed: a file has been reached before exactly if its real path was an
+        # earlier argument, or the walk of one comes to it. That takes memory for the arguments, not for the files.
+        roots: dict[Path | None, Path | None] = {}
+        for argument in arguments:
+            if argument is None:
+                roots[None] = None
+                continue
+            real = argument.resolve()
+            if not any(self._leads_to(root, real) for root in (real, *real.parents) if root in roots):
+                roots[real] = argument
+        return roots
+
+    def _leads_to(self, root: Path, real: Path) -> bool:
+        is_folder = os.path.isdir(real)  # noqa: PTH112 - Path.is_dir raises without permission
+        return self._selection.reaches(real.relative_to(root).parts, is_folder=is_folder)
+
+    def _walk(self, root: Path, leave_out: set[Path]) -> Iterator[Found | Skip]:
+        """Yield the files in a folder and its subfolders in name order."""
+        # A stack rather than recursion: folders may be nested deeper than Python's calls.
+        stack: list[tuple[Path, tuple[str, ...], Iterator[str]]] = []
+        try:
+            stack.append((root, (), _names_in(root)))
+        except OSError as error:
+            yield unreadable(storable(root), error)
+        while stack:
+            folder, above, names = stack[-1]
+            name = next(names, None)
+            if name is None:
+                stack.pop()
+                continue
+            path, parts = folder / name, (*above, name)
+            if path in leave_out:
+                continue
+            try:
+                status = path.lstat()
+                is_folder = stat.S_ISDIR(status.st_mode)
+                against = self._selection.reason_against(parts, is_folder=is_folder)
+                if against is None and is_folder:
+                    stack.append((path, parts, _names_in(path)))
+                    continue
+            except OSError as error:
+                yield unreadable(storable(path), error)
+                continue
+            if against := against or _special(status.st_mode):
+                yield Skip(printable(storable(path)), against.reason, against.detail)
+            elif not self._outputs.covers(path, status):
+                yield Found(path, status)
+
+
+def _special(mode: int) -> UnfitError | None:
+    """Return the error for anything but a regular file inside a folder."""
+    if stat.S_ISREG(mode):
+        return None
+    if stat.S_ISLNK(mode):
+        return UnfitError("link", "symbolic links inside folders are not followed: name the link to read it")
+    return UnfitError("special file", "pipes, sockets and devices inside folders are not read")
+
+
+def unreadable(name: str, error: Exception) -> Skip:
+    """Return the skip of a file that could not be read, or not to its end."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return Skip(printable(name), "unreadable", error.strerror or str(error))
+    return Skip(printable(name), "corrupt", f"the compressed data is damaged or truncated: {error}")
+
+
+def _check_exist(arguments: Iterable[Path | None]) -> None:
+    missing = []
+    for path in arguments:
+        if path is None:
+            continue
+        try:
+            path.stat()
+        except PermissionError:
+            continue  # it may well exist: skipped as unreadable when its turn comes
+        except (OSError, ValueError):  # ValueError: a NUL in the path
+            missing.append(f"'{printable(storable(path))}'")
+    if missing:
+        raise UsageError(f"no such file or folder: {', '.join(missing)}")
+
+
+def _names_in(folder: Path) -> Iterator[str]:
+    # A folder may hold millions of files: their names are kept, paths are made one at a time.
+    with os.scandir(folder) as entries:
+        return iter(sorted(entry.name for entry in entries))

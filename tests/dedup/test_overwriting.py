@@ -1,0 +1,173 @@
+"""What a run reads is never overwritten, whatever leads to it; what simsql has written may be."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from program import run, run_at_terminal, run_into, write_lines
+from reading import write
+
+from simsql.documents import DocumentReader, Outputs
+from simsql.errors import UsageError
+
+OPTIONS = ["--output", "--drop-list", "--report"]
+FOX = "The quick brown fox jumps over the lazy dog and runs away from the old barn near the river"
+
+
+@pytest.fixture
+def folder(tmp_path, texts, monkeypatch):
+    """A folder with a file of records and a text, and the current one."""
+    write_lines(tmp_path / "a.jsonl", texts)
+    write(tmp_path / "sub/text.txt", FOX)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def snapshot(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("command", ["dedup", "sample"])
+@pytest.mark.parametrize(
+    "spelling", ["a.jsonl", "./a.jsonl", "sub/../a.jsonl", "link", "sub/link/a.jsonl", "hard"]
+)
+def test_a_file_that_is_named_is_never_overwritten(folder, command, spelling):
+    (folder / "link").symlink_to("a.jsonl")
+    (folder / "sub/link").symlink_to(folder)
+    (folder / "hard").hardlink_to("a.jsonl")
+    before = snapshot(folder)
+    # Without a home any work would fail otherwise.
+    for option in OPTIONS if command == "dedup" else ["--output"]:
+        said = f"{option} is the same file as a.jsonl, which is read: write to another file"
+        run(command, "sub", "a.jsonl", option, spelling).failed(2, said)
+        run(command, "sub", spelling, option, folder / "a.jsonl").failed(2, f"{option} is the same file as")
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_file_in_a_folder_is_overwritten_only_if_it_is_left_out(folder, home, option):
+    (folder / "out").symlink_to("a.jsonl")
+    before = snapshot(folder)
+    for output in ("a.jsonl", "sub/text.txt", "out"):
+        found = run("dedup", ".", "--output", "new", option, output)
+        found.failed(2, f"{option} would overwrite", "in a folder that is read", "--exclude ")
+    assert snapshot(folder) == before
+    run("dedup", ".", "--output", "new", option, "sub/text.txt", "--exclude", "text.txt", home=home).done()
+    assert snapshot(folder)[folder / "sub/text.txt"] != before[folder / "sub/text.txt"]
+    assert snapshot(folder)[folder / "a.jsonl"] == before[folder / "a.jsonl"]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "tsv", "table"])
+def test_clusters_reports_and_empty_files_are_replaced(folder, home, form):
+    (folder / "drop.txt").touch()
+    options = ["--format", form, "--output", "clusters", "--report", "sub/r.html"]
+    for _ in range(2):
+        found = run("dedup", ".", *options, "--drop-list", "drop.txt", home=home).done()
+        assert (found.table["documents"], found.table["skipped"]) == ("7", "0")
+        (folder / "drop.txt").write_text("")
+    run("dedup", ".", "--output", "sub/r.html", "--exclude", "drop.txt", home=home).done()
+
+
+def test_labels_recipes_and_charts(folder, home):
+    write_lines(folder / "labels.jsonl", [{"id_a": "fox", "id_b": "fox 2", "label": "yes"}])
+    write(folder / "recipe.json", json.dumps({"shingles": [3]}))
+    write(folder / "sub/drawing.svg", "<svg></svg>")
+    before = snapshot(folder)
+    evaluate = ["evaluate", "labels.jsonl", ".", "--recipe", "recipe.json", "--chart"]
+    for read_too in ("labels.jsonl", "recipe.json"):
+        run(*evaluate, read_too).failed(2, f"--chart is the same file as {read_too}")
+    run(*evaluate, "sub/drawing.svg").failed(2, "--chart would overwrite sub/drawing.svg")
+    run(*evaluate, "-").failed(2, "the table of results and --chart both write to standard output")
+    for command in ("dedup", "sample"):
+        run(command, "sub", "--recipe", "recipe.json", "--output", "recipe.json").failed(
+            2, "recipe.json, which is"
+        )
+    assert snapshot(folder) == before
+    for _ in range(2):
+        run(*evaluate, "sub/chart.svg", "--quiet").done()
+
+
+def test_redirected_streams(folder, texts):
+    path = folder / "a.jsonl"
+    before = path.read_bytes()
+    with path.open("rb") as stdin:
+        for source in ("-", f"/dev/fd/{stdin.fileno()}"):
+            with pytest.raises(UsageError, match=r"^--output is the same file as .*, which is read"):
+                DocumentReader([source], stdin=stdin, outputs=Outputs({"--output": path}))
+    with path.open("a") as stdout:
+        run_into(stdout, "fingerprint", "sub", path).failed(2, "standard output is the same file as")
+        run_into(stdout, "dedup", "sub", "--drop-list", path).failed(2, "--drop-list both write to")
+        # In a folder, it is left out.
+        run_into(stdout, "fingerprint", ".", "--quiet").done()
+    assert path.read_bytes().startswith(before)
+    assert path.read_text().removeprefix(before.decode()).count("\n") == 1
+
+
+def test_fingerprints_do_not_overwrite_each_other(tmp_path):
+    path = write(tmp_path / "numbers", "1\n3\n")
+    for command in ("find-all", "find-clusters"):
+        run(command, "--input", path, "--output", path).failed(2, f"--output is the same file as {path}")
+    assert path.read_text() == "1\n3\n"
+
+
+def test_minus_is_standard_output(folder, home):
+    alone = run("dedup", "a.jsonl", home=home).done()
+    assert run("dedup", "a.jsonl", "-o", "-", home=home).done().stdout == alone.stdout
+    drops = run("dedup", "a.jsonl", "-o", "clusters", "--drop-list", "-", "--quiet", home=home).done()
+    assert sorted(drops.lines) == ["fox", "fox 3", "ship 2"]
+    page = run("dedup", "a.jsonl", "-o", "clusters", "--report", "-", home=home).done()
+    assert page.out.startswith("<!DOCTYPE html>")
+    assert run("sample", "a.jsonl", "-o", "-").done().lines[0].startswith('{"id_a": ')
+    run("dedup", "a.jsonl", "--drop-list", "-").failed(2, "--output and --drop-list both write to standard output")
+    run("dedup", "a.jsonl", "-o", "x", "--drop-list", "-", "--report", "-").failed(2, "--drop-list and --report")
+    assert not (folder / "-").exists()
+    assert run("dedup", "a.jsonl", "-o", "./-", home=home).done().stdout == b""
+    assert (folder / "-").read_bytes() == alone.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("x.parquet", "--output x.parquet: simsql does not write .parquet files: write x.jsonl, and convert it"),
+        ("x.XLSX", "simsql does not write .xlsx files"),
+        ("x.csv.gz", "--output x.csv.gz: simsql does not compress what it writes: write x.csv, and compress it"),
+        ("x.zst", "does not compress"),
+    ],
+)
+@pytest.mark.parametrize("command", ["dedup", "sample", "find-all"])
+def test_a_name_does_not_promise_another_format(folder, command, name, said):
+    run(command, *([] if command == "find-all" else ["a.jsonl"]), "--output", name).failed(2, said)
+    assert not (folder / name).exists()
+
+
+def test_no_text_commands_a_terminal(folder, home):
+    path = write_lines(
+        folder / "ids.jsonl", dict.fromkeys(["red \x1b[31m", "csi \x9b31m", "rlo \u202e é\u3000日"], FOX)
+    )
+    for form in ("csv", "jsonl"):
+        dedup = ["dedup", path, "--format", form, "--quiet"]
+        shown = run_at_terminal(*dedup, redirected={"stderr"}, SIMSQL_HOME=str(home)).terminal
+        for escaped in (r"red \u001b[31m", r"csi \u009b31m", r"rlo \u202e é" + "\u3000日"):
+            assert escaped in shown
+        assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
+        piped = run(*dedup, home=home).done()
+        run(*dedup, "--output", "file", home=home).done()
+        assert (folder / "file").read_bytes() == piped.stdout
+        assert "csi \x9b31m" in piped.out
+
+
+def test_a_clean_up_does_not_reach_into_repositories(tmp_path, home, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        write(tmp_path / name / "a.txt", FOX)
+        write(tmp_path / name / ".git/HEAD", "ref: refs/heads/main\n")
+        write(tmp_path / name / ".git/hooks/commit-msg.sample", "#!/bin/sh\n# An example hook script\n")
+    found = run("dedup", "one", "two", "--output", os.devnull, "--drop-list", "drop", home=home).done()
+    assert found.table == found.table | {"documents": "2", "skipped": "2", "hidden": "2"}
+    assert Path("drop").read_text() == "two/a.txt\n"
+    found = run("dedup", "one", "two", "--hidden", "--output", "clusters", home=home).done()
+    assert found.table["documents that could be dropped"] == "3"
+    run("fingerprint", "one", "--include", "*.md").failed(
+        1, "no documents in one: skipped 1 hidden, 1 excluded; the first was one/.git:", "only with --hidden"
+    )
