@@ -51,6 +51,11 @@ CASES = {
         FRESH + "UPDATE article SET fingerprint = NULL",
     ),
     "dedup": Case(f"{{lines}} {DATABASE}", ("connect", "read and fingerprint", "find clusters"), rows=True),
+    "dedup-table": Case(
+        f"article --text-column body --into decisions {DATABASE}",
+        ("read and fingerprint", "check texts", "write decisions"),
+        "DROP TABLE IF EXISTS decisions",
+    ),
     "evaluate": Case("{labels} {lines}", ("read",), rows=True),
     "sample": Case("{lines} --distance 40 --pairs 40", ("read and fingerprint", "find pairs")),
     "fingerprint": Case("{lines}", ("fingerprint",)),
