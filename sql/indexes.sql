@@ -20,6 +20,7 @@ SELECT r.id,
             WHEN EXISTS (SELECT FROM unnest(r.column_name || r.scope_columns) AS n (name)
                           WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
                                              WHERE a.attrelid = r.table_id AND a.attname = n.name)) THEN 'column dropped'
+            WHEN EXISTS (SELECT FROM simsql._altered_columns(r)) THEN 'column type changed'
             WHEN r.storage = 'tables' AND (k.column_names IS NULL OR t.firing < 3) THEN 'triggers disabled'
             WHEN NOT r.ready THEN 'building'
             ELSE 'ready'
@@ -54,9 +55,8 @@ DECLARE
     permutation record;
     keys text;
     scope constant text := coalesce(
-        (SELECT string_agg(format('t.%I::%s AS scope_%s, ', s.name, format_type(simsql._scope_type(index.table_id, s.name), -1),
-                                  s.number), '' ORDER BY s.number)
-           FROM unnest(index.scope_columns) WITH ORDINALITY AS s (name, number)), '');
+        (SELECT string_agg(format('t.%I::%s AS %s, ', s.column_name, s.type, s.name), '' ORDER BY s.number)
+           FROM simsql._scope_columns(index) AS s), '');
     unlogged constant text := CASE (SELECT relpersistence FROM pg_class WHERE oid = index.table_id)
                                    WHEN 'u' THEN 'UNLOGGED' ELSE '' END;
     work_mem constant text := current_setting('work_mem');
@@ -221,10 +221,10 @@ BEGIN
     END IF;
     PERFORM simsql._drop_orphans();
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
-                                      scope_columns, ready, storage)
+                                      scope_columns, scope_types, ready, storage)
     SELECT _register.table_name, format('%I.%I', n.nspname, c.relname), _register.column_name, _register.distance,
-           _register.blocks, coalesce(_register.lead, 1), coalesce(_register.inner_blocks, 0), _register.recipe, scope, NOT online,
-           _register.storage
+           _register.blocks, coalesce(_register.lead, 1), coalesce(_register.inner_blocks, 0), _register.recipe, scope,
+           simsql._scope_types(c.oid, scope), NOT online, _register.storage
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.oid = _register.table_name
     RETURNING r.* INTO index;

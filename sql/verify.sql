@@ -75,6 +75,10 @@ BEGIN
          WHERE a.attrelid = index.table_id AND a.attname = actual.column_name
            AND (a.atttypid <> 'bigint'::regtype OR a.attgenerated = 'v')
         UNION ALL
+        SELECT 'column type changed', quote_ident(a.name), CASE WHEN a.can_follow THEN repair ELSE drop_it END
+          FROM simsql._altered_columns(actual) AS a
+         WHERE a.name <> actual.column_name
+        UNION ALL
         SELECT 'not ready', actual.table_name, simsql._build_call(actual)
          WHERE actual.table_name IS NOT NULL AND NOT index.ready
         UNION ALL

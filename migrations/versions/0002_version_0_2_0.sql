@@ -2,6 +2,16 @@ ALTER TABLE simsql.registry ADD COLUMN nonce text NOT NULL DEFAULT gen_random_uu
 -- Until an index is vacuumed, its searches expect random fingerprints.
 ALTER TABLE simsql.registry ADD COLUMN candidate_shares double precision[];
 ALTER TABLE simsql.registry ADD COLUMN storage text NOT NULL DEFAULT 'tables' CHECK (storage IN ('tables', 'expression'));
+ALTER TABLE simsql.registry ADD COLUMN scope_types regtype[] NOT NULL DEFAULT '{}';
+
+-- The types for which an index was created are those of its keys.
+UPDATE simsql.registry AS r
+   SET scope_types = ARRAY(
+       SELECT coalesce(k.atttypid, simsql._scope_type(r.table_id, s.name))::regtype
+         FROM unnest(r.scope_columns) WITH ORDINALITY AS s (name, number)
+         LEFT JOIN pg_attribute AS k
+           ON k.attrelid = to_regclass(format('simsql.keys_%s_0', r.id)) AND k.attname = 'scope_' || s.number
+        ORDER BY s.number);
 
 -- create_index and build get a parameter. after_upgrade.sql gives the new functions the privileges of the old ones.
 DO $$

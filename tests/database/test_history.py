@@ -83,6 +83,13 @@ def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
         for name in ("disabled", "altered", "dropped", "renamed", "gone", "no_policy"):
             connection.execute(f"CREATE TABLE {name} (fingerprint bigint)")
             connection.execute(f"SELECT simsql.create_index('{name}', 'fingerprint')")
+        connection.execute(
+            "CREATE TABLE typed (tenant real, fingerprint bigint); INSERT INTO typed VALUES (0.1, 1)"
+        )
+        connection.execute("SELECT simsql.create_index('typed', 'fingerprint', blocks => 2, scope => '{tenant}')")
+        connection.execute(
+            "DROP TRIGGER simsql_8_column ON typed; ALTER TABLE typed ALTER tenant TYPE double precision"
+        )
         connection.execute("ALTER TABLE disabled DISABLE TRIGGER simsql_2_update")
         connection.execute(
             "CREATE OR REPLACE TRIGGER simsql_3_insert AFTER INSERT ON altered REFERENCING NEW TABLE AS new_rows"
@@ -106,7 +113,15 @@ def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
             ("public.named_anew", "table renamed"),
             ("public.gone", "table dropped"),
             ("simsql.keys_7_0", "policy altered"),
+            ("simsql_8_column", "trigger missing"),
+            ("tenant", "column type changed"),
+            ("simsql.keys_8_0", "key table altered"),
+            ("simsql.keys_8_1", "key table altered"),
         }
+        connection.execute("SELECT simsql.repair('typed')")
+        search = "SELECT count(*) FROM simsql.near('typed', 1, scope => '{\"tenant\": %s}')"
+        for tenant, matches in (0.1, 0), (0.10000000149011612, 1):
+            assert connection.execute(search % tenant).fetchone() == (matches,)
         for name in ("disabled", "altered", "dropped", "named_anew", "no_policy"):
             connection.execute(f"INSERT INTO {name} VALUES (1)")
             connection.execute(f"SELECT * FROM simsql.repair('{name}')")
