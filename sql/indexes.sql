@@ -85,6 +85,13 @@ BEGIN
         PERFORM simsql._guard_keys(keys, index);
     END LOOP;
     PERFORM set_config('work_mem', work_mem, true);
+    -- The progress of a build is the last fingerprint whose keys it has added, and its scope. Everybody can read the registry, so
+    -- these values are in a table of the owner. Row-level security without a policy admits nobody else, even if default
+    -- privileges grant more.
+    IF NOT filled THEN
+        EXECUTE format('CREATE TABLE simsql.built_%1$s (fp bigint, scope text[]); '
+                       'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
+    END IF;
 END
 $$;
 
@@ -286,6 +293,7 @@ BEGIN
     FOR number IN SELECT p.number FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p LOOP
         EXECUTE format('DROP TABLE IF EXISTS simsql.keys_%s_%s', index.id, number);
     END LOOP;
+    EXECUTE format('DROP TABLE IF EXISTS simsql.built_%s', index.id);
 END
 $$;
 
@@ -334,7 +342,8 @@ DECLARE
 BEGIN
     FOR keys IN
         SELECT c.oid FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index_id) AND c.relkind = 'r'
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index_id)
+           AND c.relkind = 'r'
     LOOP
         EXECUTE format('DROP TABLE %s', keys);
     END LOOP;

@@ -44,7 +44,8 @@ DECLARE
 BEGIN
     FOR index_id IN SELECT r.id FROM simsql.registry AS r WHERE simsql._recreated(r) = _follow_table.table_name LOOP
         SELECT string_agg(c.oid::regclass::text, ', ') INTO keys FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index_id) AND c.relkind = 'r';
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index_id)
+           AND c.relkind = 'r';
         IF keys IS NOT NULL THEN
             EXECUTE 'TRUNCATE ' || keys;
         END IF;

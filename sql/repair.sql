@@ -77,7 +77,9 @@ BEGIN
     IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE 'trigger %') THEN
         PERFORM simsql._create_triggers(index);
         -- An unfinished build has already passed rows that were written without triggers, so it starts over.
-        UPDATE simsql.registry AS r SET built_to = NULL, built_scope = NULL WHERE r.id = index.id;
+        IF to_regclass('simsql.built_' || index.id) IS NOT NULL THEN
+            EXECUTE format('DELETE FROM simsql.built_%s', index.id);
+        END IF;
     END IF;
 END
 $$;
@@ -131,7 +133,7 @@ DECLARE
 BEGIN
     FOR object IN
         SELECT 'TABLE ' || c.oid::regclass FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id)
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index.id)
            AND c.relkind = 'r' AND c.relowner <> owner
         UNION ALL
         SELECT 'FUNCTION ' || p.oid::regprocedure FROM simsql._functions(index) AS f

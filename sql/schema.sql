@@ -61,8 +61,6 @@ CREATE TABLE simsql.registry (
     inner_blocks integer NOT NULL CHECK (inner_blocks = 0 OR inner_blocks BETWEEN 2 AND 63),
     recipe      text,
     ready       boolean NOT NULL,
-    built_to    bigint,  -- the last fingerprint whose keys an unfinished build has added, and its scope
-    built_scope text[],
     scope_columns text[] NOT NULL DEFAULT '{}',
     -- Not a secret. The triggers pass it to their functions, because an index of another database may have the same id.
     nonce       text NOT NULL DEFAULT gen_random_uuid(),

@@ -13,6 +13,23 @@ UPDATE simsql.registry AS r
            ON k.attrelid = to_regclass(format('simsql.keys_%s_0', r.id)) AND k.attname = 'scope_' || s.number
         ORDER BY s.number);
 
+-- The progress of a build moves to a table that after_upgrade.sql gives to the owner of the index: see _create_keys.
+DO $$
+DECLARE
+    index simsql.registry;
+BEGIN
+    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE NOT r.ready ORDER BY r.id LOOP
+        EXECUTE format('CREATE TABLE simsql.built_%1$s (fp bigint, scope text[]); '
+                       'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
+        IF index.built_to IS NOT NULL THEN
+            EXECUTE format('INSERT INTO simsql.built_%s VALUES (%L, %L)', index.id, index.built_to, index.built_scope);
+        END IF;
+    END LOOP;
+END
+$$;
+
+ALTER TABLE simsql.registry DROP COLUMN built_to, DROP COLUMN built_scope;
+
 -- create_index and build get a parameter. after_upgrade.sql gives the new functions the privileges of the old ones.
 DO $$
 BEGIN

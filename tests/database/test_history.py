@@ -4,14 +4,14 @@ import threading
 import time
 
 import pytest
-from articles import create_articles, missing_keys, near
+from articles import create_articles, create_table, missing_keys, near
 from catalog import contents_of_simsql
 from program import run
 from psycopg import errors
 from skew import skewed
 from sqlalchemy import text
 from upgrades import RELEASED, bare, check_indexes, difference, fresh_contents, released, upgrade
-from upkeep import problems
+from upkeep import problems, set_batch_size, stored_fingerprints
 
 from simsql.database import install_schema, read_status
 from simsql.database.history import own_history
@@ -138,6 +138,22 @@ def test_an_old_index_learns_what_its_searches_read_at_the_next_vacuum(server):
         assert connection.execute(learned).fetchone() == (None,)
         connection.execute("CALL simsql.vacuum('article')")
         assert connection.execute(learned).fetchone() == (65,)
+        assert problems(connection) == set()
+
+
+def test_an_interrupted_build_goes_on_where_it_was_after_an_upgrade(server):
+    with bare(server) as (connection, engine):
+        connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
+        create_table(connection, range(9))
+        connection.execute("ALTER TABLE article ADD tenant text DEFAULT 'it''s'")
+        connection.execute("CREATE INDEX ON article (tenant, fingerprint)")
+        connection.execute("SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL, '{tenant}')")
+        set_batch_size(connection, 4)
+        connection.execute("SELECT simsql._build_batch('article', 'fingerprint')")
+        install_schema(engine)
+        assert connection.execute("TABLE simsql.built_1").fetchall() == [(3, ["it's"])]
+        connection.execute("CALL simsql.build('article', 'fingerprint', scope => '{tenant}')")
+        assert stored_fingerprints(connection) == [list(range(9))] * 4
         assert problems(connection) == set()
 
 
