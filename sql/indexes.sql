@@ -15,7 +15,7 @@ SELECT r.id,
        r.recipe,
        CASE WHEN simsql._recreated(r) IS NOT NULL THEN 'table re-created'
             WHEN c.oid IS NULL THEN 'table dropped'
-            WHEN format('%I.%I', n.nspname, c.relname) <> r.table_name THEN 'table renamed'
+            WHEN simsql._full_name(r.table_id) <> r.table_name THEN 'table renamed'
             WHEN k.column_names <> r.column_name || r.scope_columns THEN 'column renamed'
             WHEN EXISTS (SELECT FROM unnest(r.column_name || r.scope_columns) AS n (name)
                           WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
@@ -28,7 +28,6 @@ SELECT r.id,
        r.storage
   FROM simsql.registry AS r
   LEFT JOIN pg_catalog.pg_class AS c ON c.oid = r.table_id
-  LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
   LEFT JOIN LATERAL (
        SELECT count(*) FILTER (WHERE (g.tgname, g.tgenabled) IN ((format('simsql_%s_insert', r.id), 'A'),
                                                                  (format('simsql_%s_update', r.id), 'A'),
@@ -229,11 +228,9 @@ BEGIN
     PERFORM simsql._drop_orphans();
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
                                       scope_columns, scope_types, ready, storage)
-    SELECT _register.table_name, format('%I.%I', n.nspname, c.relname), _register.column_name, _register.distance,
-           _register.blocks, coalesce(_register.lead, 1), coalesce(_register.inner_blocks, 0), _register.recipe, scope,
-           simsql._scope_types(c.oid, scope), NOT online, _register.storage
-      FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-     WHERE c.oid = _register.table_name
+    VALUES (_register.table_name, simsql._full_name(_register.table_name), _register.column_name, _register.distance,
+            _register.blocks, coalesce(_register.lead, 1), coalesce(_register.inner_blocks, 0), _register.recipe, scope,
+            simsql._scope_types(_register.table_name, scope), NOT online, _register.storage)
     RETURNING r.* INTO index;
     PERFORM simsql._drop_leftover_keys(index.id);
     RETURN index;

@@ -131,6 +131,16 @@ AS $$
       FROM simsql._scope_columns(index) AS s
 $$;
 
+-- The name of a table in the registry; null if there is no such table.
+CREATE OR REPLACE FUNCTION simsql._full_name(table_id oid) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN (SELECT format('%I.%I', n.nspname, c.relname)
+              FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = table_id);
+END
+$$;
+
 -- What a search in the rows of an index reads, as FROM names it. Key tables hold the keys of one table alone. Without them, a
 -- search reads partitions and inheritance children as plain SQL does.
 CREATE OR REPLACE FUNCTION simsql._rows_of(index simsql.registry) RETURNS text

@@ -4,6 +4,11 @@ ALTER TABLE simsql.registry ADD COLUMN candidate_shares double precision[];
 ALTER TABLE simsql.registry ADD COLUMN storage text NOT NULL DEFAULT 'tables' CHECK (storage IN ('tables', 'expression'));
 ALTER TABLE simsql.registry ADD COLUMN scope_types regtype[] NOT NULL DEFAULT '{}';
 
+-- Under quote_all_identifiers = on, 0.1.0 quoted the names of tables.
+UPDATE simsql.registry AS r SET table_name = format('%I.%I', n.nspname, c.relname)
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+ WHERE c.oid = r.table_id AND parse_ident(r.table_name) = ARRAY[n.nspname, c.relname]::text[];
+
 -- The types for which an index was created are those of its keys.
 UPDATE simsql.registry AS r
    SET scope_types = ARRAY(
