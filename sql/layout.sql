@@ -193,7 +193,8 @@ AS $$
 $$;
 
 -- The number of rows from which probing is expected to beat a sequential scan, for each distance from 0 to the last at which it
--- ever does. (Under array_nulls = off, PostgreSQL could not read nulls in functions that contain this array.) `shares` are the measured shares of _searches, by distance; without them, fingerprints count as random.
+-- ever does: functions contain this array, and under array_nulls = off PostgreSQL reads no nulls. `shares` are the measured
+-- shares of _searches, by distance; without them, fingerprints count as random.
 CREATE OR REPLACE FUNCTION simsql._scan_below(
     blocks integer, lead integer, inner_blocks integer, shares double precision[] DEFAULT NULL)
 RETURNS bigint[]

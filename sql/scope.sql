@@ -101,10 +101,13 @@ $$;
 -- compared.
 CREATE OR REPLACE FUNCTION simsql._scope_columns(index simsql.registry)
 RETURNS TABLE (number integer, name text, column_name text, type text)
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
 AS $$
+BEGIN
+    RETURN QUERY
     SELECT s.number::integer, 'scope_' || s.number, s.column_name, format_type(s.type, -1)
-      FROM unnest(index.scope_columns, index.scope_types) WITH ORDINALITY AS s (column_name, type, number)
+      FROM unnest(index.scope_columns, index.scope_types) WITH ORDINALITY AS s (column_name, type, number);
+END
 $$;
 
 -- The columns of an index whose type is no longer the one for which it was created, and whether repair can give it the new one.
