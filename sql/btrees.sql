@@ -95,17 +95,34 @@ AS $$
      ORDER BY e.number
 $$;
 
+-- The invalid B-trees on partitions, such as those of a failed CREATE INDEX CONCURRENTLY, that CREATE INDEX on the partitioned
+-- table would attach to its own, which would then be invalid too.
+CREATE OR REPLACE FUNCTION simsql._leftover_btrees(table_id regclass, columns text[])
+RETURNS TABLE (btree regclass, target regclass, kind "char")
+LANGUAGE sql STABLE
+AS $$
+    SELECT i.indexrelid::regclass, t, c.relkind
+      FROM simsql._with_partitions(table_id) AS t
+      JOIN pg_index AS i ON i.indrelid = t AND NOT i.indisvalid AND NOT i.indisunique AND i.indnatts = i.indnkeyatts
+      JOIN pg_class AS c ON c.oid = i.indexrelid AND NOT c.relispartition
+     WHERE t <> table_id AND simsql._is_btree_on(i.indexrelid, columns)
+$$;
+
 -- Creates the B-trees of an index, and replaces those that differ from what they should be.
 CREATE OR REPLACE FUNCTION simsql._create_btrees(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     expected record;
+    leftover regclass;
 BEGIN
     FOR expected IN SELECT * FROM simsql._faulty_btrees(index) LOOP
         IF expected.btree IS NOT NULL THEN
             EXECUTE format('DROP INDEX %s', expected.btree);
         END IF;
+        FOR leftover IN SELECT l.btree FROM simsql._leftover_btrees(index.table_id, expected.columns) AS l LOOP
+            EXECUTE format('DROP INDEX %s', leftover);
+        END LOOP;
         EXECUTE simsql._create_btree(index.table_name, expected.name, expected.columns);
     END LOOP;
 END
@@ -218,8 +235,12 @@ BEGIN
                 RETURN;
             END IF;
         END LOOP;
-        target := index.table_id;
-        statement := simsql._create_btree(index.table_name, expected.name, expected.columns);
+        SELECT format(CASE l.kind WHEN 'i' THEN drop_it ELSE 'DROP INDEX %s' END, l.btree), l.target INTO statement, target
+          FROM simsql._leftover_btrees(index.table_id, expected.columns) AS l LIMIT 1;
+        IF NOT FOUND THEN
+            target := index.table_id;
+            statement := simsql._create_btree(index.table_name, expected.name, expected.columns);
+        END IF;
         RETURN;
     END LOOP;
 END

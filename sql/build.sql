@@ -69,6 +69,15 @@ BEGIN
 END
 $$;
 
+-- The last fingerprint whose keys a build has added, and its scope; null before its first batch.
+CREATE OR REPLACE FUNCTION simsql._built_to(index simsql.registry, OUT fp bigint, OUT scope text[])
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    EXECUTE format('SELECT b.fp, b.scope FROM simsql.built_%s AS b', index.id) INTO fp, scope;
+END
+$$;
+
 -- The statement of a batch. It adds the keys of the next $1 fingerprints to every table and returns the last of these
 -- fingerprints and its scope, unless there were fewer than $1.
 CREATE OR REPLACE FUNCTION simsql._build_statement(index simsql.registry) RETURNS text
@@ -79,9 +88,9 @@ AS $$
                   'SELECT b.fp, ARRAY[%s]::text[] AS scope FROM batch AS b ORDER BY %sb.fp OFFSET $1 - 1',
                   simsql._for_scope(index, 't.%2$I AS %1$s, '), index.column_name, index.table_name, index.column_name,
                   simsql._for_scope(index, ' AND t.%2$I IS NOT NULL') || ' AND ' || simsql._guard(index),
-                  CASE WHEN index.built_to IS NOT NULL
-                       THEN ' AND ' || simsql._from_place(index, index.built_scope, 't.%2$I', format('t.%I', index.column_name),
-                                                          '>', format('%L::bigint', index.built_to)) END,
+                  (SELECT ' AND ' || simsql._from_place(index, b.scope, 't.%2$I', format('t.%I', index.column_name), '>',
+                                                        format('%L::bigint', b.fp))
+                     FROM simsql._built_to(index) AS b WHERE b.fp IS NOT NULL),
                   simsql._for_scope(index, '%1$s, '),
                   string_agg(format('keys_%1$s AS (INSERT INTO simsql.keys_%2$s_%1$s (%3$s) SELECT %4$s%5$s AS key FROM batch AS b '
                                     'ORDER BY %3$s)', p.number, index.id, simsql._name_list(simsql._key_columns(index)),
@@ -92,13 +101,13 @@ AS $$
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
 $$;
 
--- The share of the work that is done, according to the registry.
+-- The share of the work that is done.
 CREATE OR REPLACE FUNCTION simsql._built_share(index simsql.registry) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE WHEN index.storage = 'expression' THEN simsql._created_share(index)
-                WHEN index.built_to IS NULL THEN 0
-                WHEN cardinality(index.scope_columns) = 0 THEN simsql._share(index.built_to)
+                WHEN (simsql._built_to(index)).fp IS NULL THEN 0
+                WHEN cardinality(index.scope_columns) = 0 THEN simsql._share((simsql._built_to(index)).fp)
                 ELSE (SELECT least(0.99, simsql._keys_by_size(index) / greatest(1, c.reltuples))
                         FROM pg_class AS c WHERE c.oid = index.table_id) END
 $$;
@@ -144,16 +153,20 @@ BEGIN
             PERFORM simsql._check_no_concurrent_change(following.target, 'build');
             EXECUTE following.statement;
         END IF;
-        SELECT NULL::bigint AS fp, NULL::text[] AS scope INTO last;
     ELSE
         PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
         -- Rows that are committed after this snapshot were written under the triggers.
         EXECUTE simsql._build_statement(index) INTO last USING simsql._batch_size();
         ready := last.fp IS NULL;
+        IF ready THEN
+            EXECUTE format('DROP TABLE simsql.built_%s', index.id);
+        ELSE
+            EXECUTE format('DELETE FROM simsql.built_%1$s; INSERT INTO simsql.built_%1$s VALUES (%2$L, %3$L)',
+                           index.id, last.fp, last.scope);
+        END IF;
     END IF;
-    UPDATE simsql.registry AS r SET ready = _build_batch.ready, built_to = last.fp, built_scope = last.scope
-     WHERE r.id = index.id RETURNING r.* INTO index;
     IF ready THEN
+        UPDATE simsql.registry AS r SET ready = true WHERE r.id = index.id RETURNING r.* INTO index;
         PERFORM simsql._relearn_skew(index);
     ELSE
         share := simsql._built_share(index);

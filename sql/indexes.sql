@@ -15,11 +15,12 @@ SELECT r.id,
        r.recipe,
        CASE WHEN simsql._recreated(r) IS NOT NULL THEN 'table re-created'
             WHEN c.oid IS NULL THEN 'table dropped'
-            WHEN format('%I.%I', n.nspname, c.relname) <> r.table_name THEN 'table renamed'
+            WHEN simsql._full_name(r.table_id) <> r.table_name THEN 'table renamed'
             WHEN k.column_names <> r.column_name || r.scope_columns THEN 'column renamed'
             WHEN EXISTS (SELECT FROM unnest(r.column_name || r.scope_columns) AS n (name)
                           WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
                                              WHERE a.attrelid = r.table_id AND a.attname = n.name)) THEN 'column dropped'
+            WHEN EXISTS (SELECT FROM simsql._altered_columns(r)) THEN 'column type changed'
             WHEN r.storage = 'tables' AND (k.column_names IS NULL OR t.firing < 3) THEN 'triggers disabled'
             WHEN NOT r.ready THEN 'building'
             ELSE 'ready'
@@ -27,7 +28,6 @@ SELECT r.id,
        r.storage
   FROM simsql.registry AS r
   LEFT JOIN pg_catalog.pg_class AS c ON c.oid = r.table_id
-  LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
   LEFT JOIN LATERAL (
        SELECT count(*) FILTER (WHERE (g.tgname, g.tgenabled) IN ((format('simsql_%s_insert', r.id), 'A'),
                                                                  (format('simsql_%s_update', r.id), 'A'),
@@ -54,9 +54,8 @@ DECLARE
     permutation record;
     keys text;
     scope constant text := coalesce(
-        (SELECT string_agg(format('t.%I::%s AS scope_%s, ', s.name, format_type(simsql._scope_type(index.table_id, s.name), -1),
-                                  s.number), '' ORDER BY s.number)
-           FROM unnest(index.scope_columns) WITH ORDINALITY AS s (name, number)), '');
+        (SELECT string_agg(format('t.%I::%s AS %s, ', s.column_name, s.type, s.name), '' ORDER BY s.number)
+           FROM simsql._scope_columns(index) AS s), '');
     unlogged constant text := CASE (SELECT relpersistence FROM pg_class WHERE oid = index.table_id)
                                    WHEN 'u' THEN 'UNLOGGED' ELSE '' END;
     work_mem constant text := current_setting('work_mem');
@@ -85,6 +84,13 @@ BEGIN
         PERFORM simsql._guard_keys(keys, index);
     END LOOP;
     PERFORM set_config('work_mem', work_mem, true);
+    -- The progress of a build is the last fingerprint whose keys it has added, and its scope. Everybody can read the registry, so
+    -- these values are in a table of the owner. Row-level security without a policy admits nobody else, even if default
+    -- privileges grant more.
+    IF NOT filled THEN
+        EXECUTE format('CREATE TABLE simsql.built_%1$s (fp bigint, scope text[]); '
+                       'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
+    END IF;
 END
 $$;
 
@@ -221,12 +227,10 @@ BEGIN
     END IF;
     PERFORM simsql._drop_orphans();
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
-                                      scope_columns, ready, storage)
-    SELECT _register.table_name, format('%I.%I', n.nspname, c.relname), _register.column_name, _register.distance,
-           _register.blocks, coalesce(_register.lead, 1), coalesce(_register.inner_blocks, 0), _register.recipe, scope, NOT online,
-           _register.storage
-      FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-     WHERE c.oid = _register.table_name
+                                      scope_columns, scope_types, ready, storage)
+    VALUES (_register.table_name, simsql._full_name(_register.table_name), _register.column_name, _register.distance,
+            _register.blocks, coalesce(_register.lead, 1), coalesce(_register.inner_blocks, 0), _register.recipe, scope,
+            simsql._scope_types(_register.table_name, scope), NOT online, _register.storage)
     RETURNING r.* INTO index;
     PERFORM simsql._drop_leftover_keys(index.id);
     RETURN index;
@@ -286,6 +290,7 @@ BEGIN
     FOR number IN SELECT p.number FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p LOOP
         EXECUTE format('DROP TABLE IF EXISTS simsql.keys_%s_%s', index.id, number);
     END LOOP;
+    EXECUTE format('DROP TABLE IF EXISTS simsql.built_%s', index.id);
 END
 $$;
 
@@ -334,7 +339,8 @@ DECLARE
 BEGIN
     FOR keys IN
         SELECT c.oid FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index_id) AND c.relkind = 'r'
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index_id)
+           AND c.relkind = 'r'
     LOOP
         EXECUTE format('DROP TABLE %s', keys);
     END LOOP;

@@ -192,15 +192,16 @@ AS $$
      GROUP BY w.distance
 $$;
 
--- The number of rows from which probing is expected to beat a sequential scan, for each distance from 0 on; null if it never
--- does. `shares` are the measured shares of _searches, by distance; without them, fingerprints count as random.
+-- The number of rows from which probing is expected to beat a sequential scan, for each distance from 0 to the last at which it
+-- ever does: functions contain this array, and under array_nulls = off PostgreSQL reads no nulls. `shares` are the measured
+-- shares of _searches, by distance; without them, fingerprints count as random.
 CREATE OR REPLACE FUNCTION simsql._scan_below(
     blocks integer, lead integer, inner_blocks integer, shares double precision[] DEFAULT NULL)
 RETURNS bigint[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT array_agg(CASE WHEN saved > 0 AND c.probe * s.probes / saved < 1e15
-                          THEN ceil(c.probe * s.probes / saved)::bigint END ORDER BY s.distance)
+    SELECT array_agg(ceil(c.probe * s.probes / saved)::bigint ORDER BY s.distance)
+               FILTER (WHERE saved > 0 AND c.probe * s.probes < 1e15 * saved)
       FROM simsql._searches(blocks, lead, inner_blocks, ARRAY(SELECT generate_series(0, 64))) AS s
      CROSS JOIN simsql._costs() AS c
      CROSS JOIN LATERAL (SELECT c.scan_row - c.candidate * coalesce(shares[s.distance + 1], s.share) AS saved) AS row

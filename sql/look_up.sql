@@ -44,7 +44,8 @@ DECLARE
 BEGIN
     FOR index_id IN SELECT r.id FROM simsql.registry AS r WHERE simsql._recreated(r) = _follow_table.table_name LOOP
         SELECT string_agg(c.oid::regclass::text, ', ') INTO keys FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index_id) AND c.relkind = 'r';
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index_id)
+           AND c.relkind = 'r';
         IF keys IS NOT NULL THEN
             EXECUTE 'TRUNCATE ' || keys;
         END IF;
@@ -107,6 +108,7 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     keys constant regclass := to_regclass(format('simsql.keys_%s_0', index.id));
+    altered record;
     refusal record;
 BEGIN
     IF to_regclass(index.table_name) IS DISTINCT FROM index.table_id THEN
@@ -117,16 +119,14 @@ BEGIN
     END IF;
     PERFORM simsql._check_columns(index.table_id, index.id, index.column_name || index.scope_columns,
                                   writes => index.storage = 'expression');
-    IF index.storage = 'expression' THEN
-        IF EXISTS (SELECT FROM simsql._scope_columns(index) AS s WHERE s.type IS NULL)
-           OR NOT EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = index.table_id AND a.attname = index.column_name
-                             AND a.atttypid = 'bigint'::regtype)
-        THEN
-            RAISE EXCEPTION 'simsql: column % of % changed its type after its simhash index was created',
-                            simsql._name_list(index.column_name || index.scope_columns), index.table_id
-                USING ERRCODE = 'datatype_mismatch',
-                      HINT = format('Drop the index: SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name);
-        END IF;
+    SELECT a.* INTO altered FROM simsql._altered_columns(index) AS a ORDER BY a.can_follow LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'simsql: column % of % changed its type after its simhash index was created', quote_ident(altered.name),
+                        index.table_id
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = CASE WHEN altered.can_follow
+                         THEN format('Let the index follow: SELECT * FROM simsql.repair(%L);', index.table_id)
+                         ELSE format('Drop the index: SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name) END;
     END IF;
     SELECT r.* INTO refusal FROM simsql._citus_refusal(index) AS r;
     IF refusal.reason IS NOT NULL THEN
@@ -243,8 +243,14 @@ BEGIN
                  WHERE i.indrelid = index.table_id AND starts_with(c.relname, 'simsql_' || index.id || '_') AND 0 = ANY (i.indkey)
                  ORDER BY length(c.relname), c.relname LIMIT 1)
                = index.scope_columns || index.column_name
+           -- As in _altered_columns, which takes longer.
            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = index.table_id AND a.attname = index.column_name
                           AND a.atttypid = 'bigint'::regtype)
+           AND (index.scope_columns = '{}'
+                OR NOT EXISTS (SELECT FROM unnest(index.scope_columns, index.scope_types) AS s (name, type)
+                                 JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = s.name
+                                WHERE a.atttypid IS DISTINCT FROM s.type
+                                  AND simsql._base_type(a.atttypid) IS DISTINCT FROM s.type))
            AND (simsql._citus_refusal(index)).reason IS NULL;
 END
 $$;

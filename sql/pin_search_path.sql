@@ -1,4 +1,5 @@
--- The last file. It makes every function look up names in pg_catalog alone, and resets the search_path of this session.
+-- The last file. It makes every function look up names in pg_catalog alone, and quote them only where that is necessary: names
+-- are compared as text. It resets these settings of this session.
 -- Otherwise a role that may create functions in a schema on a caller's search_path could have them called with that caller's
 -- privileges: it is easy to create a better match than pg_catalog's format(text, VARIADIC "any").
 
@@ -11,9 +12,12 @@ BEGIN
          WHERE p.pronamespace = 'simsql'::regnamespace
            AND p.prokind = 'f'  -- a procedure with settings cannot commit: ours qualify every name
            AND p.prosqlbody IS NULL  -- other functions looked up names when they were created, and stay inlinable
+           AND p.proname !~ '^(search|scan|add_on_[a-z]+)_\d+$'  -- those of an index have settings of their own
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', signature);
+        EXECUTE format('ALTER FUNCTION %s SET quote_all_identifiers = off', signature);
     END LOOP;
-    PERFORM set_config('search_path', current_setting('simsql.search_path'), true);
+    PERFORM set_config('quote_all_identifiers', current_setting('simsql.quote_all_identifiers'), true),
+            set_config('search_path', current_setting('simsql.search_path'), true);
 END
 $$;

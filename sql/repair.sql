@@ -28,9 +28,9 @@ DECLARE
 BEGIN
     PERFORM simsql._drop_objects(index);
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
-                                      recipe, scope_columns, ready, candidate_shares)
+                                      recipe, scope_columns, scope_types, ready, candidate_shares)
     VALUES (index.table_id, index.table_name, index.column_name, index.distance, index.blocks, index.lead,
-            index.inner_blocks, index.recipe, index.scope_columns, index.ready, index.candidate_shares)
+            index.inner_blocks, index.recipe, index.scope_columns, index.scope_types, index.ready, index.candidate_shares)
     RETURNING r.* INTO renewed;
     PERFORM simsql._create_keys(renewed, filled => renewed.ready);
     PERFORM simsql._create_functions(renewed);
@@ -77,7 +77,9 @@ BEGIN
     IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE 'trigger %') THEN
         PERFORM simsql._create_triggers(index);
         -- An unfinished build has already passed rows that were written without triggers, so it starts over.
-        UPDATE simsql.registry AS r SET built_to = NULL, built_scope = NULL WHERE r.id = index.id;
+        IF to_regclass('simsql.built_' || index.id) IS NOT NULL THEN
+            EXECUTE format('DELETE FROM simsql.built_%s', index.id);
+        END IF;
     END IF;
 END
 $$;
@@ -131,7 +133,7 @@ DECLARE
 BEGIN
     FOR object IN
         SELECT 'TABLE ' || c.oid::regclass FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id)
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index.id)
            AND c.relkind = 'r' AND c.relowner <> owner
         UNION ALL
         SELECT 'FUNCTION ' || p.oid::regprocedure FROM simsql._functions(index) AS f
@@ -183,6 +185,8 @@ BEGIN
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
         PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, index.storage, 'repair');
         PERFORM simsql._check_upkeep(index, 'repair');
+        UPDATE simsql.registry AS r SET scope_types = simsql._scope_types(r.table_id, r.scope_columns)
+         WHERE r.id = index.id RETURNING r.* INTO index;
         owner := simsql._owner(index);
         findings := ARRAY(SELECT v FROM simsql._verify_objects(index) AS v);
         IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem IN ('key table missing', 'key table altered')) THEN

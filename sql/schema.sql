@@ -61,14 +61,13 @@ CREATE TABLE simsql.registry (
     inner_blocks integer NOT NULL CHECK (inner_blocks = 0 OR inner_blocks BETWEEN 2 AND 63),
     recipe      text,
     ready       boolean NOT NULL,
-    built_to    bigint,  -- the last fingerprint whose keys an unfinished build has added, and its scope
-    built_scope text[],
     scope_columns text[] NOT NULL DEFAULT '{}',
     -- Not a secret. The triggers pass it to their functions, because an index of another database may have the same id.
     nonce       text NOT NULL DEFAULT gen_random_uuid(),
     candidate_shares double precision[],  -- by distance: the share of all keys that a search reads, see skew.sql
     -- Key tables with triggers, or B-trees on the user's table: see btrees.sql.
     storage     text NOT NULL DEFAULT 'tables' CHECK (storage IN ('tables', 'expression')),
+    scope_types regtype[] NOT NULL DEFAULT '{}',  -- those that the scope columns had when the index was created
     UNIQUE (table_id, column_name)
 );
 

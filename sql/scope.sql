@@ -4,35 +4,69 @@
 -- columns. All keys of a scope stand side by side, in the order of keys, so a search reads ranges of its own scope only. A row
 -- with a null in a scope column belongs to no scope and has no keys.
 
+-- The base type of a domain, or the type itself.
+CREATE OR REPLACE FUNCTION simsql._base_type(type regtype) RETURNS regtype
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    below oid;
+BEGIN
+    LOOP
+        SELECT t.typbasetype INTO below FROM pg_type AS t WHERE t.oid = type AND t.typtype = 'd';
+        EXIT WHEN NOT FOUND;
+        type := below;
+    END LOOP;
+    RETURN type;
+END
+$$;
+
 -- The type by which the values of a column are compared: for a domain, its base type. Its length or precision is left out,
 -- since a cast to it would change values that do not fit.
 CREATE OR REPLACE FUNCTION simsql._scope_type(table_id regclass, column_name text) RETURNS oid
 LANGUAGE plpgsql STABLE
 AS $$
-DECLARE
-    type_id oid := (SELECT a.atttypid FROM pg_attribute AS a
-                     WHERE a.attrelid = table_id AND a.attname = column_name AND a.attnum > 0 AND NOT a.attisdropped);
-    below oid;
 BEGIN
-    LOOP
-        SELECT t.typbasetype INTO below FROM pg_type AS t WHERE t.oid = type_id AND t.typtype = 'd';
-        EXIT WHEN NOT FOUND;
-        type_id := below;
-    END LOOP;
-    RETURN type_id;
+    RETURN (SELECT simsql._base_type(a.atttypid) FROM pg_attribute AS a
+             WHERE a.attrelid = table_id AND a.attname = column_name AND a.attnum > 0 AND NOT a.attisdropped);
 END
 $$;
 
--- Raises an error unless these columns can be a scope. The equality of their type has to be what `=` means under the
--- search_path of simsql's functions. It also has to be leakproof: otherwise it cannot be an index condition under row-level
--- security, which is active on key tables.
+CREATE OR REPLACE FUNCTION simsql._scope_types(table_id regclass, scope text[]) RETURNS regtype[]
+LANGUAGE sql STABLE
+AS $$
+    SELECT ARRAY(SELECT simsql._scope_type(table_id, s.name)::regtype
+                   FROM unnest(scope) WITH ORDINALITY AS s (name, number) ORDER BY s.number)
+$$;
+
+-- Whether columns of a type can be in a scope. Its equality has to be what `=` means under the search_path of simsql's
+-- functions. It also has to be leakproof: otherwise it cannot be an index condition under row-level security, which is active
+-- on key tables.
+CREATE OR REPLACE FUNCTION simsql._fits_scope(type oid) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM pg_opclass AS o
+          JOIN pg_am AS m ON m.oid = o.opcmethod AND m.amname = 'btree'
+          JOIN pg_amop AS a ON a.amopfamily = o.opcfamily AND a.amopstrategy = 3
+                           AND a.amoplefttype = o.opcintype AND a.amoprighttype = o.opcintype
+          JOIN pg_operator AS e ON e.oid = a.amopopr
+          JOIN pg_proc AS f ON f.oid = e.oprcode
+         WHERE o.opcdefault AND o.opcnamespace = 'pg_catalog'::regnamespace AND f.proleakproof
+           AND o.opcintype = CASE WHEN type = 'varchar'::regtype THEN 'text'::regtype ELSE type END
+           -- A claim hashes its scope.
+           AND EXISTS (SELECT FROM pg_opclass AS h JOIN pg_am AS m ON m.oid = h.opcmethod AND m.amname = 'hash'
+                        WHERE h.opcdefault AND h.opcintype = o.opcintype));
+END
+$$;
+
+-- Raises an error unless these columns can be a scope.
 CREATE OR REPLACE FUNCTION simsql._check_scope_columns(table_id regclass, column_name text, scope text[], caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     scope_column text;
     attribute pg_attribute;
-    type_id oid;
 BEGIN
     IF cardinality(scope) > 4 THEN
         RAISE EXCEPTION 'simsql.%: a scope has at most 4 columns, not %', caller, cardinality(scope)
@@ -53,20 +87,7 @@ BEGIN
             RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller, quote_ident(scope_column), table_id
                 USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it needs a B-tree.';
         END IF;
-        type_id := simsql._scope_type(table_id, scope_column);
-        IF NOT EXISTS (
-            SELECT FROM pg_opclass AS o
-              JOIN pg_am AS m ON m.oid = o.opcmethod AND m.amname = 'btree'
-              JOIN pg_amop AS a ON a.amopfamily = o.opcfamily AND a.amopstrategy = 3
-                               AND a.amoplefttype = o.opcintype AND a.amoprighttype = o.opcintype
-              JOIN pg_operator AS e ON e.oid = a.amopopr
-              JOIN pg_proc AS f ON f.oid = e.oprcode
-             WHERE o.opcdefault AND o.opcnamespace = 'pg_catalog'::regnamespace AND f.proleakproof
-               AND o.opcintype = CASE WHEN type_id = 'varchar'::regtype THEN 'text'::regtype ELSE type_id END
-               -- A claim hashes its scope.
-               AND EXISTS (SELECT FROM pg_opclass AS h JOIN pg_am AS m ON m.oid = h.opcmethod AND m.amname = 'hash'
-                            WHERE h.opcdefault AND h.opcintype = o.opcintype))
-        THEN
+        IF NOT simsql._fits_scope(simsql._scope_type(table_id, scope_column)) THEN
             RAISE EXCEPTION 'simsql.%: column % of % is %, which cannot be in a scope', caller, quote_ident(scope_column), table_id,
                             format_type(attribute.atttypid, attribute.atttypmod)
                 USING ERRCODE = 'datatype_mismatch',
@@ -76,25 +97,31 @@ BEGIN
 END
 $$;
 
--- The scope columns of an index: their names in its key tables and in the user's table, and the types of their values, which are
--- null if there is no key table or, without key tables, if the type of the column in the user's table is not built in.
+-- The scope columns of an index: their names in its key tables and in the user's table, and the types by which their values are
+-- compared.
 CREATE OR REPLACE FUNCTION simsql._scope_columns(index simsql.registry)
 RETURNS TABLE (number integer, name text, column_name text, type text)
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
 BEGIN
-    IF cardinality(index.scope_columns) = 0 THEN
-        RETURN;
-    END IF;
     RETURN QUERY
-    SELECT s.number::integer, 'scope_' || s.number, s.column_name,
-           format_type(CASE index.storage WHEN 'tables' THEN a.atttypid ELSE y.oid END, -1)
-      FROM unnest(index.scope_columns) WITH ORDINALITY AS s (column_name, number)
-      -- A column may have been replaced, and casting to a type of its owner's could call a function of theirs.
-      LEFT JOIN pg_type AS y ON y.oid = simsql._scope_type(index.table_id, s.column_name) AND y.typnamespace = 'pg_catalog'::regnamespace
-      LEFT JOIN pg_attribute AS a
-        ON a.attrelid = to_regclass(format('simsql.keys_%s_0', index.id)) AND a.attname = 'scope_' || s.number;
+    SELECT s.number::integer, 'scope_' || s.number, s.column_name, format_type(s.type, -1)
+      FROM unnest(index.scope_columns, index.scope_types) WITH ORDINALITY AS s (column_name, type, number);
+END
+$$;
+
+-- The columns of an index whose type is no longer the one for which it was created, and whether repair can give it the new one.
+-- Triggers make PostgreSQL refuse to change a type; B-trees do not.
+CREATE OR REPLACE FUNCTION simsql._altered_columns(index simsql.registry) RETURNS TABLE (name text, can_follow boolean)
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT c.name, c.number > 1 AND simsql._fits_scope(simsql._base_type(a.atttypid))
+      FROM unnest(index.column_name || index.scope_columns, 'bigint'::regtype || index.scope_types) WITH ORDINALITY AS c (name, type, number)
+      JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = c.name
+     WHERE a.atttypid IS DISTINCT FROM c.type AND (c.number = 1 OR simsql._base_type(a.atttypid) IS DISTINCT FROM c.type)
+     ORDER BY c.number;
 END
 $$;
 
@@ -105,6 +132,16 @@ LANGUAGE sql STABLE
 AS $$
     SELECT coalesce(string_agg(format(pattern, s.name, s.column_name), '' ORDER BY s.number), '')
       FROM simsql._scope_columns(index) AS s
+$$;
+
+-- The name of a table in the registry; null if there is no such table.
+CREATE OR REPLACE FUNCTION simsql._full_name(table_id oid) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN (SELECT format('%I.%I', n.nspname, c.relname)
+              FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = table_id);
+END
 $$;
 
 -- What a search in the rows of an index reads, as FROM names it. Key tables hold the keys of one table alone. Without them, a

@@ -18,22 +18,6 @@
 --   * Relations of the catalogue are qualified, because a transition table may have the name of any of them. So are variables
 --     that are used beside its columns.
 
--- The base type of a domain, or the type itself.
-CREATE OR REPLACE FUNCTION simsql._base_type(type regtype) RETURNS regtype
-LANGUAGE plpgsql STABLE
-AS $$
-DECLARE
-    below oid;
-BEGIN
-    LOOP
-        SELECT t.typbasetype INTO below FROM pg_type AS t WHERE t.oid = type AND t.typtype = 'd';
-        EXIT WHEN NOT FOUND;
-        type := below;
-    END LOOP;
-    RETURN type;
-END
-$$;
-
 -- The beginning of all trigger functions of an index. They refuse triggers of other indexes, which pg_dump may have carried to
 -- a table here, and renamed columns. The nonce is not secret; it distinguishes indexes with the same id.
 CREATE OR REPLACE FUNCTION simsql._trigger_checks(index simsql.registry) RETURNS text

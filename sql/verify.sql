@@ -16,9 +16,7 @@ DECLARE
           JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attnum = k.attnum
          ORDER BY k.place) END;
 BEGIN
-    index.table_name := (SELECT format('%I.%I', n.nspname, c.relname)
-                           FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                          WHERE c.oid = index.table_id);
+    index.table_name := simsql._full_name(index.table_id);
     IF columns IS NULL THEN
         columns := ARRAY(SELECT a.attname::text
                            FROM unnest(index.column_name || index.scope_columns) WITH ORDINALITY AS n (name, place)
@@ -74,6 +72,10 @@ BEGIN
           FROM pg_attribute AS a
          WHERE a.attrelid = index.table_id AND a.attname = actual.column_name
            AND (a.atttypid <> 'bigint'::regtype OR a.attgenerated = 'v')
+        UNION ALL
+        SELECT 'column type changed', quote_ident(a.name), CASE WHEN a.can_follow THEN repair ELSE drop_it END
+          FROM simsql._altered_columns(actual) AS a
+         WHERE a.name <> actual.column_name
         UNION ALL
         SELECT 'not ready', actual.table_name, simsql._build_call(actual)
          WHERE actual.table_name IS NOT NULL AND NOT index.ready
@@ -223,9 +225,7 @@ LANGUAGE plpgsql STABLE ROWS 10
 AS $$
 DECLARE
     index simsql.registry;
-    full_name constant text := (SELECT format('%I.%I', n.nspname, c.relname)
-                                  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                                 WHERE c.oid = table_name);
+    full_name constant text := simsql._full_name(table_name);
     findings simsql.finding[];
 BEGIN
     FOR index IN

@@ -188,13 +188,13 @@ class IndexSoak(Soak):
 
     def _finish_build(self, connection: psycopg.Connection) -> bool:
         """Make the index that a killed session has left unfinished, or has not begun."""
-        found = connection.execute("SELECT ready, built_to, blocks, lead FROM simsql.registry").fetchall()
+        found = connection.execute("SELECT ready, blocks, lead FROM simsql.registry").fetchall()
         if not found:
             connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
         elif not found[0][0]:
-            self.count("builds begun anew" if found[0][1] is None else "builds gone on with")
+            self.count("builds gone on with")
             connection.execute(
-                "CALL simsql.build('article', 'fingerprint', blocks => %s, lead => %s)", found[0][2:]
+                "CALL simsql.build('article', 'fingerprint', blocks => %s, lead => %s)", found[0][1:]
             )
         else:
             return False

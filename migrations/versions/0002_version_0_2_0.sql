@@ -2,6 +2,38 @@ ALTER TABLE simsql.registry ADD COLUMN nonce text NOT NULL DEFAULT gen_random_uu
 -- Until an index is vacuumed, its searches expect random fingerprints.
 ALTER TABLE simsql.registry ADD COLUMN candidate_shares double precision[];
 ALTER TABLE simsql.registry ADD COLUMN storage text NOT NULL DEFAULT 'tables' CHECK (storage IN ('tables', 'expression'));
+ALTER TABLE simsql.registry ADD COLUMN scope_types regtype[] NOT NULL DEFAULT '{}';
+
+-- Under quote_all_identifiers = on, 0.1.0 quoted the names of tables.
+UPDATE simsql.registry AS r SET table_name = format('%I.%I', n.nspname, c.relname)
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+ WHERE c.oid = r.table_id AND parse_ident(r.table_name) = ARRAY[n.nspname, c.relname]::text[];
+
+-- The types for which an index was created are those of its keys.
+UPDATE simsql.registry AS r
+   SET scope_types = ARRAY(
+       SELECT coalesce(k.atttypid, simsql._scope_type(r.table_id, s.name))::regtype
+         FROM unnest(r.scope_columns) WITH ORDINALITY AS s (name, number)
+         LEFT JOIN pg_attribute AS k
+           ON k.attrelid = to_regclass(format('simsql.keys_%s_0', r.id)) AND k.attname = 'scope_' || s.number
+        ORDER BY s.number);
+
+-- The progress of a build moves to a table that after_upgrade.sql gives to the owner of the index: see _create_keys.
+DO $$
+DECLARE
+    index simsql.registry;
+BEGIN
+    FOR index IN SELECT r.* FROM simsql.registry AS r WHERE NOT r.ready ORDER BY r.id LOOP
+        EXECUTE format('CREATE TABLE simsql.built_%1$s (fp bigint, scope text[]); '
+                       'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
+        IF index.built_to IS NOT NULL THEN
+            EXECUTE format('INSERT INTO simsql.built_%s VALUES (%L, %L)', index.id, index.built_to, index.built_scope);
+        END IF;
+    END LOOP;
+END
+$$;
+
+ALTER TABLE simsql.registry DROP COLUMN built_to, DROP COLUMN built_scope;
 
 -- create_index and build get a parameter. after_upgrade.sql gives the new functions the privileges of the old ones.
 DO $$

@@ -132,8 +132,10 @@ def test_an_interrupted_build_goes_on(table, database_url, index):
     table.execute("INSERT INTO article (fingerprint) SELECT n FROM generate_series(1, 3000) AS n")
     set_batch_size(table, 1)
     process = spawn("index", "build", "article", "fingerprint", "--database", database_url)
-    built_to = "SELECT FROM simsql.registry WHERE built_to IS NOT NULL"
-    wait_until(lambda: table.execute(built_to).fetchall(), "the first batch", process)
+    for progress in ("registry", "built_1"):
+        wait_until(
+            lambda name=progress: table.execute(f"TABLE simsql.{name}").fetchall(), "the first batch", process
+        )
     process.send_signal(signal.SIGINT)
     interrupted = finish(process)
     assert (interrupted.code, interrupted.err) == (130, "simsql: interrupted\n")

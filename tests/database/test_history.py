@@ -4,14 +4,14 @@ import threading
 import time
 
 import pytest
-from articles import create_articles, missing_keys, near
+from articles import create_articles, create_table, missing_keys, near
 from catalog import contents_of_simsql
 from program import run
 from psycopg import errors
 from skew import skewed
 from sqlalchemy import text
 from upgrades import RELEASED, bare, check_indexes, difference, fresh_contents, released, upgrade
-from upkeep import problems
+from upkeep import problems, set_batch_size, stored_fingerprints
 
 from simsql.database import install_schema, read_status
 from simsql.database.history import own_history
@@ -83,6 +83,13 @@ def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
         for name in ("disabled", "altered", "dropped", "renamed", "gone", "no_policy"):
             connection.execute(f"CREATE TABLE {name} (fingerprint bigint)")
             connection.execute(f"SELECT simsql.create_index('{name}', 'fingerprint')")
+        connection.execute(
+            "CREATE TABLE typed (tenant real, fingerprint bigint); INSERT INTO typed VALUES (0.1, 1)"
+        )
+        connection.execute("SELECT simsql.create_index('typed', 'fingerprint', blocks => 2, scope => '{tenant}')")
+        connection.execute(
+            "DROP TRIGGER simsql_8_column ON typed; ALTER TABLE typed ALTER tenant TYPE double precision"
+        )
         connection.execute("ALTER TABLE disabled DISABLE TRIGGER simsql_2_update")
         connection.execute(
             "CREATE OR REPLACE TRIGGER simsql_3_insert AFTER INSERT ON altered REFERENCING NEW TABLE AS new_rows"
@@ -106,7 +113,15 @@ def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
             ("public.named_anew", "table renamed"),
             ("public.gone", "table dropped"),
             ("simsql.keys_7_0", "policy altered"),
+            ("simsql_8_column", "trigger missing"),
+            ("tenant", "column type changed"),
+            ("simsql.keys_8_0", "key table altered"),
+            ("simsql.keys_8_1", "key table altered"),
         }
+        connection.execute("SELECT simsql.repair('typed')")
+        search = "SELECT count(*) FROM simsql.near('typed', 1, scope => '{\"tenant\": %s}')"
+        for tenant, matches in (0.1, 0), (0.10000000149011612, 1):
+            assert connection.execute(search % tenant).fetchone() == (matches,)
         for name in ("disabled", "altered", "dropped", "named_anew", "no_policy"):
             connection.execute(f"INSERT INTO {name} VALUES (1)")
             connection.execute(f"SELECT * FROM simsql.repair('{name}')")
@@ -123,6 +138,22 @@ def test_an_old_index_learns_what_its_searches_read_at_the_next_vacuum(server):
         assert connection.execute(learned).fetchone() == (None,)
         connection.execute("CALL simsql.vacuum('article')")
         assert connection.execute(learned).fetchone() == (65,)
+        assert problems(connection) == set()
+
+
+def test_an_interrupted_build_goes_on_where_it_was_after_an_upgrade(server):
+    with bare(server) as (connection, engine):
+        connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
+        create_table(connection, range(9))
+        connection.execute("ALTER TABLE article ADD tenant text DEFAULT 'it''s'")
+        connection.execute("CREATE INDEX ON article (tenant, fingerprint)")
+        connection.execute("SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL, '{tenant}')")
+        set_batch_size(connection, 4)
+        connection.execute("SELECT simsql._build_batch('article', 'fingerprint')")
+        install_schema(engine)
+        assert connection.execute("TABLE simsql.built_1").fetchall() == [(3, ["it's"])]
+        connection.execute("CALL simsql.build('article', 'fingerprint', scope => '{tenant}')")
+        assert stored_fingerprints(connection) == [list(range(9))] * 4
         assert problems(connection) == set()
 
 

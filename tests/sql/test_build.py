@@ -237,17 +237,18 @@ def test_called_again_it_goes_on_where_it_stopped(table):
 
 def test_a_killed_session_leaves_a_build_to_go_on_with(table, connect):
     table.execute("INSERT INTO article (fingerprint) SELECT n * 1000 FROM generate_series(1, 3000) AS n")
-    built_to = "SELECT built_to FROM simsql.registry"
+    built_to = "SELECT fp FROM simsql.built_1"
 
     def build(connection):
         with pytest.raises(errors.OperationalError):
             connection.execute(BUILD)
 
+    table.execute(BEGIN_BUILD)
     builder = connect()
     (process,) = builder.execute("SELECT pg_backend_pid()").fetchone()
     with ThreadPoolExecutor(1) as thread:
         killed = thread.submit(build, builder)
-        wait_until(lambda: table.execute(built_to).fetchone() not in (None, (None,)), "the first batch")
+        wait_until(lambda: table.execute(built_to).fetchone(), "the first batch")
         table.execute("SELECT pg_terminate_backend(%s)", [process])
         killed.result()
     (position,) = table.execute(built_to).fetchone()
@@ -435,6 +436,40 @@ def test_only_the_owner_goes_on_with_a_build(table, new_role, connect):
     table.execute(BEGIN_BUILD)
     with pytest.raises(errors.InsufficientPrivilege, match="must be owner of the simhash index"):
         other.execute(BUILD)
+
+
+def test_only_the_owner_of_an_index_learns_how_far_its_build_is(table, new_role, connect):
+    """It is the fingerprint of a row, and the scope of one."""
+    owner, member, other = new_role(), new_role(), new_role()
+    table.execute(f"GRANT CREATE ON SCHEMA simsql TO {owner}, {member}; GRANT {owner} TO {member}")
+    table.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {owner}, {member}")
+    table.execute("ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC")
+    secret = 0x5EC2E7
+    table.execute(
+        f"ALTER TABLE article ADD tenant text DEFAULT 'secret'; UPDATE article SET fingerprint = {secret}"
+    )
+    table.execute("CREATE INDEX ON article (tenant, fingerprint)")
+    table.execute(f"INSERT INTO article (fingerprint) VALUES ({secret} + 1), ({secret} + 2), ({secret} + 3)")
+    table.execute(f"ALTER TABLE article OWNER TO {owner}")
+    begin = "SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL, '{tenant}')"
+    connect(owner).execute(begin)
+    reader, builder = connect(other), connect(member)
+    assert builder.execute(BATCH).fetchone() == (False,)
+    assert builder.execute("TABLE simsql.built_1").fetchall() == [(secret + 1, ["secret"])]
+    relations = (
+        "SELECT relname FROM pg_class WHERE relnamespace = 'simsql'::regnamespace AND relkind IN ('r', 'v', 'm')"
+    )
+    for (relation,) in reader.execute(relations).fetchall():
+        try:
+            rows = reader.execute(f"SELECT t::text FROM simsql.{relation} AS t").fetchall()
+        except errors.InsufficientPrivilege:
+            continue
+        assert not any(str(secret + 1) in row or "secret" in row for (row,) in rows), relation
+    while builder.execute(BATCH).fetchone() != (True,):
+        pass
+    assert problems(table) == set()
+    assert stored_fingerprints(table) == [[secret + number for number in range(4)]] * 4
+    assert table.execute("SELECT to_regclass('simsql.built_1')").fetchone() == (None,)
 
 
 def test_a_batch_reads_its_range_of_the_b_tree_and_no_more(table):

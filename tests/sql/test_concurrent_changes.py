@@ -110,17 +110,23 @@ def test_an_invalid_b_tree_on_a_partition_is_mended(connection, database, partit
     """PostgreSQL attaches it to that of the partitioned table, which is invalid then."""
     create_partitioned(connection, "partitions of partitions")
     insert(connection, FINGERPRINTS)
-    connection.execute(f"CREATE INDEX mine ON {partition} (fingerprint)")
-    connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'mine'::regclass")
     if how == "repair":
         connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
-        connection.execute("DROP INDEX article_fingerprint_idx")
-        connection.execute(f"CREATE INDEX mine ON {partition} (fingerprint)")
-        connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'mine'::regclass")
+        connection.execute("DROP INDEX article_fingerprint_idx, simsql_1_0")
+    # As two failed attempts of CREATE INDEX CONCURRENTLY leave them.
+    first, second = "(fingerprint & -281474976710656), fingerprint", "(fingerprint & 281470681743360), fingerprint"
+    for name, columns in ("mine", "fingerprint"), ("one", first), ("two", first):
+        connection.execute(f"CREATE INDEX {name} ON {partition} ({columns})")
+        connection.execute(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{name}'::regclass")
+    if how == "repair":
         connection.execute("CREATE INDEX whole ON article (fingerprint)")
-        assert problems(connection) == {("B-tree invalid", "public.whole")}
+        assert problems(connection) == {
+            ("B-tree invalid", "public.whole"),
+            ("search B-tree missing", "simsql_1_0"),
+        }
         connection.execute("SELECT * FROM simsql.repair('article')")
     elif how == "create_index":
+        connection.execute(f"CREATE INDEX ON ONLY part_1 ({second})")
         connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
     elif how == "call":
         connection.execute("CALL simsql.build('article', 'fingerprint')")

@@ -144,25 +144,6 @@ def test_rows_are_found_however_they_were_written(connection):
     assert found == [(-1, None, 4)]
 
 
-def test_the_type_of_a_scope_column_may_change(connection):
-    connection.execute("CREATE TABLE article (tenant integer, fingerprint bigint)")
-    connection.execute("INSERT INTO article VALUES (1, 5), (2, 6)")
-    connection.execute(
-        "SELECT simsql.create_index('article', 'fingerprint', scope => '{tenant}', storage => 'expression')"
-    )
-    connection.execute("ALTER TABLE article ALTER tenant TYPE bigint")
-    search = """SELECT fingerprint FROM simsql.near('article', 5, 3, scope => '{"tenant": 1}')"""
-    assert connection.execute(search).fetchall() == [(5,)]
-    assert {problem for problem, _ in problems(connection)} == {"function altered"}
-    connection.execute("SELECT * FROM simsql.repair('article')")
-    assert problems(connection) == set()
-    connection.execute("ALTER TABLE article ALTER tenant TYPE text")
-    with pytest.raises(errors.UndefinedFunction):
-        connection.execute(search)
-    connection.execute("SELECT * FROM simsql.repair('article')")
-    assert connection.execute(search).fetchall() == [(5,)]
-
-
 # Faults
 
 
