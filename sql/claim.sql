@@ -204,9 +204,10 @@ BEGIN
         END LOOP;
         SELECT n.fingerprint, n.distance INTO nearest
           FROM simsql.near(table_name, claim.fingerprint, asked, indexed_column, scope) AS n LIMIT 1;
-        -- The search has locked the table until the end of the transaction, so from here on the index cannot be dropped. If it
-        -- was dropped and created again meanwhile, claims on the new index take different locks.
-        EXIT WHEN EXISTS (SELECT FROM simsql.registry AS r WHERE r.id = index_id);
+        -- The search has locked the table until the end of the transaction, so from here on nobody can drop the index or change
+        -- the type of a scope column. If that happened before, other claims take different locks.
+        EXIT WHEN EXISTS (SELECT FROM simsql.registry AS r
+                           WHERE r.id = index_id AND (scope_hash = 0 OR simsql._scope_hash(r, claim.scope) = scope_hash));
     END LOOP;
     IF nearest.fingerprint IS NOT NULL THEN
         RETURN NEXT nearest;

@@ -429,3 +429,31 @@ def test_an_index_that_is_created_again_while_a_claim_waits_lets_no_other_claim_
         with started(connect, lambda other: post(other, CENTRE)) as second:
             session.execute("COMMIT")
     assert (found, second.result()) == ([], [(CENTRE, 0)]), "two claims were free"
+
+
+def test_a_scope_column_that_changes_while_a_claim_waits_lets_no_other_claim_pass(connection, connect):
+    connection.execute("CREATE TABLE article (at date, fingerprint bigint)")
+    connection.execute(
+        "SELECT simsql.create_index('article', 'fingerprint', scope => '{at}', storage => 'expression')"
+    )
+
+    def claim_today(session):
+        session.execute("BEGIN")
+        scoped = """SELECT fingerprint FROM simsql.claim('article', 7, scope => '{"at": "2026-01-01"}')"""
+        return session.execute(scoped).fetchall()
+
+    def change(session):
+        session.execute(
+            "BEGIN; ALTER TABLE article ALTER at TYPE timestamp; SELECT simsql.repair('article'); COMMIT"
+        )
+
+    first = connect()
+    claim_today(first)
+    with blocked(connect, claim_today) as second, blocked(connect, change) as changed:
+        first.execute("ROLLBACK")
+        changed.result(timeout=30)
+        assert second.result(timeout=30) == []
+        third = connect()
+        third.execute("SET lock_timeout = '100ms'")
+        with pytest.raises(errors.LockNotAvailable):
+            claim_today(third)
