@@ -3,11 +3,6 @@
 Importing this module registers no listeners. The first column type with a source registers one, for the event that
 SQLAlchemy sends when an attribute of a class is mapped. It attaches the unit-of-work events to the mappers of such
 columns only. For inserts without the unit of work, there is a column default.
-
-A model can only learn the recipe in the database by a query. So the first fingerprint that is computed for a table
-sends one, once for each engine, in the transaction of the flush, and refuses a column whose simhash index has a
-different recipe. Nothing is refused if the answer is not clear: no simsql in the database, no privilege to read
-its registry, no index, an index without a recipe or with a user's own name.
 """
 
 import functools
@@ -22,44 +17,19 @@ from sqlalchemy import (
     Column,
     ColumnDefault,
     Connection,
-    Dialect,
-    Table,
     event,
     inspect,
-    select,
-    text,
     update,
 )
-from sqlalchemy import column as name_column
-from sqlalchemy import table as name_table
 from sqlalchemy.engine.default import DefaultExecutionContext
-from sqlalchemy.exc import ArgumentError, DontWrapMixin
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag, QueryableAttribute, Session, class_mapper
 from sqlalchemy.orm.attributes import History, get_history
 from sqlalchemy.orm.exc import UnmappedClassError
 
-from simsql.database.index_spec import differs_for_sure
-from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash_many, simhash_parts
 from simsql.hamming._checks import is_missing
-from simsql.sqlalchemy.expressions import TableName
-
-_TRANSLATION = "schema_translate_map"
-
-# A failed statement would abort the transaction. This one cannot fail, because it names no object of simsql.
-_READABLE = text(
-    "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class AS c"
-    " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
-    " JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid"
-    " WHERE n.nspname = 'simsql' AND c.relname = 'registry'"
-    " AND a.attname IN ('table_id', 'column_name', 'recipe')"
-    " AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_table_privilege(c.oid, 'SELECT')"
-)
-_registry = name_table("registry", *map(name_column, ("table_id", "column_name", "recipe")), schema="simsql")
-
-# Recipes by column, for each table as an engine names it. Engines that execution_options makes of one share its
-# dialect.
-_known: WeakKeyDictionary[Dialect, dict[tuple[str | None, str], dict[str, str]]] = WeakKeyDictionary()
+from simsql.sqlalchemy.recipes import refuse_other_recipe
 
 
 @dataclass(frozen=True)
@@ -324,46 +294,3 @@ def _merge_assigned(property_: Any) -> None:
         property_.__class__ = type(
             kind.__name__, (_MergesAssigned, kind), {"__slots__": (), "inherit_cache": True}
         )
-
-
-class _OtherRecipeError(DontWrapMixin, UsageError):
-    """A UsageError that SQLAlchemy does not wrap if a column default raises it."""
-
-
-def refuse_other_recipe(
-    connection: Connection, column: Column[Any], recipe: Recipe, options: Mapping[str, Any] | None = None
-) -> None:
-    """Raise UsageError if the column's simhash index in the database certainly has a different recipe.
-
-    `options` are the execution options of the statement, by default those of the connection.
-    """
-    if connection.dialect.name != "postgresql":
-        return
-    table = column.table
-    translation = (connection.get_execution_options() if options is None else options).get(_TRANSLATION) or {}
-    known = _known.setdefault(connection.dialect, {})
-    key = translation.get(table.schema, table.schema), table.name
-    if key not in known:
-        known[key] = _read_recipes(connection, table, translation)
-    if not differs_for_sure(known[key].get(column.name), recipe):
-        return
-    # The table or the index may have changed since: only the current answer counts.
-    known[key] = _read_recipes(connection, table, translation)
-    found = known[key].get(column.name)
-    if differs_for_sure(found, recipe):
-        raise _OtherRecipeError(
-            f"{table.name}.{column.name}: the simhash index has recipe {found}, but the model computes"
-            f" fingerprints with {recipe.id}, and these cannot be compared: pass the recipe of the index to"
-            " Fingerprint, or change the index in a migration (alembic revision --autogenerate)"
-        )
-
-
-def _read_recipes(connection: Connection, table: Table, translation: Mapping[Any, Any]) -> dict[str, str]:
-    """Return the recipes of a table's indexes, by column."""
-    if connection.execute(_READABLE).scalar_one() < len(_registry.columns):
-        return {}
-    statement = select(_registry.c.column_name, _registry.c.recipe).where(
-        _registry.c.table_id == TableName(table), _registry.c.recipe.is_not(None)
-    )
-    found = connection.execute(statement, execution_options={_TRANSLATION: translation} if translation else None)
-    return {row.column_name: row.recipe for row in found}

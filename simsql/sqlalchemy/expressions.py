@@ -11,7 +11,6 @@ from sqlalchemy import (
     Table,
     Text,
     cast,
-    column,
     func,
     literal,
     literal_column,
@@ -129,9 +128,12 @@ def search(
         literal(str(indexed.name), Text()),
         *([] if scope is None else [_scope_values(indexed.table, scope)]),
     )
-    valued: TableValuedAlias = call.table_valued(*(column(name, type_) for name, type_ in found.items()))
+    # The columns are named. When SQLAlchemy copies the statement to load a relationship, a column object would
+    # bring its function call along a second time.
+    called: TableValuedAlias = call.alias(function)
+    columns = [literal_column(f"{function}.{name}", type_).label(name) for name, type_ in found.items()]
     local = name_table("registry", name_column("id", Integer), schema="simsql").alias()
-    return select(*valued.columns).select_from(valued.outerjoin(local, local.c.id == literal_column("0")))
+    return select(*columns).select_from(called.outerjoin(local, local.c.id == literal_column("0")))
 
 
 def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[ColumnElement[bool]]:

@@ -25,7 +25,6 @@ from sqlalchemy import (
     event,
     func,
     literal,
-    type_coerce,
 )
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.schema import SchemaItem
@@ -53,6 +52,7 @@ from simsql.sqlalchemy.expressions import (
     search,
     table_column,
 )
+from simsql.sqlalchemy.recipes import of_recipe
 
 
 class _Comparator(TypeDecorator.Comparator[int]):
@@ -188,7 +188,9 @@ def as_query(
     if isinstance(fingerprint, NotGiven):
         if text is None:
             raise ArgumentError("pass either a fingerprint or text=")
-        return type_coerce(_fingerprint_of(text, searched, recipe), Fingerprint())
+        found = _find_recipe(searched, recipe)
+        given = literal(_fingerprint_of(text, searched, found), Fingerprint())
+        return of_recipe(given, root_column(searched), found)
     if text is not None:
         raise ArgumentError("pass either a fingerprint or text=, not both")
     if recipe is not None:
@@ -227,7 +229,7 @@ def is_similar(
     return [found >= literal(float(similarity), Double())]
 
 
-def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Recipe | None) -> int | None:
+def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Recipe) -> int | None:
     """Return the fingerprint of a text for a column."""
     sources = searched.type.sources if isinstance(searched.type, Fingerprint) else None
     weights = dict(sources.weights) if sources is not None else {}
@@ -237,7 +239,7 @@ def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Re
                 f"{searched} has several sources, so a single text is not enough: pass"
                 f" text={{{', '.join(f'{name!r}: ...' for name in weights)}}}"
             )
-        return simhash(text, _find_recipe(searched, recipe))
+        return simhash(text, recipe)
     if text.keys() != weights.keys():
         raise ArgumentError(
             f"text= names {', '.join(map(repr, text)) or 'no source'}, but the sources of {searched} are"
@@ -246,7 +248,7 @@ def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Re
             else f"{searched} has no source: pass text= as one str"
         )
     parts = [(part, weights[name]) for name, part in text.items() if part is not None]
-    return simhash_parts(parts, _find_recipe(searched, recipe))
+    return simhash_parts(parts, recipe)
 
 
 def _find_recipe(searched: ColumnElement[Any], given: Recipe | None) -> Recipe:
