@@ -1,102 +1,33 @@
 """Keep fingerprints up to date with their texts, through events of the mappers that have such a column.
 
-Importing this module registers no listeners. The first column type with a source registers one, for the event that
-SQLAlchemy sends when an attribute of a class is mapped. It attaches the unit-of-work events to the mappers of such
-columns only. For inserts without the unit of work, there is a column default.
+Importing this module registers no listeners. The first column type with a source registers them. One is for the
+event that SQLAlchemy sends when an attribute of a class is mapped: it attaches the unit-of-work events to the
+mappers of such columns only. The others are in `writes`, for statements without the unit of work.
 """
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import numpy as np
-from sqlalchemy import (
-    ClauseElement,
-    Column,
-    ColumnDefault,
-    Connection,
-    event,
-    inspect,
-    update,
-)
-from sqlalchemy.engine.default import DefaultExecutionContext
+from sqlalchemy import Column, Connection, event, inspect, update
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag, QueryableAttribute, Session, class_mapper
 from sqlalchemy.orm.attributes import History, get_history
 from sqlalchemy.orm.exc import UnmappedClassError
 
-from simsql.fingerprint import Recipe, simhash_many, simhash_parts
+from simsql.fingerprint import simhash_many
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.recipes import refuse_other_recipe
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The source attributes of a fingerprint with their weights, and the recipe."""
-
-    weights: tuple[tuple[str, int], ...]
-    recipe: Recipe
-
-    @classmethod
-    def of(cls, source: str | Mapping[str, int], recipe: Recipe) -> Self:
-        """Return the sources from one name, or from names with weights; ValueError for a weight out of range."""
-        weights = {source: 1} if isinstance(source, str) else dict(source)
-        if not weights:
-            raise ValueError("source must name at least one attribute: name one, or omit source")
-        simhash_parts([("", weight) for weight in weights.values()])
-        return cls(tuple(weights.items()), recipe)
-
-    def compute(self, texts: Mapping[str, object], where: str) -> int | None:
-        """Return the fingerprint of these texts; None if one is an SQL expression, which PostgreSQL evaluates.
-
-        `where` begins the message of the TypeError for a text of another type.
-        """
-        parts = []
-        for name, weight in self.weights:
-            text = texts[name]
-            if isinstance(text, ClauseElement) or hasattr(text, "__clause_element__"):
-                return None
-            if isinstance(text, str):
-                parts.append((text, weight))
-            elif text is not None:
-                raise TypeError(f"{where}: the source {name!r} must be str, not {type(text).__name__}")
-        return simhash_parts(parts, self.recipe)
-
-    def compute_default(self, context: DefaultExecutionContext) -> int | None:
-        """Return the fingerprint for the row that is being inserted; None unless the row has all sources."""
-        try:
-            row: dict[str, object] = context.get_current_parameters()  # type: ignore[no-untyped-call]
-        except KeyError:  # one of several rows in VALUES, with an expression in it
-            return None
-        if not all(name in row for name, _ in self.weights):
-            return None  # what is missing may be an expression
-        # In one of several rows in VALUES a column stands for another.
-        column = getattr(context.current_column, "original", context.current_column)
-        refuse_other_recipe(context.root_connection, column, self.recipe, context.execution_options)
-        return self.compute(row, "a fingerprint")
-
-    def give_default(self, column: Column[Any], _: object) -> None:
-        """Add a default that computes the fingerprint to a column of a table, unless it has a default."""
-        # The type may be that of the items of an array.
-        if column.default is None and getattr(column.type, "sources", None) is self:
-            ColumnDefault(self.compute_default)._set_parent_with_dispatch(column)
-
-
-# The keys of source columns by the names of their attributes, for every mapped fingerprint column.
-_source_keys: WeakKeyDictionary[Column[Any], Mapping[str, str]] = WeakKeyDictionary()
-
-
-def source_column(column: Column[Any], name: str) -> Column[Any] | None:
-    """Return the column of a source of a fingerprint column, by the name of the source."""
-    return column.table.columns.get(_source_keys.get(column, {}).get(name, name))
+from simsql.sqlalchemy.sources import Sources, name_sources
+from simsql.sqlalchemy.writes import follow_statements
 
 
 @functools.cache
 def follow_sources() -> None:
-    """Register the listener for mapped attributes with a source."""
+    """Register the listeners for mapped attributes with a source, and for statements that write one."""
     event.listen(object, "attribute_instrument", _on_attribute)
+    follow_statements()
 
 
 def _on_attribute(class_: type, key: str, _: object) -> None:
@@ -148,7 +79,7 @@ class _Follower:
                     f" another column of table {self.column.table.fullname}: give the attribute another name"
                 )
             event.listen(getattr(class_, name), "set", self.on_text, raw=True)
-        _source_keys[self.column] = {name: mapper.columns[name].key for name, _ in self.sources.weights}
+        name_sources(self.column, {name: mapper.columns[name].key for name, _ in self.sources.weights})
         event.listen(mapper, "before_insert", self.before_insert)
         event.listen(mapper, "after_insert", self.after_insert)
         event.listen(mapper, "before_update", self.before_update)

@@ -37,7 +37,7 @@ from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe, simhash, simhash_parts
 from simsql.hamming import Design
 from simsql.hamming._checks import is_missing
-from simsql.sqlalchemy.events import Sources, follow_sources, source_column
+from simsql.sqlalchemy.events import follow_sources
 from simsql.sqlalchemy.expressions import (
     CreateSimhashIndex,
     DropSimhashIndex,
@@ -53,6 +53,8 @@ from simsql.sqlalchemy.expressions import (
     table_column,
 )
 from simsql.sqlalchemy.recipes import of_recipe
+from simsql.sqlalchemy.sources import Sources, source_key
+from simsql.sqlalchemy.writes import add_default
 
 
 class _Comparator(TypeDecorator.Comparator[int]):
@@ -149,7 +151,7 @@ class Fingerprint(TypeDecorator[int]):
     def _set_parent(self, parent: SchemaEventTarget, outer: bool = False, **options: Any) -> None:
         super()._set_parent(parent, outer=outer, **options)
         if self.sources is not None:
-            event.listen(parent, "after_parent_attach", self.sources.give_default)
+            event.listen(parent, "after_parent_attach", add_default)
 
     def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
         """Return the bigint. Raises ValueError for a number that is not a fingerprint."""
@@ -219,7 +221,8 @@ def is_similar(
     ((name, _),) = sources.weights
     source = getattr(getattr(searched, "entity_namespace", None), name, None)
     if source is None:  # in an alias, columns have the names of the table
-        around, column = getattr(searched, "table", None), source_column(root_column(searched), name)
+        root, around = root_column(searched), getattr(searched, "table", None)
+        column = root.table.columns.get(source_key(root, name))
         source = around.corresponding_column(column) if around is not None and column is not None else None
     if source is None:
         raise ArgumentError(f"similarity: {searched} comes without its source {name!r}: select that column, too")
