@@ -3,6 +3,7 @@
 A fingerprint is unsigned in Python and a bigint in PostgreSQL.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +27,7 @@ from sqlalchemy import (
     func,
     literal,
 )
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, SAWarning
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
@@ -45,6 +46,7 @@ from simsql.sqlalchemy.expressions import (
     Scope,
     TextArgument,
     as_fingerprint,
+    correlated,
     declared_indexes,
     in_scope,
     root_column,
@@ -55,6 +57,12 @@ from simsql.sqlalchemy.expressions import (
 from simsql.sqlalchemy.recipes import of_recipe
 from simsql.sqlalchemy.sources import Sources, source_key
 from simsql.sqlalchemy.writes import add_default
+
+_REPEATED = (
+    ".near() of a column of another table is slow under row-level security, where PostgreSQL repeats the search"
+    " for every pair of rows. Fast for every role:"
+    " select(Other, n).join(n := near(Article.fingerprint, Other.fingerprint).lateral(), true())"
+)
 
 
 class _Comparator(TypeDecorator.Comparator[int]):
@@ -98,8 +106,10 @@ class _Comparator(TypeDecorator.Comparator[int]):
         reports other errors when the statement runs: no index, or a scope that does not fit it.
         """
         similar = is_similar(self.expr, text, similarity)
-        indexed, query = root_column(self.expr), as_query(self.expr, fingerprint, text, recipe)
-        matches = search("near", indexed, [query], distance, scope, {"fingerprint": Fingerprint()})
+        query = as_query(self.expr, fingerprint, text, recipe)
+        matches = search("near", self.expr, [query], distance, scope, {"fingerprint": Fingerprint()})
+        if correlated(self.expr, [query], scope):
+            warnings.warn(_REPEATED, SAWarning, stacklevel=2)
         # As an array it is one condition of an index scan, also beside OR, and for each row of another table.
         array = func.array(matches.scalar_subquery())
         return and_(self.expr == any_(array), *in_scope(self.expr, scope), *similar)
