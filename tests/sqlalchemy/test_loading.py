@@ -89,12 +89,12 @@ def test_only_the_near_rows_of_a_relationship_are_loaded(session, loader):
         loader(Source.articles.and_(is_near())),
         loader(Source.articles.and_(or_(is_near(), is_near(query=QUERY + 1)))),
         loader(Source.articles.and_(text_too)),
-        loader(Source.articles.of_type(flat).and_(is_near(flat))),
+        # SQLAlchemy does not load such an alias lazily, whatever the condition.
+        *([loader(Source.articles.of_type(flat).and_(is_near(flat)))] if loader is not lazyload else []),
     ):
         assert loaded(session, select(Source).options(option)) == [(1, [1]), (2, [3])]
-        assert loaded(session, select(Source).where(Source.articles.any(is_near())).options(option).limit(1)) == [
-            (1, [1])
-        ]
+        first = select(Source).where(Source.articles.any(is_near())).options(option).limit(1)
+        assert loaded(session, first) == [(1, [1])]
     for criteria in (is_near(), lambda entity: entity.fingerprint.near(QUERY, 2)):
         options = loader(Source.articles), with_loader_criteria(Article, criteria)
         assert loaded(session, select(Source).options(*options)) == [(1, [1]), (2, [3])]
@@ -137,7 +137,7 @@ def test_searches_within_and_beside_each_other(session):
         (union(select(Article.id).where(condition), select(Article.id).where(is_near())), [(1,), (3,)]),
         (union_all(*both), [(1,), (2,), (3,), (3,), (4,)]),
         (select(Source.id).where(exists().where(Article.source_id == Source.id, condition)), [(1,), (2,)]),
-        (select(Source.id).where(Source.articles.any(is_near(query=2**61))), [(2,)]),
+        (select(Source.id).where(Source.articles.any(is_near(query=2**61 + 2))), [(2,)]),
         (select(found.id).where(found.fingerprint.near(2**61 + 4, 1)), [(3,)]),
         (near(found.fingerprint, 4, 0).with_only_columns(found.id), [(3,)]),
         (select(one.c.id, two.c.id).join(two, one.c.id == two.c.id), [(1, 1), (3, 3)]),
