@@ -100,8 +100,11 @@ class _Comparator(TypeDecorator.Comparator[int]):
         table. With `similarity`, from 0 to 1, the text of the row must also be at least that similar to `text`:
         see `simsql.similarity`. The column must have one source.
 
-        Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in
-        `scope`, a recipe other than that of the column, a `similarity` out of range or without a text or a single
+        Emits a SAWarning for a column of another table, which is slow under row-level security: join
+        `near(...).lateral()` instead.
+
+        Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column or a
+        column of the searched rows in `scope`, a recipe other than that of the column, a `similarity` out of range or without a text or a single
         source, and unless you pass either a fingerprint or a text that fits the sources of the column. PostgreSQL
         reports other errors when the statement runs: no index, or a scope that does not fit it.
         """
@@ -122,9 +125,8 @@ class Fingerprint(TypeDecorator[int]):
         The attribute whose text is fingerprinted, or several with their weights, such as
         `{"title": 3, "body": 1}`: see `simsql.fingerprint.simhash_parts`. If the column is mapped to a class, the
         ORM computes the fingerprint whenever it inserts an object, or updates one whose source has changed, unless
-        you assigned a fingerprint. An INSERT with values also computes it, from columns whose keys are these
-        names. For the writes that bypass the unit of work, see docs/sqlalchemy.md. The fingerprint of a text
-        without words is None.
+        you assigned a fingerprint. INSERT and UPDATE statements with the texts also compute it: see the writes that
+        bypass the unit of work in docs/sqlalchemy.md. The fingerprint of a text without words is None.
     recipe
         How a text becomes a fingerprint; by default, simsql's default recipe.
 

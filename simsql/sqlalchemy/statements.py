@@ -69,8 +69,10 @@ def near(
     table. With `similarity`, from 0 to 1, the entity's text must also be at least that similar to `text`: see
     `simsql.similarity`. The column must be an attribute with one source.
 
-    Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in
-    `scope`, a recipe other than that of the column, a `similarity` out of range or without a text or a single
+    To search for a column of another table, join the statement's `.lateral()` to that table.
+
+    Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, a column of texts, an
+    unknown column or a column of the searched rows in `scope`, a recipe other than that of the column, a `similarity` out of range or without a text or a single
     source, and unless you pass either a fingerprint or a text that fits the sources of the column. PostgreSQL
     reports other errors when the statement runs.
     """

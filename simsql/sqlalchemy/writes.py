@@ -130,9 +130,8 @@ def _complete_update(
     value: ColumnElement[Any]
     is_computed = all(text is not _UNKNOWN for of_row in texts for text in of_row.values())
     if not is_computed:
-        value = _unless_changed(
-            column, {key: given.get(key, bindparam(key)) for key in keys.values() if key in written}
-        )
+        new = {key: given.get(key, bindparam(key)) for key in keys.values() if key in written}
+        value = _unless_changed(column, new)
     else:
         found = [sources.compute(of_row, str(column)) for of_row in texts]
         value = literal(found[0], column.type)
@@ -156,10 +155,8 @@ def _complete_conflict(
     set_here = getattr(clause, "update_values_to_set", {})
     given = _by_key(set_here.items() if isinstance(set_here, dict) else set_here)  # a list in SQLAlchemy 2.0
     of_row = all(_is_excluded(given.get(key), key) for key in keys.values())
-    own = given.get(column.key)
-    if given.keys().isdisjoint(keys.values()) or (
-        column.key in given and not (of_row and _is_excluded(own, column.key))
-    ):
+    by_hand = column.key in given and not (of_row and _is_excluded(given[column.key], column.key))
+    if by_hand or given.keys().isdisjoint(keys.values()):
         return statement, False
     texts = {name: _text(given.get(key, _UNKNOWN), {}) for name, key in keys.items()}
     is_computed = _UNKNOWN not in texts.values()

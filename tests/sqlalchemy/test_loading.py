@@ -89,8 +89,8 @@ def test_only_the_near_rows_of_a_relationship_are_loaded(session, loader):
         loader(Source.articles.and_(is_near())),
         loader(Source.articles.and_(or_(is_near(), is_near(query=QUERY + 1)))),
         loader(Source.articles.and_(text_too)),
-        # SQLAlchemy does not load such an alias lazily, whatever the condition.
-        *([loader(Source.articles.of_type(flat).and_(is_near(flat)))] if loader is not lazyload else []),
+        # The other loaders of SQLAlchemy ignore a condition on such an alias, or fail, whatever it is.
+        *([loader(Source.articles.of_type(flat).and_(is_near(flat)))] if loader in LOADERS[:2] else []),
     ):
         assert loaded(session, select(Source).options(option)) == [(1, [1]), (2, [3])]
         first = select(Source).where(Source.articles.any(is_near())).options(option).limit(1)
