@@ -103,10 +103,11 @@ class _Comparator(TypeDecorator.Comparator[int]):
         Emits a SAWarning for a column of another table, which is slow under row-level security: join
         `near(...).lateral()` instead.
 
-        Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column or a
-        column of the searched rows in `scope`, a recipe other than that of the column, a `similarity` out of range or without a text or a single
-        source, and unless you pass either a fingerprint or a text that fits the sources of the column. PostgreSQL
-        reports other errors when the statement runs: no index, or a scope that does not fit it.
+        Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column or
+        a column of the searched rows in `scope`, a recipe other than that of the column, a `similarity` out of
+        range or without a text or a single source, and unless you pass either a fingerprint or a text that fits
+        the sources of the column. PostgreSQL reports other errors when the statement runs: no index, or a scope
+        that does not fit it.
         """
         similar = is_similar(self.expr, text, similarity)
         query = as_query(self.expr, fingerprint, text, recipe)
@@ -122,11 +123,11 @@ class Fingerprint(TypeDecorator[int]):
     """A 64-bit fingerprint: an int in [0, 2**64) in Python, the bigint with the same bits in PostgreSQL.
 
     source
-        The attribute whose text is fingerprinted, or several with their weights, such as
-        `{"title": 3, "body": 1}`: see `simsql.fingerprint.simhash_parts`. If the column is mapped to a class, the
-        ORM computes the fingerprint whenever it inserts an object, or updates one whose source has changed, unless
-        you assigned a fingerprint. INSERT and UPDATE statements with the texts also compute it: see the writes that
-        bypass the unit of work in docs/sqlalchemy.md. The fingerprint of a text without words is None.
+        The attribute whose text is fingerprinted, or several with their weights, such as `{"title": 3, "body":
+        1}`: see `simsql.fingerprint.simhash_parts`. If the column is mapped to a class, the ORM computes the
+        fingerprint whenever it inserts an object, or updates one whose source has changed, unless you assigned a
+        fingerprint. INSERT and UPDATE statements with the texts also compute it: see the writes that bypass the
+        unit of work in docs/sqlalchemy.md. The fingerprint of a text without words is None.
     recipe
         How a text becomes a fingerprint; by default, simsql's default recipe.
 
