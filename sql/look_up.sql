@@ -337,3 +337,25 @@ BEGIN
     RETURN coalesce(asked, of_index);
 END
 $$;
+
+-- Returns a fingerprint that a client has computed from a text, or raises an error if the index certainly has another recipe.
+-- `others` is a regular expression of the recipes that cannot mean the client's: see other_recipes in Python.
+CREATE OR REPLACE FUNCTION simsql._of_recipe(
+    fingerprint bigint, table_name regclass, column_name text, recipe text, others text)
+RETURNS bigint
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    of_index constant text := (SELECT r.recipe FROM simsql.registry AS r
+                                WHERE r.table_id = _of_recipe.table_name AND r.column_name = _of_recipe.column_name);
+BEGIN
+    IF of_index ~ others THEN
+        RAISE EXCEPTION 'simsql: %(%): the simhash index has recipe %, but the model fingerprints texts with %, and these cannot be '
+                        'compared', table_name, quote_ident(column_name), of_index, recipe
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Pass the recipe of the index to Fingerprint, or change the index in a migration '
+                         '(alembic revision --autogenerate).';
+    END IF;
+    RETURN fingerprint;
+END
+$$;

@@ -40,7 +40,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         reporter.write_line(f"Citus: {CITUS if CITUS.is_dir() else 'none'}")
 
 
-_EVERYWHERE = {"test_history", "test_near", "test_scope", "test_stale_sessions", "test_writers"}
+_EVERYWHERE = {"test_correlated", "test_history", "test_near", "test_scope", "test_stale_sessions", "test_writers"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,5 +1,6 @@
 """Describe a simhash index, render the description as SQL arguments, and check the recipe of its texts."""
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ _TYPES: dict[str, TypeEngine[Any]] = {
 Storage = Literal["tables", "expression"]
 
 # Every id of any version begins and ends like this. A user's own name, such as "phash64", rarely does.
-_ID = re.compile(r"(words|characters|jieba|pattern\.|letters\.|custom\.).*-[0-9]+", re.DOTALL)
+_ID = r"(?:words|characters|jieba|pattern\.|letters\.|custom\.).*-[0-9]+"
 
 
 @dataclass(frozen=True)
@@ -160,12 +161,23 @@ def is_text_recipe(recipe_id: str | None) -> bool:
 
     None counts as the default recipe's.
     """
-    return _ID.fullmatch(_full_id(recipe_id)) is not None
+    return re.fullmatch(_ID, _full_id(recipe_id), re.DOTALL) is not None
 
 
-def differs_for_sure(recipe_id: str | None, recipe: Recipe) -> bool:
-    """Return whether this is the id of a different recipe. None and a user's name can mean the given one."""
-    return recipe_id is not None and is_text_recipe(recipe_id) and not same_recipe(recipe_id, recipe.id)
+@functools.cache
+def other_recipes(recipe_id: str) -> str:
+    """Return a regular expression of the recipes that cannot mean this one; a user's own name can.
+
+    Python and PostgreSQL read it alike.
+    """
+    same = [recipe_id, *(name for name in KNOWN_RECIPES if same_recipe(name, recipe_id))]
+    others = [name for name in KNOWN_RECIPES if name not in same]
+    return rf"\A(?!(?:{'|'.join(map(re.escape, same))})\Z)(?:{'|'.join(map(re.escape, others))}|{_ID})\Z"
+
+
+def differs_for_sure(found: str | None, recipe: Recipe) -> bool:
+    """Return whether an index with this recipe certainly has another one. None can mean the given one."""
+    return found is not None and re.search(other_recipes(recipe.id), found, re.DOTALL) is not None
 
 
 def _full_id(recipe_id: str | None) -> str:

@@ -1,132 +1,33 @@
 """Keep fingerprints up to date with their texts, through events of the mappers that have such a column.
 
-Importing this module registers no listeners. The first column type with a source registers one, for the event that
-SQLAlchemy sends when an attribute of a class is mapped. It attaches the unit-of-work events to the mappers of such
-columns only. For inserts without the unit of work, there is a column default.
-
-A model can only learn the recipe in the database by a query. So the first fingerprint that is computed for a table
-sends one, once for each engine, in the transaction of the flush, and refuses a column whose simhash index has a
-different recipe. Nothing is refused if the answer is not clear: no simsql in the database, no privilege to read
-its registry, no index, an index without a recipe or with a user's own name.
+Importing this module registers no listeners. The first column type with a source registers them. One is for the
+event that SQLAlchemy sends when an attribute of a class is mapped: it attaches the unit-of-work events to the
+mappers of such columns only. The others are in `writes`, for statements without the unit of work.
 """
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import numpy as np
-from sqlalchemy import (
-    ClauseElement,
-    Column,
-    ColumnDefault,
-    Connection,
-    Dialect,
-    Table,
-    event,
-    inspect,
-    select,
-    text,
-    update,
-)
-from sqlalchemy import column as name_column
-from sqlalchemy import table as name_table
-from sqlalchemy.engine.default import DefaultExecutionContext
-from sqlalchemy.exc import ArgumentError, DontWrapMixin
+from sqlalchemy import Column, Connection, event, inspect, update
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag, QueryableAttribute, Session, class_mapper
 from sqlalchemy.orm.attributes import History, get_history
 from sqlalchemy.orm.exc import UnmappedClassError
 
-from simsql.database.index_spec import differs_for_sure
-from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, simhash_many, simhash_parts
+from simsql.fingerprint import simhash_many
 from simsql.hamming._checks import is_missing
-from simsql.sqlalchemy.expressions import TableName
-
-_TRANSLATION = "schema_translate_map"
-
-# A failed statement would abort the transaction. This one cannot fail, because it names no object of simsql.
-_READABLE = text(
-    "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class AS c"
-    " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
-    " JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid"
-    " WHERE n.nspname = 'simsql' AND c.relname = 'registry'"
-    " AND a.attname IN ('table_id', 'column_name', 'recipe')"
-    " AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_table_privilege(c.oid, 'SELECT')"
-)
-_registry = name_table("registry", *map(name_column, ("table_id", "column_name", "recipe")), schema="simsql")
-
-# Recipes by column, for each table as an engine names it. Engines that execution_options makes of one share its
-# dialect.
-_known: WeakKeyDictionary[Dialect, dict[tuple[str | None, str], dict[str, str]]] = WeakKeyDictionary()
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The source attributes of a fingerprint with their weights, and the recipe."""
-
-    weights: tuple[tuple[str, int], ...]
-    recipe: Recipe
-
-    @classmethod
-    def of(cls, source: str | Mapping[str, int], recipe: Recipe) -> Self:
-        """Return the sources from one name, or from names with weights; ValueError for a weight out of range."""
-        weights = {source: 1} if isinstance(source, str) else dict(source)
-        if not weights:
-            raise ValueError("source must name at least one attribute: name one, or omit source")
-        simhash_parts([("", weight) for weight in weights.values()])
-        return cls(tuple(weights.items()), recipe)
-
-    def compute(self, texts: Mapping[str, object], where: str) -> int | None:
-        """Return the fingerprint of these texts; None if one is an SQL expression, which PostgreSQL evaluates.
-
-        `where` begins the message of the TypeError for a text of another type.
-        """
-        parts = []
-        for name, weight in self.weights:
-            text = texts[name]
-            if isinstance(text, ClauseElement) or hasattr(text, "__clause_element__"):
-                return None
-            if isinstance(text, str):
-                parts.append((text, weight))
-            elif text is not None:
-                raise TypeError(f"{where}: the source {name!r} must be str, not {type(text).__name__}")
-        return simhash_parts(parts, self.recipe)
-
-    def compute_default(self, context: DefaultExecutionContext) -> int | None:
-        """Return the fingerprint for the row that is being inserted; None unless the row has all sources."""
-        try:
-            row: dict[str, object] = context.get_current_parameters()  # type: ignore[no-untyped-call]
-        except KeyError:  # one of several rows in VALUES, with an expression in it
-            return None
-        if not all(name in row for name, _ in self.weights):
-            return None  # what is missing may be an expression
-        # In one of several rows in VALUES a column stands for another.
-        column = getattr(context.current_column, "original", context.current_column)
-        refuse_other_recipe(context.root_connection, column, self.recipe, context.execution_options)
-        return self.compute(row, "a fingerprint")
-
-    def give_default(self, column: Column[Any], _: object) -> None:
-        """Add a default that computes the fingerprint to a column of a table, unless it has a default."""
-        # The type may be that of the items of an array.
-        if column.default is None and getattr(column.type, "sources", None) is self:
-            ColumnDefault(self.compute_default)._set_parent_with_dispatch(column)
-
-
-# The keys of source columns by the names of their attributes, for every mapped fingerprint column.
-_source_keys: WeakKeyDictionary[Column[Any], Mapping[str, str]] = WeakKeyDictionary()
-
-
-def source_column(column: Column[Any], name: str) -> Column[Any] | None:
-    """Return the column of a source of a fingerprint column, by the name of the source."""
-    return column.table.columns.get(_source_keys.get(column, {}).get(name, name))
+from simsql.sqlalchemy.recipes import refuse_other_recipe
+from simsql.sqlalchemy.sources import Sources, name_sources
+from simsql.sqlalchemy.writes import follow_statements
 
 
 @functools.cache
 def follow_sources() -> None:
-    """Register the listener for mapped attributes with a source."""
+    """Register the listeners for mapped attributes with a source, and for statements that write one."""
     event.listen(object, "attribute_instrument", _on_attribute)
+    follow_statements()
 
 
 def _on_attribute(class_: type, key: str, _: object) -> None:
@@ -178,7 +79,7 @@ class _Follower:
                     f" another column of table {self.column.table.fullname}: give the attribute another name"
                 )
             event.listen(getattr(class_, name), "set", self.on_text, raw=True)
-        _source_keys[self.column] = {name: mapper.columns[name].key for name, _ in self.sources.weights}
+        name_sources(self.column, {name: mapper.columns[name].key for name, _ in self.sources.weights})
         event.listen(mapper, "before_insert", self.before_insert)
         event.listen(mapper, "after_insert", self.after_insert)
         event.listen(mapper, "before_update", self.before_update)
@@ -324,46 +225,3 @@ def _merge_assigned(property_: Any) -> None:
         property_.__class__ = type(
             kind.__name__, (_MergesAssigned, kind), {"__slots__": (), "inherit_cache": True}
         )
-
-
-class _OtherRecipeError(DontWrapMixin, UsageError):
-    """A UsageError that SQLAlchemy does not wrap if a column default raises it."""
-
-
-def refuse_other_recipe(
-    connection: Connection, column: Column[Any], recipe: Recipe, options: Mapping[str, Any] | None = None
-) -> None:
-    """Raise UsageError if the column's simhash index in the database certainly has a different recipe.
-
-    `options` are the execution options of the statement, by default those of the connection.
-    """
-    if connection.dialect.name != "postgresql":
-        return
-    table = column.table
-    translation = (connection.get_execution_options() if options is None else options).get(_TRANSLATION) or {}
-    known = _known.setdefault(connection.dialect, {})
-    key = translation.get(table.schema, table.schema), table.name
-    if key not in known:
-        known[key] = _read_recipes(connection, table, translation)
-    if not differs_for_sure(known[key].get(column.name), recipe):
-        return
-    # The table or the index may have changed since: only the current answer counts.
-    known[key] = _read_recipes(connection, table, translation)
-    found = known[key].get(column.name)
-    if differs_for_sure(found, recipe):
-        raise _OtherRecipeError(
-            f"{table.name}.{column.name}: the simhash index has recipe {found}, but the model computes"
-            f" fingerprints with {recipe.id}, and these cannot be compared: pass the recipe of the index to"
-            " Fingerprint, or change the index in a migration (alembic revision --autogenerate)"
-        )
-
-
-def _read_recipes(connection: Connection, table: Table, translation: Mapping[Any, Any]) -> dict[str, str]:
-    """Return the recipes of a table's indexes, by column."""
-    if connection.execute(_READABLE).scalar_one() < len(_registry.columns):
-        return {}
-    statement = select(_registry.c.column_name, _registry.c.recipe).where(
-        _registry.c.table_id == TableName(table), _registry.c.recipe.is_not(None)
-    )
-    found = connection.execute(statement, execution_options={_TRANSLATION: translation} if translation else None)
-    return {row.column_name: row.recipe for row in found}

@@ -11,7 +11,6 @@ from sqlalchemy import (
     Table,
     Text,
     cast,
-    column,
     func,
     literal,
     literal_column,
@@ -21,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy import column as name_column
 from sqlalchemy import table as name_table
 from sqlalchemy.dialects.postgresql import REGCLASS
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.schema import ExecutableDDLElement
@@ -31,6 +30,7 @@ from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Integer, NullType, TypeEngine
 
 from simsql.database.index_spec import IndexSpec, Storage
+from simsql.errors import UsageError
 from simsql.hamming._checks import is_missing
 
 # A fingerprint in [0, 2**64), an expression with one, or None or a masked element for a text without words.
@@ -110,7 +110,7 @@ def table_column(table: Table, name: str, what: str) -> Column[Any]:
 
 def search(
     function: str,
-    indexed: Column[Any],
+    searched: ColumnElement[Any],
     arguments: Sequence[ColumnElement[Any]],
     distance: int | None,
     scope: Scope | None,
@@ -122,6 +122,7 @@ def search(
     have no simhash indexes. But it runs a subquery that reads a local table on the coordinator. So the registry is
     joined, whose ids begin with 1. PostgreSQL removes this join when it plans the statement.
     """
+    indexed = root_column(searched)
     call = getattr(func.simsql, function)(
         TableName(indexed.table),
         *arguments,
@@ -129,9 +130,34 @@ def search(
         literal(str(indexed.name), Text()),
         *([] if scope is None else [_scope_values(indexed.table, scope)]),
     )
-    valued: TableValuedAlias = call.table_valued(*(column(name, type_) for name, type_ in found.items()))
+    # The columns are named. When SQLAlchemy copies the statement to load a relationship, a column object would
+    # bring its function call along a second time.
+    alias = f"simsql_{function}"
+    called: TableValuedAlias = call.alias(alias)
+    columns = [literal_column(f"{alias}.{name}", type_).label(name) for name, type_ in found.items()]
     local = name_table("registry", name_column("id", Integer), schema="simsql").alias()
-    return select(*valued.columns).select_from(valued.outerjoin(local, local.c.id == literal_column("0")))
+    joined = called.outerjoin(local, local.c.id == literal_column("0"))
+    # A null finds nothing. The condition is for SQLAlchemy, which would warn of a cartesian product: it connects
+    # the search with the table that it depends on.
+    depends_on = [value.is_not(None) for value in correlated(searched, arguments, scope)]
+    return select(*columns).select_from(joined).where(*depends_on).correlate_except(joined)
+
+
+def correlated(
+    searched: ColumnElement[Any], arguments: Sequence[ColumnElement[Any]], scope: Scope | None
+) -> list[ColumnElement[Any]]:
+    """Return the arguments and scope values of a search that depend on rows of a table.
+
+    Raises ArgumentError if a scope value is a column of the searched rows.
+    """
+    values = {name: type_coerce(value, NullType()) for name, value in (scope or {}).items()}
+    for name, value in values.items():
+        if not set(value._from_objects).isdisjoint(searched._from_objects):
+            raise ArgumentError(
+                f"scope: {name!r} is a column of the searched rows, so each row would need a search of its own:"
+                " pass a value, or a column of another table or alias, and join near(...).lateral() to that table"
+            )
+    return [value for value in (*arguments, *values.values()) if value._from_objects]
 
 
 def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[ColumnElement[bool]]:
@@ -180,6 +206,9 @@ class DeclaredIndex(NamedTuple):
     """Whether the model names the recipe; else it is the default one."""
 
 
+_NO_SCHEMA = "3F000"  # the SQLSTATE invalid_schema_name
+
+
 class _IndexDDL(ExecutableDDLElement):
     @property
     def table_name(self) -> TableName:
@@ -194,6 +223,18 @@ class CreateSimhashIndex(_IndexDDL):
     def __init__(self, spec: IndexSpec, *, names_recipe: bool = False) -> None:
         self.spec = spec
         self.names_recipe = names_recipe
+
+    def __call__(self, target: Any, bind: Any, **options: Any) -> None:
+        """Create the index as a listener of its table; UsageError without simsql in the database."""
+        try:
+            super().__call__(target, bind, **options)  # type: ignore[no-untyped-call]
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _NO_SCHEMA:
+                raise
+            raise UsageError(
+                f"the simhash index on {target.fullname} needs simsql, which this database does not have: run"
+                " simsql install, or call simsql.database.install_schema(engine), before create_all"
+            ) from error
 
 
 class BuildSimhashIndex(_IndexDDL):

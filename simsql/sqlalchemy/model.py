@@ -3,6 +3,7 @@
 A fingerprint is unsigned in Python and a bigint in PostgreSQL.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,9 +26,8 @@ from sqlalchemy import (
     event,
     func,
     literal,
-    type_coerce,
 )
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, SAWarning
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
@@ -38,7 +38,7 @@ from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe, simhash, simhash_parts
 from simsql.hamming import Design
 from simsql.hamming._checks import is_missing
-from simsql.sqlalchemy.events import Sources, follow_sources, source_column
+from simsql.sqlalchemy.events import follow_sources
 from simsql.sqlalchemy.expressions import (
     CreateSimhashIndex,
     DropSimhashIndex,
@@ -46,12 +46,22 @@ from simsql.sqlalchemy.expressions import (
     Scope,
     TextArgument,
     as_fingerprint,
+    correlated,
     declared_indexes,
     in_scope,
     root_column,
     root_columns,
     search,
     table_column,
+)
+from simsql.sqlalchemy.recipes import of_recipe
+from simsql.sqlalchemy.sources import Sources, source_key
+from simsql.sqlalchemy.writes import add_default
+
+_REPEATED = (
+    ".near() of a column of another table is slow under row-level security, where PostgreSQL repeats the search"
+    " for every pair of rows. Fast for every role:"
+    " select(Other, n).join(n := near(Article.fingerprint, Other.fingerprint).lateral(), true())"
 )
 
 
@@ -90,14 +100,20 @@ class _Comparator(TypeDecorator.Comparator[int]):
         table. With `similarity`, from 0 to 1, the text of the row must also be at least that similar to `text`:
         see `simsql.similarity`. The column must have one source.
 
-        Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in
-        `scope`, a recipe other than that of the column, a `similarity` out of range or without a text or a single
-        source, and unless you pass either a fingerprint or a text that fits the sources of the column. PostgreSQL
-        reports other errors when the statement runs: no index, or a scope that does not fit it.
+        Emits a SAWarning for a column of another table, which is slow under row-level security: join
+        `near(...).lateral()` instead.
+
+        Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column or
+        a column of the searched rows in `scope`, a recipe other than that of the column, a `similarity` out of
+        range or without a text or a single source, and unless you pass either a fingerprint or a text that fits
+        the sources of the column. PostgreSQL reports other errors when the statement runs: no index, or a scope
+        that does not fit it.
         """
         similar = is_similar(self.expr, text, similarity)
-        indexed, query = root_column(self.expr), as_query(self.expr, fingerprint, text, recipe)
-        matches = search("near", indexed, [query], distance, scope, {"fingerprint": Fingerprint()})
+        query = as_query(self.expr, fingerprint, text, recipe)
+        matches = search("near", self.expr, [query], distance, scope, {"fingerprint": Fingerprint()})
+        if correlated(self.expr, [query], scope):
+            warnings.warn(_REPEATED, SAWarning, stacklevel=2)
         # As an array it is one condition of an index scan, also beside OR, and for each row of another table.
         array = func.array(matches.scalar_subquery())
         return and_(self.expr == any_(array), *in_scope(self.expr, scope), *similar)
@@ -107,12 +123,11 @@ class Fingerprint(TypeDecorator[int]):
     """A 64-bit fingerprint: an int in [0, 2**64) in Python, the bigint with the same bits in PostgreSQL.
 
     source
-        The attribute whose text is fingerprinted, or several with their weights, such as
-        `{"title": 3, "body": 1}`: see `simsql.fingerprint.simhash_parts`. If the column is mapped to a class, the
-        ORM computes the fingerprint whenever it inserts an object, or updates one whose source has changed, unless
-        you assigned a fingerprint. An INSERT with values also computes it, from columns whose keys are these
-        names. For the writes that bypass the unit of work, see docs/sqlalchemy.md. The fingerprint of a text
-        without words is None.
+        The attribute whose text is fingerprinted, or several with their weights, such as `{"title": 3, "body":
+        1}`: see `simsql.fingerprint.simhash_parts`. If the column is mapped to a class, the ORM computes the
+        fingerprint whenever it inserts an object, or updates one whose source has changed, unless you assigned a
+        fingerprint. INSERT and UPDATE statements with the texts also compute it: see the writes that bypass the
+        unit of work in docs/sqlalchemy.md. The fingerprint of a text without words is None.
     recipe
         How a text becomes a fingerprint; by default, simsql's default recipe.
 
@@ -149,7 +164,7 @@ class Fingerprint(TypeDecorator[int]):
     def _set_parent(self, parent: SchemaEventTarget, outer: bool = False, **options: Any) -> None:
         super()._set_parent(parent, outer=outer, **options)
         if self.sources is not None:
-            event.listen(parent, "after_parent_attach", self.sources.give_default)
+            event.listen(parent, "after_parent_attach", add_default)
 
     def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
         """Return the bigint. Raises ValueError for a number that is not a fingerprint."""
@@ -188,7 +203,9 @@ def as_query(
     if isinstance(fingerprint, NotGiven):
         if text is None:
             raise ArgumentError("pass either a fingerprint or text=")
-        return type_coerce(_fingerprint_of(text, searched, recipe), Fingerprint())
+        found = _find_recipe(searched, recipe)
+        given = literal(_fingerprint_of(text, searched, found), Fingerprint())
+        return of_recipe(given, root_column(searched), found)
     if text is not None:
         raise ArgumentError("pass either a fingerprint or text=, not both")
     if recipe is not None:
@@ -217,7 +234,8 @@ def is_similar(
     ((name, _),) = sources.weights
     source = getattr(getattr(searched, "entity_namespace", None), name, None)
     if source is None:  # in an alias, columns have the names of the table
-        around, column = getattr(searched, "table", None), source_column(root_column(searched), name)
+        root, around = root_column(searched), getattr(searched, "table", None)
+        column = root.table.columns.get(source_key(root, name))
         source = around.corresponding_column(column) if around is not None and column is not None else None
     if source is None:
         raise ArgumentError(f"similarity: {searched} comes without its source {name!r}: select that column, too")
@@ -227,7 +245,7 @@ def is_similar(
     return [found >= literal(float(similarity), Double())]
 
 
-def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Recipe | None) -> int | None:
+def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Recipe) -> int | None:
     """Return the fingerprint of a text for a column."""
     sources = searched.type.sources if isinstance(searched.type, Fingerprint) else None
     weights = dict(sources.weights) if sources is not None else {}
@@ -237,7 +255,7 @@ def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Re
                 f"{searched} has several sources, so a single text is not enough: pass"
                 f" text={{{', '.join(f'{name!r}: ...' for name in weights)}}}"
             )
-        return simhash(text, _find_recipe(searched, recipe))
+        return simhash(text, recipe)
     if text.keys() != weights.keys():
         raise ArgumentError(
             f"text= names {', '.join(map(repr, text)) or 'no source'}, but the sources of {searched} are"
@@ -246,7 +264,7 @@ def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Re
             else f"{searched} has no source: pass text= as one str"
         )
     parts = [(part, weights[name]) for name, part in text.items() if part is not None]
-    return simhash_parts(parts, _find_recipe(searched, recipe))
+    return simhash_parts(parts, recipe)
 
 
 def _find_recipe(searched: ColumnElement[Any], given: Recipe | None) -> Recipe:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, SupportsIndex, overload
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, literal, select
+from sqlalchemy import Column, ColumnElement, Integer, Select, String, and_, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import QueryableAttribute
@@ -12,7 +12,15 @@ from sqlalchemy.sql.selectable import LateralFromClause
 from simsql.database.transfer import NOT_GIVEN, NotGiven
 from simsql.fingerprint import Recipe
 from simsql.hamming._checks import is_missing
-from simsql.sqlalchemy.expressions import FingerprintArgument, Scope, TextArgument, in_scope, root_column, search
+from simsql.sqlalchemy.expressions import (
+    FingerprintArgument,
+    Scope,
+    TextArgument,
+    correlated,
+    in_scope,
+    root_column,
+    search,
+)
 from simsql.sqlalchemy.model import Fingerprint, as_query, is_similar
 
 _FINGERPRINT = Fingerprint()
@@ -61,25 +69,31 @@ def near(
     table. With `similarity`, from 0 to 1, the entity's text must also be at least that similar to `text`: see
     `simsql.similarity`. The column must be an attribute with one source.
 
-    Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column in
-    `scope`, a recipe other than that of the column, a `similarity` out of range or without a text or a single
-    source, and unless you pass either a fingerprint or a text that fits the sources of the column. PostgreSQL
-    reports other errors when the statement runs.
+    To search for a column of another table, join the statement's `.lateral()` to that table.
+
+    Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, a column of texts, an
+    unknown column or a column of the searched rows in `scope`, a recipe other than that of the column, a
+    `similarity` out of range or without a text or a single source, and unless you pass either a fingerprint or a
+    text that fits the sources of the column. PostgreSQL reports other errors when the statement runs.
     """
     query = as_query(_expression(column), fingerprint, text, recipe)
     similar = is_similar(_expression(column), text, similarity)
     matches = _search("near", column, [query], distance, scope, "fingerprint", "distance")
+    # The tables that the search depends on come first. A LATERAL subquery leaves them to the statement around it.
+    depends_on = correlated(_expression(column), [query], scope)
+    tables = select(*depends_on).get_final_froms() if depends_on else []
     if not isinstance(column, QueryableAttribute):
         if similar:
             raise ArgumentError(
                 f"similarity= compares the texts of rows, but a search for {column} returns fingerprints: pass an"
                 " attribute of a mapped class, or filter a SELECT of the table by .near(...)"
             )
-        return select(matches.c.fingerprint, matches.c.distance).order_by(
-            matches.c.distance, matches.c.fingerprint
-        )
-    statement: Select[Any, int] = select(_entity(column), matches.c.distance)
-    statement = statement.select_from(matches).join(*_rows(column, matches, scope)).where(*similar)
+        found = select(matches.c.fingerprint, matches.c.distance).select_from(*tables, matches)
+        return found.order_by(matches.c.distance, matches.c.fingerprint)
+    statement: Select[Any, int] = select(_entity(column), matches.c.distance).select_from(*tables)
+    statement = statement.join_from(matches, _entity(column), column == matches.c.fingerprint)
+    # Not in ON, which could not refer to the tables before the search.
+    statement = statement.where(*in_scope(column.expression, scope), *similar)
     return statement.order_by(matches.c.distance, column, *_primary_key(column))
 
 
@@ -193,9 +207,22 @@ def _search(
     scope: Scope | None,
     *found: str,
 ) -> LateralFromClause:
+    searched = _expression(column)
+    _refuse_texts(root_column(searched))
     types = {name: Integer() if name == "distance" else _FINGERPRINT for name in found}
     # Lateral, because an argument may be a column of another table in the statement.
-    return search(function, root_column(_expression(column)), arguments, distance, scope, types).lateral()
+    return search(function, searched, arguments, distance, scope, types).lateral()
+
+
+def _refuse_texts(column: Column[Any]) -> None:
+    """Raise ArgumentError for a column of texts, naming the fingerprint columns of its table."""
+    if isinstance(column.type, String):
+        others = [str(other) for other in column.table.columns if isinstance(other.type, Fingerprint)]
+        raise ArgumentError(
+            f"{column} is a column of texts, not of fingerprints: search for {' or '.join(others)}"
+            if others
+            else f"{column} is a column of texts, not of fingerprints, and its table has no Fingerprint column"
+        )
 
 
 def _expression(column: QueryableAttribute[Any] | ColumnElement[Any]) -> ColumnElement[Any]:

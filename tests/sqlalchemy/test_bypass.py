@@ -80,7 +80,8 @@ def several_values(session):
 
 
 def several_values_of_class(session):
-    session.execute(insert(Article).values([{"id": 1, "body": OTHER}]))
+    session.execute(insert(Article).values([{"id": 2, "body": WORDS}, {"id": 1, "body": OTHER}]))
+    session.execute(text("DELETE FROM article WHERE id = 2"))
 
 
 def insert_expression(session):
@@ -98,6 +99,11 @@ def raw_insert(session):
 def core_update(session):
     add(session)
     session.execute(update(articles).values(body=OTHER))
+
+
+def expression_update(session):
+    add(session)
+    session.execute(update(articles).values(body=func.concat(OTHER)))
 
 
 def orm_update(session):
@@ -135,14 +141,14 @@ LINES = {
     "`session.execute(insert(Article), [...])`": (bulk_insert, "computed"),
     "`session.bulk_save_objects()`, `bulk_insert_mappings()`": (bulk_save, "computed"),
     "`insert(table).values([...])`, with several rows": (several_values, "computed"),
-    "`insert(Article).values([...])`, with several rows": (several_values_of_class, "NULL"),
+    "`insert(Article).values([...])`, with several rows": (several_values_of_class, "computed"),
     "`insert().values(body=func.lower(...))`, also as one of several rows": (insert_expression, "NULL"),
     "`insert().from_select()`": (insert_from_select, "NULL"),
-    "`INSERT`, `COPY` from psql and other programs": (raw_insert, "NULL"),
-    "Core `update()`": (core_update, "unchanged"),
-    "`session.execute(update(Article)...)`": (orm_update, "unchanged"),
-    "`session.execute(update(Article), [...])`, `bulk_update_mappings()`": (bulk_update, "unchanged"),
-    "`insert().on_conflict_do_update()`": (on_conflict, "unchanged"),
+    "Core `update()`": (core_update, "computed"),
+    "`session.execute(update(Article)...)`": (orm_update, "computed"),
+    "`session.execute(update(Article), [...])`, `bulk_update_mappings()`": (bulk_update, "computed"),
+    "`update().values(body=func.lower(...))`": (expression_update, "NULL"),
+    "`insert().on_conflict_do_update()`": (on_conflict, "computed"),
     "`UPDATE`, `MERGE` from psql and other programs": (raw_update, "unchanged"),
     "any of these that also writes the fingerprint": (both_by_hand, "as written"),
 }

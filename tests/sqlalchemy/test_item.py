@@ -1,5 +1,7 @@
 """SimhashIndex: created and dropped with its table, whatever that is called; its B-tree; its errors."""
 
+import asyncio
+
 import pytest
 from sqlalchemy import (
     BigInteger,
@@ -16,10 +18,12 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 from sqlalchemy.schema import CreateSchema
 
 from simsql import DEFAULT_RECIPE, Design, Recipe
+from simsql.errors import UsageError
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, near
 
 LONG = "t" * 63
@@ -316,3 +320,22 @@ def test_errors_say_what_and_where():
         SimhashIndex("fp", scope="tenant")
     with pytest.raises(AttributeError):
         SimhashIndex("fp").spec.distance = 5
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+def test_a_database_without_simsql_is_told_to_install_it(empty_database, driver):
+    metadata = MetaData()
+    Table("article", metadata, Column("fp", Fingerprint()), SimhashIndex("fp"))
+    url = empty_database.url.difference_update_query(["client_encoding"]).set(drivername=f"postgresql+{driver}")
+
+    async def create():
+        engine = create_async_engine(url)
+        try:
+            async with engine.begin() as connection:
+                await connection.run_sync(metadata.create_all)
+        finally:
+            await engine.dispose()
+
+    with pytest.raises(UsageError, match=r"index on article needs simsql, .* run simsql install, or call"):
+        asyncio.run(create())
+    assert not inspect(empty_database).has_table("article")

@@ -1,24 +1,25 @@
-"""A model whose recipe is not that of the index in the database computes no fingerprint; all else it may do."""
+"""A model whose recipe is not that of the index in the database neither writes nor searches by it."""
 
 import asyncio
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table, Text, event, insert, select, text
+from sqlalchemy import Column, Integer, MetaData, Table, Text, event, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
 from simsql.database import open_engine
 from simsql.errors import UsageError
 from simsql.fingerprint import KNOWN_RECIPES
-from simsql.sqlalchemy import Fingerprint
+from simsql.sqlalchemy import Fingerprint, claim, near, recipes
 
 WORDS = "There should be one, and preferably only one, obvious way to do it."
 OTHER = "If the implementation is hard to explain, it's a bad idea."
 TRIGRAMS = Recipe(shingles=(3,))
 SAYS = (
     rf"article.fingerprint: .* has recipe {TRIGRAMS.id},"
-    rf" but the model computes fingerprints with {DEFAULT_RECIPE.id}"
+    rf" but the model fingerprints texts with {DEFAULT_RECIPE.id}"
 )
 
 
@@ -93,6 +94,9 @@ def test_no_fingerprint_is_computed_by_another_recipe(drifted):
         lambda: drifted.execute(insert(Article), [{"body": OTHER}]),
         lambda: drifted.execute(insert(table).values([{"body": OTHER}, {"body": WORDS}])),
         lambda: drifted.connection().execute(insert(table).values(body=OTHER)),
+        lambda: drifted.execute(update(Article).values(body=OTHER)),
+        lambda: drifted.execute(update(Article), [{"id": 1, "body": OTHER}]),
+        lambda: drifted.connection().execute(update(table).values(body=OTHER)),
         insert_it,
     ):
         with pytest.raises(UsageError, match=SAYS):
@@ -111,6 +115,49 @@ def test_whatever_computes_nothing_is_written(drifted):
     drifted.commit()
     assert drifted.scalars(select(Article.fingerprint).order_by(Article.fingerprint)).all() == [6, 7, 8]
     assert drifted.scalars(select(Page.fingerprint)).all() == [simhash(OTHER)]
+
+
+SEARCHES = {
+    "near": lambda: near(Article.fingerprint, text=WORDS),
+    "of a column": lambda: near(table.c.fingerprint, text=WORDS),
+    "of an alias": lambda: near(aliased(Article).fingerprint, text=WORDS),
+    "condition": lambda: select(Article).where(Article.fingerprint.near(text=WORDS)),
+    "without words": lambda: select(Article).where(Article.fingerprint.near(text="?!")),
+    "similarity": lambda: near(Article.fingerprint, text=WORDS, distance=10, similarity=0.5),
+    "claim": lambda: claim(Article.fingerprint, text=WORDS),
+}
+
+
+def test_no_text_is_searched_for_by_another_recipe(drifted, database):
+    """The index decides at the time of each search: the engine has searched before it changed."""
+    says = rf"public.article\(fingerprint\): .* has recipe {TRIGRAMS.id}, but .* texts with {DEFAULT_RECIPE.id}"
+    for name, search in SEARCHES.items():
+        with pytest.raises(DBAPIError, match=says):
+            drifted.execute(search())
+        drifted.rollback()
+        assert len(drifted.execute(near(Article.fingerprint, simhash(WORDS))).all()) == 1, name
+    drifted.rollback()
+    drop_index(database)
+    index(database, DEFAULT_RECIPE.id)
+    for name, search in SEARCHES.items():
+        assert len(drifted.execute(search()).all()) == (name != "without words"), name
+    drifted.rollback()
+    for other in ("pypi-simhash", KNOWN_RECIPES["java-fnv1"].id, "custom.0123abcd-1"):
+        drop_index(database)
+        index(database, other)
+        with pytest.raises(DBAPIError, match=f"has recipe {other}, but"):
+            drifted.execute(near(Article.fingerprint, text=WORDS))
+        drifted.rollback()
+
+
+def test_an_engine_asks_again_after_a_while(session, database, monkeypatch):
+    session.add(Article(body=WORDS))
+    session.commit()
+    index(database, TRIGRAMS.id)
+    monkeypatch.setattr(recipes, "_REMEMBER", 0)
+    session.add(Article(body=OTHER))
+    with pytest.raises(UsageError, match=SAYS):
+        session.flush()
 
 
 def test_what_is_refused_is_what_the_database_says_now(drifted, database):
@@ -133,6 +180,9 @@ def test_a_recipe_that_may_be_the_same_is_not_refused(session, database, recipe)
     session.add(Article(body=WORDS))
     session.commit()
     assert session.scalars(select(Article.fingerprint)).all() == [simhash(WORDS)]
+    for column in (Article.fingerprint, Article.words):
+        assert len(session.execute(near(column, text=WORDS)).all()) == 1
+        assert session.execute(claim(column, text=WORDS)).one().distance == 0
 
 
 def test_a_database_without_simsql(empty_database):

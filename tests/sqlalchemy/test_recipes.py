@@ -47,6 +47,11 @@ def compare(one, other):
     ]
 
 
+# That a column of another table is slow: see test_correlated.py.
+repeats = pytest.mark.filterwarnings("ignore:.near.. of a column")
+
+
+@repeats
 @pytest.mark.parametrize("one", OF_GROUP)
 @pytest.mark.parametrize("other", OF_GROUP)
 def test_columns_whose_recipes_are_known(one, other):
@@ -61,6 +66,7 @@ def test_columns_whose_recipes_are_known(one, other):
         near(left.expression, select(right).subquery().c[0])
 
 
+@repeats
 @pytest.mark.parametrize("one", OF_GROUP)
 def test_what_is_not_known_is_compared(one):
     left = getattr(Article, one)
@@ -68,6 +74,7 @@ def test_what_is_not_known_is_compared(one):
         compare(left, other)
 
 
+@repeats
 def test_numbers_found_by_a_search_are_compared(session_of):
     session = session_of(Base)
     session.add(Article(body="some words and more", trigrams_fp=7, indexed_fp=6))

@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import enum
 import uuid
+from functools import partial
 
 import oracle
 import pytest
@@ -24,8 +25,9 @@ from sqlalchemy import (
     inspect,
     make_url,
     select,
+    true,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SAWarning
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 
@@ -126,21 +128,45 @@ def test_no_function_of_another_role_takes_the_values_of_a_scope(session):
 
 
 def test_a_join_takes_the_scope_of_each_row(session):
-    other = aliased(Article)
+    """Rows without a tenant are in no scope, and find nothing."""
     scope = {"Tenant's": Article.tenant_id, "language": Article.language}
-    statement = (
-        select(Article.id, other.id)
-        .join(other, other.fingerprint.near(Article.fingerprint, 20, scope=scope))
-        .where(Article.id < other.id, Article.tenant_id.is_not(None))
-    )
+    other = aliased(Article)
+    of_class = near(other.fingerprint, Article.fingerprint, 20, scope=scope)
+    found = of_class.lateral()
+    statements = [
+        of_class.add_columns(Article.id).with_only_columns(Article.id, other.id).where(Article.id < other.id),
+        select(Article.id, found.c.id).join(found, Article.id < found.c.id),
+    ]
     expected = {
         (m, n)
         for m, f in enumerate(FINGERPRINTS)
         for n, g in enumerate(FINGERPRINTS)
         if m < n and scope_of(m) == scope_of(n) and scope_of(m)[0] is not None and oracle.distance(f, g) <= 20
     }
-    assert {tuple(row) for row in session.execute(statement)} == expected
     assert expected
+    for statement in statements:
+        assert {tuple(row) for row in session.execute(statement)} == expected
+    alone = set(range(len(FINGERPRINTS))) - {m for m, _ in expected}
+    outer = select(Article.id, found.c.id).outerjoin(found, Article.id < found.c.id)
+    assert {tuple(row) for row in session.execute(outer)} == expected | {(m, None) for m in alone}
+    with pytest.warns(SAWarning, match="slow under row-level security"):
+        condition = other.fingerprint.near(Article.fingerprint, 20, scope=scope)
+    statement = select(Article.id, other.id).join(other, condition).where(Article.id < other.id)
+    statement = statement.where(Article.tenant_id.is_not(None))
+    assert {tuple(row) for row in session.execute(statement)} == expected
+
+
+def test_a_scope_is_not_taken_from_the_searched_rows(session):
+    scope = {"Tenant's": Article.tenant_id, "language": Language.GERMAN}
+    core = Article.__table__.c
+    for search in (Article.fingerprint.near, partial(near, Article.fingerprint), core.fingerprint.near):
+        with pytest.raises(ArgumentError, match=r"scope: \"Tenant's\" is a column of the searched rows.*lateral"):
+            search(0, scope=scope)
+    # One search for each tenant.
+    found = near(Article.fingerprint, 0, 64, scope=scope | {"Tenant's": Tenant.id}).lateral()
+    statement = select(Tenant.id, found.c.id).join(found, true())
+    expected = {(tenant, n) for tenant in range(TENANTS) for n in within(tenant, Language.GERMAN)}
+    assert {tuple(row) for row in session.execute(statement)} == expected
 
 
 def test_a_subquery_has_to_have_the_columns_of_the_scope(session):

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 
 import oracle
 import pytest
@@ -26,7 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column, with_polymorphic
 
 from simsql.database.transfer import from_bigint, to_bigint
-from simsql.sqlalchemy import Fingerprint, SimhashIndex, clusters, near, near_many, pairs
+from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, clusters, near, near_many, pairs
 
 every_server = pytest.mark.parametrize("server", find_programs(), ids=lambda program: program.name, indirect=True)
 
@@ -155,25 +156,6 @@ def test_a_query_may_be_an_expression(session):
 
 
 @every_server
-def test_a_table_joined_with_itself(session):
-    other = aliased(Document)
-    for within in (0, 3):
-        joined = (
-            select(Document.id, other.id, Document.fingerprint.hamming_distance(other.fingerprint))
-            .join(other, other.fingerprint.near(Document.fingerprint, within))
-            .where(Document.id < other.id)
-        )
-        expected = {
-            (m, n, oracle.distance(f, g))
-            for m, f in enumerate(FINGERPRINTS)
-            for n, g in enumerate(FINGERPRINTS)
-            if m < n and None not in (f, g) and oracle.distance(f, g) <= within
-        }
-        assert {tuple(row) for row in session.execute(joined)} == expected
-        assert expected
-
-
-@every_server
 def test_rows_that_are_near_are_updated_and_deleted(session):
     query, expected = QUERIES[4], ids_near(QUERIES[4], 8)
     in_memory = session.get(Document, expected[0])
@@ -228,7 +210,6 @@ def test_the_statement_around_a_search_scans_the_function_and_an_index(session):
     random = select(number, literal("document"), func.hashint8extended(number, 7))
     session.execute(insert(documents).from_select(["id", "kind", "fp"], random))
     session.execute(text("ANALYZE document"))
-    other = aliased(Document)
     statements = {
         "where": select(Document).where(Document.fingerprint.near(5, 3)),
         "or": select(Document).where(or_(Document.fingerprint.near(5, 3), Document.id == 7)),
@@ -236,10 +217,6 @@ def test_the_statement_around_a_search_scans_the_function_and_an_index(session):
         "subclass": near(Note.fingerprint, 5, 3),
         "update": update(Document).where(Document.fingerprint.near(5, 3)).values(title="x"),
         "delete": delete(Document).where(Document.fingerprint.near(5, 3)),
-        "join": select(other.id)
-        .select_from(Document)
-        .join(other, other.fingerprint.near(Document.fingerprint, 3))
-        .where(Document.id == 7),
     }
     for name, statement in statements.items():
         compiled = statement.compile(session.connection(), compile_kwargs={"literal_binds": True})
@@ -261,6 +238,18 @@ def test_what_is_no_column_is_refused(session):
         near(Document.fingerprint, 5, scope={"tenant": 1})
     with pytest.raises(ArgumentError, match="scope: table document has no column 'tenant'"):
         Document.fingerprint.near(5, scope={"tenant": 1})
+
+
+def test_a_search_of_texts_names_the_column_of_fingerprints():
+    for search in (near, partial(near, text="some text"), claim, pairs, clusters):
+        arguments = [5] if search in (near, claim) else []
+        for column in (Document.title, aliased(Note).title, documents.c.title):
+            with pytest.raises(
+                ArgumentError, match=r"document.title is a column of texts.*: search for document.fp"
+            ):
+                search(column, *arguments)
+    with pytest.raises(ArgumentError, match="its table has no Fingerprint column"):
+        near(Report.summary, 5)
 
 
 def test_postgresql_says_what_else_is_wrong(session):
