@@ -1,8 +1,8 @@
 """Keep fingerprints up to date with their texts, through events of the mappers that have such a column.
 
-Importing this module registers no listeners. The first column type with a source registers them. One is for the
-event that SQLAlchemy sends when an attribute of a class is mapped: it attaches the unit-of-work events to the
-mappers of such columns only. The others are in `writes`, for statements without the unit of work.
+Importing this module registers no listeners. The first column type with a source registers one, for the event that
+SQLAlchemy sends when an attribute of a class is mapped. It attaches the unit-of-work events to the mappers of such
+columns only. For inserts without the unit of work, there is a column default: see `inserts`.
 """
 
 import functools
@@ -20,14 +20,12 @@ from simsql.fingerprint import simhash_many
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.recipes import refuse_other_recipe
 from simsql.sqlalchemy.sources import Sources, name_sources
-from simsql.sqlalchemy.writes import follow_statements
 
 
 @functools.cache
 def follow_sources() -> None:
-    """Register the listeners for mapped attributes with a source, and for statements that write one."""
+    """Register the listener for mapped attributes with a source."""
     event.listen(object, "attribute_instrument", _on_attribute)
-    follow_statements()
 
 
 def _on_attribute(class_: type, key: str, _: object) -> None:

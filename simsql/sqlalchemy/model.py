@@ -54,9 +54,9 @@ from simsql.sqlalchemy.expressions import (
     search,
     table_column,
 )
+from simsql.sqlalchemy.inserts import add_default
 from simsql.sqlalchemy.recipes import of_recipe
 from simsql.sqlalchemy.sources import Sources, source_key
-from simsql.sqlalchemy.writes import add_default
 
 _REPEATED = (
     ".near() of a column of another table is slow under row-level security, where PostgreSQL repeats the search"
@@ -126,8 +126,8 @@ class Fingerprint(TypeDecorator[int]):
         The attribute whose text is fingerprinted, or several with their weights, such as `{"title": 3, "body":
         1}`: see `simsql.fingerprint.simhash_parts`. If the column is mapped to a class, the ORM computes the
         fingerprint whenever it inserts an object, or updates one whose source has changed, unless you assigned a
-        fingerprint. INSERT and UPDATE statements with the texts also compute it: see the writes that bypass the
-        unit of work in docs/sqlalchemy.md. The fingerprint of a text without words is None.
+        fingerprint. INSERT statements with the texts also compute it: see the writes that bypass the unit of work
+        in docs/sqlalchemy.md. The fingerprint of a text without words is None.
     recipe
         How a text becomes a fingerprint; by default, simsql's default recipe.
 

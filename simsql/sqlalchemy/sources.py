@@ -1,6 +1,6 @@
 """The sources of a fingerprint column: which texts it is computed from, and where a table has them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -55,11 +55,3 @@ def name_sources(column: Column[Any], keys: Mapping[str, str]) -> None:
 def source_key(column: Column[Any], name: str) -> str:
     """Return the key of the column of a source of a fingerprint column, by the name of the source."""
     return _source_keys.get(column, {}).get(name, name)
-
-
-def computed_columns(columns: Iterable[Any]) -> Iterator[tuple[Column[Any], Sources]]:
-    """Yield the fingerprint columns that have a source."""
-    for column in columns:
-        sources = getattr(column.type, "sources", None)  # an array of fingerprints has none
-        if isinstance(sources, Sources):
-            yield column, sources

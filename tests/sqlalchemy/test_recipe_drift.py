@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table, Text, event, insert, select, text, update
+from sqlalchemy import Column, Integer, MetaData, Table, Text, event, insert, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
@@ -94,9 +94,6 @@ def test_no_fingerprint_is_computed_by_another_recipe(drifted):
         lambda: drifted.execute(insert(Article), [{"body": OTHER}]),
         lambda: drifted.execute(insert(table).values([{"body": OTHER}, {"body": WORDS}])),
         lambda: drifted.connection().execute(insert(table).values(body=OTHER)),
-        lambda: drifted.execute(update(Article).values(body=OTHER)),
-        lambda: drifted.execute(update(Article), [{"id": 1, "body": OTHER}]),
-        lambda: drifted.connection().execute(update(table).values(body=OTHER)),
         insert_it,
     ):
         with pytest.raises(UsageError, match=SAYS):

@@ -29,8 +29,7 @@ Table("a", MetaData(), Column("fp", Fingerprint()), SimhashIndex("fp"))
 assert count()[1] == 0
 for _ in range(2):
     Table("a", MetaData(), Column("fp", Fingerprint(source="body")), SimhashIndex("fp"))
-classes = count()[0]
-assert (classes.pop("Engine"), classes.pop("Session"), set(classes.values())) == (1, 1, {0}), count()
+assert set(count()[0].values()) == {0}, count()
 assert count()[1] == 1
 """
 

@@ -1,0 +1,41 @@
+"""Compute fingerprints in INSERT statements, which bypass the unit of work, through a column default."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Column, ColumnDefault
+
+from simsql.sqlalchemy.recipes import refuse_other_recipe
+from simsql.sqlalchemy.sources import Sources, source_key
+
+
+def add_default(column: Column[Any], _: object) -> None:
+    """Add a default that computes the fingerprint to a column of a table, unless it has a default."""
+    sources = getattr(column.type, "sources", None)  # an array of fingerprints has none
+    if column.default is not None or not isinstance(sources, Sources):
+        return
+
+    def compute(context: Any) -> int | None:
+        """Return the fingerprint for the row that is being inserted; None unless the row has all sources."""
+        original, row = _inserted_row(context)
+        keys = {name: source_key(original, name) for name, _ in sources.weights}
+        if not row.keys() >= set(keys.values()):
+            return None  # what is missing may be an expression
+        texts = {name: row[key] for name, key in keys.items()}
+        refuse_other_recipe(context.root_connection, original, sources.recipe, context.execution_options)
+        return sources.compute(texts, "a fingerprint")
+
+    ColumnDefault(compute)._set_parent_with_dispatch(column)
+
+
+def _inserted_row(context: Any) -> tuple[Column[Any], Mapping[str, Any]]:
+    """Return the column for which a default is computed, and the values of its row by the keys of the columns."""
+    column, row = context.current_column, context.get_current_parameters(isolate_multiinsert_groups=False)
+    if not context.compiled.compile_state._has_multi_parameters:
+        return column, row
+    # One of several rows in VALUES: parameters have its number, and from the second row on, so has the column.
+    # SQLAlchemy separates the rows itself, but not those of a mapped class, nor rows with an expression.
+    number = column.index + 1 if column._is_multiparam_column else 0
+    column = column.original if number else column
+    keys = column.table.columns.keys()
+    return column, {key: row[f"{key}_m{number}"] for key in keys if f"{key}_m{number}" in row}
