@@ -77,12 +77,15 @@ BEGIN
 END
 $$;
 
+-- Clients run the statement with their own search path, where another operator & may come first.
 CREATE OR REPLACE FUNCTION simsql._create_btree(table_name text, name text, columns text[], online boolean DEFAULT false)
 RETURNS text
 LANGUAGE sql IMMUTABLE
 AS $$
     SELECT concat_ws(' ', 'CREATE INDEX', CASE WHEN online THEN 'CONCURRENTLY' END, name, 'ON', table_name,
-                     '(' || array_to_string(columns, ', ') || ')')
+                     '(' || string_agg(regexp_replace(c.definition, ' & (''-?\d+''::bigint\)\))$', ' OPERATOR(pg_catalog.&) \1'),
+                                       ', ' ORDER BY c.place) || ')')
+      FROM unnest(columns) WITH ORDINALITY AS c (definition, place)
 $$;
 
 -- The B-trees that are missing or differ from what they should be, and the indexes that have their names.

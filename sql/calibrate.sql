@@ -1,19 +1,6 @@
--- Functions that fill a table and time searches and writes in the server, one call at a time, in microseconds.
+-- Functions that time searches and writes in the server, one call at a time, in microseconds.
 --
--- They are not part of the schema: simsql.database.calibrate creates them for one session.
-
-CREATE OR REPLACE FUNCTION pg_temp.random_fingerprint() RETURNS bigint
-LANGUAGE sql VOLATILE
-AS $$ SELECT floor(random() * 2 ^ 32)::bigint << 32 | floor(random() * 2 ^ 32)::bigint $$;
-
-CREATE OR REPLACE FUNCTION pg_temp.fill(table_name regclass, number_of_rows bigint) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    EXECUTE format('INSERT INTO %s SELECT pg_temp.random_fingerprint() FROM generate_series(1, $1)', table_name)
-      USING number_of_rows;
-END
-$$;
+-- They are not part of the schema: simsql.database.calibrate creates them for one transaction.
 
 -- The times of searches for fingerprints of the table.
 CREATE OR REPLACE FUNCTION pg_temp.time_searches(table_name regclass, distance integer, calls integer) RETURNS double precision[]
@@ -44,7 +31,7 @@ DECLARE
     times double precision[] := '{}';
 BEGIN
     FOR number IN 1 .. calls LOOP
-        fingerprint := pg_temp.random_fingerprint();
+        fingerprint := floor(random() * 2 ^ 32)::bigint << 32 | floor(random() * 2 ^ 32)::bigint;
         started := clock_timestamp();
         EXECUTE insertion USING fingerprint;
         times := times || extract(epoch FROM clock_timestamp() - started)::double precision * 1000000;

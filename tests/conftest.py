@@ -11,6 +11,7 @@ import pytest
 from citus import PROGRAMS as CITUS
 from citus import Citus, NoCitus, run_citus
 from hypothesis import settings
+from pooler import find_pgbouncer
 from servers import Program, Server, find_programs, run_server
 from sqlalchemy import URL, Engine, make_url
 
@@ -38,6 +39,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if reporter and not hasattr(session.config, "workerinput"):
         reporter.write_line(f"servers: PostgreSQL {', '.join(map(str, PROGRAMS)) or 'none'}")
         reporter.write_line(f"Citus: {CITUS if CITUS.is_dir() else 'none'}")
+        reporter.write_line(f"PgBouncer: {find_pgbouncer() or 'none'}")
 
 
 _EVERYWHERE = {"test_correlated", "test_history", "test_near", "test_scope", "test_stale_sessions", "test_writers"}

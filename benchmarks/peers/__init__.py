@@ -6,7 +6,7 @@ from types import ModuleType
 
 from benchmarks.harness import Run
 
-INSTALL = "pip install 'simsql[bench]'"
+INSTALL = "pip install '.[bench]'"
 
 
 def import_peer(run: Run, package: str, module: str) -> ModuleType | None:

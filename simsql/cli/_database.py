@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from simsql.database.connect import one_line, open_engine
 from simsql.dedup.workspace import Destination
-from simsql.errors import SimsqlError
+from simsql.errors import SimsqlError, UsageError
 from simsql.server import holds_server, start_embedded
 
 # The pool logs errors of connections that an interrupt left in the middle of a command. Nobody can act on them.
@@ -21,7 +21,13 @@ logging.getLogger("sqlalchemy.pool").addHandler(logging.NullHandler())
 
 
 def database_or_default(database: str | None, server_dir: Path | None) -> str | None:
-    return database or (None if server_dir else os.environ.get("SIMSQL_DATABASE") or None)
+    """Return the URL that the options or the environment choose, or None for an embedded server."""
+    if database or server_dir:
+        return database
+    default = os.environ.get("SIMSQL_DATABASE")
+    if default == "":  # of a deployment that has lost its URL
+        raise UsageError("SIMSQL_DATABASE is empty: set it to a URL, or unset it to use an embedded server")
+    return default
 
 
 @contextmanager
@@ -46,7 +52,7 @@ def open_database(database: str | None, server_dir: Path | None, *, new: bool = 
         raise SimsqlError(f"{folder} has no server: create one with simsql server {shlex.quote(str(folder))}")
     with postgresql_errors():
         if destination.database:
-            engine = open_engine(destination.database)
+            engine = open_engine(destination.database, prepare=False)  # there may be a pooler
             try:
                 yield engine
             finally:

@@ -147,11 +147,19 @@ MEANINGS = {
 }
 
 
+def refuse_empty(value: Any) -> Any:
+    """Return the value of an option or argument. An empty one, of a variable that is not set, is an error."""
+    if "" in (value if isinstance(value, list | tuple) else [value]):
+        raise typer.BadParameter("it is empty: give a value, or leave it out")
+    return value
+
+
 def option(name: str, more: str = "", **settings: Any) -> Any:
     """Return the option with this name; `more` is appended to its help in this command only."""
     meaning = MEANINGS[name]
     flags = [name, meaning.short] if meaning.short else [name]
-    return typer.Option(*flags, **{"metavar": meaning.value, "help": f"{meaning.text}{more}.", **settings})
+    common = {"metavar": meaning.value, "help": f"{meaning.text}{more}.", "callback": refuse_empty}
+    return typer.Option(*flags, **{**common, **settings})
 
 
 _NUMBER = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?[eE]\+?\d{1,2})", re.ASCII)
@@ -264,9 +272,15 @@ Folder = Annotated[
     ),
 ]
 IndexedTable = Annotated[
-    str, typer.Argument(metavar="TABLE", help="Name of the indexed table as in SQL: article, app.article.")
+    str,
+    typer.Argument(
+        metavar="TABLE", help="Name of the indexed table as in SQL: article, app.article.", callback=refuse_empty
+    ),
 ]
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Table name as in SQL: article, app.article.")]
+TableName = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="Table name as in SQL: article, app.article.", callback=refuse_empty),
+]
 
 
 def parse_rules(

@@ -19,6 +19,7 @@ from simsql.cli._options import (
     distance_option,
     number_option,
     option,
+    refuse_empty,
 )
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
@@ -39,7 +40,9 @@ group = typer.Typer(
 )
 app.add_typer(group)
 
-ColumnName = Annotated[str, typer.Argument(metavar="COLUMN", help="Fingerprint column, a bigint.")]
+ColumnName = Annotated[
+    str, typer.Argument(metavar="COLUMN", help="Fingerprint column, a bigint.", callback=refuse_empty)
+]
 Distance = Annotated[int, distance_option(" in searches that give no distance")]
 Blocks = Annotated[
     int | None, number_option("--blocks", "; by default, chosen by the number of rows", least=1, most=64)
@@ -60,7 +63,9 @@ _FINDINGS = (
 )
 IndexedTable = Annotated[
     str | None,
-    typer.Argument(metavar="TABLE", help="Table name as in SQL; by default, all tables with an index."),
+    typer.Argument(
+        metavar="TABLE", help="Table name as in SQL; by default, all tables with an index.", callback=refuse_empty
+    ),
 ]
 
 

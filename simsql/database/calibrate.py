@@ -8,13 +8,14 @@ from statistics import median
 from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import BigInteger, Connection, Engine, column, func, insert, literal_column, select, table, text
 
 from simsql.database.history import find_folder
 from simsql.database.index import create_index, drop_index
 from simsql.hamming import Costs, Design
 
 _ROWS = 1_000_000
+_RANDOM = "CAST(floor(random() * 2 ^ 32) AS bigint) << 32 | CAST(floor(random() * 2 ^ 32) AS bigint)"
 # One index reads many keys in few ranges, the other many ranges with few keys. This separates the cost of a key
 # from that of a range. The searches take a few milliseconds.
 _DISTANCES = {Design(4): (0, 3, 5, 7, 9, 10), Design(2): (1, 2, 3, 4)}
@@ -126,12 +127,24 @@ def _index(engine: Engine, table: str, design: Design) -> Iterator[None]:
             drop_index(connection, table)
 
 
-def _fill(connection: Connection, table: str) -> None:
-    script = (find_folder("sql") / "calibrate.sql").read_text(encoding="utf-8")
-    fill = text("SELECT pg_temp.fill(CAST(:table AS regclass), :rows)")
+def _fill(connection: Connection, name: str) -> None:
+    random = literal_column(_RANDOM, BigInteger)
+    rows = select(random).select_from(func.generate_series(1, _ROWS))
     with connection.begin():
-        connection.execution_options(no_parameters=True).exec_driver_sql(script)
-        connection.execute(fill, {"table": table, "rows": _ROWS})
+        connection.execute(insert(table(name, column("fingerprint"))).from_select(["fingerprint"], rows))
+
+
+@contextmanager
+def _functions(connection: Connection) -> Iterator[None]:
+    """Provide the functions of calibrate.sql in a transaction, which is rolled back.
+
+    The next transaction runs in another session if there is a transaction pooler.
+    """
+    script = (find_folder("sql") / "calibrate.sql").read_text(encoding="utf-8")
+    with connection.begin() as transaction:
+        connection.exec_driver_sql(script, execution_options={"no_parameters": True})
+        yield
+        transaction.rollback()
 
 
 def _vacuum(engine: Engine, tables: Sequence[str]) -> None:
@@ -152,7 +165,7 @@ def _search(connection: Connection, table: str, design: Design, distance: int) -
     expected_us = design.search_us(distance, _ROWS)
     calls = int(min(max(_BUDGET_US / expected_us, _CALLS.start), _CALLS.stop))
     searches = text("SELECT pg_temp.time_searches(CAST(:table AS regclass), :distance, :calls)")
-    with connection.begin():
+    with _functions(connection):
         for count in (min(calls, _WARM_UP), calls):
             parameters = {"table": table, "distance": distance, "calls": count}
             times = connection.execute(searches, parameters).scalar_one()
@@ -161,6 +174,6 @@ def _search(connection: Connection, table: str, design: Design, distance: int) -
 
 def _time_inserts(connection: Connection, table: str) -> float:
     inserts = text("SELECT pg_temp.time_inserts(CAST(:table AS regclass), :calls)")
-    with connection.begin():
+    with _functions(connection):
         times: list[float] = connection.execute(inserts, {"table": table, "calls": _INSERTS}).scalar_one()
     return median(times)

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from simsql.errors import UsageError
 
 _SYSTEMS = ("postgresql", "postgres")
-# Drivers with libpq's parameters; libpq itself reports unknown ones.
+# Drivers with libpq's parameters.
 _OF_LIBPQ = {"", "psycopg", "psycopg2", "psycopg2cffi", "psycopg_async"}
 _OTHERS = {"asyncpg", "pg8000"}
 # Parameters of other drivers that have another name in libpq.
@@ -29,6 +29,7 @@ _IGNORED = {
     "command_timeout",
     "max_cacheable_statement_size",
     "max_cached_statement_lifetime",
+    "prepare_threshold",  # read by _prepare_threshold
     "prepared_statement_cache_size",
     "statement_cache_size",
 }
@@ -44,12 +45,13 @@ READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
 """Execution options of a connection that commits as it goes."""
 
 
-def open_engine(database: str | URL) -> Engine:
+def open_engine(database: str | URL, *, prepare: bool = True) -> Engine:
     """Return an engine for a SQLAlchemy URL of PostgreSQL.
 
     It uses psycopg, even if the URL names another driver, and translates the parameters of asyncpg and pg8000. It
-    does not connect yet. Raises UsageError for a URL of another database system or an unknown driver, and for a
-    driver parameter that cannot be translated.
+    does not connect yet. Without `prepare`, as with `prepare_threshold=None` in the URL, it prepares no statements
+    and works through a transaction pooler, but searches take longer. Raises UsageError for a URL of another
+    database system or an unknown driver, and for a parameter that libpq does not have.
     """
     try:
         url = make_url(database)
@@ -57,13 +59,14 @@ def open_engine(database: str | URL) -> Engine:
         # The URL may contain a password, so the message does not repeat it.
         raise UsageError("the database is not a URL: write it as postgresql://user@host:5432/database") from None
     _check_driver(url)
+    prepared = _prepare_threshold(url) if prepare else {"prepare_threshold": None}
     url = url.set(drivername="postgresql+psycopg", query=dict(_translate(url)))
     try:
         # create_index needs READ COMMITTED, even if the database has another default.
         engine = create_engine(
             url,
             isolation_level="READ COMMITTED",
-            connect_args={"application_name": "simsql", "client_encoding": "utf8"},
+            connect_args={"application_name": "simsql", "client_encoding": "utf8", **prepared},
         )
         engine.dialect.create_connect_args(url)
     except NoSuchModuleError as error:
@@ -84,9 +87,19 @@ def _check_driver(url: URL) -> None:
             raise UsageError(f"{url.drivername}:// names an unknown driver: use postgresql://") from None
 
 
+def _prepare_threshold(url: URL) -> dict[str, int | None]:
+    """Return the argument of psycopg that is not a parameter of libpq, if the URL has it."""
+    values = url.query.get("prepare_threshold", ())
+    value = values if isinstance(values, str) else "".join(values[-1:])
+    if not value:
+        return {}
+    if value.lower() != "none" and not value.isdecimal():
+        raise UsageError(f"the database URL has prepare_threshold={value}: write a whole number, or None")
+    return {"prepare_threshold": int(value) if value.isdecimal() else None}
+
+
 def _translate(url: URL) -> Iterator[tuple[str, str | tuple[str, ...]]]:
     """Yield the URL's parameters under libpq's names. Of repeated ones, the last counts, except for hosts."""
-    checked = url.drivername.partition("+")[2] not in _OF_LIBPQ
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     for name, values in url.query.items():
         renamed = _RENAMED.get(name, name)
@@ -97,7 +110,7 @@ def _translate(url: URL) -> Iterator[tuple[str, str | tuple[str, ...]]]:
             # The path of a socket, as in /var/run/postgresql/.s.PGSQL.5432.
             folder, _, port = value.rpartition("/.s.PGSQL.")
             yield from (("host", folder), ("port", port))
-        elif checked and renamed not in known:
+        elif renamed not in known:
             raise UsageError(
                 f"the database URL has the parameter {name}, which libpq does not have: remove it"
                 f"{', or write sslmode=require or verify-full' if name.startswith('ssl') else ''}"
@@ -129,6 +142,8 @@ def one_line(error: DBAPIError | psycopg.Error) -> str:
         isinstance(original, psycopg.errors.UndefinedTable) and '"simsql.registry"' in message
     ):
         hint = "simsql is not installed in the database: run simsql install"
+    elif "local user with ID" in message:  # libpq would connect as that user
+        hint = "Name a user in the URL: postgresql://user@host/database"
     elif isinstance(original, psycopg.errors.InvalidName):
         hint = "Put a name with spaces or capital letters into double quotes, within the quotes of the shell"
     return re.sub(r"\s+", " ", f"{message}. {hint}" if hint else message).strip()

@@ -74,7 +74,8 @@ def build_index(
 
     It commits as it works, and resumes an interrupted build with the same arguments. If there is no B-tree on the
     scope columns and the column, it creates one first. B-trees are created concurrently, those of a partitioned
-    table on one partition after another. `report` is called with the completed share of the work.
+    table on one partition after another; this takes two connections at a time. `report` is called with the
+    completed share of the work.
     Takes the arguments and raises the errors of `create_index`, and UsageError for a Connection instead of an
     Engine.
     """
@@ -110,7 +111,7 @@ def change_storage(
     Searches go on meanwhile. With "expression", so do writers: B-trees are created concurrently, and the key
     tables are dropped at the end; if it is interrupted, call it again. With "tables", writers wait until the keys
     are complete, and the index has a new id. If the table has only one index, omit the column. `report` is called
-    with the completed share of the work.
+    with the completed share of the work. Takes up to two connections at a time.
     Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, an unknown storage, a table that cannot
     have it, missing privileges; and UsageError for a Connection instead of an Engine.
     """
@@ -188,10 +189,11 @@ def _create_btrees(engine: Engine, table: str, index: int, report: Report | None
         " FROM simsql.registry AS r"
         " CROSS JOIN LATERAL pg_catalog.jsonb_populate_record(r, CAST(:wanted AS jsonb)) AS i"
         " CROSS JOIN LATERAL simsql._next_statement(i, true) AS n"
-        " WHERE r.id = :index AND (NOT r.ready OR r.storage = 'tables') AND n.statement IS NOT NULL"
+        " WHERE r.id OPERATOR(pg_catalog.=) :index AND n.statement IS NOT NULL"
+        " AND (NOT r.ready OR r.storage OPERATOR(pg_catalog.=) 'tables')"
     )
     parameters = {"index": index, "wanted": '{"storage": "expression"}'}
-    with engine.connect().execution_options(**READ_COMMITTED) as connection, _only_build(connection, table):
+    with _only_build(engine, table), engine.connect().execution_options(**READ_COMMITTED) as connection:
         while True:
             with connection.begin():
                 row = connection.execute(following, parameters).one_or_none()
@@ -209,33 +211,27 @@ def _create_btrees(engine: Engine, table: str, index: int, report: Report | None
 
 
 @contextmanager
-def _only_build(connection: Connection, table: str) -> Iterator[None]:
-    """Keep other builds from a table, and the schemas of its users out of the search path."""
-    session = text(
-        "SELECT pg_catalog.current_setting('search_path') AS path, pg_catalog.hashtextextended("
-        "'simsql.build', CAST(CAST(CAST(:table AS regclass) AS oid) AS int8)) AS key"
+def _only_build(engine: Engine, table: str) -> Iterator[None]:
+    """Keep other builds from a table, by a lock of a transaction in a connection of its own.
+
+    A lock of a session would stay behind in a transaction pooler. CREATE INDEX CONCURRENTLY does not wait for this
+    transaction, because it has no snapshot between two statements.
+    """
+    key_of = text(
+        "SELECT pg_catalog.hashtextextended('simsql.build', CAST(CAST(CAST(:table AS regclass) AS oid) AS int8))"
     )
-    lock = text("SELECT pg_catalog.pg_try_advisory_lock(CAST(:key AS int8))")
-    unlock = text("SELECT pg_catalog.pg_advisory_unlock(CAST(:key AS int8))")
-    set_path = text("SELECT pg_catalog.set_config('search_path', :path, false)")
-    with connection.begin():
-        path, key = connection.execute(session, {"table": table}).one()
-    # Waiting for the lock would keep a snapshot, for which CREATE INDEX CONCURRENTLY of the other build waits.
-    while True:
+    lock = text("SELECT pg_catalog.pg_try_advisory_xact_lock(CAST(:key AS int8))")
+    with engine.connect().execution_options(**READ_COMMITTED) as connection:
         with connection.begin():
-            if connection.execute(lock, {"key": key}).scalar_one():
-                break
-        time.sleep(0.1)
-    try:
-        with connection.begin():
-            connection.execute(set_path, {"path": "pg_catalog, pg_temp"})
-        yield
-    finally:
-        # If the connection broke, the lock is gone, and an attempt to release it would hide the first error.
-        if not connection.invalidated:
+            key = connection.execute(key_of, {"table": table}).scalar_one()
+        # Waiting for the lock would keep a snapshot, for which CREATE INDEX CONCURRENTLY of the other build waits.
+        while True:
             with connection.begin():
-                connection.execute(set_path, {"path": path})
-                connection.execute(unlock, {"key": key})
+                if connection.execute(lock, {"key": key}).scalar_one():
+                    connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+                    yield
+                    return
+            time.sleep(0.1)
 
 
 def create_btree(engine: Engine, table: str, spec: IndexSpec) -> None:

@@ -9,9 +9,9 @@ calls. Unlike during a COPY, the connection is free between two pieces. In: bina
 numpy: 0.3 s per million rows.
 """
 
-import itertools
 import json
 import operator
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, time
 from decimal import Decimal
@@ -39,7 +39,6 @@ Scope = Mapping[str, object]
 
 # Pages per piece: 2 MB of the table, about ten thousand rows.
 _PAGES = 256
-_cursor_numbers = itertools.count(1)
 
 # The file header of a binary COPY (signature, no flags, no extension) and its trailer.
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -133,8 +132,9 @@ def fetch_fingerprints(
     index that cannot be searched, no privilege to read the column.
     """
     raw = raw_connection(connection)
-    name = f"simsql_fingerprints_{next(_cursor_numbers)}"
-    # WITH HOLD if each statement is its own transaction.
+    # WITH HOLD if each statement is its own transaction. Then a transaction pooler may fetch in a session with the
+    # cursor of another process: random names make that an error.
+    name = f"simsql_fingerprints_{secrets.token_hex(8)}"
     declare = sql.SQL(
         "DECLARE {} NO SCROLL CURSOR {} HOLD FOR"
         " SELECT simsql._packed_pieces(CAST(%s AS pg_catalog.regclass), %s, %s, CAST(%s AS pg_catalog.jsonb))"

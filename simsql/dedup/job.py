@@ -100,35 +100,28 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             prepared = store.prepare(options.rules, redecide=options.redecide, create=bool(options.paths))
         tokens = stack.enter_context(TokenSpool()) if options.rules.checks_texts else None
         texts = stack.enter_context(TextSpool()) if options.output.report else None
-        # One connection for all steps: its temporary tables record what this run has read and decided.
-        connection = stack.enter_context(store.engine.connect())
+        connection = stack.enter_context(store.connect())
         skips = SkipCount()
-        with connection.begin() as transaction:
-            intake, repeated, loaded = _load(
-                store, connection, reader, stages, skips, options, prepared, tokens, texts
-            )
-            spooled = Spooled(tokens, np.frombuffer(intake.ordinals, dtype=np.int64)) if tokens else None
-            results = Results(store, connection, intake.partly_read)
-            decider, verdicts = _decide(store, connection, results, stages, options, spooled)
-            stored = store.count(connection)
-            explanation = None
-            if options.explain:
-                explanation = explain_pair(results, decider, verdicts, options.rules, options.explain)
-                transaction.rollback()
+        intake, repeated, loaded = _load(
+            store, connection, reader, stages, skips, options, prepared, tokens, texts
+        )
+        spooled = Spooled(tokens, np.frombuffer(intake.ordinals, dtype=np.int64)) if tokens else None
+        results = Results(store, connection, intake.partly_read)
+        decider, verdicts = _decide(store, connection, results, stages, options, spooled)
+        stored = store.count(connection)
+        explanation = None
         clusters = ClusterCount()
-        if not options.explain:
-            with connection.begin():
-                in_clusters = int(np.count_nonzero(verdicts.cluster))
-                clusters = write_clusters(
-                    results.clusters(), in_clusters, stages, options.output, repeated=repeated
-                )
-                if texts and options.output.report:
-                    with stages.stage("write report"), open_output(options.output.report) as file:
-                        found = results.clusters()
-                        run = report_run(
-                            options.paths, options.recipe, options.rules, stored, found, decider, texts
-                        )
-                        write_report(file, run)
+        if options.explain:
+            explanation = explain_pair(results, decider, verdicts, options.rules, options.explain)
+        else:
+            store.commit(connection)
+            in_clusters = int(np.count_nonzero(verdicts.cluster))
+            clusters = write_clusters(results.clusters(), in_clusters, stages, options.output, repeated=repeated)
+            if texts and options.output.report:
+                with stages.stage("write report"), open_output(options.output.report) as file:
+                    found = results.clusters()
+                    run = report_run(options.paths, options.recipe, options.rules, stored, found, decider, texts)
+                    write_report(file, run)
     return DedupSummary(
         intake.read - skips.by_reason[DUPLICATE],
         intake.wordless,

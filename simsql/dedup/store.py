@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -229,6 +230,25 @@ class DocumentStore:
                 raw_connection(connection).execute(add)
             holds_documents = connection.execute(select(self.table.c.id).limit(1)).first() is not None
             return Prepared(holds_documents, bool(older) and holds_documents)
+
+    @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        """Open the connection of a run, in a transaction, which is rolled back at the end unless you `commit`.
+
+        One connection for all steps: its temporary tables record what the run has read and decided. It is closed
+        within a transaction. A transaction pooler then ends the session, instead of lending it, with these tables,
+        to others.
+        """
+        with self.engine.connect() as connection:
+            try:
+                connection.begin()
+                yield connection
+            finally:
+                connection.invalidate()
+
+    def commit(self, connection: Connection) -> None:
+        """Commit, and begin a transaction at once, so that a transaction pooler does not change the session."""
+        raw_connection(connection).execute("COMMIT AND CHAIN")
 
     def recorded_rules(self) -> Rules | None:
         """Return the rules of the decisions in the table; None if there is no table, or it holds no decisions."""

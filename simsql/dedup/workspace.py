@@ -42,7 +42,7 @@ def open_store(destination: Destination, recipe: Recipe) -> Iterator[DocumentSto
     `recipe` is the recipe of its fingerprints.
     """
     if destination.database:
-        engine = open_engine(destination.database)
+        engine = open_engine(destination.database, prepare=False)  # there may be a pooler
         with _disposing(engine):
             if destination.table:
                 yield DocumentStore(engine, *_split_name(destination.table), recipe=recipe)

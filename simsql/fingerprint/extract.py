@@ -294,7 +294,7 @@ def _load_jieba() -> Callable[[str], list[str]]:
             import jieba  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            'a recipe with the tokens "jieba" needs the package jieba: pip install "simsql[zh]"', name="jieba"
+            'a recipe with the tokens "jieba" needs the package jieba: pip install jieba==0.42.1', name="jieba"
         ) from None
     tokenizer = jieba.Tokenizer()
     tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())

@@ -182,7 +182,7 @@ def _hash_xxh3(octets: Iterator[bytes]) -> U64:
         from xxhash import xxh3_64_intdigest  # noqa: PLC0415 - of an extra
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            'a recipe with the hash "xxh3" needs the package xxhash: pip install "simsql[xxh3]"', name="xxhash"
+            'a recipe with the hash "xxh3" needs the package xxhash: pip install xxhash', name="xxhash"
         ) from None
     return np.fromiter(map(xxh3_64_intdigest, octets), dtype=np.uint64)
 

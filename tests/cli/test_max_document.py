@@ -78,4 +78,4 @@ def test_near(connection, database_url):
 @pytest.mark.parametrize("size", ["0", "-1", "many", "", "1e9", "0.1", "5 parsecs", "4096PB", "9" * 400])
 @pytest.mark.parametrize("command", [["fingerprint", "."], ["near", "article", "--fingerprint", "1"]])
 def test_sizes_that_cannot_be(command, size):
-    run(*command, f"--max-document={size}").failed(2, "size" if size in ("many", "") else "")
+    run(*command, f"--max-document={size}").failed(2, "size" if size == "many" else "")

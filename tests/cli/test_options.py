@@ -95,7 +95,6 @@ def test_errors_in_arguments_are_one_line(arguments, said):
         ["dedup", "nowhere", "--output", ""],
         ["dedup", "nowhere", "--drop-list", ""],
         ["dedup", "nowhere", "--server-dir", ""],
-        ["near", "article", "--file", ""],
         ["find-all", "--input", ""],
         ["find-clusters", "--output", ""],
         ["server", ""],
@@ -104,6 +103,29 @@ def test_errors_in_arguments_are_one_line(arguments, said):
 def test_an_empty_path_is_not_this_folder(arguments):
     """As a shell leaves a variable that is not set."""
     run(*arguments).failed(2, "path is empty")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "--database", ""],
+        ["dedup", "nowhere", "--table", ""],
+        ["backfill", "article", "--text-column", "body", "--text-column", ""],
+        ["pairs", "article", "--into", ""],
+        ["clusters", ""],
+        ["near", "article", "--file", ""],
+        ["index", "create", "article", ""],
+        ["index", "verify", ""],
+    ],
+)
+def test_an_empty_name_is_not_the_default(arguments):
+    run(*arguments).failed(2, "it is empty: give a value")
+
+
+def test_an_empty_variable_is_not_the_default():
+    run("status", SIMSQL_DATABASE="").failed(2, "SIMSQL_DATABASE is empty: set it to a URL, or unset it")
+    run("dedup", ".", SIMSQL_DATABASE="").failed(2, "SIMSQL_DATABASE is empty")
+    run("status", SIMSQL_HOME="").failed(2, "SIMSQL_HOME is empty: set it to a folder, or unset it")
 
 
 @pytest.mark.parametrize(

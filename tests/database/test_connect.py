@@ -33,6 +33,7 @@ def test_every_driver_means_psycopg(scheme):
         ("ssl=verify-full&sslrootcert=/ca", {"sslmode": "verify-full", "sslrootcert": "/ca"}),
         ("ssl=disable&sslmode=require", {"sslmode": "require"}),
         ("timeout=2.5&command_timeout=60&prepared_statement_cache_size=0", {"connect_timeout": "3"}),
+        ("prepare_threshold=0", {}),
         ("statement_cache_size=0&max_cached_statement_lifetime=0&async_fallback=true", {}),
         ("database=x&target_session_attrs=any", {"dbname": "x", "target_session_attrs": "any"}),
         ("host=a:1&host=b:2", {"host": ("a:1", "b:2")}),
@@ -51,6 +52,22 @@ def test_an_application_may_use_its_own_url(database_url):
     engine = open_engine(url.set(drivername="postgresql+asyncpg", query=query))
     with engine.connect() as connection:
         assert connection.execute(text("SELECT current_database()")).scalar_one() == url.database
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "threshold"),
+    [
+        ("", {}, 5),
+        ("&prepare_threshold=0", {}, 0),
+        ("&prepare_threshold=None", {}, None),
+        ("", {"prepare": False}, None),
+    ],
+)
+def test_statements_that_are_prepared(database_url, query, options, threshold):
+    engine = open_engine(database_url + query, **options)
+    with engine.connect() as connection:
+        assert connection.connection.dbapi_connection.prepare_threshold == threshold
     engine.dispose()
 
 
@@ -76,6 +93,8 @@ def test_a_url_may_be_an_object_and_is_not_changed():
         ),
         (f"postgresql+pg8000://root:{PASSWORD}@localhost/x?ssl_context=1", "the parameter ssl_context, which"),
         (f"postgresql+asyncpg://root:{PASSWORD}@h/x?frobnicate=1", "frobnicate, which libpq does not have"),
+        (f"postgresql://root:{PASSWORD}@h/x?prepare_threshold=-1", "prepare_threshold=-1: write a whole number"),
+        (f"postgresql://root:{PASSWORD}@h/x?row_factory=dict_row", "row_factory, which libpq does not have"),
         (f"root:{PASSWORD}@localhost/x", "not a URL"),
         (f"password={PASSWORD} dbname=x", "not a URL"),
         (PASSWORD, "not a URL"),

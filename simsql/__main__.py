@@ -1,0 +1,6 @@
+"""The command line as `python -m simsql`."""
+
+from simsql.cli import main
+
+if __name__ == "__main__":  # worker processes import this module
+    main()

@@ -1,0 +1,86 @@
+"""Commands through PgBouncer in transaction mode, where consecutive transactions run in different sessions."""
+
+import pytest
+from pooler import find_pgbouncer, run_pooler
+from program import run, write_lines
+
+from simsql.database import calibrate
+
+pytestmark = pytest.mark.skipif(not find_pgbouncer(), reason="PgBouncer is not installed (package pgbouncer)")
+
+
+@pytest.fixture
+def server(newest):
+    return newest
+
+
+@pytest.fixture
+def pooled(server, database_url):
+    """Run a command through the pooler, after which no session has anything left of it."""
+    with run_pooler(server, database_url) as pooler:
+
+        def run_pooled(*arguments):
+            pooler.open_sessions()
+            # psycopg would prepare every statement.
+            url = pooler.url.update_query_dict({"prepare_threshold": "0"}).render_as_string()
+            found = run(*arguments, "--database", url).done()
+            left = pooler.read_sessions(
+                "SELECT (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),"
+                " (SELECT count(*) FROM pg_class WHERE relpersistence = 't'),"
+                " (SELECT count(*) FROM pg_prepared_statements), current_setting('search_path')"
+            )
+            assert left == {(0, 0, 0, '"$user", public')}
+            return found
+
+        yield run_pooled
+
+
+@pytest.fixture
+def post(connection):
+    connection.execute("CREATE TABLE post (id text PRIMARY KEY, body text, fp bigint)")
+    connection.execute(
+        "INSERT INTO post SELECT 'p' || g, 'some text of the number ' || g % 90 FROM generate_series(1, 180) AS g"
+    )
+
+
+@pytest.mark.usefixtures("post")
+def test_indexes_and_searches(pooled, connection):
+    assert "up to date" in pooled("install").out
+    filled = pooled("backfill", "post", "--column", "fp", "--text-column", "body", "--batch", 10)
+    assert filled.lines == ["Fingerprinted 180 rows"]
+    pooled("index", "create", "post", "fp")
+    assert pooled("index", "drop", "post").err == ""
+    pooled("index", "build", "post", "fp", "--storage", "expression")
+    for storage in ("tables", "expression"):
+        assert pooled("index", "change-storage", "post", storage).lines == [f"simhash index on post: {storage}"]
+        assert "no faults" in pooled("index", "verify").err
+    connection.execute("UPDATE post SET fp = NULL WHERE id = 'p7'")
+    assert "no faults" in pooled("index", "repair", "post").err
+    assert len(pooled("near", "post", "--text", "some text of the number 3", "--distance", 0).lines) == 2
+    assert pooled("clusters", "post", "--distance", 0, "--into", "cluster").lines == ["cluster: 89 rows"]
+    assert pooled("pairs", "post", "--distance", 64, "--keys").out.count("\n") == 90 * 89 // 2
+    assert '"rows", "table": null, "of": null, "value": 179' in pooled("stats", "post").lines[0]
+    pooled("plan", "--table", "post")
+    assert pooled("status").lines[0].endswith('"indexes": 1}')
+
+
+@pytest.mark.usefixtures("post")
+def test_documents(pooled, tmp_path, connection, monkeypatch):
+    connection.execute("SELECT simsql.create_index('post', 'fp')")
+    texts = {f"d{number}": f"a text with the number {number // 2} and more words" for number in range(40)}
+    documents = write_lines(tmp_path / "documents.jsonl", texts)
+    loaded = pooled("load", "post", documents, "--id-column", "id", "--text-column", "body")
+    assert loaded.table["documents"] == "40"
+    assert pooled("index", "vacuum", "post").lines == ["0 keys removed"]
+    decided = pooled("dedup-table", "post", "--text-column", "body", "--into", "decision")
+    assert decided.lines == ["decision: 220 rows"]
+    first = pooled("dedup", documents, "--similarity", 1)
+    assert first.groups == {frozenset({f"d{number}", f"d{number + 1}"}) for number in range(0, 40, 2)}
+    for _ in range(2):
+        assert pooled("dedup", documents, "--similarity", 1, "--table", "kept").stdout == first.stdout
+    explained = pooled("dedup", "--explain", "d0", "d1", "--table", "kept")
+    assert "together" in explained.out
+    for name, few in {"_ROWS": 2_000, "_BUDGET_US": 2_000.0, "_INSERTS": 20}.items():
+        monkeypatch.setattr(calibrate, name, few)
+    pooled("plan", "--rows", 1000, "--calibrate")
+    pooled("uninstall", "--drop-indexes")
