@@ -73,7 +73,9 @@ def test_an_unfinished_build_is_gone_on_with_as_the_error_says(connection, call)
     call(
         "index", "build", "article", "fingerprint", "--distance", 5, "--blocks", 5, "--scope-column", "tenant"
     ).done()
-    connection.execute("UPDATE simsql.registry SET ready = false")
+    connection.execute(
+        "UPDATE simsql.registry SET ready = false; CREATE TABLE simsql.built_1 (fp bigint, scope text[])"
+    )
     for command in (["pairs", "article", "--scope", "tenant=1"], ["index", "create", "article", "fingerprint"]):
         found = call(*command)
         found.failed(1, "PostgreSQL: ")
