@@ -47,7 +47,7 @@ LANGUAGE sql STABLE
 AS $$ SELECT root WHERE root IS NOT NULL UNION SELECT p.relid FROM pg_partition_tree(root) AS p $$;
 
 -- Reports the B-trees that differ from what create_index made. That of a partitioned table is invalid until each partition has
--- one. A foreign table has none.
+-- one. A foreign table has none. Those of shards include the plain B-tree, which has no number.
 CREATE OR REPLACE FUNCTION simsql._verify_btrees(index simsql.registry) RETURNS TABLE (number integer, problem text, object text)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -74,6 +74,7 @@ BEGIN
            AND NOT EXISTS (SELECT FROM simsql._with_partitions(btree) AS b JOIN pg_index AS i ON i.indexrelid = b
                             WHERE i.indrelid = t);
     END LOOP;
+    RETURN QUERY SELECT * FROM simsql._verify_shards(index);
 END
 $$;
 
@@ -104,7 +105,7 @@ DECLARE
 BEGIN
     FOR expected IN SELECT * FROM simsql._faulty_btrees(index) LOOP
         IF expected.btree IS NOT NULL THEN
-            EXECUTE format('DROP INDEX %s', expected.btree);
+            EXECUTE format('DROP INDEX IF EXISTS %s', expected.btree);  -- a shard may lack it
         END IF;
         EXECUTE simsql._create_btree(index.table_name, expected.name, expected.columns);
     END LOOP;
@@ -178,7 +179,7 @@ DECLARE
         SELECT p.relid FROM pg_partition_tree(index.table_id) AS p JOIN pg_class AS c ON c.oid = p.relid
          WHERE p.isleaf AND c.relkind = 'r' ORDER BY p.relid);
     is_partitioned constant boolean := (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = index.table_id);
-    drop_it constant text := CASE WHEN online THEN 'DROP INDEX CONCURRENTLY %s' ELSE 'DROP INDEX %s' END;
+    drop_it constant text := CASE WHEN online THEN 'DROP INDEX CONCURRENTLY IF EXISTS %s' ELSE 'DROP INDEX IF EXISTS %s' END;
     expected record;
     btree regclass;
 BEGIN
@@ -199,7 +200,7 @@ BEGIN
     FOR expected IN SELECT * FROM simsql._faulty_btrees(index) LOOP
         target := index.table_id;
         IF expected.btree IS NOT NULL THEN
-            statement := format(CASE WHEN is_partitioned THEN 'DROP INDEX %s' ELSE drop_it END, expected.btree);
+            statement := format(CASE WHEN is_partitioned THEN 'DROP INDEX IF EXISTS %s' ELSE drop_it END, expected.btree);
             RETURN;
         END IF;
         IF NOT is_partitioned THEN
@@ -254,7 +255,7 @@ BEGIN
          WHERE c.relname ~ format('^simsql_%s_\d+(_\d+)?$', index.id) AND NOT c.relispartition
            AND NOT EXISTS (SELECT FROM pg_constraint AS k WHERE k.conindid = i.indexrelid)
     LOOP
-        EXECUTE format('DROP INDEX %s', btree);
+        EXECUTE format('DROP INDEX IF EXISTS %s', btree);  -- a shard may lack it
     END LOOP;
 END
 $$;

@@ -125,17 +125,9 @@ CREATE OR REPLACE FUNCTION simsql._create_function(name text, arguments text, he
 RETURNS void
 LANGUAGE plpgsql
 AS $$
-DECLARE
-    propagation constant text := current_setting('citus.enable_ddl_propagation', true);
 BEGIN
-    IF propagation IS NOT NULL THEN
-        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
-    END IF;
-    EXECUTE format('CREATE OR REPLACE FUNCTION simsql.%I%s %s %s AS %L', name, arguments, head,
-                   (SELECT string_agg('SET ' || s, ' ') FROM unnest(settings) AS s), body);
-    IF propagation IS NOT NULL THEN
-        PERFORM set_config('citus.enable_ddl_propagation', propagation, true);
-    END IF;
+    PERFORM simsql._execute_here(format('CREATE OR REPLACE FUNCTION simsql.%I%s %s %s AS %L', name, arguments, head,
+                                        (SELECT string_agg('SET ' || s, ' ') FROM unnest(settings) AS s), body));
 END
 $$;
 
