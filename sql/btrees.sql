@@ -41,10 +41,19 @@ AS $$
      WHERE i.indexrelid = btree
 $$;
 
--- A table or index, and everything below it if it is partitioned.
+-- A table or index, and everything below it if it is partitioned. pg_partition_tree would lock all partitions.
 CREATE OR REPLACE FUNCTION simsql._with_partitions(root regclass) RETURNS SETOF regclass
 LANGUAGE sql STABLE
-AS $$ SELECT root WHERE root IS NOT NULL UNION SELECT p.relid FROM pg_partition_tree(root) AS p $$;
+AS $$
+    WITH RECURSIVE tree (relid) AS (
+        SELECT root::oid WHERE root IS NOT NULL
+         UNION ALL
+        SELECT i.inhrelid
+          FROM tree
+          JOIN pg_class AS c ON c.oid = tree.relid AND c.relkind IN ('p', 'I')
+          JOIN pg_inherits AS i ON i.inhparent = tree.relid AND NOT i.inhdetachpending)
+    SELECT relid::regclass FROM tree
+$$;
 
 -- Reports the B-trees that differ from what create_index made. That of a partitioned table is invalid until each partition has
 -- one. A foreign table has none. Those of shards include the plain B-tree, which has no number.

@@ -155,6 +155,7 @@ BEGIN
      WHERE r.id = index.id RETURNING r.* INTO index;
     IF ready THEN
         PERFORM simsql._relearn_skew(index);
+        PERFORM simsql._warn_of_locks(index, 'build');
     ELSE
         share := simsql._built_share(index);
         IF floor(20 * share) > floor(20 * before) THEN

@@ -67,18 +67,25 @@ BEGIN
 END
 $$;
 
--- Why this role cannot search an index on a table that Citus manages, and what to do; null if it can. The table may have been
--- distributed after the index was created. Row-level security would hide the B-trees from searches: & is not leakproof.
+-- Whether a table was distributed after its index was created. Its rows are no longer where the index looks for them.
+CREATE OR REPLACE FUNCTION simsql._is_distributed_since(index simsql.registry) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT simsql._is_distributed(index.table_id)
+           AND (index.storage = 'tables'
+                OR NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regproc('simsql.search_' || index.id)
+                                  AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig)))
+$$;
+
+-- Why this role cannot search an index on a table that Citus manages, and what to do; null if it can. Row-level security would
+-- hide the B-trees from searches: & is not leakproof.
 CREATE OR REPLACE FUNCTION simsql._citus_refusal(index simsql.registry, OUT reason text, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     IF NOT simsql._is_distributed(index.table_id) THEN
         RETURN;
-    ELSIF index.storage = 'tables'
-          OR NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regproc('simsql.search_' || index.id)
-                            AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig))
-    THEN
+    ELSIF simsql._is_distributed_since(index) THEN
         reason := format('table %s was distributed after its simhash index was created', index.table_id);
         hint := CASE index.storage
                 WHEN 'tables' THEN format('Create it again: SELECT simsql.drop_index(%1$L, %2$L); '

@@ -159,6 +159,7 @@ def test_a_table_that_is_distributed_later(connection):
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match="was distributed after") as caught:
         near(connection, 0, 3)
     assert "simsql.repair('public.article')" in caught.value.diag.message_hint
+    assert connection.execute("SELECT state FROM simsql.indexes").fetchone() == ("table distributed",)
     assert problems(connection) == {("function altered", "simsql.scan_1"), ("function altered", "simsql.search_1")}
     connection.execute("SELECT * FROM simsql.repair('article')")
     searches_are_exact(connection)
