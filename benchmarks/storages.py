@@ -276,10 +276,8 @@ def change(trial: Trial) -> None:
     bench, case, target = trial.bench, trial.case, trial.target()
     for share in _UPDATED:
         # PostgreSQL starts VACUUM by itself when a fifth of the rows have changed.
-        bench.execute(
-            f"UPDATE {{}} SET visits = visits + 1 WHERE (hashint8(id) & 2147483647) % 1000 < {round(1000 * share)}",
-            case.table,
-        )
+        chosen = f"(hashint8(id) & 2147483647) % 1000 < {round(1000 * share)}"
+        bench.execute(f"UPDATE {{}} SET visits = visits + 1 WHERE {chosen}", case.table)
         for state in (f"{share:.1%} updated", f"{share:.1%} updated, vacuumed"):
             if state.endswith("vacuumed"):
                 bench.execute("VACUUM (ANALYZE) {}", case.table)

@@ -41,9 +41,9 @@ $$;
 
 -- What to do about the locks of searches; null if there is room for them.
 --
--- PostgreSQL reserves room for max_locks_per_transaction locked relations per connection, and for two sessions that lock each. So
--- with half the locks of a search, all connections can search at once. Measured with 100 and 200 partitions, PostgreSQL finds room
--- for 4.5 locks and more: then all can search with a quarter.
+-- PostgreSQL reserves room for max_locks_per_transaction locked relations for each connection, and for two sessions that lock
+-- each. So if that is half the locks of a search, all connections can search at once. Measured with 100 and 200 partitions, a
+-- quarter is enough, because there is some room to spare.
 CREATE OR REPLACE FUNCTION simsql._lock_advice(table_id regclass) RETURNS text
 LANGUAGE sql STABLE
 AS $$

@@ -275,7 +275,7 @@ def stats_command(
     Print the number of fingerprints, the mean of each bit, the most frequent prefixes of each key table, and the
     candidates of a search at distances 3, 7 and 10: as expected for random fingerprints, as the index expects from
     its last sample, and as measured in searches for some of the fingerprints. With the storage expression, also
-    print the share of the pages of which a search reads B-trees alone.
+    print the share of the table's pages that searches need not visit.
     """
     within = parse_scope(scope)
     stages = ProgressBars(messages(quiet=quiet))

@@ -17,8 +17,8 @@ OLDEST_POSTGRESQL = 14
 class IndexStatus:
     """A simhash index in the view `simsql.indexes`.
 
-    `all_visible` is the share of the table's pages of which searches read B-trees alone: None with the storage
-    "tables", on Citus, or if it is unknown. `hint` says what to do for fast searches, if there is anything.
+    `all_visible` is the share of the table's pages that searches need not visit: None with the storage "tables",
+    on Citus, or for an empty table. `hint` says what to do for fast searches, if there is anything.
     """
 
     id: int
