@@ -35,6 +35,7 @@ _KIND = "neighbours"
 _BATCH = 10_000
 _BATCH_DISTANCES = (3, 7)
 _INSERTED = 2_000
+_UPDATED = (0.002, 0.01, 0.05, 0.2)
 _SOURCE = "source"
 _SEARCH, _NEAR = f"{SIMSQL}, search function", f"{SIMSQL}, near"
 _MODEL = "cost model"
@@ -42,13 +43,17 @@ _MODEL = "cost model"
 
 @dataclass(frozen=True)
 class Case:
-    """A table: the storage of its index, if any, its number of partitions, and whether each holds a scope."""
+    """A table: the storage of its index, if any, its number of partitions, and whether each holds a scope.
+
+    Each row has a text of so many bytes.
+    """
 
     name: str
     storage: Storage | None = None
     partitions: int = 0
     scoped: bool = False
     fillfactor: int = 100
+    text: int = 0
 
     @property
     def table(self) -> str:
@@ -66,6 +71,8 @@ CASES = (
     Case("tables", "tables"),
     Case("expression", "expression"),
     Case("expression, fillfactor 80", "expression", fillfactor=80),
+    Case("texts", "expression", text=400),
+    Case("texts, fillfactor 80", "expression", fillfactor=80, text=400),
     Case("12 partitions", "expression", 12),
     Case("100 partitions", "expression", 100),
     Case("12 scopes", "expression", 12, scoped=True),
@@ -131,6 +138,7 @@ def load(trial: Trial) -> None:
         bench.execute("VACUUM (ANALYZE) {}", _SOURCE)
     bench.execute("DROP TABLE IF EXISTS {}", case.table)
     columns = "id bigint, fingerprint bigint, visits integer NOT NULL DEFAULT 0, tenant integer NOT NULL DEFAULT 0"
+    columns += f", body text NOT NULL DEFAULT repeat('-', {case.text})" if case.text else ""
     by = "" if not case.partitions else " PARTITION BY LIST (tenant)" if case.scoped else " PARTITION BY HASH (id)"
     room = "" if case.partitions else f" WITH (fillfactor = {case.fillfactor})"
     bench.execute(f"CREATE TABLE {{}} ({columns}){by}{room}", case.table)
@@ -263,6 +271,37 @@ def updated(trial: Trial) -> None:
     _measure_searches(trial, trial.target(), "updated")
 
 
+def change(trial: Trial) -> None:
+    """Update a growing share of the rows, anywhere in the table; search before and after each VACUUM."""
+    bench, case, target = trial.bench, trial.case, trial.target()
+    for share in _UPDATED:
+        # PostgreSQL starts VACUUM by itself when a fifth of the rows have changed.
+        chosen = f"(hashint8(id) & 2147483647) % 1000 < {round(1000 * share)}"
+        bench.execute(f"UPDATE {{}} SET visits = visits + 1 WHERE {chosen}", case.table)
+        for state in (f"{share:.1%} updated", f"{share:.1%} updated, vacuumed"):
+            if state.endswith("vacuumed"):
+                bench.execute("VACUUM (ANALYZE) {}", case.table)
+            _measure_searches(trial, target, state)
+            queries = target.queries.of(_KIND)[: bench.options.sample].view(np.int64).tolist()
+            for distance in DISTANCES:
+                before = _fetches(trial)
+                for query in queries:
+                    bench.connection.execute(
+                        f"SELECT count(*) FROM simsql.near('{case.table}', %s, {distance})".encode(), [query]
+                    )
+                fetched = (_fetches(trial) - before) / len(queries)
+                trial.add(f"distance {distance}, {state}, rows fetched", _NEAR, fetched, "", calls=len(queries))
+
+
+def _fetches(trial: Trial) -> int:
+    """Return how many rows all index scans have fetched from the table."""
+    trial.bench.connection.execute("SELECT pg_stat_force_next_flush()")
+    return trial.value(
+        "SELECT sum(pg_stat_get_tuples_fetched(indexrelid)) FROM pg_index WHERE indrelid = %s::regclass",
+        trial.case.table,
+    )
+
+
 def drop(trial: Trial) -> None:
     """Drop the table and its index, which makes room for the next."""
     if trial.case.storage:
@@ -273,6 +312,9 @@ def drop(trial: Trial) -> None:
 def steps(case: Case) -> Iterator[Callable[[Trial], None]]:
     """Yield the steps of a case, in order."""
     yield from (load, build)
+    if case.text:
+        yield from (near, change, drop)
+        return
     if case.storage:
         yield from (near,) if case.scoped else (near, pairs)
     if not case.partitions:

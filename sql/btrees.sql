@@ -41,13 +41,22 @@ AS $$
      WHERE i.indexrelid = btree
 $$;
 
--- A table or index, and everything below it if it is partitioned.
+-- A table or index, and everything below it if it is partitioned. pg_partition_tree would lock all partitions.
 CREATE OR REPLACE FUNCTION simsql._with_partitions(root regclass) RETURNS SETOF regclass
 LANGUAGE sql STABLE
-AS $$ SELECT root WHERE root IS NOT NULL UNION SELECT p.relid FROM pg_partition_tree(root) AS p $$;
+AS $$
+    WITH RECURSIVE tree (relid) AS (
+        SELECT root::oid WHERE root IS NOT NULL
+         UNION ALL
+        SELECT i.inhrelid
+          FROM tree
+          JOIN pg_class AS c ON c.oid = tree.relid AND c.relkind IN ('p', 'I')
+          JOIN pg_inherits AS i ON i.inhparent = tree.relid AND NOT i.inhdetachpending)
+    SELECT relid::regclass FROM tree
+$$;
 
 -- Reports the B-trees that differ from what create_index made. That of a partitioned table is invalid until each partition has
--- one. A foreign table has none.
+-- one. A foreign table has none. Those of shards include the plain B-tree, which has no number.
 CREATE OR REPLACE FUNCTION simsql._verify_btrees(index simsql.registry) RETURNS TABLE (number integer, problem text, object text)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -74,6 +83,7 @@ BEGIN
            AND NOT EXISTS (SELECT FROM simsql._with_partitions(btree) AS b JOIN pg_index AS i ON i.indexrelid = b
                             WHERE i.indrelid = t);
     END LOOP;
+    RETURN QUERY SELECT * FROM simsql._verify_shards(index);
 END
 $$;
 
@@ -121,7 +131,7 @@ DECLARE
 BEGIN
     FOR expected IN SELECT * FROM simsql._faulty_btrees(index) LOOP
         IF expected.btree IS NOT NULL THEN
-            EXECUTE format('DROP INDEX %s', expected.btree);
+            EXECUTE format('DROP INDEX IF EXISTS %s', expected.btree);  -- a shard may lack it
         END IF;
         FOR leftover IN SELECT l.btree FROM simsql._leftover_btrees(index.table_id, expected.columns) AS l LOOP
             EXECUTE format('DROP INDEX %s', leftover);
@@ -198,7 +208,7 @@ DECLARE
         SELECT p.relid FROM pg_partition_tree(index.table_id) AS p JOIN pg_class AS c ON c.oid = p.relid
          WHERE p.isleaf AND c.relkind = 'r' ORDER BY p.relid);
     is_partitioned constant boolean := (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = index.table_id);
-    drop_it constant text := CASE WHEN online THEN 'DROP INDEX CONCURRENTLY %s' ELSE 'DROP INDEX %s' END;
+    drop_it constant text := CASE WHEN online THEN 'DROP INDEX CONCURRENTLY IF EXISTS %s' ELSE 'DROP INDEX IF EXISTS %s' END;
     expected record;
     btree regclass;
 BEGIN
@@ -219,7 +229,7 @@ BEGIN
     FOR expected IN SELECT * FROM simsql._faulty_btrees(index) LOOP
         target := index.table_id;
         IF expected.btree IS NOT NULL THEN
-            statement := format(CASE WHEN is_partitioned THEN 'DROP INDEX %s' ELSE drop_it END, expected.btree);
+            statement := format(CASE WHEN is_partitioned THEN 'DROP INDEX IF EXISTS %s' ELSE drop_it END, expected.btree);
             RETURN;
         END IF;
         IF NOT is_partitioned THEN
@@ -278,7 +288,7 @@ BEGIN
          WHERE c.relname ~ format('^simsql_%s_\d+(_\d+)?$', index.id) AND NOT c.relispartition
            AND NOT EXISTS (SELECT FROM pg_constraint AS k WHERE k.conindid = i.indexrelid)
     LOOP
-        EXECUTE format('DROP INDEX %s', btree);
+        EXECUTE format('DROP INDEX IF EXISTS %s', btree);  -- a shard may lack it
     END LOOP;
 END
 $$;

@@ -168,6 +168,7 @@ BEGIN
     IF ready THEN
         UPDATE simsql.registry AS r SET ready = true WHERE r.id = index.id RETURNING r.* INTO index;
         PERFORM simsql._relearn_skew(index);
+        PERFORM simsql._warn_of_locks(index, 'build');
     ELSE
         share := simsql._built_share(index);
         IF floor(20 * share) > floor(20 * before) THEN

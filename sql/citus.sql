@@ -67,18 +67,25 @@ BEGIN
 END
 $$;
 
--- Why this role cannot search an index on a table that Citus manages, and what to do; null if it can. The table may have been
--- distributed after the index was created. Row-level security would hide the B-trees from searches: & is not leakproof.
+-- Whether a table was distributed after its index was created. Its rows are no longer where the index looks for them.
+CREATE OR REPLACE FUNCTION simsql._is_distributed_since(index simsql.registry) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT simsql._is_distributed(index.table_id)
+           AND (index.storage = 'tables'
+                OR NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regproc('simsql.search_' || index.id)
+                                  AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig)))
+$$;
+
+-- Why this role cannot search an index on a table that Citus manages, and what to do; null if it can. Row-level security would
+-- hide the B-trees from searches: & is not leakproof.
 CREATE OR REPLACE FUNCTION simsql._citus_refusal(index simsql.registry, OUT reason text, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     IF NOT simsql._is_distributed(index.table_id) THEN
         RETURN;
-    ELSIF index.storage = 'tables'
-          OR NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regproc('simsql.search_' || index.id)
-                            AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig))
-    THEN
+    ELSIF simsql._is_distributed_since(index) THEN
         reason := format('table %s was distributed after its simhash index was created', index.table_id);
         hint := CASE index.storage
                 WHEN 'tables' THEN format('Create it again: SELECT simsql.drop_index(%1$L, %2$L); '
@@ -107,5 +114,104 @@ BEGIN
         RETURN 1;
     END IF;
     RETURN (SELECT count(*) FROM pg_catalog.pg_dist_shard AS s WHERE s.logicalrelid = index.table_id);
+END
+$$;
+
+-- Runs a statement on this node alone.
+CREATE OR REPLACE FUNCTION simsql._execute_here(statement text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    propagation constant text := current_setting('citus.enable_ddl_propagation', true);
+BEGIN
+    IF propagation IS NOT NULL THEN
+        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
+    END IF;
+    EXECUTE statement;
+    IF propagation IS NOT NULL THEN
+        PERFORM set_config('citus.enable_ddl_propagation', propagation, true);
+    END IF;
+END
+$$;
+
+-- Reports the B-trees that a shard lacks or has left invalid although they exist here: those of the permutations, and the plain
+-- one, which has no number. Citus asks the nodes in other transactions. So the statement locks no shard, which this transaction
+-- may have locked, and B-trees that this transaction has created are left out.
+CREATE OR REPLACE FUNCTION simsql._verify_shards(index simsql.registry)
+RETURNS TABLE (number integer, problem text, object text)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    expected text;
+    answer record;
+BEGIN
+    IF NOT simsql._is_distributed(index.table_id) THEN
+        RETURN;
+    END IF;
+    SELECT string_agg(format('(%L::integer, %L, %L::name[])', b.number, b.name, b.columns), ', ') INTO expected
+      FROM (SELECT e.number, e.name, NULL AS columns, ARRAY[simsql._index_named(index.table_id, e.name)] AS here
+              FROM simsql._expected_btrees(index) AS e
+             UNION ALL
+            SELECT NULL, format('(%s)', simsql._name_list(p.columns)), p.columns,
+                   ARRAY(SELECT f.index FROM simsql._btrees(index.table_id, p.columns) AS f WHERE f.valid)
+              FROM (SELECT simsql._btree_columns(index) AS columns) AS p) AS b
+     WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = ANY (b.here))
+       AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = ANY (b.here) AND age(c.xmin) <= 0);
+    IF expected IS NULL THEN
+        RETURN;
+    END IF;
+    FOR answer IN
+        SELECT r.nodename, r.nodeport, r.shardid, r.success, r.result
+          FROM pg_catalog.run_command_on_placements(index.table_id, format($sql$
+            WITH RECURSIVE shard (table_id) AS (
+                SELECT to_regclass(%1$L || %%1$L)::oid
+                 UNION ALL
+                SELECT p.inhrelid FROM shard JOIN pg_inherits AS p ON p.inhparent = shard.table_id
+            ), expected (number, name, columns) AS (VALUES %2$s
+            ), btree (number, index_id) AS (
+                SELECT e.number, c.oid
+                  FROM expected AS e
+                  JOIN pg_index AS i ON i.indrelid = to_regclass(%1$L || %%1$L)
+                  JOIN pg_class AS t ON t.oid = i.indrelid
+                  JOIN pg_class AS c ON c.oid = i.indexrelid AND c.relname = e.name || substring(t.relname FROM '_[0-9]+$')
+                 UNION ALL
+                SELECT b.number, p.inhrelid FROM btree AS b JOIN pg_inherits AS p ON p.inhparent = b.index_id
+            )
+            SELECT coalesce(json_agg(json_build_array(e.number, e.name, s.table_id::regclass, found.valid)
+                                     ORDER BY e.number, s.table_id::regclass::text), '[]')
+              FROM shard AS s
+              JOIN pg_class AS t ON t.oid = s.table_id AND t.relkind IN ('r', 'p')
+             CROSS JOIN expected AS e
+             CROSS JOIN LATERAL (
+                   SELECT bool_or(i.indisvalid) AS valid
+                     FROM pg_index AS i
+                    WHERE i.indrelid = s.table_id
+                      AND CASE WHEN e.number IS NOT NULL
+                               THEN i.indexrelid IN (SELECT b.index_id FROM btree AS b WHERE b.number = e.number)
+                               ELSE i.indpred IS NULL AND e.columns = ARRAY(
+                                    SELECT a.attname
+                                      FROM unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+                                      JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                                     WHERE k.place <= cardinality(e.columns)
+                                     ORDER BY k.place) END) AS found
+             WHERE found.valid IS NOT TRUE$sql$,
+            -- The names that it puts in lack this schema.
+            (SELECT CASE n.nspname WHEN 'public' THEN 'public.' ELSE '' END
+               FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = index.table_id),
+            replace(expected, '%', '%%'))) AS r
+         ORDER BY r.shardid, r.nodename, r.nodeport
+    LOOP
+        IF NOT answer.success THEN
+            RAISE EXCEPTION 'simsql: cannot verify shard % of % on %:%: %', answer.shardid, index.table_id,
+                            answer.nodename, answer.nodeport, answer.result
+                USING ERRCODE = 'connection_failure', HINT = 'Try again when the node can be reached.';
+        END IF;
+        RETURN QUERY
+        SELECT (f ->> 0)::integer,
+               CASE WHEN f ->> 0 IS NOT NULL THEN 'search ' ELSE '' END
+               || CASE WHEN f ->> 3 IS NULL THEN 'B-tree missing on a shard' ELSE 'B-tree invalid on a shard' END,
+               format('%s of %s on %s:%s', f ->> 1, f ->> 2, answer.nodename, answer.nodeport)
+          FROM json_array_elements(answer.result::json) AS f;
+    END LOOP;
 END
 $$;

@@ -22,10 +22,14 @@ SELECT r.id,
                                              WHERE a.attrelid = r.table_id AND a.attname = n.name)) THEN 'column dropped'
             WHEN EXISTS (SELECT FROM simsql._altered_columns(r)) THEN 'column type changed'
             WHEN r.storage = 'tables' AND (k.column_names IS NULL OR t.firing < 3) THEN 'triggers disabled'
+            WHEN simsql._is_distributed_since(r) THEN 'table distributed'
             WHEN NOT r.ready THEN 'building'
+            WHEN r.storage = 'expression' AND b.valid < simsql._table_count(r.blocks, r.lead, r.inner_blocks) THEN 'B-trees missing'
             ELSE 'ready'
        END AS state,
-       r.storage
+       r.storage,
+       a.all_visible,
+       a.hint
   FROM simsql.registry AS r
   LEFT JOIN pg_catalog.pg_class AS c ON c.oid = r.table_id
   LEFT JOIN LATERAL (
@@ -37,7 +41,13 @@ SELECT r.id,
   LEFT JOIN LATERAL (
        SELECT pg_catalog.array_agg(a.attname::text ORDER BY n.place) AS column_names
          FROM pg_catalog.unnest(simsql._column_numbers(r.table_id, r.id)) WITH ORDINALITY AS n (attnum, place)
-         JOIN pg_catalog.pg_attribute AS a ON a.attrelid = r.table_id AND a.attnum = n.attnum) AS k ON true;
+         JOIN pg_catalog.pg_attribute AS a ON a.attrelid = r.table_id AND a.attnum = n.attnum) AS k ON true
+  LEFT JOIN LATERAL (
+       SELECT pg_catalog.count(*) AS valid
+         FROM pg_catalog.pg_index AS i
+         JOIN pg_catalog.pg_class AS ic ON ic.oid = i.indexrelid
+        WHERE i.indrelid = r.table_id AND i.indisvalid AND ic.relname ~ format('^simsql_%s_\d+$', r.id)) AS b ON true
+  LEFT JOIN LATERAL simsql._advice(r) AS a ON true;
 
 COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';
 
@@ -131,17 +141,9 @@ CREATE OR REPLACE FUNCTION simsql._create_function(name text, arguments text, he
 RETURNS void
 LANGUAGE plpgsql
 AS $$
-DECLARE
-    propagation constant text := current_setting('citus.enable_ddl_propagation', true);
 BEGIN
-    IF propagation IS NOT NULL THEN
-        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
-    END IF;
-    EXECUTE format('CREATE OR REPLACE FUNCTION simsql.%I%s %s %s AS %L', name, arguments, head,
-                   (SELECT string_agg('SET ' || s, ' ') FROM unnest(settings) AS s), body);
-    IF propagation IS NOT NULL THEN
-        PERFORM set_config('citus.enable_ddl_propagation', propagation, true);
-    END IF;
+    PERFORM simsql._execute_here(format('CREATE OR REPLACE FUNCTION simsql.%I%s %s %s AS %L', name, arguments, head,
+                                        (SELECT string_agg('SET ' || s, ' ') FROM unnest(settings) AS s), body));
 END
 $$;
 
@@ -257,6 +259,7 @@ BEGIN
     index := simsql._learn_skew(index);
     PERFORM simsql._create_functions(index);
     PERFORM simsql._create_triggers(index);
+    PERFORM simsql._warn_of_locks(index, 'create_index');
     RETURN index.id;
 END
 $$;

@@ -16,6 +16,7 @@
 \ir near.sql
 \ir triggers.sql
 \ir indexable.sql
+\ir advice.sql
 \ir indexes.sql
 \ir vacuum.sql
 \ir build.sql

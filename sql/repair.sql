@@ -46,6 +46,7 @@ AS $$
 DECLARE
     finding simsql.finding;
     policy name;
+    btree record;
 BEGIN
     FOREACH finding IN ARRAY findings LOOP
         CASE finding.problem
@@ -68,7 +69,18 @@ BEGIN
         ELSE NULL;
         END CASE;
     END LOOP;
+    IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem IN ('B-tree missing on a shard', 'B-tree invalid on a shard')) THEN
+        -- It may be the user's, and serve a constraint.
+        EXECUTE format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(simsql._btree_columns(index)));
+    END IF;
     IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE '%search B-tree%') THEN
+        -- Citus drops what its shards have kept of a B-tree only if it exists here.
+        FOR btree IN
+            SELECT f.* FROM simsql._faulty_btrees(index) AS f WHERE f.btree IS NULL AND simsql._is_distributed(index.table_id)
+        LOOP
+            PERFORM simsql._execute_here(simsql._create_btree(index.table_name, btree.name, btree.columns));
+            EXECUTE format('DROP INDEX IF EXISTS %s', simsql._index_named(index.table_id, btree.name));
+        END LOOP;
         PERFORM simsql._create_btrees(index);
     END IF;
     IF EXISTS (SELECT FROM unnest(findings) AS f WHERE f.problem LIKE 'function %') THEN

@@ -11,7 +11,7 @@ from alembic import util
 from alembic.autogenerate import comparators, renderers
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import Operations
-from alembic.operations.ops import CreateTableOp, DropIndexOp, DropTableOp, ModifyTableOps, OpContainer, UpgradeOps
+from alembic.operations.ops import CreateTableOp, DropTableOp, UpgradeOps
 from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, text
 
 from simsql.alembic.operations import (
@@ -49,8 +49,9 @@ SCHEMA = "simsql"
 # Triggers on users' tables: those of an index, with its id, and those of simsql.clear_on_change.
 _OWN_NAME = re.compile(r"simsql_\d+_\w+|zz_simsql_clear_\d+(_\w+)?")
 
-# With the storage `expression`, an index has B-trees on the user's table.
-_BTREE = re.compile(r"simsql_\d+_\d+")
+# With the storage `expression`, an index has B-trees on the user's table. An unfinished build leaves some on
+# partitions, with a further number.
+_BTREE = re.compile(r"simsql_\d+_\d+(_\d+)?")
 
 # A child of the logger alembic, which the alembic.ini of every project configures.
 log = logging.getLogger("alembic.autogenerate.simsql")
@@ -122,9 +123,30 @@ Indexes = dict[TableKey, dict[str, CreateSimhashIndexOp]]
 """The operations that would create what a database holds, by table and column."""
 
 
-def leave_out_schema(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: set[str | None]) -> None:  # noqa: ARG001
-    """Exclude simsql's own schema from Alembic's comparison."""
+def leave_out(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: set[str | None]) -> None:  # noqa: ARG001
+    """Exclude simsql's schema, the B-trees of simhash indexes, and partitions without a model.
+
+    Alembic would drop them, the partitions with their rows.
+    """
     schemas.discard(SCHEMA)
+    connection = context.connection
+    if connection is None or context.dialect.name != "postgresql":
+        return
+    # Partitions, and their parts of B-trees.
+    statement = text(
+        "SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+        " WHERE c.relispartition"
+    )
+    attached = {_key(context, *row) for row in connection.execute(statement)}
+
+    def include(item: Any, name: str | None, kind: str, reflected: bool, compare_to: Any) -> bool:
+        if kind not in {"table", "index"} or not reflected or compare_to is not None:
+            return True
+        schema = (item if kind == "table" else item.table).schema
+        return (schema, name) not in attached and not (kind == "index" and _BTREE.fullmatch(name or ""))
+
+    # Before the hook of the user, which is not asked about these.
+    context._object_filters.insert(0, include)
 
 
 def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: set[str | None]) -> None:
@@ -136,8 +158,6 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     connection = context.connection
     if connection is None or context.dialect.name != "postgresql":
         return
-    upgrade_ops.ops[:] = [op for op in upgrade_ops.ops if getattr(op, "schema", None) != SCHEMA]
-    _keep_btrees(upgrade_ops)
     context.opts["render_item"] = import_fingerprint(context.opts.get("render_item"))
     installed = connection.execute(text("SELECT to_regclass('simsql.indexes') IS NOT NULL")).scalar_one()
     existing = _read_indexes(context, connection, schemas) if installed else {}
@@ -150,19 +170,6 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
         change.log()
     install = [InstallSimsqlOp()] if creates and not installed else []
     upgrade_ops.ops[:] = [*install, *drops, *upgrade_ops.ops, *stores, *creates]
-
-
-def _keep_btrees(container: OpContainer) -> None:
-    """Remove the operations that would drop the B-trees of simhash indexes on the users' tables."""
-    for op in container.ops:
-        if isinstance(op, ModifyTableOps):
-            _keep_btrees(op)
-    container.ops[:] = [
-        op
-        for op in container.ops
-        if not (isinstance(op, DropIndexOp) and _BTREE.fullmatch(op.index_name or ""))
-        and not (isinstance(op, ModifyTableOps) and op.is_empty())
-    ]
 
 
 def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[str | None]) -> Indexes:
@@ -347,7 +354,8 @@ def register() -> None:
     # Indexes are compared after tables, because the comparison depends on created and dropped tables. Up to
     # Alembic 1.17, comparators run in the order of their registration, and Alembic's own comes first.
     if hasattr(util, "DispatchPriority"):
-        comparators.dispatch_for("schema", priority=util.DispatchPriority.FIRST)(leave_out_schema)
+        comparators.dispatch_for("schema", priority=util.DispatchPriority.FIRST)(leave_out)
         comparators.dispatch_for("schema", priority=util.DispatchPriority.LAST)(compare_indexes)
     else:
+        comparators._registry["schema", "default"].insert(0, leave_out)
         comparators.dispatch_for("schema")(compare_indexes)

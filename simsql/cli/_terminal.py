@@ -52,6 +52,11 @@ def choose_format(wanted: Format | None) -> Format:
     return wanted or (Format.TABLE if sys.stdout.isatty() else Format.JSONL)
 
 
+def format_share(share: float | None, form: Format) -> float | str | None:
+    """Return a share as a percentage in a table, else as it is. It is never rounded up to 100%."""
+    return share if share is None or form is not Format.TABLE else f"{int(100 * share)}%"
+
+
 def print_rows(form: Format, columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> int:
     """Print rows as they arrive, and return their number.
 

@@ -23,7 +23,15 @@ from simsql.cli._options import (
 )
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows
+from simsql.cli._terminal import (
+    Column,
+    Format,
+    ProgressBars,
+    choose_format,
+    format_share,
+    messages,
+    print_rows,
+)
 from simsql.database import Finding, IndexSpec, IndexStatus, SearchIndex, change_storage, drop_index, read_status
 from simsql.database.index import Report, build_keys, create_btree, create_described, verify
 from simsql.documents import printable
@@ -55,7 +63,7 @@ StorageName = Annotated[Storage | None, option("--storage")]
 _INDEXES = (
     *(Column("table"), Column("column"), Column("scope"), Column("distance", "number")),
     *(Column("blocks", "number"), Column("lead", "number"), Column("inner_blocks", "number")),
-    *(Column("recipe"), Column("storage"), Column("state")),
+    *(Column("recipe"), Column("storage"), Column("state"), Column("all_visible", "number"), Column("hint")),
 )
 _FINDINGS = (
     *(Column("table"), Column("column"), Column("problem"), Column("object")),
@@ -241,7 +249,7 @@ def print_indexes(form: Format, indexes: Iterable[IndexStatus]) -> None:
             (
                 *(index.table_name, index.column_name, list(index.scope), index.distance),
                 *(index.blocks, index.lead, index.inner_blocks, index.recipe),
-                *(index.storage, index.state),
+                *(index.storage, index.state, format_share(index.all_visible, form), index.hint),
             )
             for index in indexes
         ),

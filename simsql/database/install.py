@@ -15,7 +15,11 @@ OLDEST_POSTGRESQL = 14
 
 @dataclass(frozen=True)
 class IndexStatus:
-    """A simhash index in the view `simsql.indexes`."""
+    """A simhash index in the view `simsql.indexes`.
+
+    `all_visible` is the share of the table's pages that searches need not visit: None with the storage "tables",
+    on Citus, or for an empty table. `hint` says what to do for fast searches, if there is anything.
+    """
 
     id: int
     table_name: str
@@ -28,6 +32,8 @@ class IndexStatus:
     recipe: str | None
     state: str
     storage: str
+    all_visible: float | None
+    hint: str | None
 
 
 @dataclass(frozen=True)
@@ -108,9 +114,9 @@ def read_status(engine: Engine) -> Status:
         rows = connection.execute(
             text(
                 "SELECT id, table_name, column_name, scope, distance, blocks, lead, inner_blocks, recipe, state,"
-                # Version 0.1.0 has no other storage, and no such column.
-                " coalesce(pg_catalog.to_jsonb(i) ->> 'storage', 'tables')"
-                " FROM simsql.indexes AS i ORDER BY id"
+                # Version 0.1.0 has no other storage, and no such columns.
+                " coalesce(j.row ->> 'storage', 'tables'), (j.row ->> 'all_visible')::float8, j.row ->> 'hint'"
+                " FROM simsql.indexes AS i CROSS JOIN LATERAL pg_catalog.to_jsonb(i) AS j (row) ORDER BY id"
             )
         )
         return Status(server, revision, history.newest, version, tuple(IndexStatus(*row) for row in rows))

@@ -54,6 +54,7 @@ class Statistics:
 
     `rows` counts the rows with a fingerprint, and `distinct` their different fingerprints. `bit_means` are the
     shares of the latter with each of the 64 bits set, most significant first; nan without fingerprints.
+    `all_visible` and `hint` are those of the index: see `IndexStatus`.
     """
 
     rows: int
@@ -62,6 +63,8 @@ class Statistics:
     bit_means: tuple[float, ...]
     prefixes: tuple[HotPrefix, ...]
     candidates: tuple[Candidates, ...]
+    all_visible: float | None
+    hint: str | None
 
 
 def read_statistics(
@@ -74,7 +77,8 @@ def read_statistics(
     cannot be searched, no privilege to read the column.
     """
     arguments = {"table": table, "column": column, "scope": encode_scope(scope)}
-    design = Design(*connection.execute(_DESIGN, arguments).one())
+    *design_of, all_visible, hint = connection.execute(_DESIGN, arguments).one()
+    design = Design(*design_of)
     stored = np.concatenate([*fetch_fingerprints(connection, table, column, scope), np.empty(0, dtype=np.uint64)])
     stored.sort()
     distinct = stored[first_of_equals(stored)]
@@ -85,6 +89,8 @@ def read_statistics(
         bit_means=tuple(_share_with_bit(distinct, place) for place in reversed(range(64))),
         prefixes=_hot_prefixes(distinct, design),
         candidates=_count_candidates(connection, arguments, distinct, design),
+        all_visible=all_visible,
+        hint=hint,
     )
 
 
@@ -102,8 +108,9 @@ def sample_fingerprints(
 
 
 _DESIGN = text(
-    "SELECT i.blocks, i.lead, i.inner_blocks FROM simsql._searched_index("
+    "SELECT i.blocks, i.lead, i.inner_blocks, a.all_visible, a.hint FROM simsql._searched_index("
     "CAST(:table AS pg_catalog.regclass), :column, CAST(:scope AS pg_catalog.jsonb)) AS i"
+    " CROSS JOIN LATERAL simsql._advice(i) AS a"
 )
 _CANDIDATES = text(
     "SELECT c.share, c.candidates FROM simsql._measured_candidates(CAST(:table AS pg_catalog.regclass),"

@@ -2,7 +2,7 @@
 
 from alembic.autogenerate.rewriter import Rewriter
 from alembic_project import article, models
-from sqlalchemy import Column, MetaData
+from sqlalchemy import Column, Index, MetaData
 
 from simsql.alembic import BuildSimhashIndexOp, CreateSimhashIndexOp
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
@@ -118,3 +118,37 @@ def test_render_item_and_prefixes(project):
     assert "sa.Column('fingerprint', Print(), nullable=True)" in text
     assert "import simsql" not in text
     assert "    operations.create_simhash_index('article', 'fingerprint', distance=3" in text
+
+
+def test_partitions_and_the_b_trees_of_indexes_are_left_out(project, caplog):
+    """Otherwise a migration would drop the partitions with their rows."""
+    asked = []
+    project.options = {"include_object": lambda item, name, kind, *_: asked.append(name) or True}
+    project.metadata = models(SimhashIndex("fingerprint"), postgresql_partition_by="RANGE (id)")
+    article(project.metadata, SimhashIndex("fingerprint", storage="expression"), name="page")
+    project.revise()
+    project.upgrade()
+    for number in range(2):
+        project.execute(
+            f"CREATE TABLE part_{number} PARTITION OF article FOR VALUES FROM ({number}) TO ({number + 1})"
+        )
+    # As an interrupted build leaves it: on a partition, and no part of another B-tree.
+    project.execute("CREATE INDEX simsql_7_2_16384 ON part_1 ((fingerprint & 1), fingerprint)")
+    # A partition that has a model is compared.
+    article(project.metadata, Index("part_1_body", "body"), name="part_1")
+    asked.clear()
+    caplog.clear()
+    with caplog.at_level("INFO", "alembic.autogenerate"):
+        revision = project.revise()
+    assert revision.upgrade == ("op.create_index('part_1_body', 'part_1', ['body'], unique=False)",)
+    (detected,) = [message for message in caplog.messages if message.startswith("Detected")]
+    assert "part_1_body" in detected
+    assert {"article", "part_1"} <= set(asked)
+    assert not [name for name in asked if name == "part_0" or "simsql" in name or name.endswith("_idx")]
+    project.upgrade()
+    project.check()
+    # A removed table goes with its partitions, and comes back without them.
+    project.metadata = MetaData()
+    article(project.metadata, name="page")
+    revision = project.migrate()
+    assert sorted(revision.names[0]) == [*["drop_index"] * 2, *["drop_simhash_index"] * 2, "drop_table"]

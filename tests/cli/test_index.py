@@ -25,7 +25,7 @@ def index(database_url):
 
 
 def listed(index):
-    """The cells of each index."""
+    """The cells of each index, apart from what to do."""
     rows = [json.loads(line) for line in index("list").done().lines]
     names = [
         "table",
@@ -38,9 +38,11 @@ def listed(index):
         "recipe",
         "storage",
         "state",
+        "all_visible",
+        "hint",
     ]
     assert all(list(row) == names for row in rows)
-    return [list(row.values()) for row in rows]
+    return [list(row.values())[:-2] for row in rows]
 
 
 def rows_of(found):

@@ -159,6 +159,7 @@ def test_a_table_that_is_distributed_later(connection):
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match="was distributed after") as caught:
         near(connection, 0, 3)
     assert "simsql.repair('public.article')" in caught.value.diag.message_hint
+    assert connection.execute("SELECT state FROM simsql.indexes").fetchone() == ("table distributed",)
     assert problems(connection) == {("function altered", "simsql.scan_1"), ("function altered", "simsql.search_1")}
     connection.execute("SELECT * FROM simsql.repair('article')")
     searches_are_exact(connection)
@@ -259,6 +260,58 @@ def test_all_happens_in_one_transaction_or_not_at_all(connection):
     connection.execute("COMMIT")
     connection.execute("BEGIN; DELETE FROM article; SELECT simsql.drop_index('article'); ROLLBACK")
     searches_are_exact(connection)
+
+
+# Lost B-trees
+
+
+DROP = "DROP INDEX {}"
+INVALIDATE = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{}'::regclass"
+
+
+def change_on_shard(citus, connection: psycopg.Connection, name: str, statement: str) -> str:
+    """Change a B-tree of one shard on its worker, and return the shard as verify names it."""
+    shard, shown = connection.execute(
+        "SELECT shardid, format('%%s on %%s:%%s', shard_name, nodename, nodeport) FROM citus_shards"
+        " WHERE table_name = 'article'::regclass AND nodeport = %s ORDER BY shardid LIMIT 1",
+        [citus.ports[1]],
+    ).fetchone()
+    with citus.connect(connection.info.dbname, node=1) as worker:
+        worker.execute(statement.format(f"{name}_{shard}"))
+    return shown
+
+
+@pytest.mark.parametrize("kind", ["distributed by id", "partitioned", "reference"])
+def test_a_b_tree_that_a_shard_has_lost_is_reported_and_repaired(citus, connection, kind):
+    create_table(connection, kind)
+    insert(connection, FINGERPRINTS)
+    create_index(connection)
+    change_on_shard(citus, connection, "simsql_1_2", DROP)
+    change_on_shard(citus, connection, "simsql_1_1", INVALIDATE)
+    shard = change_on_shard(citus, connection, "article_fingerprint_idx", DROP)
+    lost = {
+        ("search B-tree missing on a shard", f"simsql_1_2 of {shard}"),
+        ("search B-tree invalid on a shard", f"simsql_1_1 of {shard}"),
+        ("B-tree missing on a shard", f"(fingerprint) of {shard}"),
+    }
+    found = problems(connection)
+    # Those of partitions go with that of the whole shard.
+    assert found == lost if kind != "partitioned" else found > lost and len(found) == 7
+    with connection.transaction():
+        # Locks that this transaction has on the shards keep nobody waiting.
+        connection.execute("ALTER TABLE article ADD COLUMN more integer")
+        mended = connection.execute("SELECT problem, object FROM simsql.repair('article')").fetchall()
+        assert set(mended) == found
+    assert problems(connection) == set()
+    # The shards have kept what the coordinator has lost.
+    connection.execute("SET citus.enable_ddl_propagation = off; DROP INDEX simsql_1_3")
+    connection.execute("SET citus.enable_ddl_propagation = on")
+    assert problems(connection) == {("search B-tree missing", "simsql_1_3")}
+    connection.execute("SELECT simsql.repair('article')")
+    assert problems(connection) == set()
+    # An index that lacks a B-tree on a shard can be dropped.
+    change_on_shard(citus, connection, "simsql_1_3", DROP)
+    connection.execute("SELECT simsql.drop_index('article')")
 
 
 # Names, roles and nodes

@@ -115,7 +115,10 @@ def test_searches_fail_without_a_worker_and_are_exact_afterwards(citus, connecti
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [database]
         )
     with citus.connect(database) as other:
-        for search in ("near('article', 0, 7)", "pairs('article', 3)", "near_many('article', ARRAY[1, 2], 3)"):
+        for search in (
+            *("near('article', 0, 7)", "pairs('article', 3)", "near_many('article', ARRAY[1, 2], 3)"),
+            "verify('article')",
+        ):
             with pytest.raises(errors.OperationalError, match=f"{citus.ports[2]}"):
                 other.execute(f"SELECT * FROM simsql.{search}")
     with citus.connect("postgres", node=2) as worker:
