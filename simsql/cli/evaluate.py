@@ -40,6 +40,7 @@ from simsql.dedup.labels import Labelled, Labels, read_labels
 from simsql.documents import (
     Document,
     DocumentReader,
+    Skip,
     SkipCount,
     check_writable,
     name_paths,
@@ -129,10 +130,10 @@ def evaluate_command(
         reader = _open_documents(read.pairs, paths or [], text_field, id_field, encoding, max_document)
         with ProgressBars(console).stage("read", reader.bytes_total) as report:
             for item in reporting(reader, report):
-                if not isinstance(item, Document):
+                if isinstance(item, Skip):
                     skips.add(item)
-                elif item.name in wanted:
-                    known.setdefault(item.name, item.text)
+                else:
+                    _add_wanted(known, item, wanted)
                 del item  # a long document is not kept while the next one is read
         _check_found(read.pairs, known, paths or [])
     texts = [_texts_of(pair, known) for pair in read.pairs]
@@ -179,6 +180,14 @@ def _open_documents(
         stdin=sys.stdin.buffer,
         max_document=parse_max_document(limit),
     )
+
+
+def _add_wanted(known: dict[str, str], document: Document, wanted: set[str]) -> None:
+    """Add the text of a document by its id or its place, if that is wanted."""
+    for name in {document.name, document.place} & wanted:
+        if name in known:
+            raise SimsqlError(f"several documents are called {printable(name)!r}: name them by their places")
+        known[name] = document.text
 
 
 def _check_found(pairs: Sequence[Labelled], known: dict[str, str], paths: Sequence[str]) -> None:
