@@ -58,7 +58,9 @@ MEANINGS = {
     "--disk": Meaning("SIZE", "Recommend only designs up to this size on disk: 500MB, 2GB (1GB is 1024MB)"),
     "--distance": Meaning("BITS", "Allow up to this many differing bits (0 to 64)", "-d"),
     "--drop-indexes": Meaning(None, "Also drop all simhash indexes"),
-    "--drop-list": Meaning("FILE", "Write the ids of documents that a clean-up could drop, one per line"),
+    "--drop-list": Meaning(
+        "FILE", "Write the paths and ids of documents that a clean-up could drop, one per line"
+    ),
     "--drop-similarity": Meaning(
         "SHARE", "Drop texts that are at least this similar to one that is kept (--similarity to 1)"
     ),
@@ -80,7 +82,7 @@ MEANINGS = {
     "--from": Meaning("REVISION", "Print the upgrade from this revision"),
     "--from-table": Meaning("NAME", "Decide about the rows of this table instead of files"),
     "--id-column": Meaning("NAME", "Store ids in this column; by default, they are not stored"),
-    "--id-field": Meaning("NAME", "Read ids from this field or column; ids must be unique across files and runs"),
+    "--id-field": Meaning("NAME", "Read ids from this field or column"),
     "--inner-blocks": Meaning("N", "Split the other bits into this many inner blocks; 0 for none"),
     "--input": Meaning(
         "FILE", "Read fingerprints from this file, one unsigned decimal per line; - is stdin", "-i"

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import Connection
 
+from simsql.dedup.confirming import Confirmer
 from simsql.dedup.deciding import Decider, Spooled
 from simsql.dedup.explaining import Explanation, explain_pair
+from simsql.dedup.refusing import refuse_drops
 from simsql.dedup.report import write_report
 from simsql.dedup.results import Results
 from simsql.dedup.rules import Rules
@@ -22,16 +24,16 @@ from simsql.dedup.verdicts import Verdicts
 from simsql.dedup.workspace import Destination, open_store
 from simsql.dedup.writing import ClusterCount, Output, write_clusters
 from simsql.documents import (
-    DUPLICATE,
     MAX_DOCUMENT,
+    READ_TWICE,
     DocumentReader,
+    Skip,
     SkipCount,
     Stages,
     check_writable,
     name_paths,
     nothing_found,
     open_output,
-    repeated_id,
     reporting,
 )
 from simsql.errors import SimsqlError, UsageError
@@ -90,7 +92,8 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     there are no documents, the embedded server fails or the table cannot be used, and DBAPIError of SQLAlchemy for
     PostgreSQL errors.
     """
-    reader = _open_reader(options)
+    _check(options)
+    reader = _open_reader(options, options.paths)
     with ExitStack() as stack:
         with stages.stage("connect" if options.destination.database else "start the server"):
             store = stack.enter_context(open_store(options.destination, options.recipe))
@@ -104,12 +107,11 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         connection = stack.enter_context(store.engine.connect())
         skips = SkipCount()
         with connection.begin() as transaction:
-            intake, repeated, loaded = _load(
-                store, connection, reader, stages, skips, options, prepared, tokens, texts
-            )
+            intake, loaded = _load(store, connection, reader, stages, skips, options, prepared, tokens, texts)
             spooled = Spooled(tokens, np.frombuffer(intake.ordinals, dtype=np.int64)) if tokens else None
-            results = Results(store, connection, intake.partly_read)
-            decider, verdicts = _decide(store, connection, results, stages, options, spooled)
+            results = Results(store, connection)
+            confirmer = Confirmer(lambda paths: _open_reader(options, paths), intake.identities.files)
+            decider, verdicts = _decide(store, connection, results, confirmer, stages, options, spooled)
             stored = store.count(connection)
             explanation = None
             if options.explain:
@@ -118,19 +120,19 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         clusters = ClusterCount()
         if not options.explain:
             with connection.begin():
+                with stages.stage("check files"):
+                    refused = refuse_drops(results.clusters, confirmer)
                 in_clusters = int(np.count_nonzero(verdicts.cluster))
-                clusters = write_clusters(
-                    results.clusters(), in_clusters, stages, options.output, repeated=repeated
-                )
+                clusters = write_clusters(results.clusters(), in_clusters, stages, options.output, refused)
                 if texts and options.output.report:
                     with stages.stage("write report"), open_output(options.output.report) as file:
                         found = results.clusters()
                         run = report_run(
-                            options.paths, options.recipe, options.rules, stored, found, decider, texts
+                            options.paths, options.recipe, options.rules, stored, found, decider, texts, refused
                         )
                         write_report(file, run)
     return DedupSummary(
-        intake.read - skips.by_reason[DUPLICATE],
+        intake.read - skips.by_reason[READ_TWICE],
         intake.wordless,
         loaded,
         stored,
@@ -143,20 +145,24 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     )
 
 
-def _open_reader(options: DedupOptions) -> DocumentReader:
-    """Check the arguments, and return the reader."""
-    output = options.output
-    files = {"--output": output.clusters, "--drop-list": output.drop_list, "--report": output.report}
+def _output_files(output: Output) -> dict[str, Path | None]:
+    return {"--output": output.clusters, "--drop-list": output.drop_list, "--report": output.report}
+
+
+def _check(options: DedupOptions) -> None:
     written: dict[Path, str] = {}
-    for name, path in files.items():
+    for name, path in _output_files(options.output).items():
         if path is not None:
             check_writable(path)
             if (other := written.setdefault(path.resolve(), name)) != name:
                 raise UsageError(f"{other} and {name} are the same file: {name_paths([path])}")
     if not options.paths and not (options.destination.table or options.destination.server_dir):
         raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
+
+
+def _open_reader(options: DedupOptions, paths: Sequence[str | Path]) -> DocumentReader:
     return DocumentReader(
-        options.paths,
+        paths,
         text_field=options.text_field,
         id_field=options.id_field,
         encoding=options.encoding,
@@ -164,7 +170,7 @@ def _open_reader(options: DedupOptions) -> DocumentReader:
         value_field=options.rules.keep_field,
         stdin=sys.stdin.buffer,
         # The output of this run or of an earlier one is not input, even inside a folder that is read.
-        leave_out=filter(None, (*files.values(), options.destination.server_dir)),
+        leave_out=filter(None, (*_output_files(options.output).values(), options.destination.server_dir)),
     )
 
 
@@ -178,11 +184,8 @@ def _load(
     prepared: Prepared,
     tokens: TokenSpool | None,
     texts: TextSpool | None,
-) -> tuple[Intake, set[str], Loaded]:
-    """Update the table with the documents.
-
-    Return the intake that has read them, the names that more than one document has, and the counts of changes.
-    """
+) -> tuple[Intake, Loaded]:
+    """Update the table with the documents. Return the intake that has read them, and the counts of changes."""
     with stages.stage("read and fingerprint", reader.bytes_total) as report:
         intake = Intake(
             reporting(reader, report),
@@ -199,19 +202,18 @@ def _load(
         raise SimsqlError(nothing_found(options.paths, skips))
     if intake.read and not intake.valued and options.rules.keep_field is not None:
         raise SimsqlError(f"no document has a field {options.rules.keep_field!r}: choose with --keep-field")
-    repeated = set()
     with stages.stage("load"):
-        for place, name, first in store.drop_duplicates(connection):
-            skips.add(repeated_id(place, name, f"was already read at {first}"))
-            repeated.add(name)
+        for place, first in store.drop_duplicates(connection):
+            skips.add(Skip(place, READ_TWICE, f"the same document was already read at {first}"))
         loaded = store.merge(connection, options.rules.keep_field)
-    return intake, repeated, loaded
+    return intake, loaded
 
 
 def _decide(
     store: DocumentStore,
     connection: Connection,
     results: Results,
+    confirmer: Confirmer,
     stages: Stages,
     options: DedupOptions,
     spooled: Spooled | None,
@@ -221,7 +223,7 @@ def _decide(
         # Again: another run may have decided since.
         decided = not options.redecide and store.holds_decisions(connection, options.rules)
         rows = results.read(decided=decided)
-        decider = Decider(results, rows, options.rules, spooled, kept=store.kept)
+        decider = Decider(results, confirmer, rows, options.rules, spooled, kept=store.kept)
         verdicts = decider.decide(report, options.workers)
     with stages.stage("find clusters"):
         results.store(decider.documents, verdicts)

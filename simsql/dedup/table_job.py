@@ -14,7 +14,7 @@ from simsql.dedup.decisions import SimilarPairs
 from simsql.dedup.rules import Keep, Rules
 from simsql.dedup.source_table import Decided, KeyOrder, Row, SourceTable, open_tables
 from simsql.dedup.spool import TokenSpool
-from simsql.dedup.verdicts import Documents, Helpers, Nodes, decide_documents, group_nodes
+from simsql.dedup.verdicts import UNKNOWN, Documents, Helpers, Nodes, decide_documents, group_nodes
 from simsql.documents import Report, Stages
 from simsql.fingerprint import (
     DEFAULT_RECIPE,
@@ -190,7 +190,7 @@ def _decide(
         find_pairs=find_pairs,
         # Of representatives, which need not be near enough to be compared. The table does not tell it.
         compare=lambda left, _: np.full(len(left), np.nan),
-        is_gone=lambda positions: np.zeros(len(positions), dtype=bool),
+        look_for=lambda positions: np.full(len(positions), UNKNOWN, dtype=np.int8),
         order_by_name=lambda positions: positions[np.argsort(by_key[positions])],
     )
     criteria = {Keep.FIRST: -by_key, Keep.LONGEST: rows.characters, Keep.CENTRAL: np.zeros_like(by_key)}
@@ -224,4 +224,5 @@ def _describe(rows: _Rows, digests: NDArray[np.void], *, checks_texts: bool) -> 
         kept_similarity=unknown,
         representative_similarity=unknown,
         fresh=yes,
+        undecided=~yes,
     )
