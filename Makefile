@@ -11,7 +11,7 @@ OLDEST := .venv-oldest
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-oldest lint format reference soak crashes exactness quality bench clean
+.PHONY: help demo test test-oldest lint format reference soak crashes drops exactness quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,9 @@ soak: $(READY) ## twice five minutes of concurrent writers, searches, claims and
 
 crashes: $(READY) ## kill a server 30 times under six writers, and look for lost rows
 	$(BIN)/python tests/crashes.py --crashes 30
+
+drops: $(READY) ## change files between runs of dedup, apply the drop lists, and look for lost texts
+	$(BIN)/python tests/drops.py --examples 300
 
 exactness: $(READY) ## compare every search on every kind of table with brute force, while the tables change
 	$(BIN)/python tests/exactness.py

@@ -29,7 +29,7 @@ class _Delimited:
 
     def _row(self, number: int, member: Member) -> Sequence[object]:
         row = describe_member(member) | {"droppable": json.dumps(member.droppable)}
-        return (number, row["id"], row["place"], member.representative.name, *(row[name] for name in _FIELDS))
+        return (number, row["id"], row["place"], member.representative.label, *(row[name] for name in _FIELDS))
 
     def _lines(self, rows: Iterable[Sequence[object]]) -> str:
         return "".join(format_rows(rows, self._delimiter))
@@ -62,7 +62,8 @@ def _describe(member: Member) -> str:
     distance = member.distance if is_kept else member.kept_distance
     found = member.document.representative_similarity if is_kept else member.document.kept_similarity
     similarity = "-" if found is None else show_similarity(found)
-    return f"{distance:>8}  {similarity:>10}  {'' if is_kept else '  '}{printable(member.document.name)}"
+    place = f" ({member.document.place})" if member.document.shared else ""
+    return f"{distance:>8}  {similarity:>10}  {'' if is_kept else '  '}{printable(member.document.name)}{place}"
 
 
 class FirstClusters(_Table):

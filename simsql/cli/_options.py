@@ -61,7 +61,9 @@ MEANINGS = {
     "--disk": Meaning("SIZE", "Recommend only designs up to this size on disk: 500MB, 2GB (1GB is 1024MB)"),
     "--distance": Meaning("BITS", "Allow up to this many differing bits (0 to 64)", "-d"),
     "--drop-indexes": Meaning(None, "Also drop all simhash indexes"),
-    "--drop-list": Meaning("FILE", "Write the ids of documents that a clean-up could drop, one per line"),
+    "--drop-list": Meaning(
+        "FILE", "Write the paths and ids of documents that a clean-up could drop, one per line"
+    ),
     "--drop-similarity": Meaning(
         "SHARE", "Drop texts that are at least this similar to one that is kept (--similarity to 1)"
     ),
@@ -86,7 +88,7 @@ MEANINGS = {
     "--from": Meaning("REVISION", "Print the upgrade from this revision"),
     "--hidden": Meaning(None, "Also read hidden files and folders inside folders"),
     "--id-column": Meaning("NAME", "Store ids in this column; by default, they are not stored"),
-    "--id-field": Meaning("NAME", "Read ids from this field or column; ids must be unique across files and runs"),
+    "--id-field": Meaning("NAME", "Read ids from this field or column"),
     "--include": Meaning("GLOB", "Inside folders, read only files that match; may be repeated"),
     "--inner-blocks": Meaning("N", "Split the other bits into this many inner blocks; 0 for none"),
     "--input": Meaning(

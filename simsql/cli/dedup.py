@@ -51,12 +51,10 @@ from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.rules import show_similarity
 from simsql.dedup.workspace import Destination
-from simsql.dedup.writing import Output
-from simsql.documents import DUPLICATE, STDOUT, Selection, printable
+from simsql.dedup.writing import ClusterCount, Output
+from simsql.documents import STDOUT, Selection, printable
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
-
-_NOT_UNIQUE = "ids must be unique across all files: name another field with --id-field, or one that no record has"
 
 
 @command("dedup")
@@ -138,14 +136,15 @@ def dedup_command(
     if first:
         print(first.kept(), end="", flush=True)
     print_skips(summary.skips, console)
-    if summary.skips.by_reason[DUPLICATE]:
-        console.print(_NOT_UNIQUE, soft_wrap=True)
     print_skips(summary.wordless, console, what="not compared:")
     if summary.unchecked:
         console.print(_describe_unchecked(summary), soft_wrap=True, markup=False, highlight=False)
     if summary.explanation:
         _print_explanation(summary.explanation, form)
         return
+    if summary.clusters.example:
+        console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)
+    print_skips(summary.clusters.refused, console, what="not droppable:")
     print_skips(summary.clusters.unlisted, console, what="not in the drop list:")
     print_summary(_counts(summary), stages, console)
 
@@ -155,6 +154,15 @@ def _describe_unchecked(summary: DedupSummary) -> str:
     return (
         f"not compared: {summary.unchecked:,} documents whose words the table does not have{origin}. Read them"
         " again to compare them."
+    )
+
+
+def _describe_shared(clusters: ClusterCount) -> str:
+    example = clusters.example
+    assert example is not None  # noqa: S101 - asked by the caller
+    return (
+        f"ids are not unique: {clusters.shared:,} documents in clusters share theirs with another one, such as"
+        f" {printable(example.name)!r} ({example.place}). Their places name them."
     )
 
 
@@ -187,5 +195,8 @@ def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
     yield "clusters", found.clusters
     yield "  documents in them", found.members
     yield "documents that could be dropped", found.droppable
+    if refused := found.refused.by_reason.total():
+        yield "not droppable", refused
+        yield from ((f"  {reason}", count) for reason, count in found.refused.by_reason.most_common())
     if unlisted := found.unlisted.by_reason.total():
         yield "  not in the drop list", unlisted

@@ -46,6 +46,7 @@ from simsql.documents import (
     DocumentReader,
     Outputs,
     Selection,
+    Skip,
     SkipCount,
     name_paths,
     open_output,
@@ -146,10 +147,10 @@ def evaluate_command(
         )
         with ProgressBars(console).stage("read", reader.bytes_total) as report:
             for item in reporting(reader, report):
-                if not isinstance(item, Document):
+                if isinstance(item, Skip):
                     skips.add(item)
-                elif item.name in wanted:
-                    known.setdefault(item.name, item.text)
+                else:
+                    _add_wanted(known, item, wanted)
                 del item  # a long document is not kept while the next one is read
         _check_found(read.pairs, known, paths or [])
     texts = [_texts_of(pair, known) for pair in read.pairs]
@@ -185,6 +186,14 @@ def _ids_to_look_up(pair: Labelled) -> Iterator[str]:
 def _demand_paths(pairs: Sequence[Labelled]) -> NoReturn:
     place = next(pair.place for pair in pairs if list(_ids_to_look_up(pair)))
     raise SimsqlError(f"{place}: the pair has ids, but no texts: name the files of the documents after LABELS")
+
+
+def _add_wanted(known: dict[str, str], document: Document, wanted: set[str]) -> None:
+    """Add the text of a document by its id or its place, if that is wanted."""
+    for name in {document.name, document.place} & wanted:
+        if name in known:
+            raise SimsqlError(f"several documents are called {printable(name)!r}: name them by their places")
+        known[name] = document.text
 
 
 def _check_found(pairs: Sequence[Labelled], known: dict[str, str], paths: Sequence[str]) -> None:

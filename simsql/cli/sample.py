@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -101,11 +102,14 @@ def sample_command(
     with TextSpool() as texts:
         first: dict[int, int] = {}  # the number of the first document with each fingerprint
         names: list[str] = []
+        places: dict[int, str] = {}  # of records, whose ids may be those of others, too
 
         def read_texts(report: Report) -> Iterator[tuple[int, str]]:
             for item in reporting(reader, report):
                 if isinstance(item, Document):
                     texts.append(item.text)
+                    if item.name != item.place:
+                        places[len(names)] = item.place
                     names.append(item.name)
                     yield len(names) - 1, item.text
                 else:
@@ -119,6 +123,10 @@ def sample_command(
                         first.setdefault(fingerprint, number)
         if not names:
             raise SimsqlError(nothing_found(paths, skips))
+        times = Counter(names)
+        for number, place in places.items():
+            if times[names[number]] > 1:
+                names[number] = place
         with stages.stage("find pairs"):
             values = np.fromiter(first, np.uint64, len(first))
             drawn = draw_pairs(values, distance, pairs, seed=seed, workers=workers)

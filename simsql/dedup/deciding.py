@@ -8,12 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.dedup.checking import find_close, find_similar
+from simsql.dedup.confirming import Confirmer, is_stream
 from simsql.dedup.decisions import SimilarPairs
-from simsql.dedup.members import is_gone_from
 from simsql.dedup.results import Results, Rows
 from simsql.dedup.rules import Keep, Rules
 from simsql.dedup.spool import TokenSpool
-from simsql.dedup.verdicts import Helpers, Nodes, Verdicts, decide_documents, group_nodes
+from simsql.dedup.verdicts import (
+    GONE,
+    PRESENT,
+    UNKNOWN,
+    Helpers,
+    Nodes,
+    States,
+    Verdicts,
+    decide_documents,
+    group_nodes,
+)
 from simsql.documents import Report
 from simsql.fingerprint import compare_documents
 
@@ -39,8 +49,18 @@ class Spooled(NamedTuple):
 class Decider:
     """Decide about the documents of a table."""
 
-    def __init__(self, results: Results, rows: Rows, rules: Rules, spooled: Spooled | None, *, kept: bool) -> None:
+    def __init__(
+        self,
+        results: Results,
+        confirmer: Confirmer,
+        rows: Rows,
+        rules: Rules,
+        spooled: Spooled | None,
+        *,
+        kept: bool,
+    ) -> None:
         self._results = results
+        self._confirmer = confirmer
         self._rules = rules
         self._spooled = spooled
         documents = rows.documents
@@ -77,7 +97,7 @@ class Decider:
                 report=report,
             )
 
-        helpers = Helpers(find_pairs, self.compare, self._are_gone, self._order_by_name)
+        helpers = Helpers(find_pairs, self.compare, self._look_for, self._order_by_name)
         return decide_documents(self.documents, self.nodes, helpers, self._rules, self._criterion())
 
     def compare(self, left: I64, right: I64) -> NDArray[np.float64]:
@@ -100,12 +120,15 @@ class Decider:
         tokens[~spooled] = stored
         return tokens
 
-    def _are_gone(self, positions: I64) -> Flags:
-        asked = self.documents.id[positions]
-        gone = [
-            id_ for id_, place, read in self._results.read_places(asked) if is_gone_from(place, file_read=read)
-        ]
-        return np.isin(asked, np.array(gone, dtype=np.int64))
+    def _look_for(self, positions: I64) -> States:
+        """Read documents of earlier runs again. What came from standard input stays unknown."""
+        references = list(self._results.read_references(self.documents.id[positions]))
+        found = self._confirmer.find(reference for reference in references if not is_stream(reference))
+        states = {
+            reference.id: PRESENT if reference.id in found else UNKNOWN if is_stream(reference) else GONE
+            for reference in references
+        }
+        return np.array([states[id_] for id_ in self.documents.id[positions].tolist()], dtype=np.int8)
 
     def _order_by_name(self, positions: I64) -> I64:
         return np.searchsorted(self.documents.id, self._results.order_by_name(self.documents.id[positions]))

@@ -12,12 +12,15 @@ from simsql.dedup.verdicts import Verdicts
 from simsql.documents import printable
 from simsql.errors import UsageError
 
+_PLACES = 5  # that an error names
+
 
 @dataclass(frozen=True)
 class ExplainedDocument:
     """The decision about a document."""
 
     id: str
+    """Its id or, if other documents have it, too, its place."""
     kept: str | None
     """The id of the document that is kept in its favour: its own if it is kept; None without a decision."""
     kept_similarity: float | None
@@ -69,7 +72,7 @@ class _Explainer:
             if position is not None
             for found in (self._verdicts.kept, self._verdicts.representative)
         ]
-        self._names = self._results.read_names(np.array([*ids, *targets], dtype=np.int64))
+        self._names = self._results.read_labels([*ids, *targets])
         explained = [self._describe(id_, position) for id_, position in zip(ids, positions, strict=True)]
         a, b = positions
         if a is None or b is None:
@@ -88,9 +91,15 @@ class _Explainer:
 
     def _find(self, name: str) -> int:
         ids = self._results.find_named(name)
-        if len(ids) != 1:
-            found = "several documents are" if ids else "no document is"
-            raise UsageError(f"{found} called {printable(name)!r}: name documents as the output does")
+        if not ids:
+            raise UsageError(f"no document is called {printable(name)!r}: name documents as the output does")
+        if len(ids) > 1:
+            places = sorted(self._results.read_labels(ids[:_PLACES]).values())
+            more = ", ..." if len(ids) > _PLACES else ""
+            raise UsageError(
+                f"{len(ids):,} documents are called {printable(name)!r}: name one by its place:"
+                f" {', '.join(places)}{more}"
+            )
         return ids[0]
 
     def _position(self, id_: int) -> int | None:

@@ -4,12 +4,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from sqlalchemy import Connection
 
+from simsql.dedup.confirming import Confirmer
 from simsql.dedup.deciding import Decider, Spooled
 from simsql.dedup.explaining import Explanation, explain_pair
+from simsql.dedup.refusing import refuse_drops
 from simsql.dedup.report import write_report
 from simsql.dedup.results import Results
 from simsql.dedup.rules import Rules
@@ -21,16 +24,17 @@ from simsql.dedup.verdicts import Verdicts
 from simsql.dedup.workspace import Destination, open_store
 from simsql.dedup.writing import ClusterCount, Output, write_clusters
 from simsql.documents import (
-    DUPLICATE,
     MAX_DOCUMENT,
+    READ_TWICE,
     VISIBLE,
     DocumentReader,
+    Outputs,
     Selection,
+    Skip,
     SkipCount,
     Stages,
     nothing_found,
     open_output,
-    repeated_id,
     reporting,
 )
 from simsql.errors import SimsqlError, UsageError
@@ -90,7 +94,10 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     there are no documents, the embedded server fails or the table cannot be used, and DBAPIError of SQLAlchemy for
     PostgreSQL errors.
     """
-    reader = _open_reader(options)
+    if not options.paths and not (options.destination.table or options.destination.server_dir):
+        raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
+    outputs = options.output.check()
+    reader = _open_reader(options, options.paths, outputs)
     with ExitStack() as stack:
         with stages.stage("connect" if options.destination.database else "start the server"):
             store = stack.enter_context(open_store(options.destination, options.recipe))
@@ -102,12 +109,11 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         texts = stack.enter_context(TextSpool()) if options.output.report else None
         connection = stack.enter_context(store.connect())
         skips = SkipCount()
-        intake, repeated, loaded = _load(
-            store, connection, reader, stages, skips, options, prepared, tokens, texts
-        )
+        intake, loaded = _load(store, connection, reader, stages, skips, options, prepared, tokens, texts)
         spooled = Spooled(tokens, np.frombuffer(intake.ordinals, dtype=np.int64)) if tokens else None
-        results = Results(store, connection, intake.partly_read)
-        decider, verdicts = _decide(store, connection, results, stages, options, spooled)
+        results = Results(store, connection)
+        confirmer = Confirmer(lambda paths: _open_reader(options, paths), intake.identities.files, outputs.writes)
+        decider, verdicts = _decide(store, connection, results, confirmer, stages, options, spooled)
         stored = store.count(connection)
         explanation = None
         clusters = ClusterCount()
@@ -115,15 +121,19 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             explanation = explain_pair(results, decider, verdicts, options.rules, options.explain)
         else:
             store.commit(connection)
+            with stages.stage("check files"):
+                refused = refuse_drops(results.clusters, confirmer)
             in_clusters = int(np.count_nonzero(verdicts.cluster))
-            clusters = write_clusters(results.clusters(), in_clusters, stages, options.output, repeated=repeated)
+            clusters = write_clusters(results.clusters(), in_clusters, stages, options.output, refused)
             if texts and options.output.report:
                 with stages.stage("write report"), open_output(options.output.report) as file:
                     found = results.clusters()
-                    run = report_run(options.paths, options.recipe, options.rules, stored, found, decider, texts)
+                    run = report_run(
+                        options.paths, options.recipe, options.rules, stored, found, decider, texts, refused
+                    )
                     write_report(file, run)
     return DedupSummary(
-        intake.read - skips.by_reason[DUPLICATE],
+        intake.read - skips.by_reason[READ_TWICE],
         intake.wordless,
         loaded,
         stored,
@@ -136,13 +146,11 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     )
 
 
-def _open_reader(options: DedupOptions) -> DocumentReader:
-    """Check the arguments, and return the reader."""
-    outputs = options.output.check()
-    if not options.paths and not (options.destination.table or options.destination.server_dir):
-        raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
+def _open_reader(
+    options: DedupOptions, paths: Sequence[str | Path], outputs: Outputs | None = None
+) -> DocumentReader:
     return DocumentReader(
-        options.paths,
+        paths,
         text_field=options.text_field,
         id_field=options.id_field,
         encoding=options.encoding,
@@ -165,11 +173,8 @@ def _load(
     prepared: Prepared,
     tokens: TokenSpool | None,
     texts: TextSpool | None,
-) -> tuple[Intake, set[str], Loaded]:
-    """Update the table with the documents.
-
-    Return the intake that has read them, the names that more than one document has, and the counts of changes.
-    """
+) -> tuple[Intake, Loaded]:
+    """Update the table with the documents. Return the intake that has read them, and the counts of changes."""
     with stages.stage("read and fingerprint", reader.bytes_total) as report:
         intake = Intake(
             reporting(reader, report),
@@ -186,19 +191,18 @@ def _load(
         raise SimsqlError(nothing_found(options.paths, skips))
     if intake.read and not intake.valued and options.rules.keep_field is not None:
         raise SimsqlError(f"no document has a field {options.rules.keep_field!r}: choose with --keep-field")
-    repeated = set()
     with stages.stage("load"):
-        for place, name, first in store.drop_duplicates(connection):
-            skips.add(repeated_id(place, name, f"was already read at {first}"))
-            repeated.add(name)
+        for place, first in store.drop_duplicates(connection):
+            skips.add(Skip(place, READ_TWICE, f"the same document was already read at {first}"))
         loaded = store.merge(connection, options.rules.keep_field)
-    return intake, repeated, loaded
+    return intake, loaded
 
 
 def _decide(
     store: DocumentStore,
     connection: Connection,
     results: Results,
+    confirmer: Confirmer,
     stages: Stages,
     options: DedupOptions,
     spooled: Spooled | None,
@@ -208,7 +212,7 @@ def _decide(
         # Again: another run may have decided since.
         decided = not options.redecide and store.holds_decisions(connection, options.rules)
         rows = results.read(decided=decided)
-        decider = Decider(results, rows, options.rules, spooled, kept=store.kept)
+        decider = Decider(results, confirmer, rows, options.rules, spooled, kept=store.kept)
         verdicts = decider.decide(report, options.workers)
     with stages.stage("find clusters"):
         results.store(decider.documents, verdicts)

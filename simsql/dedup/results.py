@@ -1,6 +1,6 @@
 """Read the documents of a table to decide about them, and store, list and read the decisions."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -18,12 +18,12 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
-    and_,
     any_,
-    false,
+    case,
     func,
     insert,
     literal,
+    not_,
     or_,
     select,
     text,
@@ -33,8 +33,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql.expression import cast
 
 from simsql.database.transfer import copy_columns, raw_connection
-from simsql.dedup.places import LINE
-from simsql.dedup.store import DECIDED, MEMBERS, DocumentStore, absolute
+from simsql.dedup.confirming import Reference
+from simsql.dedup.store import DECIDED, MEMBERS, DocumentStore
 from simsql.dedup.verdicts import Documents, Verdicts
 
 I64 = NDArray[np.int64]
@@ -51,13 +51,21 @@ class StoredDocument(NamedTuple):
     id: int
     name: str
     place: str
+    line: int | None
+    """The line of a record; None for a whole file."""
+    identity: str
+    text_digest: str
     characters: int
     fingerprint: int
     """A bigint."""
     seen: bool
-    """Whether this run has read it. If so, `name` and `place` are from this run."""
-    gone: bool
-    """Whether this run has read its file without finding it."""
+    """Whether this run has read it in its input. If so, `name` and `place` are from this run."""
+    present: bool
+    """Whether this run has read it, in its input or again at its place."""
+    shared: bool
+    """Whether other documents have this name, too."""
+    misleading: bool
+    """Whether the place is the name of another document."""
     kept: int
     """The id of the document that is kept in its favour: its own if it is kept."""
     representative: int
@@ -65,6 +73,16 @@ class StoredDocument(NamedTuple):
     kept_similarity: float | None
     representative_similarity: float | None
     """None if no texts were compared."""
+
+    @property
+    def label(self) -> str:
+        """The name or, if other documents have it, too, the place."""
+        return self.place if self.shared else self.name
+
+    @property
+    def reference(self) -> Reference:
+        """Where to find it."""
+        return Reference(self.id, self.name, self.place, self.line, self.identity, self.text_digest)
 
 
 class Rows(NamedTuple):
@@ -78,16 +96,11 @@ class Rows(NamedTuple):
 
 
 class Results:
-    """The decisions about the documents of a table. Use it in the transaction that has merged the documents.
+    """The decisions about the documents of a table. Use it in the transaction that has merged the documents."""
 
-    `partly_read` are the files of which this run has skipped something. Documents that it has not found may
-    still be there.
-    """
-
-    def __init__(self, store: DocumentStore, connection: Connection, partly_read: Collection[str]) -> None:
+    def __init__(self, store: DocumentStore, connection: Connection) -> None:
         self._store = store
         self._connection = connection
-        self._partly_read = partly_read
 
     def read(self, *, decided: bool) -> Rows:
         """Read all documents that have a fingerprint. Unless `decided`, none has an earlier decision.
@@ -106,12 +119,14 @@ class Results:
             "kept_similarity": empty,
             "representative_similarity": empty,
             "fresh": np.ones(len(ids), dtype=bool),
+            "undecided": np.zeros(len(ids), dtype=bool),
         }
         if self._store.kept:
-            own |= {"words": rows["words"].astype(np.uint64), "compared": rows["compared"]}
+            own |= {"words": rows["words"].astype(np.uint64)}
+            own |= {name: rows[name] for name in ("compared", "undecided")}
             if decided:
                 own |= {name: rows[name].astype(own[name].dtype) for name in _DECISIONS}
-                own["fresh"] = ~rows["known"] | rows["undecided"]
+                own["fresh"] = ~rows["known"] | own["undecided"]
         documents = Documents(
             id=ids,
             fingerprint=rows["fingerprint"].astype(np.uint64),
@@ -131,8 +146,8 @@ class Results:
             fields += [(f"size of {name}", ">i4"), (name, kind)]
         # OFFSET keeps the words, which may be long, out of the join.
         statement = sql.SQL(
-            "COPY (SELECT {} FROM (SELECT t.name_digest, {} FROM {} AS t WHERE t.fingerprint IS NOT NULL OFFSET 0)"
-            " AS t LEFT JOIN pg_temp.{} AS s ON s.name_digest OPERATOR(pg_catalog.=) t.name_digest)"
+            "COPY (SELECT {} FROM (SELECT t.identity, {} FROM {} AS t WHERE t.fingerprint IS NOT NULL OFFSET 0)"
+            " AS t LEFT JOIN pg_temp.{} AS s ON s.identity OPERATOR(pg_catalog.=) t.identity)"
             " TO STDOUT (FORMAT BINARY)"
         ).format(
             sql.SQL(", ").join(
@@ -178,16 +193,12 @@ class Results:
         )
         return np.array(rows.scalars().all(), dtype=np.int64)
 
-    def read_places(self, ids: I64) -> Iterator[tuple[int, str, bool]]:
-        """Yield id, place and `StoredDocument.gone` of documents that this run has not read."""
-        table, read = self._store.table, self._read_files()
-        found = table.outerjoin(read, read.c.file == _file(table.c.place))
-        rows = self._connection.execute(
-            select(table.c.id, table.c.place, read.c.file.is_not(None))
-            .select_from(found)
-            .where(_is_one_of(table.c.id, ids))
-        )
-        yield from ((row[0], row[1], row[2]) for row in rows)
+    def read_references(self, ids: I64) -> Iterator[Reference]:
+        """Yield where to find documents that this run has not read."""
+        table = self._store.table.c
+        columns = [table[name] for name in Reference._fields]
+        for row in self._connection.execute(select(*columns).where(_is_one_of(table.id, ids))):
+            yield Reference(row.id, row.name, row.place, row.line, row.identity.hex, row.text_digest.hex)
 
     def store(self, documents: Documents, verdicts: Verdicts) -> None:
         """Write the decisions that have changed into a table that is kept, and list the members of clusters."""
@@ -206,7 +217,7 @@ class Results:
             MetaData(),
             *(
                 Column(name, BigInteger)
-                for name in ("id", "cluster", "kept", "representative", "undecided", "stored")
+                for name in ("id", "cluster", "kept", "representative", "undecided", "present", "stored")
             ),
             *(Column(name, Double) for name in ("kept_similarity", "representative_similarity")),
             prefixes=["TEMPORARY"],
@@ -218,6 +229,7 @@ class Results:
             "kept": kept,
             "representative": representative,
             "undecided": verdicts.undecided.astype(np.int64),
+            "present": verdicts.present.astype(np.int64),
             "stored": stored.astype(np.int64),
             # As bits: the same eight bytes in a binary COPY.
             "kept_similarity": verdicts.kept_similarity.view(np.int64),
@@ -245,18 +257,23 @@ class Results:
             yield list(cluster)
 
     def find_named(self, name: str) -> Sequence[int]:
-        """Return the ids of the documents of this name, of this run or an earlier one."""
-        table, staged = self._store.table, self._store.staged
-        found = table.outerjoin(staged, staged.c.name_digest == table.c.name_digest)
-        named = func.coalesce(staged.c.name, table.c.name) == cast(name, Text)
-        return self._connection.execute(select(table.c.id).select_from(found).where(named)).scalars().all()
+        """Return the ids of the documents of this name or, if there are none, at this place."""
+        wanted = cast(name, Text)
+        found = self._read_names(lambda names: names.c.name == wanted)
+        return [row.id for row in found or self._read_names(lambda names: names.c.place == wanted)]
 
-    def read_names(self, ids: I64) -> dict[int, str]:
-        """Return the names of documents by id: those of this run, or else of an earlier one."""
+    def read_labels(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return the names of documents by id or, of documents that share theirs, the places."""
+        rows = self._read_names(lambda names: names.c.id.in_(list(ids)))
+        return {row.id: row.place if len(self.find_named(row.name)) > 1 else row.name for row in rows}
+
+    def _read_names(self, chosen: Callable[[Any], ColumnElement[bool]]) -> Sequence[Any]:
+        """Return id, name and place of documents: those of this run, or else of an earlier one."""
         table, staged = self._store.table, self._store.staged
-        found = table.outerjoin(staged, staged.c.name_digest == table.c.name_digest)
-        named = select(table.c.id, func.coalesce(staged.c.name, table.c.name)).select_from(found)
-        return {row[0]: row[1] for row in self._connection.execute(named.where(_is_one_of(table.c.id, ids)))}
+        found = table.outerjoin(staged, staged.c.identity == table.c.identity)
+        own = (func.coalesce(staged.c[name], table.c[name]).label(name) for name in ("name", "place"))
+        names = select(table.c.id, *own).select_from(found).subquery()
+        return self._connection.execute(select(names).where(chosen(names)).order_by(names.c.id)).all()
 
     def _update(self, decided: Table) -> None:
         table = self._store.table
@@ -274,41 +291,41 @@ class Results:
         members = _members()
         members.create(self._connection)
         table, staged = self._store.table, self._store.staged
+        known = table.outerjoin(staged, staged.c.identity == table.c.identity)
+        name = func.coalesce(staged.c.name, table.c.name)
+        place = func.coalesce(staged.c.place, table.c.place)
         seen = staged.c.ordinal.is_not(None)
-        found = decided.join(table, table.c.id == decided.c.id)
-        found = found.outerjoin(staged, staged.c.name_digest == table.c.name_digest)
-        gone: ColumnElement[bool] = false()
-        if self._store.kept:
-            read = self._read_files()
-            found = found.outerjoin(read, and_(~seen, read.c.file == _file(table.c.place)))
-            gone = read.c.file.is_not(None)
-        listed = select(
-            decided.c.cluster,
-            table.c.id,
-            func.coalesce(staged.c.name, table.c.name),
-            func.coalesce(staged.c.place, table.c.place),
-            table.c.characters,
-            table.c.fingerprint,
-            seen,
-            gone,
-            decided.c.kept,
-            decided.c.representative,
-            func.nullif(decided.c.kept_similarity, cast("NaN", Double)),
-            func.nullif(decided.c.representative_similarity, cast("NaN", Double)),
-        )
+        # What came from standard input in earlier runs is not there any more.
+        there = or_(seen, not_(func.pg_catalog.starts_with(table.c.place, cast("stdin:", Text))))
+        names = select(name.label("name"), func.count().label("documents")).select_from(known).where(there)
+        named = names.group_by(name).cte("named")
+        same, placed = named.alias("same"), named.alias("placed")
+        found = decided.join(known, table.c.id == decided.c.id)
+        found = found.outerjoin(same, same.c.name == name).outerjoin(placed, placed.c.name == place)
+        itself = case((there, 1), else_=0)
+        shared = func.coalesce(same.c.documents, 0) > itself
+        misleading = func.coalesce(placed.c.documents, 0) > case((place == name, itself), else_=0)
+        values = {
+            "name": name,
+            "place": place,
+            "line": table.c.line,
+            "identity": func.pg_catalog.replace(cast(table.c.identity, Text), "-", ""),
+            "text_digest": func.pg_catalog.replace(cast(table.c.text_digest, Text), "-", ""),
+            "seen": seen,
+            "present": decided.c.present == 1,
+            "shared": shared,
+            "misleading": misleading,
+            "kept_similarity": func.nullif(decided.c.kept_similarity, cast("NaN", Double)),
+            "representative_similarity": func.nullif(decided.c.representative_similarity, cast("NaN", Double)),
+        }
+        values |= {name: table.c[name] for name in ("id", "characters", "fingerprint")}
+        values |= {name: decided.c[name] for name in ("cluster", "kept", "representative")}
+        listed = select(*(values[name] for name in StoredDocument._fields))
         self._connection.execute(
             insert(members).from_select(
                 StoredDocument._fields, listed.select_from(found).where(decided.c.cluster > 0)
             )
         )
-
-    def _read_files(self) -> Any:
-        """Return the files that this run has read as a whole. Join them: there may be as many as documents."""
-        file = _file(absolute(self._store.staged.c.place)).label("file")
-        listed = cast(literal(sorted(self._partly_read), ARRAY(Text)), ARRAY(Text))
-        partly = func.pg_catalog.unnest(listed).table_valued(Column("file", Text)).render_derived()
-        read = select(file).where(file.not_in(select(absolute(partly.c.file))))
-        return read.distinct().subquery()
 
 
 _COLUMNS = {
@@ -337,20 +354,17 @@ def _members() -> Table:
     return Table(
         MEMBERS,
         MetaData(),
-        *(Column(name, BigInteger) for name in ("cluster", "id")),
-        *(Column(name, Text) for name in ("name", "place")),
-        *(Column(name, BigInteger) for name in ("characters", "fingerprint")),
-        *(Column(name, Boolean) for name in ("seen", "gone")),
-        *(Column(name, BigInteger) for name in ("kept", "representative")),
-        *(Column(name, Double) for name in ("kept_similarity", "representative_similarity")),
+        *(Column(name, _TYPES.get(name, BigInteger)) for name in StoredDocument._fields),
         prefixes=["TEMPORARY"],
     )
 
 
+_TYPES = {
+    **dict.fromkeys(("name", "place", "identity", "text_digest"), Text),
+    **dict.fromkeys(("seen", "present", "shared", "misleading"), Boolean),
+    **dict.fromkeys(("kept_similarity", "representative_similarity"), Double),
+}
+
+
 def _is_one_of(column: Column[int], ids: I64) -> ColumnElement[bool]:
     return column == any_(literal(ids.tolist(), ARRAY(BigInteger)))
-
-
-def _file(place: ColumnElement[str]) -> ColumnElement[str]:
-    """Return the file of a place, without the number of a line."""
-    return func.pg_catalog.regexp_replace(place, cast(LINE, Text), cast("", Text))

@@ -1,6 +1,6 @@
 """What a run has found, as its report shows it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import numpy as np
 
@@ -25,8 +25,12 @@ def report_run(
     clusters: Iterable[Sequence[StoredDocument]],
     decider: Decider,
     texts: TextSpool,
+    refused: Container[int],
 ) -> RunReport:
-    """Return the report of a run. The texts are those that the run has read, in this order."""
+    """Return the report of a run. The texts are those that the run has read, in this order.
+
+    `refused` are the ids of documents that are not droppable.
+    """
     ids, ordinals = decider.documents.id, decider.ordinal
 
     def read_text(document: int) -> str | None:
@@ -41,7 +45,7 @@ def report_run(
     return RunReport(
         stored,
         options,
-        ([_describe(member) for member in arrange_members(documents)] for documents in clusters),
+        ([_describe(member) for member in arrange_members(documents, refused)] for documents in clusters),
         read_text,
         rules.similarity if rules.checks_texts else None,
         rules.drop if rules.checks_texts else None,

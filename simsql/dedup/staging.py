@@ -1,7 +1,5 @@
 """Turn documents into rows for the database: digest them, and fingerprint new texts."""
 
-import hashlib
-import os
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,15 +8,14 @@ from itertools import islice
 import numpy as np
 
 from simsql.database import to_bigints
-from simsql.dedup.places import file_of
+from simsql.dedup.identity import Identities, digest_text
 from simsql.dedup.spool import TextSpool, TokenSpool
 from simsql.dedup.store import StagedDocument
-from simsql.documents import Document, Skip, SkipCount, printable, without_words
+from simsql.documents import Document, Skip, SkipCount, without_words
 from simsql.fingerprint import Recipe, simhash_items, simhash_items_with_tokens
 
 _LOOK_UP = 500  # documents that are looked up in the table at once
 _LOOK_UP_CHARACTERS = 1 << 22
-_DIGESTED = 1 << 20  # characters of a text that are digested at once
 
 FindKnown = Callable[[Sequence[tuple[str, str]]], set[tuple[str, str]]]
 
@@ -26,8 +23,9 @@ FindKnown = Callable[[Sequence[tuple[str, str]]], set[tuple[str, str]]]
 class Intake:
     """Documents of a reader as rows for `DocumentStore.stage`; iterate over it once.
 
-    `find_known` returns the (name, text) digests that the table already has. These documents are not fingerprinted
-    again. The tokens of the others go to `tokens` and, with `keep_tokens`, into the rows. All texts go to `texts`.
+    `find_known` returns the digests (of identity, text) that the table already has. These documents are not
+    fingerprinted again. The tokens of the others go to `tokens` and, with `keep_tokens`, into the rows. All texts
+    go to `texts`.
     `skips` counts the skips of the reader, and `wordless` the texts without a fingerprint.
     """
 
@@ -57,8 +55,7 @@ class Intake:
         self._keep_tokens = keep_tokens
         self._texts = texts
         self.wordless = SkipCount()
-        self.partly_read: set[str] = set()
-        """Files of which something was skipped, as in places."""
+        self.identities = Identities()
         self._known: deque[StagedDocument] = deque()
 
     def __iter__(self) -> Iterator[StagedDocument]:
@@ -102,10 +99,10 @@ class Intake:
         while batch := deque(_take(documents)):
             known = set()
             if self._find_known:
-                known = self._find_known([(row.name_digest, row.text_digest) for row, _ in batch])
+                known = self._find_known([(row.identity, row.text_digest) for row, _ in batch])
             while batch:
                 row, text = batch.popleft()
-                if (row.name_digest, row.text_digest) in known:
+                if (row.identity, row.text_digest) in known:
                     self._known.append(row._replace(known=True))
                 else:
                     yield row, text
@@ -115,11 +112,17 @@ class Intake:
         for item in self._source:
             if isinstance(item, Skip):
                 self._skips.add(item)
-                self.partly_read.add(file_of(item.place))
                 continue
-            name_digest, text_digest = _digest(_identity(item)), _digest(item.text)
             row = StagedDocument(
-                self.read, item.name, name_digest, item.place, text_digest, len(item.text), None, value=item.value
+                self.read,
+                item.name,
+                self.identities.identify(item),
+                item.place,
+                item.line,
+                digest_text(item.text),
+                len(item.text),
+                None,
+                value=item.value,
             )
             self.read += 1
             self.valued += item.value is not None
@@ -138,16 +141,3 @@ def _take(documents: Iterator[tuple[StagedDocument, str]]) -> Iterator[tuple[Sta
         del text  # see _unknown
         if characters > _LOOK_UP_CHARACTERS:
             return
-
-
-def _identity(document: Document) -> str:
-    """Return the identity of a document in all runs: its id, or its real path."""
-    named_after_its_path = document.place == printable(document.name)
-    return os.path.realpath(document.name) if named_after_its_path else document.name
-
-
-def _digest(text: str) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for start in range(0, len(text), _DIGESTED):
-        digest.update(text[start : start + _DIGESTED].encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()

@@ -46,6 +46,7 @@ from sqlalchemy.sql.expression import cast
 from simsql.database import create_index, install_schema
 from simsql.database.load import copy_rows
 from simsql.database.transfer import raw_connection
+from simsql.dedup.old_table import OLD_IDENTITY, identify_anew
 from simsql.dedup.rules import Rules
 from simsql.documents import printable, storable
 from simsql.errors import SimsqlError
@@ -58,15 +59,16 @@ class StagedDocument(NamedTuple):
     ordinal: int
     """Position in the order of reading."""
     name: str
-    name_digest: str
+    identity: str
     """32 hexadecimal digits: PostgreSQL reads them as a uuid, which is slower to make in Python."""
     place: str
+    line: int | None
     text_digest: str
     characters: int
     fingerprint: int | None
     """A bigint; None for a text without features, or a text that the table already has."""
     known: bool = False
-    """Whether the table had this text under this name at the look-up."""
+    """Whether the table had this text of this document at the look-up."""
     value: str | None = None
     """The value that decides whether the document is kept, if a field does."""
     words: bytes | None = None
@@ -84,7 +86,7 @@ STAGED, DECIDED, MEMBERS = "simsql_staged", "simsql_decided", "simsql_members"
 # The columns that the table and the staged documents share.
 _SHARED = tuple(name for name in StagedDocument._fields if name not in ("ordinal", "known"))
 _DECISIONS = ("kept", "representative", "kept_similarity", "representative_similarity")
-_SINCE_0_2 = {"value", "words", "words_digest", *_DECISIONS, "undecided"}
+_SINCE_0_2 = {"line", "value", "words", "words_digest", *_DECISIONS, "undecided"}
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,8 @@ def absolute(place: ColumnElement[str]) -> ColumnElement[str]:
 class DocumentStore:
     """A table with one row per document: its name, where it was read, and its fingerprint.
 
-    A digest of 16 bytes identifies a name, because a B-tree cannot store texts of more than 2.7 kB. Without
-    `scratch`, the kind of a table for one run, the table is kept. Only then has it a simhash index: a run groups
-    its documents in memory.
+    Without `scratch`, the kind of a table for one run, the table is kept. Only then has it a simhash index: a run
+    groups its documents in memory.
     """
 
     def __init__(
@@ -148,8 +149,9 @@ class DocumentStore:
             MetaData(),
             Column("id", BigInteger, Identity(always=True), primary_key=True),
             Column("name", Text, nullable=False),
-            Column("name_digest", Uuid, nullable=False, unique=True),
+            Column("identity", Uuid, nullable=False, unique=True),
             Column("place", Text, nullable=False),
+            Column("line", BigInteger),
             Column("text_digest", Uuid, nullable=False),
             Column("characters", BigInteger, nullable=False),
             Column("fingerprint", BigInteger),
@@ -209,6 +211,8 @@ class DocumentStore:
                 return Prepared()
             self._check_kind(connection)
             found = {column["name"] for column in inspector.get_columns(self.table.name, self.table.schema)}
+            if named := OLD_IDENTITY in found and "identity" not in found:
+                found.add("identity")
             missing = [column for column in self.table.columns if column.name not in found]
             older = [column for column in missing if column.name in _SINCE_0_2]
             for column in missing:
@@ -228,8 +232,10 @@ class DocumentStore:
                 definition = str(CreateColumn(column).compile(dialect=connection.dialect))
                 add = sql.SQL("ALTER TABLE {} ADD COLUMN ").format(self.identifier) + sql.SQL(definition)
                 raw_connection(connection).execute(add)
+            if named:
+                identify_anew(raw_connection(connection), self.identifier)
             holds_documents = connection.execute(select(self.table.c.id).limit(1)).first() is not None
-            return Prepared(holds_documents, bool(older) and holds_documents)
+            return Prepared(holds_documents, "words" not in found and holds_documents)
 
     @contextmanager
     def connect(self) -> Iterator[Connection]:
@@ -271,7 +277,7 @@ class DocumentStore:
         return True
 
     def find_known(self, *, with_words: bool) -> Callable[[Sequence[tuple[str, str]]], set[tuple[str, str]]]:
-        """Return a function that finds the (name, text) digests that the table has with a fingerprint.
+        """Return a function that finds the digests (of identity, text) that the table has with a fingerprint.
 
         With `with_words`, it finds only those whose words the table has, too.
         """
@@ -280,13 +286,16 @@ class DocumentStore:
 
         def find(digests: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
             # Arrays: a condition with a thousand values takes longer to compile than the texts to fingerprint.
-            names, texts = (cast(cast(list(one), ARRAY(Text)), ARRAY(Uuid)) for one in zip(*digests, strict=True))
+            columns = zip(*digests, strict=True)
+            identities, texts = (cast(cast(list(column), ARRAY(Text)), ARRAY(Uuid)) for column in columns)
             # For several arrays, PostgreSQL takes its own unnest, and only without a schema.
             asked = (
-                func.unnest(names, texts).table_valued("name", "text", with_ordinality="number").render_derived()
+                func.unnest(identities, texts)
+                .table_valued("identity", "text", with_ordinality="number")
+                .render_derived()
             )
             known = and_(
-                table.name_digest == type_coerce(asked.c.name, Uuid),
+                table.identity == type_coerce(asked.c.identity, Uuid),
                 table.text_digest == type_coerce(asked.c.text, Uuid),
                 usable,
             )
@@ -305,22 +314,27 @@ class DocumentStore:
         self.staged.create(connection)
         return copy_rows(connection, f"pg_temp.{STAGED}", StagedDocument._fields, documents)
 
-    def drop_duplicates(self, connection: Connection) -> Iterator[tuple[str, str, str]]:
-        """Drop staged documents with a repeated name; yield (place, name, place of the first)."""
+    def drop_duplicates(self, connection: Connection) -> Iterator[tuple[str, str]]:
+        """Drop staged documents that were read twice, as when a folder is moved meanwhile.
+
+        Yield (place, place of the first).
+        """
         staged = self.staged
-        name, ordinal = staged.c.name_digest, staged.c.ordinal
+        identity, ordinal = staged.c.identity, staged.c.ordinal
         ranked = select(
             ordinal,
-            func.row_number().over(partition_by=name, order_by=ordinal).label("rank"),
+            func.row_number().over(partition_by=identity, order_by=ordinal).label("rank"),
             # In full: a function of another role for text would be preferred to this one for any type.
-            func.pg_catalog.first_value(staged.c.place).over(partition_by=name, order_by=ordinal).label("first"),
+            func.pg_catalog.first_value(staged.c.place)
+            .over(partition_by=identity, order_by=ordinal)
+            .label("first"),
         ).subquery()
         rows = connection.execute(
             delete(staged)
             .where(staged.c.ordinal == ranked.c.ordinal, ranked.c.rank > 1)
-            .returning(staged.c.place, staged.c.name, ranked.c.first)
+            .returning(staged.c.place, ranked.c.first)
         )
-        yield from ((place, name, first) for place, name, first in rows)
+        yield from ((place, first) for place, first in rows)
 
     def merge(self, connection: Connection, keep_field: str | None = None) -> Loaded:
         """Update the table with the staged documents. Other writers wait until the transaction ends.
@@ -336,7 +350,7 @@ class DocumentStore:
             lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self.identifier)
             raw_connection(connection).execute(lock)
         table, staged = self.table, self.staged
-        same_name = table.c.name_digest == staged.c.name_digest
+        same_document = table.c.identity == staged.c.identity
         total = connection.execute(select(func.count()).select_from(staged)).scalar_one()
         values = {name: staged.c[name] for name in _SHARED} | {"place": absolute(staged.c.place)}
         changed = 0
@@ -345,14 +359,15 @@ class DocumentStore:
             stored = and_(
                 table.c.fingerprint.is_not(None), or_(table.c.words.is_not(None), staged.c.words.is_(None))
             )
-            same_text = and_(same_name, table.c.text_digest == staged.c.text_digest)
+            same_text = and_(same_document, table.c.text_digest == staged.c.text_digest)
             connection.execute(update(staged).values(known=True).where(same_text, stored, ~staged.c.known))
-            data = ("place", "text_digest", "characters", "fingerprint", "value", "words", "words_digest")
+            where = ("name", "place", "line")
+            data = (*where, "text_digest", "characters", "fingerprint", "value", "words", "words_digest")
             changed = connection.execute(
                 update(table)
                 .values({name: values[name] for name in data} | dict.fromkeys(_DECISIONS, null()))
                 .where(
-                    same_name,
+                    same_document,
                     ~staged.c.known,
                     or_(
                         table.c.text_digest != staged.c.text_digest,
@@ -360,6 +375,12 @@ class DocumentStore:
                     ),
                 )
             ).rowcount
+            # A record may be in another line, and a file may be reached by another path.
+            connection.execute(
+                update(table)
+                .values({name: values[name] for name in where})
+                .where(same_text, table.c.place != values["place"])
+            )
             # Tables of version 0.1.0 have no words.
             connection.execute(
                 update(table)
@@ -378,10 +399,10 @@ class DocumentStore:
         added = connection.execute(
             insert(table)
             .from_select(_SHARED, new)
-            .on_conflict_do_nothing(index_elements=[table.c.name_digest])
+            .on_conflict_do_nothing(index_elements=[table.c.identity])
             .execution_options(preserve_rowcount=True)
         ).rowcount
-        kept = exists().where(same_name)
+        kept = exists().where(same_document)
         deleted = connection.execute(
             select(func.count()).select_from(staged).where(staged.c.known, ~kept)
         ).scalar_one()

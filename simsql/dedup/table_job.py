@@ -16,7 +16,7 @@ from simsql.dedup.rules import Keep
 from simsql.dedup.source_table import KeyOrder, Row, SourceTable, open_table
 from simsql.dedup.spool import TokenSpool
 from simsql.dedup.table_options import TableOptions
-from simsql.dedup.verdicts import Documents, Helpers, decide_documents, group_nodes
+from simsql.dedup.verdicts import UNKNOWN, Documents, Helpers, decide_documents, group_nodes
 from simsql.documents import Report, Stages
 from simsql.fingerprint import (
     TokenLists,
@@ -186,7 +186,7 @@ def _decide(
         find_pairs=find_pairs,
         # Of representatives, which need not be near enough to be compared. The table does not tell it.
         compare=lambda left, _: np.full(len(left), np.nan),
-        is_gone=lambda positions: np.zeros(len(positions), dtype=bool),
+        look_for=lambda positions: np.full(len(positions), UNKNOWN, dtype=np.int8),
         order_by_name=lambda positions: positions[np.argsort(order.by_key[positions])],
     )
     criteria = {
@@ -224,4 +224,5 @@ def _describe(rows: _Rows, digests: NDArray[np.void], *, checks_texts: bool) -> 
         kept_similarity=unknown,
         representative_similarity=unknown,
         fresh=yes,
+        undecided=~yes,
     )

@@ -1,7 +1,8 @@
 """Decide about the documents of a table: those with the same words are one node, and nodes are kept or dropped.
 
-Decisions of earlier runs stay, as long as the text that is kept is there. A document whose file is gone takes part
-in nothing new: it is neither kept in favour of others nor dropped.
+Decisions of earlier runs stay, as long as the text that is kept is there. No document that this run has read is
+dropped in favour of one that it has not read: documents of earlier runs are looked for. One that is gone takes
+part in nothing new: it is neither kept in favour of others nor dropped.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,12 @@ U64 = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 Similarities = NDArray[np.float64]
 
+States = NDArray[np.int8]
+
 _NONE = -1
+
+PRESENT, UNKNOWN, GONE = range(3)
+"""The state of a document: it was read or found again, nobody has looked, or it is not there."""
 
 
 class Documents(NamedTuple):
@@ -41,6 +47,8 @@ class Documents(NamedTuple):
     representative_similarity: Similarities
     fresh: Flags
     """Whether there is no earlier decision about this text."""
+    undecided: Flags
+    """Whether an earlier run has not found it, as in `Verdicts`."""
 
 
 class Verdicts(NamedTuple):
@@ -57,6 +65,8 @@ class Verdicts(NamedTuple):
     """Number of the cluster, from 1, the largest first; 0 for documents in none."""
     undecided: Flags
     """Whether the document is gone, so that a later run that finds it again decides anew."""
+    present: Flags
+    """Whether this run has read the document, or found it again."""
 
 
 class Nodes(NamedTuple):
@@ -72,6 +82,12 @@ class Nodes(NamedTuple):
     def total(self) -> int:
         """The number of nodes."""
         return len(self.fingerprint)
+
+    def of_documents(self, chosen: Flags) -> Flags:
+        """Return the nodes with a chosen document."""
+        found = np.zeros(self.total, dtype=bool)
+        found[self.of_document[chosen & (self.of_document != _NONE)]] = True
+        return found
 
 
 def group_nodes(documents: Documents, preferred: Flags, *, by_words: bool, scope: I64 | None = None) -> Nodes:
@@ -103,8 +119,8 @@ class Helpers(NamedTuple):
     """Return all pairs of similar nodes or, given flags, those with at least one flagged node."""
     compare: Callable[[I64, I64], Similarities]
     """Return the similarities of pairs of nodes."""
-    is_gone: Callable[[I64], Flags]
-    """Return whether the documents at these positions are gone."""
+    look_for: Callable[[I64], States]
+    """Return the states of the documents at these positions, which the run has not read."""
     order_by_name: Callable[[I64], I64]
     """Return these positions of documents in the order of their names."""
 
@@ -122,21 +138,16 @@ def decide_documents(
     if not nodes.total:
         unknown = np.full(len(itself), np.nan)
         none = np.zeros(len(itself), dtype=np.int64)
-        return Verdicts(itself, itself, unknown, unknown, none, none.astype(bool))
+        return Verdicts(itself, itself, unknown, unknown, none, none.astype(bool), documents.seen)
     node = nodes.of_document
     compared = node != _NONE
-    presence = _Presence(documents, nodes, helpers.is_gone)
-    presence.ask(_are_related(documents, nodes))
-    earlier = _earlier_decisions(documents, nodes, presence.gone_nodes())
-    is_kept = earlier.kept == np.arange(nodes.total)
-    new = (earlier.kept == _NONE) | (is_kept & (earlier.representative == _NONE))
-    new &= ~presence.gone_nodes()
-    pairs = helpers.find_pairs(nodes, None if new.all() else new)
-    presence.ask(np.isin(node, np.concatenate([pairs.left, pairs.right])))
+    presence = _Presence(documents, nodes, helpers.look_for)
+    earlier, pairs = _find_pairs(documents, nodes, presence, helpers)
     gone = presence.gone_nodes()
     pairs = pairs.where(~gone[pairs.left] & ~gone[pairs.right])
+    is_kept = earlier.kept == np.arange(nodes.total)
 
-    best = _best_documents(documents, nodes, criterion, presence.gone, helpers.order_by_name)
+    best = _best_documents(documents, nodes, criterion, presence.state, helpers.order_by_name)
     central = centrality(nodes.total, pairs, rules.drop)
     # Equals stay in the order of their digests.
     order = np.lexsort([-documents.characters[best], -central, -criterion[best], ~is_kept])
@@ -152,42 +163,81 @@ def decide_documents(
     cluster[compared] = _number_clusters(decisions.representative[node[compared]], -documents.characters[best])
     # If a text that is gone and was kept comes back, it may be similar to one that is kept since.
     undecided = compared & gone[node] & (decisions.kept[node] == node)
-    return Verdicts(kept, representative, similarities[0], similarities[1], cluster, undecided)
+    present = presence.state == PRESENT
+    return Verdicts(kept, representative, similarities[0], similarities[1], cluster, undecided, present)
+
+
+def _find_pairs(
+    documents: Documents, nodes: Nodes, presence: "_Presence", helpers: Helpers
+) -> tuple[Decisions, SimilarPairs]:
+    """Return the earlier decisions that still hold, and all pairs with a node that has none.
+
+    Look for every document that could be kept in favour of one that this run has read.
+    """
+    seen = nodes.of_documents(documents.seen)
+    related = seen[nodes.of_document] & (nodes.of_document != _NONE)
+    presence.ask(seen | nodes.of_documents(_decided_by(documents, related)))
+    none = np.zeros(0, dtype=np.int64)
+    pairs = SimilarPairs(none, none, np.zeros(0))
+    searched = np.zeros(nodes.total, dtype=bool)
+    while True:
+        gone = presence.gone_nodes()
+        earlier = _earlier_decisions(documents, nodes, gone)
+        is_kept = earlier.kept == np.arange(nodes.total)
+        new = (earlier.kept == _NONE) | (is_kept & (earlier.representative == _NONE))
+        new &= ~gone & ~searched
+        found = helpers.find_pairs(nodes, None if new.all() else new)
+        pairs = (
+            _join(pairs, found.where(~searched[found.left] & ~searched[found.right])) if searched.any() else found
+        )
+        if documents.seen.all():
+            return earlier, pairs
+        searched |= new
+        near = np.zeros(nodes.total, dtype=bool)
+        near[pairs.right[seen[pairs.left]]] = True
+        near[pairs.left[seen[pairs.right]]] = True
+        presence.ask(near)
+        # Those that were dropped in favour of nodes that are gone need pairs now.
+        if (presence.gone_nodes() == gone).all():
+            return earlier, pairs
 
 
 class _Presence:
-    """Which documents are gone. That takes long to find out, so it is only asked where it matters."""
+    """Which documents are there. To find out means to read them, so it is only asked where it matters."""
 
-    def __init__(self, documents: Documents, nodes: Nodes, is_gone: Callable[[I64], Flags]) -> None:
-        self.gone = np.zeros(len(documents.id), dtype=bool)
-        self._unknown = ~documents.seen
+    def __init__(self, documents: Documents, nodes: Nodes, look_for: Callable[[I64], States]) -> None:
+        self.state = np.where(documents.undecided, GONE, UNKNOWN).astype(np.int8)
+        self.state[documents.seen] = PRESENT
+        self._asked = documents.seen.copy()
+        self._was_kept = documents.kept == documents.id
         self._nodes = nodes
-        self._is_gone = is_gone
+        self._look_for = look_for
 
     def ask(self, chosen: Flags) -> None:
-        """Find out about the documents that are chosen."""
-        asked = np.flatnonzero(chosen & self._unknown)
+        """Look for documents of these nodes: those that were kept and, if none is there, the others."""
+        node = self._nodes.of_document
+        chosen = chosen[node] & (node != _NONE)
+        self._ask(chosen & self._was_kept)
+        self._ask(chosen & ~self._nodes.of_documents(self.state == PRESENT)[node])
+
+    def _ask(self, chosen: Flags) -> None:
+        asked = np.flatnonzero(chosen & ~self._asked)
         if asked.size:
-            self.gone[asked] = self._is_gone(asked)
-            self._unknown[asked] = False
+            self.state[asked] = self._look_for(asked)
+            self._asked[asked] = True
 
     def gone_nodes(self) -> Flags:
         """Return the nodes whose documents are all gone."""
-        present = np.zeros(self._nodes.total, dtype=bool)
-        node = self._nodes.of_document
-        present[node[~self.gone & (node != _NONE)]] = True
-        return ~present
+        return ~self._nodes.of_documents(self.state != GONE)
 
 
-def _are_related(documents: Documents, nodes: Nodes) -> Flags:
-    """Return which documents share a node, or are in a cluster of an earlier run."""
-    node = nodes.of_document
-    related = np.bincount(node + 1)[node + 1] > 1
+def _decided_by(documents: Documents, chosen: Flags) -> Flags:
+    """Return which documents are kept in favour of the chosen ones, or represent them."""
+    found = np.zeros(len(documents.id), dtype=bool)
     for target in (documents.kept, documents.representative):
-        elsewhere = target != documents.id
-        related |= elsewhere | np.isin(documents.id, target[elsewhere])
-    chosen: Flags = related & (node != _NONE)
-    return chosen
+        position, exists = _find(documents.id, target[chosen & ~documents.fresh])
+        found[position[exists]] = True
+    return found
 
 
 def _earlier_decisions(documents: Documents, nodes: Nodes, gone: Flags) -> Decisions:
@@ -216,13 +266,13 @@ def _earlier_decisions(documents: Documents, nodes: Nodes, gone: Flags) -> Decis
 
 
 def _best_documents(
-    documents: Documents, nodes: Nodes, criterion: I64, gone: Flags, order_by_name: Callable[[I64], I64]
+    documents: Documents, nodes: Nodes, criterion: I64, state: States, order_by_name: Callable[[I64], I64]
 ) -> I64:
     """Return the position of the document of each node that is kept rather than the others."""
     node = nodes.of_document
     members = np.flatnonzero(node != _NONE)
     is_kept = ~documents.fresh & (documents.kept == documents.id)
-    keys = [-documents.characters, -criterion, ~is_kept, gone]
+    keys = [-documents.characters, -criterion, ~is_kept, state]
     members = members[np.lexsort([key[members] for key in keys] + [node[members]])]
     first = members[np.searchsorted(node[members], np.arange(nodes.total))]
     ties = node[members] != _NONE

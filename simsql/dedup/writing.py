@@ -1,18 +1,18 @@
 """Write clusters and the drop list."""
 
 import json
+import os
 import re
 import sys
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from simsql.dedup.members import Member, arrange_members, is_path
-from simsql.dedup.places import file_of
+from simsql.dedup.members import Member, arrange_members
 from simsql.dedup.results import StoredDocument
-from simsql.documents import DUPLICATE, STDOUT, Outputs, Skip, SkipCount, Stages, open_output, printable
+from simsql.documents import STDOUT, Outputs, Skip, SkipCount, Stages, open_output, printable
 
 _REPLACED = re.compile(r"\\x00|\\ud[89a-f]")  # by simsql.documents.storable
 
@@ -39,7 +39,7 @@ class JsonLines:
         cluster = {
             "cluster": number,
             "size": len(members),
-            "representative": members[0].document.name,
+            "representative": members[0].document.label,
             "members": [describe_member(member) for member in members],
         }
         return json.dumps(cluster, ensure_ascii=False) + "\n"
@@ -52,7 +52,7 @@ def describe_member(member: Member) -> dict[str, Any]:
         "place": member.document.place,
         "distance": member.distance,
         "similarity": _round(member.document.representative_similarity),
-        "kept": member.kept.name,
+        "kept": member.kept.label,
         "kept_distance": member.kept_distance,
         "kept_similarity": _round(member.document.kept_similarity),
         "droppable": member.droppable,
@@ -70,6 +70,12 @@ class ClusterCount:
     clusters: int = 0
     members: int = 0
     droppable: int = 0
+    refused: SkipCount = field(default_factory=SkipCount)
+    """Dropped documents that are not droppable, because nobody knows that their text is still there afterwards."""
+    shared: int = 0
+    """Members that share their name with another document."""
+    example: StoredDocument | None = None
+    """One of them."""
     unlisted: SkipCount = field(default_factory=SkipCount)
     """Droppable documents left out of the drop list, because their line could mean something else."""
 
@@ -98,11 +104,12 @@ def write_clusters(
     members_total: int,
     stages: Stages,
     wanted: Output,
-    *,
-    repeated: Container[str] = (),
+    refused: Mapping[int, Skip],
 ) -> ClusterCount:
-    """Write the clusters and the drop list, and count them. `repeated` are names of several documents."""
+    """Write the clusters and the drop list, and count them. `refused` are the ids of documents not to drop."""
     count = ClusterCount()
+    for skip in refused.values():
+        count.refused.add(skip)
     with ExitStack() as stack:
         # The files take their names after the stage has ended well, together.
         output = stack.enter_context(open_output(wanted.clusters))
@@ -113,18 +120,23 @@ def write_clusters(
             if head := wanted.writer.head():
                 output.write(head)
             for documents in clusters:
-                members = arrange_members(documents)
+                members = arrange_members(documents, refused)
                 droppable = [member.document for member in members if member.droppable]
                 count.clusters += 1
                 count.members += len(members)
                 count.droppable += len(droppable)
+                for document in documents:
+                    if document.shared:
+                        count.shared += 1
+                        count.example = count.example or document
                 output.write(wanted.writer.cluster(count.clusters, members))
                 if drop_list:
                     for document in droppable:
-                        if ambiguity := _ambiguity(document, repeated, null=wanted.null):
-                            count.unlisted.add(Skip(printable(document.name), *ambiguity))
+                        name = _listed_name(document)
+                        if ambiguity := _ambiguity(document, name, null=wanted.null):
+                            count.unlisted.add(Skip(printable(name), *ambiguity))
                         else:
-                            drop_list.write(document.name + ("\0" if wanted.null else "\n"))
+                            drop_list.write(name + ("\0" if wanted.null else "\n"))
                 report(count.members)
             # Before the first of them takes its name: a full disk fails both.
             for file in (output, drop_list):
@@ -133,28 +145,31 @@ def write_clusters(
     return count
 
 
-def _ambiguity(document: StoredDocument, repeated: Container[str], *, null: bool) -> tuple[str, str] | None:
+def _listed_name(document: StoredDocument) -> str:
+    """Return the name of a document in the drop list: its place, if its id could mean something else."""
+    is_label = document.line is not None and document.name != document.place
+    return document.place if is_label and _is_path(document.name) else document.label
+
+
+def _ambiguity(document: StoredDocument, name: str, *, null: bool) -> tuple[str, str] | None:
     """Return why a name in the list could mean something else, in short and in full; None if it cannot."""
-    if document.name in repeated:
-        return DUPLICATE, "another document, which was skipped, has this id, too"
-    if not null and set("\n\r") & set(document.name):
+    if not null and set("\n\r") & set(name):
         return "line end", "the name would be more than one line: --null ends names with a NUL instead"
-    is_place = document.place == printable(document.name)
-    return _ambiguity_of_place(document.name) if is_place else _ambiguity_of_id(document.name)
+    if document.line is not None and name != document.place:
+        replaced = "in an id, it may stand for a character that PostgreSQL cannot store"
+        return ("backslash", replaced) if _REPLACED.search(name) else None
+    return _ambiguity_of_place(document, name)
 
 
-def _ambiguity_of_place(name: str) -> tuple[str, str] | None:
+def _ambiguity_of_place(document: StoredDocument, name: str) -> tuple[str, str] | None:
     if "\\" in name:
         return "backslash", "in a path, it may stand for a byte that is not UTF-8"
-    file = file_of(name)
-    if file != name and is_path(file) and is_path(name):
+    if document.line is not None and _is_path(name):
         return "place and path", "the place of this record is also the path of a file"
+    if document.misleading:
+        return "place and id", "the place of this document is also the id of another one"
     return None
 
 
-def _ambiguity_of_id(name: str) -> tuple[str, str] | None:
-    if _REPLACED.search(name):
-        return "backslash", "in an id, it may stand for a character that PostgreSQL cannot store"
-    if is_path(name):
-        return "id and path", "the id of this record is also the path of a file"
-    return None
+def _is_path(name: str) -> bool:
+    return os.path.lexists(name)  # Path.exists raises for long names

@@ -8,6 +8,7 @@ from simsql.documents.readers import DocumentReader, read_single_text, reporting
 from simsql.documents.reports import (
     DUPLICATE,
     NO_WORDS,
+    READ_TWICE,
     Report,
     SkipCount,
     Stages,
@@ -23,6 +24,7 @@ __all__ = [
     "DUPLICATE",
     "MAX_DOCUMENT",
     "NO_WORDS",
+    "READ_TWICE",
     "STDOUT",
     "VISIBLE",
     "Document",

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from simsql.documents.content import (
@@ -45,6 +46,10 @@ class Document(NamedTuple):
     """Where it was read, as one printable line: `path` or `path:line`."""
     value: str | None = None
     """The value of the value field of a record, if it has one. Numbers and other types are written as JSON."""
+    line: int | None = None
+    """The line where a record begins; None for a whole file."""
+    path: Path | None = None
+    """The file; None for standard input."""
 
 
 class Skip(NamedTuple):
@@ -180,7 +185,7 @@ def _read_each_line(
         else:
             del line  # which may be long, and what is made of it goes on without it
             if found:
-                yield found
+                yield found._replace(line=number)
             del found
 
 
@@ -223,7 +228,8 @@ def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",
         else:
             identity = None if id_column is None else row[id_column]
             value = None if value_column is None else _value_of(row[value_column])
-            yield Document(_name_of(identity, f"{name}:{number}"), row[text_column], f"{place}:{number}", value)
+            label = _name_of(identity, f"{name}:{number}")
+            yield Document(label, row[text_column], f"{place}:{number}", value, number)
             del row
 
 

@@ -110,16 +110,21 @@ class Outputs:
 
     def refuse(self, *sources: Path | IO[Any] | None) -> None:
         """Raise UsageError if a file that is read is also written: a path, or a stream that may be redirected."""
-        for source in sources if self._identities else ():
-            identity = _identify(source)
-            if identity is None:
-                continue
-            option = self._identities.get(identity)
-            if isinstance(source, Path):
-                option = option or self._paths.get(source.resolve())
-            if option:
+        for source in sources:
+            if option := self._option_of(source):
                 shown = _show(source) if isinstance(source, Path) else "standard input"
                 raise UsageError(f"{option} is the same file as {shown}, which is read: write to another file")
+
+    def writes(self, path: Path) -> bool:
+        """Return whether an existing file is one of them."""
+        return self._option_of(path) is not None
+
+    def _option_of(self, source: Path | IO[Any] | None) -> str | None:
+        identity = _identify(source) if self._identities else None
+        if identity is None:
+            return None
+        option = self._identities.get(identity)
+        return option or (self._paths.get(source.resolve()) if isinstance(source, Path) else None)
 
     def covers(self, path: Path, status: os.stat_result) -> bool:
         """Return whether a regular file in a folder that is read is one of them.

@@ -130,7 +130,9 @@ class DocumentReader:
             if isinstance(found, Skip):
                 yield found
                 continue
-            yield from self._read(found)
+            for item in self._read(found):
+                yield item._replace(path=found.path) if isinstance(item, Document) else item
+                del item  # a long document is not kept while the next one is read
             # A binary file counts in full although only its start was looked at.
             self._finished = self.bytes_done if found.size is None else self._finished + found.size
             self._current = None

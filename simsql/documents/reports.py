@@ -12,6 +12,7 @@ Report = Callable[[int], None]
 """Reports how much of a stage is done, in the unit of its total. The caller decides how to show it."""
 
 DUPLICATE = "duplicate id"
+READ_TWICE = "read twice"
 NO_WORDS = "no words"
 """Reasons to skip a document after reading it."""
 

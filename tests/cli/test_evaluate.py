@@ -164,6 +164,16 @@ def test_what_is_missing(labels, documents, tmp_path, texts):
     run("evaluate", labels, documents, "--recipe", "x").failed(2, "and there is no such file")
 
 
+def test_an_id_of_several_documents_is_replaced_by_a_place(labels, documents, tmp_path, texts):
+    again = write_lines(tmp_path / "again.jsonl", dict(list(texts.items())[:1]))
+    run("evaluate", labels, documents, again).failed(
+        1, "several documents are called 'text 0': name them by their"
+    )
+    pairs = [{"id_a": f"{documents}:1", "id_b": f"{again}:1", "label": "yes"}]
+    found = run("evaluate", write_lines(tmp_path / "pairs.jsonl", pairs), documents, again)
+    assert rows_of(found)[0]["found"] == 1
+
+
 def test_recall_needs_a_near_duplicate(tmp_path):
     rows = [{"text_a": "a", "text_b": "b", "label": label} for label in ("not", "unsure", "")]
     path = write_lines(tmp_path / "labels.jsonl", rows)

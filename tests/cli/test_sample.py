@@ -42,6 +42,14 @@ def test_pairs_are_complete_and_stand_for_all(documents, texts):
     assert weight == {bits: pytest.approx(total, abs=0.01) for bits, total in at.items()}
 
 
+def test_documents_that_share_an_id_are_named_by_their_places(documents, texts, tmp_path):
+    same = [{"id": 7, "text": text} for text in texts.values()]
+    rows = rows_of(run("sample", write_lines(tmp_path / "same.jsonl", same), "--pairs", 40))
+    places = {f"{tmp_path / 'same.jsonl'}:{line}": text for line, text in enumerate(texts.values(), 1)}
+    assert rows
+    assert all(places[row[f"id_{side}"]] == row[f"text_{side}"] for row in rows for side in "ab")
+
+
 def test_the_seed_decides(documents):
     first, again, other = (
         run("sample", documents, "--pairs", 20, "--seed", seed).done().out for seed in (0, 0, 1)

@@ -18,7 +18,15 @@ from program import finish, run, run_apart, spawn, write_lines
 
 from simsql.database.install import read_status
 
-STAGES = ["start the server", "read and fingerprint", "load", "check texts", "find clusters", "write clusters"]
+STAGES = [
+    "start the server",
+    "read and fingerprint",
+    "load",
+    "check texts",
+    "find clusters",
+    "check files",
+    "write clusters",
+]
 COMPRESSORS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
@@ -151,7 +159,7 @@ def test_the_summary(lines, tmp_path, home):
     }
     assert {name: found.table[name] for name in wanted} == wanted
     stages = [*STAGES, "stop the server"]
-    assert list(found.table)[-8:] == ["seconds", *stages]
+    assert list(found.table)[-9:] == ["seconds", *stages]
     assert all(re.fullmatch(r"\d+\.\d\d", found.table[stage]) for stage in stages)
     assert float(found.table["seconds"]) >= sum(float(found.table[stage]) for stage in stages) - 0.05
 
@@ -270,8 +278,8 @@ def test_a_table_stays_and_a_later_run_adds_to_it(database, database_url, tmp_pa
     assert found.groups == {frozenset(names[:2])}
     (index,) = read_status(database).indexes
     assert (index.table_name, index.column_name, index.distance) == ("public.kept", "fingerprint", 10)
-    rest = write_lines(tmp_path / "2.jsonl", {name: texts[name] for name in names[1:]})
-    found = run("dedup", rest, *options).done()
+    write_lines(first, {name: texts[name] for name in names[1:]})
+    found = run("dedup", first, *options).done()
     assert found.groups == groups
     assert (found.table["new"], found.table["known already"]) == ("4", "1")
     with database.connect() as connection:

@@ -149,16 +149,14 @@ def test_a_folder_without_a_server_is_no_place_to_look(tmp_path):
     assert not (tmp_path / "typo").exists()
 
 
-def test_the_id_of_a_record_that_is_the_path_of_a_file_is_not_in_the_drop_list(tmp_path, home):
+def test_a_record_whose_id_is_the_path_of_a_file_is_listed_by_its_place(tmp_path, home):
     unlike = tmp_path / "unlike.txt"
     unlike.write_text("Nothing else in this small collection speaks about mountains, glaciers or avalanches")
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"id": "{name}", "text": "{TEXT}"}}\n' for name in ("!", unlike, "third")))
     found = run("dedup", path, "--drop-list", tmp_path / "drop", home=home).done()
     assert found.groups == {frozenset({"!", str(unlike), "third"})}
-    assert (tmp_path / "drop").read_text() == "third\n"
-    assert found.table["not in the drop list"] == "1"
-    assert f"not in the drop list: {unlike}: id and path: " in found.err
+    assert (tmp_path / "drop").read_text() == f"{path}:2\nthird\n"
 
 
 def test_variables_of_libpq_lead_to_no_other_server(tmp_path, home):

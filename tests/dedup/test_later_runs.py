@@ -1,5 +1,7 @@
 """Decisions that stay in a table: what a later run keeps, decides anew, or refuses."""
 
+from hashlib import blake2b
+
 import pytest
 from program import READING, run, spawn, wait_until, write_lines
 from sqlalchemy import text
@@ -68,12 +70,17 @@ def test_other_rules_need_to_be_decided_afresh(kept, newest, tmp_path):
 
 @pytest.fixture
 def old_table(kept, newest):
-    """A table as version 0.1.0 left it."""
+    """A table as version 0.1.0 left it, in which an id alone identified a record."""
     kept(TEXTS)
     engine, _ = newest
     with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE kept RENAME COLUMN identity TO name_digest"))
+        for name in TEXTS:
+            digest = blake2b(name.encode(), digest_size=16).hexdigest()
+            change = text("UPDATE kept SET name_digest = CAST(:digest AS uuid) WHERE name = :name")
+            connection.execute(change, {"name": name, "digest": digest})
         for column in (
-            *("value", "words", "words_digest", "kept", "representative"),
+            *("line", "value", "words", "words_digest", "kept", "representative"),
             *("kept_similarity", "representative_similarity", "undecided"),
         ):
             connection.execute(text(f"ALTER TABLE kept DROP COLUMN {column}"))
@@ -95,6 +102,23 @@ def test_documents_of_version_0_1_0_are_compared_once_they_are_read_again(kept, 
     assert "not compared" not in found.err
     with old_table.connect() as connection:
         assert connection.execute(text("SELECT count(words) FROM kept")).scalar() == 5
+
+
+def test_decisions_about_records_that_only_ids_identified_stay(kept, newest):
+    """In a table of a version before 0.2.0, and for records without an id."""
+    texts = [{"id": "a", "text": TEXTS["a"]}, {"text": TEXTS["b"]}, {"id": "c", "text": TEXTS["c"]}]
+    first, before = kept(texts)
+    with newest[0].begin() as connection:
+        connection.execute(text("ALTER TABLE kept RENAME COLUMN identity TO name_digest"))
+        connection.execute(text("ALTER TABLE kept DROP COLUMN line"))
+        for place, name in connection.execute(text("SELECT place, name FROM kept")).all():
+            digest = blake2b((name if len(name) == 1 else place).encode(), digest_size=16).hexdigest()
+            change = text("UPDATE kept SET name_digest = CAST(:digest AS uuid) WHERE place = :place")
+            connection.execute(change, {"place": place, "digest": digest})
+    found, after = kept(texts)
+    assert (found.table["new"], found.table["known already"]) == ("0", "3")
+    assert after == before
+    assert found.stdout == first.stdout
 
 
 def test_a_table_of_version_0_1_0_can_be_grouped_by_distance_without_reading_it_again(kept, old_table):
@@ -152,7 +176,7 @@ def test_values_of_another_field_decide_nothing(tmp_path, newest):
 
 def test_an_explanation_changes_nothing(kept, newest, tmp_path):
     kept({name: TEXTS[name] for name in "ab"})
-    path = write_lines(tmp_path / "more.jsonl", TEXTS)
+    path = write_lines(tmp_path / "texts.jsonl", TEXTS)
     options = ["--database", newest[1], "--table", "kept"]
     found = run("dedup", path, *options, "--explain", "d", "e").done()
     assert found.lines[-1] == "together: d is kept; e is dropped in favour of d (similarity 0.90)"
@@ -182,15 +206,16 @@ def drops(tmp_path, newest):
 LONGER = f"{TEXTS['a']} and two more"
 
 
-def test_a_document_in_a_file_with_skipped_records_is_not_gone(tmp_path, drops):
+def test_a_document_that_a_run_skips_is_not_kept_in_favour_of_others(tmp_path, drops):
     long = write_lines(
         tmp_path / "long.jsonl", [{"id": "A", "text": LONGER}, {"id": "C", "text": "something else"}]
     )
     (tmp_path / "b.txt").write_text(TEXTS["a"])
     paths = long, tmp_path / "b.txt"
     assert drops(*paths) == [f"{tmp_path / 'b.txt'}"]
-    drops(*paths, options=["--max-document", str(len(LONGER) - 1)])
-    assert drops(*paths) == [f"{tmp_path / 'b.txt'}"]
+    # This run has not read it, so it keeps the other one, and decisions stay.
+    assert drops(*paths, options=["--max-document", str(len(LONGER) - 1)]) == []
+    assert drops(*paths) == ["A"]
 
 
 def test_a_file_whose_name_looks_like_a_line_of_another_is_not_gone(tmp_path, drops):
@@ -202,11 +227,11 @@ def test_a_file_whose_name_looks_like_a_line_of_another_is_not_gone(tmp_path, dr
     assert drops(*both, options=["--keep", "first"]) == [f"{tmp_path / 'd0'}"]
 
 
-def test_an_id_that_another_document_has_is_not_listed(tmp_path, drops):
+def test_a_record_whose_id_another_document_has_is_listed_by_its_place(tmp_path, drops):
     texts = write_lines(tmp_path / "a.jsonl", [{"id": 1, "text": LONGER}, {"id": 2, "text": TEXTS["a"]}])
     assert drops(texts) == ["2"]
     other = write_lines(tmp_path / "b.jsonl", [{"id": 2, "text": "something else"}])
-    assert drops(texts, other) == []
+    assert drops(texts, other) == [f"{texts}:2"]
     replaced = write_lines(tmp_path / "c.jsonl", [{"id": "y\0z", "text": TEXTS["a"]}])
     assert drops(replaced) == []
 
@@ -226,4 +251,5 @@ def test_a_run_keeps_decisions_that_another_has_made_while_it_read(tmp_path, dro
     assert drops(second) == ["X"]
     late.stdin.close()
     assert late.wait(60) == 0
-    assert (tmp_path / "late").read_text() == ""
+    # A copy of K, which stays.
+    assert (tmp_path / "late").read_text() == "stdin:1\n"

@@ -96,19 +96,26 @@ def test_ten_of_a_reason_are_named_and_all_are_counted(tmp_path, home):
 # Ids
 
 
-def test_of_a_duplicate_id_the_first_stays(tmp_path, home):
+def test_records_with_the_same_id_are_named_by_their_places(tmp_path, home):
     a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     a.write_bytes(line("x") + line("twice") + line("twice", "something else entirely is written in this line"))
-    b.write_bytes(line("twice", "and a third text that has nothing to do with the others") + line("y"))
-    found = run("dedup", a, b, home=home).done()
-    assert found.groups == {frozenset({"x", "twice", "y"})}
-    (twice,) = (member for member in found.clusters[0]["members"] if member["id"] == "twice")
-    assert twice["place"] == f"{a}:2"
-    assert found.table["duplicate id"] == "2"
-    assert "ids must be unique across all files: name another field with --id-field" in found.err
-    assert skipped(found) == [
-        f"skipped {place}: duplicate id: 'twice' was already read at {a}:2" for place in (f"{a}:3", f"{b}:1")
+    b.write_bytes(line("twice", "something else entirely is written in this line") + line("y") + line("twice"))
+    found = run("dedup", a, b, "--drop-list", tmp_path / "drop", home=home).done()
+    names = [[(member["id"], member["kept"]) for member in cluster["members"]] for cluster in found.clusters]
+    assert names == [
+        [("twice", f"{a}:2"), ("twice", f"{a}:2"), ("x", f"{a}:2"), ("y", f"{a}:2")],
+        [("twice", f"{a}:3"), ("twice", f"{a}:3")],
     ]
+    assert (tmp_path / "drop").read_text().splitlines() == [f"{b}:3", "x", "y", f"{b}:1"]
+    assert found.table["skipped"] == "0"
+    assert (
+        "ids are not unique: 4 documents in clusters share theirs with another one, such as 'twice'" in found.err
+    )
+    explained = ["dedup", a, b, "--explain", f"{a}:2"]
+    found = run(*explained, "y", home=home).done()
+    assert found.lines[-1].endswith(f"{a}:2 is kept; y is dropped in favour of {a}:2 (similarity 1.00)")
+    found = run(*explained, "twice", home=home)
+    found.failed(2, f"4 documents are called 'twice': name one by its place: {a}:2, {a}:3, {b}:1, {b}:3")
 
 
 def test_odd_ids(tmp_path, home):

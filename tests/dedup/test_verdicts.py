@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simsql.dedup.decisions import SimilarPairs
 from simsql.dedup.rules import Rules
-from simsql.dedup.verdicts import Documents, Helpers, decide_documents, group_nodes
+from simsql.dedup.verdicts import GONE, PRESENT, UNKNOWN, Documents, Helpers, decide_documents, group_nodes
 
 RULES = Rules(similarity=0.6, drop_similarity=0.7)
 TEXTS = 9
@@ -26,6 +26,11 @@ class Document:
     criterion: int = 0
     seen: bool = True
     gone: bool = False
+    stream: bool = False
+    """Whether nobody can know."""
+    undecided: bool = False
+    state: int = UNKNOWN
+    """What the run has found out."""
     fresh: bool = True
     kept: int | None = None
     representative: int | None = None
@@ -74,6 +79,7 @@ def run(docs, table):
         kept_similarity=column((document.kept_similarity for document in docs), float),
         representative_similarity=column((document.representative_similarity for document in docs), float),
         fresh=column((document.fresh for document in docs), bool),
+        undecided=column((document.undecided for document in docs), bool),
     )
     nodes = group_nodes(given_documents, given_documents.seen, by_words=True)
     texts = [docs[position].text for position in nodes.example]
@@ -93,10 +99,27 @@ def run(docs, table):
     def compare(left, right):
         return column((alike(table, texts[a], texts[b]) for a, b in zip(left, right, strict=True)), float)
 
+    states = [PRESENT if document.seen else GONE if document.undecided else UNKNOWN for document in docs]
+
+    by_id = {document.id: document for document in docs}
+    seen = {document.text for document in docs if document.seen}
+    decided = [document for document in docs if document.text in seen]
+    targets = {by_id[id_].text for each in decided for id_ in (each.kept, each.representative) if id_ in by_id}
+
+    def look_for(asked):
+        for position in asked:
+            document = docs[position]
+            assert not document.seen
+            # Only where it matters.
+            near = any(alike(table, document.text, text) >= RULES.similarity for text in seen)
+            assert near or document.text in targets
+            states[position] = UNKNOWN if document.stream else GONE if document.gone else PRESENT
+        return column((states[position] for position in asked), np.int8)
+
     helpers = Helpers(
         find_pairs,
         compare,
-        is_gone=lambda asked: column((docs[position].gone for position in asked), bool),
+        look_for,
         order_by_name=lambda asked: column(sorted(asked, key=lambda position: docs[position].name)),
     )
     criterion = column(document.criterion for document in docs)
@@ -105,6 +128,8 @@ def run(docs, table):
         replace(
             document,
             fresh=bool(verdicts.undecided[position]),
+            undecided=bool(verdicts.undecided[position]),
+            state=states[position],
             kept=docs[verdicts.kept[position]].id,
             representative=docs[verdicts.representative[position]].id,
             kept_similarity=float(verdicts.kept_similarity[position]),
@@ -112,6 +137,7 @@ def run(docs, table):
         )
         for position, document in enumerate(docs)
     ]
+    assert verdicts.present.tolist() == [state == PRESENT for state in states]
     return decided, verdicts.cluster.tolist()
 
 
@@ -120,10 +146,10 @@ def alike(table, a, b):
 
 
 def by_definition(docs, table):
-    """Return the ids of the kept document and of the representative, by id."""
+    """Return the ids of the kept document and of the representative, by id, given the states of the documents."""
     texts = sorted({document.text for document in docs})
     by_id = {document.id: document for document in docs}
-    gone = {text for text in texts if all(document.gone for document in docs if document.text == text)}
+    gone = {text for text in texts if all(document.state == GONE for document in docs if document.text == text)}
     kept_before, representing_before = earlier(docs, by_id, gone)
 
     def similar(a, b):
@@ -131,7 +157,7 @@ def by_definition(docs, table):
 
     def rank(document):
         was_kept = not document.fresh and document.kept == document.id
-        return (document.gone, not was_kept, -document.criterion, -document.characters, document.name)
+        return (document.state, not was_kept, -document.criterion, -document.characters, document.name)
 
     best = {text: min((document for document in docs if document.text == text), key=rank) for text in texts}
     is_free = {
@@ -193,7 +219,9 @@ def decisions(docs):
 def check(docs, table):
     """Decide, compare with the definition, and return the documents with their decisions."""
     decided, cluster = run(docs, table)
-    assert decisions(decided) == by_definition(docs, table)
+    found = {document.id: document.state for document in decided}
+    now = [replace(document, state=found[document.id]) for document in docs]
+    assert decisions(decided) == by_definition(now, table)
     by_id = {document.id: document for document in decided}
     for document in decided:
         kept, representative = by_id[document.kept], by_id[document.representative]
@@ -204,9 +232,11 @@ def check(docs, table):
         assert document.representative_similarity == alike(table, document.text, representative.text)
         assert kept is document or document.kept_similarity >= RULES.drop
         assert kept.representative_similarity >= RULES.similarity
-        if not document.gone:
-            assert not kept.gone
-            assert not representative.gone
+        if document.state != GONE:
+            assert kept.state != GONE
+            assert representative.state != GONE
+        if document.seen:
+            assert kept.seen or kept.stream or not kept.gone
     groups = {}
     for document, number in zip(decided, cluster, strict=True):
         groups.setdefault(document.representative, set()).add(number)
@@ -240,12 +270,16 @@ def test_later_runs_keep_the_decisions_that_still_hold(docs, table, data):
         decided = check([document for document in now if data.draw(st.booleans()) or not document.fresh], table)
         left = []
         for document in decided:
-            what = data.draw(st.sampled_from(["same", "same", "same", "changed", "deleted", "gone", "back"]))
+            what = data.draw(
+                st.sampled_from(["same", "same", "unseen", "changed", "deleted", "gone", "stream", "back"])
+            )
             if what == "changed":
                 text = data.draw(st.integers(0, TEXTS - 1))
                 document = Document(document.id, text, document.characters, document.criterion)  # noqa: PLW2901
-            if what in ("gone", "back"):
-                document = replace(document, gone=what == "gone", seen=what == "back")  # noqa: PLW2901
+            if what in ("unseen", "gone", "stream", "back"):
+                document = replace(  # noqa: PLW2901
+                    document, gone=what == "gone", stream=what == "stream", seen=what == "back"
+                )
             if what != "deleted":
                 left.append(document)
         present = {document.id for document in decided}

@@ -5,13 +5,19 @@ import gzip
 import io
 import lzma
 
-from simsql.documents.readers import DocumentReader, Skip
+from simsql.documents.readers import Document, DocumentReader, Skip
 
 COMPRESSORS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
 def read(*paths, **options):
-    return list(DocumentReader(paths, **options))
+    """The documents without their files and lines, which their places show."""
+    found = list(DocumentReader(paths, **options))
+    for item in found:
+        if isinstance(item, Document):
+            assert item.path is None or item.path.exists()
+            assert item.line is None or item.place.endswith(f":{item.line}")
+    return [item._replace(path=None, line=None) if isinstance(item, Document) else item for item in found]
 
 
 def texts(*paths, **options):

@@ -1,0 +1,155 @@
+"""Histories of a folder of texts: files and records change, runs list what to drop, and somebody drops it."""
+
+import gzip
+import json
+import os
+import shutil
+import tempfile
+from contextlib import chdir
+from pathlib import Path
+
+from drop_lists import LIMIT, apply, lost, run, text_about, texts_in
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+# Two families of texts: within one, they are similar but not the same.
+TEXTS = [
+    *(text_about("fish", 40).replace("fishx7", f"fish{number}") for number in range(3)),
+    *(text_about("bird", 40).replace("birdx9", f"bird{number}") for number in range(2)),
+]
+TEXT = st.sampled_from(TEXTS)
+FILES = ["a.txt", "b.txt", "c.txt", "d/a.txt", "d/b", "d\\/\n:1"]
+RECORDS = ["r.jsonl", "d/r.jsonl", "r.jsonl.gz", "d\\/r:1.jsonl"]
+IDS = [None, "1", "2", "a.txt", "r.jsonl:1"]
+SPOILED = st.sampled_from([b"", b"oops\n", bytes(99), b"\x1f\x8b\x08", b"caf\xe9 " * 9, b"x " * LIMIT])
+FOLDER, OTHER = "in", "other"
+PATHS = [*FILES, *RECORDS, ".", "d", "d\\"]
+
+
+class Histories(RuleBasedStateMachine):
+    """A folder with files, runs of one table on all of it or a part, and lists that are applied."""
+
+    url = ""
+    parent: Path | None = None
+    """Where the folders are made."""
+    runs = 0
+    dropped = 0
+
+    @initialize()
+    def begin(self) -> None:
+        self.root = Path(tempfile.mkdtemp(dir=self.parent))
+        self.folder = self.root / FOLDER
+        self.table = f"history_{self.root.name}"
+        for name, text in zip([*FILES, *RECORDS], TEXTS * 2, strict=True):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            if name in FILES:
+                self.write(name, text)
+            else:
+                self.write_records(name, [("1", text), ("2", TEXTS[0])])
+
+    def teardown(self) -> None:
+        if hasattr(self, "root"):
+            shutil.rmtree(self.root)
+
+    def _clear(self, name: str) -> Path:
+        """Remove what has this name, and return its path."""
+        path = self.folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        return path
+
+    @rule(name=st.sampled_from(FILES), text=TEXT)
+    def write(self, name, text):
+        self._clear(name).write_text(text)
+
+    @rule(name=st.sampled_from(RECORDS), records=st.lists(st.tuples(st.sampled_from(IDS), TEXT), max_size=4))
+    def write_records(self, name, records):
+        lines = "".join(json.dumps({"id": identity, "text": text}) + "\n" for identity, text in records)
+        pack = gzip.compress if name.endswith(".gz") else bytes
+        self._clear(name).write_bytes(pack(lines.encode()))
+
+    @rule(name=st.sampled_from(FILES), to=st.sampled_from(FILES), content=SPOILED)
+    def copy_and_spoil(self, name, to, content):
+        path = self.folder / name
+        if name != to and path.is_file():
+            self._clear(to).write_bytes(path.read_bytes())
+            path.write_bytes(content)
+
+    @rule(name=st.sampled_from(FILES), to=st.sampled_from(FILES), text=TEXT)
+    def rename_and_write(self, name, to, text):
+        self.rename(name, to)
+        self.write(name, text)
+
+    @rule(name=st.sampled_from(FILES + RECORDS), content=SPOILED)
+    def spoil(self, name, content):
+        self._clear(name).write_bytes(content)
+
+    @rule(name=st.sampled_from(FILES + RECORDS), to=st.sampled_from([*FILES, *RECORDS, "nothing"]))
+    def link(self, name, to):
+        if name != to:
+            self._clear(name).symlink_to(self.folder / to)
+
+    @rule(name=st.sampled_from(FILES), to=st.sampled_from(FILES))
+    def hard_link(self, name, to):
+        content = (self.folder / to).resolve()
+        if content.is_file() and (self.folder / name).resolve() != content:
+            self._clear(name).hardlink_to(content)
+
+    @rule(name=st.sampled_from(FILES + RECORDS), to=st.sampled_from(FILES))
+    def rename(self, name, to):
+        if name != to and os.path.lexists(self.folder / name):
+            (self.folder / name).rename(self._clear(to))
+
+    @rule(one=st.sampled_from(FILES), other=st.sampled_from(FILES))
+    def swap(self, one, other):
+        if one != other and (self.folder / one).is_file() and (self.folder / other).is_file():
+            (self.folder / one).rename(self.root / "between")
+            (self.folder / other).rename(self.folder / one)
+            (self.root / "between").rename(self.folder / other)
+
+    @rule(name=st.sampled_from(FILES + RECORDS))
+    def remove(self, name):
+        self._clear(name)
+
+    @rule(name=st.sampled_from(FILES))
+    def pipe(self, name):
+        os.mkfifo(self._clear(name))
+
+    @rule()
+    def rename_the_folder(self):
+        self.folder = self.folder.rename(self.root / (OTHER if self.folder.name == FOLDER else FOLDER))
+
+    @rule()
+    def swap_subfolders(self):
+        for one, other in (("d", "between"), ("d\\", "d"), ("between", "d\\")):
+            (self.folder / one).rename(self.folder / other)
+
+    @rule(inside=st.booleans(), redecide=st.booleans())
+    def run_on_everything(self, inside, redecide):
+        self._run(["."], inside=inside, redecide=redecide)
+
+    @rule(paths=st.lists(st.sampled_from(FILES), min_size=1, max_size=3), inside=st.booleans())
+    def run_on_files(self, paths, inside):
+        self._run(paths, inside=inside)
+
+    @rule(path=st.sampled_from(RECORDS), inside=st.booleans())
+    def run_on_records(self, path, inside):
+        self._run([path], inside=inside)
+
+    @rule(paths=st.lists(st.sampled_from([*PATHS, "."]), min_size=1, max_size=4), redecide=st.booleans())
+    def run_on_some(self, paths, redecide):
+        self._run(paths, redecide=redecide)
+
+    def _run(self, paths, *, inside=False, redecide=False):
+        """Run, apply the list, and check that every text is still there."""
+        with chdir(self.folder if inside else self.root):
+            given = [path if inside else f"{self.folder.name}/{path}" for path in paths]
+            given = [path for path in given if Path(path).is_file() or Path(path).is_dir()]
+            if given:
+                before = texts_in(self.folder)
+                dropped = run(self.url, self.table, given, self.root, redecide=redecide)
+                apply(dropped, given)
+                assert lost(before, texts_in(self.folder)) == [], dropped
+                type(self).runs += 1
+                type(self).dropped += len(dropped)
