@@ -131,5 +131,6 @@ def _estimate(value: np.float64, resampled: NDArray[np.float64]) -> Estimate:
     if np.isnan(value):
         return Estimate(None, None, None)
     # Samples without what the figure is a share of say nothing about it.
-    low, high = np.quantile(resampled[~np.isnan(resampled)], _QUANTILES)
+    # Interpolation may round beyond the ends.
+    low, high = np.clip(np.quantile(resampled[~np.isnan(resampled)], _QUANTILES), 0, 1)
     return Estimate(float(value), float(low), float(high))

@@ -2,7 +2,7 @@
 
 import pytest
 from pooler import find_pgbouncer, run_pooler
-from program import run, write_lines
+from program import run, wait_until, write_lines
 
 from simsql.database import calibrate
 
@@ -24,12 +24,16 @@ def pooled(server, database_url):
             # psycopg would prepare every statement.
             url = pooler.url.update_query_dict({"prepare_threshold": "0"}).render_as_string()
             found = run(*arguments, "--database", url).done()
-            left = pooler.read_sessions(
-                "SELECT (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),"
-                " (SELECT count(*) FROM pg_class WHERE relpersistence = 't'),"
-                " (SELECT count(*) FROM pg_prepared_statements), current_setting('search_path')"
-            )
-            assert left == {(0, 0, 0, '"$user", public')}
+
+            def is_clean():
+                # A session that the pooler has closed takes a moment to end.
+                return pooler.read_sessions(
+                    "SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'),"
+                    " (SELECT count(*) FROM pg_class WHERE relpersistence = 't'),"
+                    " (SELECT count(*) FROM pg_prepared_statements), current_setting('search_path')"
+                ) == {(0, 0, 0, '"$user", public')}
+
+            wait_until(is_clean, "all sessions are as they were")
             return found
 
         yield run_pooled
