@@ -499,6 +499,18 @@ def test_what_an_earlier_run_read_from_standard_input(newest, tmp_path, home):
     assert found.table["documents in the table"] == "7"
 
 
+def test_a_kept_file_that_this_run_overwrites_is_not_kept(newest, tmp_path):
+    text = text_about("one")
+    a, b, drop = (tmp_path / name for name in ("a.txt", "b.txt", "drop"))
+    options = ["--database", newest[1], "--table", "kept"]
+    for path in (a, b):
+        path.write_text(text)
+    command("dedup", a, *options).done()
+    command("dedup", b, "--output", a, "--drop-list", drop, *options).done()
+    assert drop.read_text() == ""
+    assert json.loads(a.read_text())["representative"] == str(b)
+
+
 def test_links_to_one_file_are_not_dropped(newest, tmp_path):
     text = text_about("one")
     (tmp_path / "a.txt").write_text(text)
