@@ -1,5 +1,5 @@
--- The last file. It makes every function look up names in pg_catalog alone, and quote them only where that is necessary: names
--- are compared as text. It resets these settings of this session.
+-- The last file. It makes every function look up names in pg_catalog alone, quote them only where that is necessary, because
+-- names are compared as text, and read strings as the standard does. It resets settings of this session.
 -- Otherwise a role that may create functions in a schema on a caller's search_path could have them called with that caller's
 -- privileges: it is easy to create a better match than pg_catalog's format(text, VARIADIC "any").
 
@@ -16,6 +16,7 @@ BEGIN
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', signature);
         EXECUTE format('ALTER FUNCTION %s SET quote_all_identifiers = off', signature);
+        EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', signature);
     END LOOP;
     PERFORM set_config('quote_all_identifiers', current_setting('simsql.quote_all_identifiers'), true),
             set_config('search_path', current_setting('simsql.search_path'), true);

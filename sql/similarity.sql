@@ -145,7 +145,6 @@ $$;
 
 CREATE OR REPLACE FUNCTION simsql.similarity(a text, b text) RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE COST 5000
-SET standard_conforming_strings = on  -- for the escapes in bracket expressions
 AS $$
 DECLARE
     tokens_of_a text[] COLLATE "C";

@@ -160,6 +160,9 @@ def correlated(
     return [value for value in (*arguments, *values.values()) if value._from_objects]
 
 
+_OF_ENTITY = {"parententity", "parentmapper", "entity_namespace"}
+
+
 def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[ColumnElement[bool]]:
     """Return the conditions that the row of the fingerprint `expression` is in the scope.
 
@@ -176,7 +179,9 @@ def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[Column
                 f"scope: the source of {expression} lacks the column {name!r} of {table.fullname}:"
                 " select that column, too"
             )
-        conditions.append(beside == _as_held(value, of_table))
+        # As a part of the entity, so that SQLAlchemy adapts it to an alias as it does the fingerprint.
+        entity = {key: part for key, part in expression._annotations.items() if key in _OF_ENTITY}
+        conditions.append(beside._annotate(entity) == _as_held(value, of_table))
     return conditions
 
 

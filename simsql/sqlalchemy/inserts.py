@@ -31,11 +31,15 @@ def add_default(column: Column[Any], _: object) -> None:
 def _inserted_row(context: Any) -> tuple[Column[Any], Mapping[str, Any]]:
     """Return the column for which a default is computed, and the values of its row by the keys of the columns."""
     column, row = context.current_column, context.get_current_parameters(isolate_multiinsert_groups=False)
-    if not context.compiled.compile_state._has_multi_parameters:
+    # An INSERT in a CTE is a part of a statement of another kind.
+    if not getattr(context.compiled.compile_state, "_has_multi_parameters", False):
         return column, row
     # One of several rows in VALUES: parameters have its number, and from the second row on, so has the column.
     # SQLAlchemy separates the rows itself, but not those of a mapped class, nor rows with an expression.
     number = column.index + 1 if column._is_multiparam_column else 0
     column = column.original if number else column
-    keys = column.table.columns.keys()
-    return column, {key: row[f"{key}_m{number}"] for key in keys if f"{key}_m{number}" in row}
+    names = {key: f"{key}_m{number}" for key, _ in column.table.columns.items()}
+    if number == 0:
+        # Another default has stored its value for the first row under the bare key.
+        row = {names[key]: row[key] for key in names if key in row} | row
+    return column, {key: row[name] for key, name in names.items() if name in row}

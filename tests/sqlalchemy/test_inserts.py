@@ -3,11 +3,7 @@
 import asyncio
 
 import pytest
-from sqlalchemy import (
-    func,
-    insert,
-    select,
-)
+from sqlalchemy import Column, Integer, MetaData, Table, Text, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -136,3 +132,18 @@ def test_async_sessions(session, driver):
 
     asyncio.run(run())
     assert stored(session) == of(NEWER, NEW, OLD)
+
+
+def test_rows_whose_text_is_a_default_and_rows_in_a_cte(session):
+    table = Table(
+        "draft",
+        MetaData(),
+        Column("id", Integer, primary_key=True),
+        Column("body", Text, default=OLD),
+        Column("fp", Fingerprint(source="body")),
+    )
+    table.create(session.connection())
+    session.execute(insert(table).values([{"id": 1}, {"id": 2}]))
+    assert stored(session, table) == of(OLD, OLD)
+    within = insert(table).values(id=3, body=NEW).returning(table.c.id).cte()
+    assert session.scalars(select(within.c.id)).all() == [3]

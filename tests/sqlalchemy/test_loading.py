@@ -152,3 +152,30 @@ def test_searches_within_and_beside_each_other(session):
     session.execute(delete(Article).where(Article.source_id == 1))
     session.execute(delete(Source).where(none_near), execution_options={"synchronize_session": False})
     assert session.scalars(select(Source.id)).all() == [2]
+
+
+class Note(Base):
+    __tablename__ = "note"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    tenant: Mapped[int]
+    about_id: Mapped[int | None] = mapped_column(ForeignKey("note.id"))
+    notes: Mapped[list["Note"]] = relationship(order_by="Note.id")
+    fingerprint: Mapped[int | None] = mapped_column(Fingerprint())
+    __table_args__ = (SimhashIndex("fingerprint", scope=["tenant"]),)
+
+
+@pytest.mark.parametrize("loader", [joinedload, selectinload])
+@pytest.mark.parametrize("tenant", [1, 2])
+def test_the_scope_is_that_of_the_loaded_rows(session, loader, tenant):
+    session.add(Note(id=1, tenant=1, fingerprint=7))
+    session.flush()
+    session.add_all([Note(id=id_, tenant=id_ - 1, about_id=1, fingerprint=7) for id_ in (2, 3)])
+    session.commit()
+    session.expunge_all()
+    is_near = Note.fingerprint.near(7, scope={"tenant": tenant})
+    statement = select(Note).where(Note.id == 1)
+    found = session.scalars(statement.options(loader(Note.notes.and_(is_near)))).unique().one()
+    assert [note.id for note in found.notes] == [tenant + 1]
+    alias = aliased(Note)
+    joined = select(alias.id).select_from(Note).join(Note.notes.of_type(alias).and_(is_near))
+    assert session.scalars(joined).all() == [tenant + 1]
