@@ -8,7 +8,9 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 from psycopg import sql
+from sqlalchemy import Engine
 
+from simsql.database.transfer import raw_connection
 from simsql.dedup.source_table import I64, UNSTEADY, SourceTable
 from simsql.errors import SimsqlError, UsageError
 
@@ -72,7 +74,8 @@ class DecisionTable:
     for a name that is taken, or not fit, and psycopg.Error for missing privileges.
     """
 
-    def __init__(self, source: SourceTable, into: str, *, replace: bool) -> None:
+    def __init__(self, engine: Engine, source: SourceTable, into: str, *, replace: bool) -> None:
+        self._engine = engine
         self._source = source
         self._raw = source.raw
         self._into = into
@@ -176,7 +179,10 @@ class DecisionTable:
             return
         self._execute("LOCK TABLE {into} IN ACCESS EXCLUSIVE MODE")
         marks = "SELECT pg_catalog.obj_description(pg_catalog.to_regclass(%s), 'pg_class')"
-        if self._raw.execute(marks, name).fetchone() != (_MARK,):
+        # The snapshot of the run may be older than the table, or than its comment.
+        with self._engine.connect() as connection:
+            mark = raw_connection(connection).execute(marks, name).fetchone()
+        if mark != (_MARK,):
             raise UsageError(
                 f"{self._into} was not created by simsql dedup-table: choose another name with --into, or drop it"
                 " if you no longer need it"

@@ -59,7 +59,7 @@ def dedup_table(engine: Engine, options: TableOptions, stages: Stages) -> TableS
     is interrupted leaves no table. Raises UsageError and psycopg.Error as `open_table` and `DecisionTable` do.
     """
     with TokenSpool() as spool, open_table(engine, options) as source:
-        decisions = DecisionTable(source, options.into, replace=options.replace)
+        decisions = DecisionTable(engine, source, options.into, replace=options.replace)
         with stages.stage("sort keys"):
             order = source.read_order(options.rules.keep_field)
         with stages.stage("read and fingerprint", len(order.place)) as report:

@@ -341,6 +341,18 @@ def test_decisions_replace_those_of_an_earlier_run(connection, dedup, connect):
     assert connection.execute("SELECT count(*) FROM copied, shown, article").fetchone() == (27,)
 
 
+def test_the_table_that_is_replaced_is_the_one_of_this_moment(connection, dedup):
+    create_article(connection, {1: ALIKE, 2: ALIKE})
+    # Another run replaces the table while this one works, also if there was none.
+    for _ in range(2):
+        dedup(replace=True, stages=Stages(check=lambda: dedup(replace=True)))
+        assert len(decided(connection)) == 2
+    mine = "COMMENT ON TABLE decisions IS 'mine'"
+    with pytest.raises(UsageError, match="was not created by simsql dedup-table"):
+        dedup(replace=True, stages=Stages(check=lambda: connection.execute(mine)))
+    assert len(decided(connection)) == 2
+
+
 def test_only_its_owner_replaces_a_table(connection, dedup, new_role):
     create_article(connection, {1: ALIKE, 2: ALIKE})
     dedup()
