@@ -529,6 +529,21 @@ def test_links_to_one_file_are_not_dropped(newest, tmp_path):
     assert drop.read_text().splitlines() == [f"{paths[0]}:2", f"{paths[1]}:2"]
 
 
+def test_a_name_that_is_also_the_place_of_another_document(newest, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one, two = text_about("one"), text_about("two")
+    Path("t.csv").write_text(f"id,text\n1,{one}\n1,{two}\nt.csv:2,{two}\n")
+    command("dedup", "t.csv", "--database", newest[1], "--drop-list", "drop").done()
+    assert Path("drop").read_text() == "t.csv:4\n"
+    Path("0.txt").write_text(two)
+    Path("a.jsonl:1").write_text(two)
+    Path("a.jsonl").write_text(as_line(id="k", text=one) + "\n")
+    paths = "0.txt", "a.jsonl", "./a.jsonl:1"
+    found = command("dedup", *paths, "--database", newest[1], "--drop-list", "drop").done()
+    assert Path("drop").read_text() == ""
+    assert "a.jsonl:1: place and path: the path of this file" in found.err
+
+
 def test_histories(newest, tmp_path):
     """For more of them: python tests/drops.py --examples 1000."""
 
