@@ -174,6 +174,15 @@ def test_a_clean_up_does_not_reach_into_repositories(tmp_path, home, monkeypatch
     )
 
 
+def test_the_folder_of_the_server_is_not_read(folder):
+    (folder / "server/base").mkdir(parents=True)
+    (folder / "link").symlink_to("server")
+    for path in ("server", "link", "./server/base"):
+        said = f"{path} is in the folder of the server"
+        run("dedup", "a.jsonl", path, "--server-dir", "server").failed(2, said)
+    assert list((folder / "server").iterdir()) == [folder / "server/base"]
+
+
 def test_many_folders(tmp_path):
     """Each is left out of those above it, in a time that does not grow with the square of their number."""
     paths = [tmp_path / "many" / str(number) for number in range(5000)]
