@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from simsql.documents.content import UnfitError
 from simsql.documents.formats import Skip, printable, storable
-from simsql.documents.output import Outputs
+from simsql.documents.output import Outputs, identify
 from simsql.errors import UsageError
 
 
@@ -107,7 +107,8 @@ class InputFiles:
         stdin: The stream for None.
 
     Raises:
-        UsageError: If an argument does not exist, or the run would overwrite a file that it reads.
+        UsageError: If an argument does not exist, the run would overwrite a file that it reads, or standard input
+            is one of the files.
 
     """
 
@@ -130,8 +131,12 @@ class InputFiles:
         self._below = self._find_below()
         # To the end: this finds out whether a file would be overwritten.
         size, is_known = 0, True
+        streamed = identify(stdin) if None in arguments else None
         for found in self:
             if isinstance(found, Found):
+                if streamed and found.status and streamed == (found.status.st_dev, found.status.st_ino):
+                    shown = printable(storable(found.path or ""))
+                    raise UsageError(f"standard input is the same file as '{shown}': leave one of them out")
                 size += found.size or 0
                 is_known = is_known and found.size is not None
         self.bytes_total = size if is_known else None

@@ -80,8 +80,9 @@ class DocumentReader:
         value_field: The field or column whose value is read beside the text, if a record has it.
 
     Raises:
-        UsageError: If a path is empty or does not exist, the encoding is unknown, or the run would overwrite a
-            file that it reads. Folders have been walked, but nothing has been read.
+        UsageError: If a path is empty or does not exist, the encoding is unknown, the run would overwrite a file
+            that it reads, or standard input is one of the files. Folders have been walked, but nothing has been
+            read.
 
     """
 

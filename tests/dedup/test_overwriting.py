@@ -174,6 +174,16 @@ def test_a_clean_up_does_not_reach_into_repositories(tmp_path, home, monkeypatch
     )
 
 
+def test_standard_input_is_not_a_file_that_is_read(folder):
+    (folder / "b.jsonl").write_text("")
+    for path in (".", "a.jsonl"):
+        with (folder / "a.jsonl").open("rb") as stdin:
+            with pytest.raises(UsageError, match=r"standard input is the same file as 'a\.jsonl'"):
+                DocumentReader(["-", path], stdin=stdin)
+            DocumentReader(["-", "b.jsonl"], stdin=stdin)
+            DocumentReader([path], stdin=stdin)
+
+
 def test_the_folder_of_the_server_is_not_read(folder):
     (folder / "server/base").mkdir(parents=True)
     (folder / "link").symlink_to("server")
