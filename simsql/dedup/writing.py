@@ -150,6 +150,8 @@ def _listed_name(document: StoredDocument) -> str:
     is_label = document.line is not None and document.name != document.place
     if is_label and (document.mistakable or _is_path(document.name)):
         return document.place
+    if document.line is None and document.label.startswith("-"):
+        return f"./{document.label}"  # rm would take it for options
     return document.label
 
 

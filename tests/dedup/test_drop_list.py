@@ -544,6 +544,15 @@ def test_a_name_that_is_also_the_place_of_another_document(newest, tmp_path, mon
     assert "a.jsonl:1: place and path: the path of this file" in found.err
 
 
+def test_a_file_whose_name_looks_like_an_option(newest, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("+a.txt", "-rf"):
+        Path(name).write_text(text_about("one"))
+    options = "--database", newest[1], "--drop-list", "drop", "--null"
+    command("dedup", "./+a.txt", "./-rf", *options).done()
+    assert Path("drop").read_text() == "./-rf\0"
+
+
 def test_histories(newest, tmp_path):
     """For more of them: python tests/drops.py --examples 1000."""
 
