@@ -17,6 +17,9 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from program import run as command
 
+from simsql.dedup.identity import Identities, RecordFile, read_status
+from simsql.documents import Document, DocumentReader
+
 Change = Callable[[Path, Path, str], object]
 
 # What happens to a file that an earlier run has kept, once there is a copy of it.
@@ -551,6 +554,21 @@ def test_a_file_whose_name_looks_like_an_option(newest, tmp_path, monkeypatch):
     options = "--database", newest[1], "--drop-list", "drop", "--null"
     command("dedup", "./+a.txt", "./-rf", *options).done()
     assert Path("drop").read_text() == "./-rf\0"
+
+
+def test_a_file_that_takes_the_name_of_the_one_that_is_read(tmp_path):
+    """The status is that of the file whose texts were read."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(as_line(text="one") + "\n")
+    status = read_status(path)
+    identities = Identities()
+    for item in DocumentReader([path]):
+        (tmp_path / "new").write_text(as_line(text="two") + "\n")
+        (tmp_path / "new").replace(path)
+        assert isinstance(item, Document)
+        identities.identify(item)
+    assert identities.files == {str(path): RecordFile(path, status)}
+    assert read_status(path) != status
 
 
 def test_histories(newest, tmp_path):
