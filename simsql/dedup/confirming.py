@@ -81,9 +81,11 @@ class Confirmer:
         for item in self._read(list(paths)):
             asked = missing.get(identities.identify(item))
             status = identities.status
-            if asked and status and status.inode and digest_text(item.text) == asked.text_digest:
+            if not asked or not item.path or not status or status != read_status(item.path):
+                continue  # another file may have taken its name since it was opened
+            if digest_text(item.text) == asked.text_digest:
                 found[asked.id] = location = Location(status.device, status.inode, item.line)
-                if item.line is not None and item.path:
+                if item.line is not None:
                     self._files[self._name_of(asked)] = RecordFile(item.path, status)
                     self._found[asked.id] = location
                     self._inodes.add(status[:2])

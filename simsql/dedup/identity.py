@@ -7,6 +7,7 @@ its text as well, because another stream is another source.
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -27,9 +28,6 @@ class FileStatus(NamedTuple):
     changed: int
 
 
-_REMOVED = FileStatus(0, 0, 0, 0, 0)  # of no file
-
-
 class RecordFile(NamedTuple):
     """A file of records, and its status when it was read."""
 
@@ -44,7 +42,7 @@ class Identities:
         self.files: dict[str, RecordFile] = {}
         """The files of records by their names, as in places. Streams are not among them."""
         self.status: FileStatus | None = None
-        """The status of the current file; None for streams."""
+        """The status of the current file when it was opened; None for streams."""
         self._path: Path | None = None
         self._file = b""
         """The real path of the current file; empty for streams."""
@@ -68,7 +66,7 @@ class Identities:
 
     def _open(self, document: Document) -> None:
         self._path, self._file, self._taken = document.path, b"", self._taken_in_streams
-        self.status = _read_status_of_file(document.path) if document.path else None
+        self.status = document.status and _status_of_file(document.status)
         if document.path and self.status:
             self._file, self._taken = real_path(document.path), set()
             if document.line is not None:
@@ -105,16 +103,18 @@ def real_path(path: str | Path) -> bytes:
     return os.fsencode(os.path.realpath(path))
 
 
-def _read_status_of_file(path: Path) -> FileStatus | None:
-    """Return the status of a file, which may have gone since it was opened; None for pipes and devices."""
-    return read_status(path) or (None if path.exists() else _REMOVED)
-
-
 def read_status(path: str | Path) -> FileStatus | None:
     """Return the status of a regular file, also behind a link; None if there is none."""
-    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for long names
+    try:
+        return _status_of_file(os.stat(path))  # noqa: PTH116
+    except (OSError, ValueError):  # ValueError: a NUL in the path
         return None
-    found = os.stat(path)  # noqa: PTH116
+
+
+def _status_of_file(found: os.stat_result) -> FileStatus | None:
+    """Return the status of a regular file; None for pipes and devices."""
+    if not stat.S_ISREG(found.st_mode):
+        return None
     return FileStatus(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 

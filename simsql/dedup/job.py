@@ -35,7 +35,9 @@ from simsql.documents import (
     Stages,
     nothing_found,
     open_output,
+    printable,
     reporting,
+    storable,
 )
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
@@ -98,6 +100,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
     outputs = options.output.check()
     reader = _open_reader(options, options.paths, outputs)
+    _refuse_server_folder(options)
     with ExitStack() as stack:
         with stages.stage("connect" if options.destination.database else "start the server"):
             store = stack.enter_context(open_store(options.destination, options.recipe))
@@ -144,6 +147,17 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         explanation,
         stages.seconds,
     )
+
+
+def _refuse_server_folder(options: DedupOptions) -> None:
+    """Raise UsageError if a folder to read is that of the server, or inside it."""
+    if not options.destination.server_dir:
+        return
+    server = options.destination.server_dir.resolve()
+    for path in options.paths:
+        folder = Path(path).resolve()
+        if path != "-" and folder.is_relative_to(server) and folder.is_dir():
+            raise UsageError(f"{printable(storable(path))} is in the folder of the server: name another folder")
 
 
 def _open_reader(

@@ -66,6 +66,8 @@ class StoredDocument(NamedTuple):
     """Whether other documents have this name, too."""
     misleading: bool
     """Whether the place is the name of another document."""
+    mistakable: bool
+    """Whether the name is the place of another document, which has another name."""
     kept: int
     """The id of the document that is kept in its favour: its own if it is kept."""
     representative: int
@@ -300,8 +302,11 @@ class Results:
         names = select(name.label("name"), func.count().label("documents")).select_from(known).where(there)
         named = names.group_by(name).cte("named")
         same, placed = named.alias("same"), named.alias("placed")
+        # A place that is also the name of its document counts among the names.
+        taken = select(place.label("place")).distinct().select_from(known).where(there, place != name).cte("taken")
         found = decided.join(known, table.c.id == decided.c.id)
         found = found.outerjoin(same, same.c.name == name).outerjoin(placed, placed.c.name == place)
+        found = found.outerjoin(taken, taken.c.place == name)
         itself = case((there, 1), else_=0)
         shared = func.coalesce(same.c.documents, 0) > itself
         misleading = func.coalesce(placed.c.documents, 0) > case((place == name, itself), else_=0)
@@ -315,6 +320,7 @@ class Results:
             "present": decided.c.present == 1,
             "shared": shared,
             "misleading": misleading,
+            "mistakable": taken.c.place.is_not(None),
             "kept_similarity": func.nullif(decided.c.kept_similarity, cast("NaN", Double)),
             "representative_similarity": func.nullif(decided.c.representative_similarity, cast("NaN", Double)),
         }
@@ -361,7 +367,7 @@ def _members() -> Table:
 
 _TYPES = {
     **dict.fromkeys(("name", "place", "identity", "text_digest"), Text),
-    **dict.fromkeys(("seen", "present", "shared", "misleading"), Boolean),
+    **dict.fromkeys(("seen", "present", "shared", "misleading", "mistakable"), Boolean),
     **dict.fromkeys(("kept_similarity", "representative_similarity"), Double),
 }
 

@@ -148,7 +148,11 @@ def write_clusters(
 def _listed_name(document: StoredDocument) -> str:
     """Return the name of a document in the drop list: its place, if its id could mean something else."""
     is_label = document.line is not None and document.name != document.place
-    return document.place if is_label and _is_path(document.name) else document.label
+    if is_label and (document.mistakable or _is_path(document.name)):
+        return document.place
+    if document.line is None and document.label.startswith("-"):
+        return f"./{document.label}"  # rm would take it for options
+    return document.label
 
 
 def _ambiguity(document: StoredDocument, name: str, *, null: bool) -> tuple[str, str] | None:
@@ -168,6 +172,8 @@ def _ambiguity_of_place(document: StoredDocument, name: str) -> tuple[str, str] 
         return "place and path", "the place of this record is also the path of a file"
     if document.misleading:
         return "place and id", "the place of this document is also the id of another one"
+    if document.line is None and document.mistakable:
+        return "place and path", "the path of this file is also the place of a record"
     return None
 
 

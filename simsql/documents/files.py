@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from simsql.documents.content import UnfitError
 from simsql.documents.formats import Skip, printable, storable
-from simsql.documents.output import Outputs
+from simsql.documents.output import Outputs, identify
 from simsql.errors import UsageError
 
 
@@ -107,7 +107,8 @@ class InputFiles:
         stdin: The stream for None.
 
     Raises:
-        UsageError: If an argument does not exist, or the run would overwrite a file that it reads.
+        UsageError: If an argument does not exist, the run would overwrite a file that it reads, or standard input
+            is one of the files.
 
     """
 
@@ -127,10 +128,15 @@ class InputFiles:
         self._leave_out = {path.resolve() for path in leave_out}
         self._outputs = outputs
         self._roots = self._find_roots(arguments)
+        self._below = self._find_below()
         # To the end: this finds out whether a file would be overwritten.
         size, is_known = 0, True
+        streamed = identify(stdin) if None in arguments else None
         for found in self:
             if isinstance(found, Found):
+                if streamed and found.status and streamed == (found.status.st_dev, found.status.st_ino):
+                    shown = printable(storable(found.path or ""))
+                    raise UsageError(f"standard input is the same file as '{shown}': leave one of them out")
                 size += found.size or 0
                 is_known = is_known and found.size is not None
         self.bytes_total = size if is_known else None
@@ -150,9 +156,8 @@ class InputFiles:
             if not stat.S_ISDIR(status.st_mode):
                 yield Found(argument, status)
                 continue
-            out = self._leave_out.union(filter(None, self._roots)) - {real}
-            below = {argument / path.relative_to(real) for path in out if path.is_relative_to(real)}
-            yield from self._walk(argument, below)
+            below = self._below.get(real, ())
+            yield from self._walk(argument, {argument / path.relative_to(real) for path in below})
 
     def _find_roots(self, arguments: Iterable[Path | None]) -> dict[Path | None, Path | None]:
         """Return the arguments to begin with, by their real paths: those that no earlier one leads to."""
@@ -167,6 +172,15 @@ class InputFiles:
             if not any(self._leads_to(root, real) for root in (real, *real.parents) if root in roots):
                 roots[real] = argument
         return roots
+
+    def _find_below(self) -> dict[Path, set[Path]]:
+        """Return what the walk of an argument leaves out, by the real path of the argument."""
+        below: dict[Path, set[Path]] = {}
+        for path in self._leave_out.union(filter(None, self._roots)):
+            for folder in path.parents:
+                if folder in self._roots:
+                    below.setdefault(folder, set()).add(path)
+        return below
 
     def _leads_to(self, root: Path, real: Path) -> bool:
         is_folder = os.path.isdir(real)  # noqa: PTH112 - Path.is_dir raises without permission

@@ -50,6 +50,8 @@ class Document(NamedTuple):
     """The line where a record begins; None for a whole file."""
     path: Path | None = None
     """The file; None for standard input."""
+    status: os.stat_result | None = None
+    """The status of the file when it was opened; None for standard input."""
 
 
 class Skip(NamedTuple):

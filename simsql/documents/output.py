@@ -92,11 +92,11 @@ class Outputs:
             if path != STDOUT:
                 _check_writable(option, path)
             self._add(path, option)
-        if (redirected := _identify(sys.stdout)) is not None:
+        if (redirected := identify(sys.stdout)) is not None:
             self._identities.setdefault(redirected, _STDOUT_NAME)
 
     def _add(self, path: Path, option: str) -> None:
-        identity = _identify(sys.stdout if path == STDOUT else path)
+        identity = identify(sys.stdout if path == STDOUT else path)
         real = path if path == STDOUT else path.resolve()
         other = self._paths.get(real) or (identity and self._identities.get(identity))
         if other:
@@ -120,7 +120,7 @@ class Outputs:
         return self._option_of(path) is not None
 
     def _option_of(self, source: Path | IO[Any] | None) -> str | None:
-        identity = _identify(source) if self._identities else None
+        identity = identify(source) if self._identities else None
         if identity is None:
             return None
         option = self._identities.get(identity)
@@ -140,7 +140,7 @@ class Outputs:
         return identity in self._identities
 
 
-def _identify(file: Path | IO[Any] | None) -> _Identity | None:
+def identify(file: Path | IO[Any] | None) -> _Identity | None:
     """Return the identity of a regular file, given its path or as an open stream; None for anything else."""
     if file is None:
         return None

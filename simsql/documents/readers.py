@@ -14,6 +14,7 @@ import codecs
 import gzip
 import io
 import lzma
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -80,8 +81,9 @@ class DocumentReader:
         value_field: The field or column whose value is read beside the text, if a record has it.
 
     Raises:
-        UsageError: If a path is empty or does not exist, the encoding is unknown, or the run would overwrite a
-            file that it reads. Folders have been walked, but nothing has been read.
+        UsageError: If a path is empty or does not exist, the encoding is unknown, the run would overwrite a file
+            that it reads, or standard input is one of the files. Folders have been walked, but nothing has been
+            read.
 
     """
 
@@ -131,7 +133,7 @@ class DocumentReader:
                 yield found
                 continue
             for item in self._read(found):
-                yield item._replace(path=found.path) if isinstance(item, Document) else item
+                yield item
                 del item  # a long document is not kept while the next one is read
             # A binary file counts in full although only its start was looked at.
             self._finished = self.bytes_done if found.size is None else self._finished + found.size
@@ -152,7 +154,11 @@ class DocumentReader:
             yield unreadable(storable(found.path), error)
             return
         with file:
-            yield from self._decode(file, storable(found.path), read)
+            # Before anything is read: another file may take the name at any moment.
+            status = os.fstat(file.fileno())
+            for item in self._decode(file, storable(found.path), read):
+                yield item._replace(path=found.path, status=status) if isinstance(item, Document) else item
+                del item
 
     def _decode(self, file: BinaryIO | io.FileIO, name: str, read: _Format) -> Iterator[Document | Skip]:
         stream = self._current = Stream(file)

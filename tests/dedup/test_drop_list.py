@@ -17,6 +17,9 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from program import run as command
 
+from simsql.dedup.identity import Identities, RecordFile, read_status
+from simsql.documents import Document, DocumentReader
+
 Change = Callable[[Path, Path, str], object]
 
 # What happens to a file that an earlier run has kept, once there is a copy of it.
@@ -527,6 +530,45 @@ def test_links_to_one_file_are_not_dropped(newest, tmp_path):
     paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
     command("dedup", *paths, "--database", newest[1], "--drop-list", drop).done()
     assert drop.read_text().splitlines() == [f"{paths[0]}:2", f"{paths[1]}:2"]
+
+
+def test_a_name_that_is_also_the_place_of_another_document(newest, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one, two = text_about("one"), text_about("two")
+    Path("t.csv").write_text(f"id,text\n1,{one}\n1,{two}\nt.csv:2,{two}\n")
+    command("dedup", "t.csv", "--database", newest[1], "--drop-list", "drop").done()
+    assert Path("drop").read_text() == "t.csv:4\n"
+    Path("0.txt").write_text(two)
+    Path("a.jsonl:1").write_text(two)
+    Path("a.jsonl").write_text(as_line(id="k", text=one) + "\n")
+    paths = "0.txt", "a.jsonl", "./a.jsonl:1"
+    found = command("dedup", *paths, "--database", newest[1], "--drop-list", "drop").done()
+    assert Path("drop").read_text() == ""
+    assert "a.jsonl:1: place and path: the path of this file" in found.err
+
+
+def test_a_file_whose_name_looks_like_an_option(newest, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("+a.txt", "-rf"):
+        Path(name).write_text(text_about("one"))
+    options = "--database", newest[1], "--drop-list", "drop", "--null"
+    command("dedup", "./+a.txt", "./-rf", *options).done()
+    assert Path("drop").read_text() == "./-rf\0"
+
+
+def test_a_file_that_takes_the_name_of_the_one_that_is_read(tmp_path):
+    """The status is that of the file whose texts were read."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(as_line(text="one") + "\n")
+    status = read_status(path)
+    identities = Identities()
+    for item in DocumentReader([path]):
+        (tmp_path / "new").write_text(as_line(text="two") + "\n")
+        (tmp_path / "new").replace(path)
+        assert isinstance(item, Document)
+        identities.identify(item)
+    assert identities.files == {str(path): RecordFile(path, status)}
+    assert read_status(path) != status
 
 
 def test_histories(newest, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,35 @@ def test_a_clean_up_does_not_reach_into_repositories(tmp_path, home, monkeypatch
     run("fingerprint", "one", "--include", "*.md").failed(
         1, "no documents in one: skipped 1 hidden, 1 excluded; the first was one/.git:", "only with --hidden"
     )
+
+
+def test_standard_input_is_not_a_file_that_is_read(folder):
+    (folder / "b.jsonl").write_text("")
+    for path in (".", "a.jsonl"):
+        with (folder / "a.jsonl").open("rb") as stdin:
+            with pytest.raises(UsageError, match=r"standard input is the same file as 'a\.jsonl'"):
+                DocumentReader(["-", path], stdin=stdin)
+            DocumentReader(["-", "b.jsonl"], stdin=stdin)
+            DocumentReader([path], stdin=stdin)
+
+
+def test_the_folder_of_the_server_is_not_read(folder):
+    (folder / "server/base").mkdir(parents=True)
+    (folder / "link").symlink_to("server")
+    for path in ("server", "link", "./server/base"):
+        said = f"{path} is in the folder of the server"
+        run("dedup", "a.jsonl", path, "--server-dir", "server").failed(2, said)
+    assert list((folder / "server").iterdir()) == [folder / "server/base"]
+
+
+def test_many_folders(tmp_path):
+    """Each is left out of those above it, in a time that does not grow with the square of their number."""
+    paths = [tmp_path / "many" / str(number) for number in range(5000)]
+    for path in paths:
+        path.mkdir(parents=True)
+    write(paths[7] / "a.txt", FOX)
+    write(tmp_path / "many/b.txt", FOX)
+    started = time.process_time()
+    found = [Path(item.place).name for item in DocumentReader([*paths, tmp_path / "many"])]
+    assert found == ["a.txt", "b.txt"]
+    assert time.process_time() - started < 10

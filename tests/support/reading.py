@@ -17,7 +17,9 @@ def read(*paths, **options):
         if isinstance(item, Document):
             assert item.path is None or item.path.exists()
             assert item.line is None or item.place.endswith(f":{item.line}")
-    return [item._replace(path=None, line=None) if isinstance(item, Document) else item for item in found]
+    return [
+        item._replace(path=None, status=None, line=None) if isinstance(item, Document) else item for item in found
+    ]
 
 
 def texts(*paths, **options):
