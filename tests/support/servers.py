@@ -33,6 +33,8 @@ SETTINGS = {
     "autovacuum": "off",
     "jit": "off",
     "deadlock_timeout": "100ms",
+    # A subscription starts its workers no more often than this.
+    "wal_retrieve_retry_interval": "100ms",
     # A test that blocks itself fails instead of hanging.
     "lock_timeout": "30s",
     "statement_timeout": "120s",
