@@ -43,8 +43,8 @@ def options() -> Iterator[Options]:
         folder = Path(name)
         folder.chmod(0o711)
         yield Options(
-            rows=2_000,
-            queries=40,
+            rows=1_000,
+            queries=20,
             batch=300,
             sample=5,
             budget=0.05,
