@@ -1,0 +1,4 @@
+-- What a storage is, and the one file that chooses between them.
+--
+-- A storage keeps what the searches of an index read. Each is a folder here and offers the same operations, as functions called
+-- simsql._<storage>_<operation>. Nothing outside this folder asks which storage an index has, or whether Citus manages its table.
