@@ -259,7 +259,7 @@ def test_a_command_imports_no_more_than_it_needs():
     script = "import sys\nfrom simsql.cli import main\ntry: main()\nfinally: print(*sys.modules)"
     for arguments, unwanted in (
         (["--help"], {"psycopg", "sqlalchemy", "alembic", "rich.progress"}),
-        (["find-all"], {"psycopg", "sqlalchemy", "alembic"}),
+        (["find-pairs"], {"psycopg", "sqlalchemy", "alembic"}),
         (["near", "article"], {"alembic"}),
     ):
         command = [sys.executable, "-c", script, *arguments]

@@ -60,7 +60,7 @@ CASES = {
     "sample": Case("{lines} --distance 40 --pairs 40", ("read and fingerprint", "find pairs")),
     "fingerprint": Case("{lines}", ("fingerprint",)),
     "load": Case(f"article {{lines}} {DATABASE}", ("read, fingerprint, load",), FRESH, silent=True),
-    "find-all": Case("--input {numbers}"),
+    "find-pairs": Case("--input {numbers}"),
     "find-clusters": Case("--input {numbers}"),
     "plan": Case("--rows 1000", rows=True),
     "install": Case(DATABASE),
