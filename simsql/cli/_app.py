@@ -229,6 +229,7 @@ def as_commands(message: str) -> str:
 def _as_command(call: re.Match[str]) -> str:
     try:
         command, parameters, positional = _COMMANDS_OF_CALLS[call[1]]
+        command, _, flag = command.partition(" --")
         words = ["simsql", *command.split()]
         for number, (name, value) in enumerate(_read_arguments(call[2])):
             parameter = name or parameters[number]
@@ -243,7 +244,7 @@ def _as_command(call: re.Match[str]) -> str:
                 words += [word for part in each for word in (_OPTIONS_OF_CALLS[parameter], part)]
     except LookupError:  # no command does this
         return call[0]
-    return shlex.join(words)
+    return shlex.join([*words, f"--{flag}"] if flag else words)
 
 
 def _read_arguments(arguments: str) -> list[tuple[str | None, str | None]]:
