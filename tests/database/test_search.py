@@ -104,7 +104,7 @@ def test_many_queries_find_what_one_query_finds(within, index):
     )
     assert found
     assert list(index.near_many([])) == []
-    with pytest.raises(ValueError, match="a fingerprint must be in .*, not -1"):
+    with pytest.raises(ValueError, match=r"a fingerprint must be in .*, not -1"):
         index.near_many([1, -1])
 
 
