@@ -99,7 +99,7 @@ def public_names(text: str) -> list[str]:
     """Return the names in `__all__`."""
     for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return [name for name in ast.literal_eval(node.value)]
+            return list(ast.literal_eval(node.value))
     return []
 
 

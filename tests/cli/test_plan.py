@@ -9,8 +9,8 @@ from program import run, running_home
 from skew import mean_candidates, skewed
 
 from simsql import Design, plan
-from simsql.hamming import Costs
 from simsql.database import calibrate
+from simsql.hamming import Costs
 
 TABLE = ["--format", "table"]
 HEADINGS = [

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from simsql import Design, fewest_tables, longest_prefix, plan
+from simsql.hamming import Costs
 from simsql.hamming.blocks import block_masks
 from simsql.hamming.design import DEFAULT_COSTS
 from simsql.hamming.planner import KEY_BYTES, default_design
