@@ -159,8 +159,10 @@ def verify_command(
     """
     if repair and (table is None or column):
         raise UsageError("--repair repairs all indexes of one table: name the table, and leave out --column")
-    with open_database(database, server_dir) as engine, engine.connect() as connection:
-        findings = SearchIndex(engine, table).repair() if repair and table else verify(connection, table, column)
+    with open_database(database, server_dir) as engine, engine.begin() as connection:
+        findings = (
+            SearchIndex(connection, table).repair() if repair and table else verify(connection, table, column)
+        )
     _print_findings(choose_format(form), findings)
     if not findings:
         note("no faults", quiet=quiet)

@@ -42,6 +42,8 @@ from simsql.hamming._checks import FINGERPRINT_BITS, distinct_fingerprints, whol
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
 _QUERIES_IN_SQL = 50_000
+# Rows that are fetched at a time.
+_FETCHED = 10_000
 
 _COUNT = "SELECT pg_catalog.count(*) FROM simsql._primary_key(CAST(%s AS pg_catalog.regclass))"
 _KEYS = (
@@ -323,8 +325,11 @@ def _find_matches_in_sql(
 ) -> Iterator[Batch]:
     """Yield the matches of each query, as PostgreSQL finds them."""
     parameters = _parameters(table, column, scope, distance, queries.view(np.int64).tolist())
-    with connection.execute(_NEAR_MANY, parameters, execution_options={"yield_per": 10_000}) as rows:
-        for part in rows.partitions():
+    # A cursor in the server needs a transaction.
+    autocommit = getattr(connection.connection.dbapi_connection, "autocommit", False)
+    options = {} if autocommit else {"yield_per": _FETCHED}
+    with connection.execute(_NEAR_MANY, parameters, execution_options=options) as rows:
+        for part in rows.partitions(_FETCHED):
             query, fingerprint, bits = np.array(part, dtype=np.int64).T
             matches = {"query": query.view(np.uint64), "fingerprint": fingerprint.view(np.uint64)}
             yield {**matches, "distance": bits.astype(np.uint8)}

@@ -197,6 +197,7 @@ def test_the_table_belongs_to_the_transaction(connection, database):
     with database.connect().execution_options(isolation_level="AUTOCOMMIT") as writer:
         index = SearchIndex(writer, "article")
         assert index.pairs().copy_into("found") == 1
+        assert sorted(index.near_many([1], 1)) == [(1, 1, 0), (1, 3, 1)]
     assert connection.execute("SELECT * FROM found").fetchall() == [(1, 3, 1)]
 
 
