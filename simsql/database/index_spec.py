@@ -104,6 +104,14 @@ def _expression(name: str, value: object) -> ColumnElement[object]:
     return literal(value, _TYPES[name]) if value is not None else cast(None, _TYPES[name])
 
 
+def check_distance(distance: int | None) -> int | None:
+    """Return the distance of a search as an int; None, the default of the index, stays None.
+
+    Raises UsageError for a distance out of range, and TypeError if it is not an integer.
+    """
+    return None if distance is None else whole_number("distance", distance, 0, FINGERPRINT_BITS)
+
+
 def recipe_of(
     connection: Connection, table: str, column: str | None = None, recipe: Recipe | None = None
 ) -> Recipe:

@@ -12,7 +12,7 @@ from sqlalchemy.types import TypeEngine
 from simsql.database.backfill import Filled, fill_fingerprints
 from simsql.database.connect import READ_COMMITTED, begin, check_engine
 from simsql.database.index import Finding, Report, repair, vacuum, verify
-from simsql.database.index_spec import recipe_of
+from simsql.database.index_spec import check_distance, recipe_of
 from simsql.database.results import (
     Batch,
     Fingerprints,
@@ -38,7 +38,7 @@ from simsql.database.transfer import (
 )
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash
-from simsql.hamming._checks import FINGERPRINT_BITS, distinct_fingerprints, whole_number
+from simsql.hamming._checks import distinct_fingerprints
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
 _QUERIES_IN_SQL = 50_000
@@ -84,7 +84,7 @@ def _parameters(
     return {
         "in_table": table,
         "query": query,
-        "within": None if distance is None else whole_number("distance", distance, 0, FINGERPRINT_BITS),
+        "within": check_distance(distance),
         "of_column": column,
         "scope": encode_scope(scope),
     }

@@ -30,7 +30,7 @@ from sqlalchemy.sql.selectable import FromClause, TableValuedAlias
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Integer, NullType, TypeEngine
 
-from simsql.database.index_spec import IndexSpec, Storage
+from simsql.database.index_spec import IndexSpec, Storage, check_distance
 from simsql.errors import UsageError
 from simsql.hamming._checks import is_missing
 
@@ -127,7 +127,7 @@ def search(
     call = getattr(func.simsql, function)(
         TableName(indexed.table),
         *arguments,
-        literal(distance, Integer()),
+        literal(check_distance(distance), Integer()),
         literal(str(indexed.name), Text()),
         *([] if scope is None else [_scope_values(indexed.table, scope)]),
     )

@@ -55,7 +55,8 @@ def near(
     Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, a column of texts, an
     unknown column or a column of the searched rows in `scope`, a recipe other than that of the column, a
     `similarity` out of range or without a text or a single source, and unless you pass either a fingerprint or a
-    text that fits the sources of the column. PostgreSQL reports other errors when the statement runs.
+    text that fits the sources of the column; UsageError for a distance out of range. PostgreSQL reports other
+    errors when the statement runs.
     """
     query = as_query(_expression(column), fingerprint, text, recipe)
     similar = is_similar(_expression(column), text, similarity)

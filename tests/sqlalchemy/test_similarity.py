@@ -30,8 +30,7 @@ class Article(Base):
 
 
 @pytest.fixture
-def session(session_of):
-    session = session_of(Base)
+def session(session):
     session.add_all(Article(id=number, content=body) for number, body in enumerate(BODIES))
     session.flush()
     return session

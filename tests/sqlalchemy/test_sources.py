@@ -139,11 +139,6 @@ Late.fingerprint = mapped_column(Fingerprint(source="body"))
 EVERY_WAY = [Article, Mixed, Concrete, Document, Report, Note, Card, Slip, Leaflet, Late]
 
 
-@pytest.fixture
-def session(session_of):
-    return session_of(Base)
-
-
 def stored(session, instance, column="fingerprint"):
     """What the row holds, unsigned, not what the object believes."""
     session.flush()
