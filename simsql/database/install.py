@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, Row, text
 
+from simsql.database.connect import begin
 from simsql.errors import SimsqlError
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ def install_schema(engine_or_connection: Engine | Connection) -> bool:
     Return whether anything changed. Safe to call twice, and from two processes at once. Raises SimsqlError if
     PostgreSQL is older than 14, the role may not create a schema, or a newer simsql installed the schema.
     """
-    if isinstance(engine_or_connection, Connection):
-        return install_within(engine_or_connection, _own_history())
-    with engine_or_connection.begin() as connection:
+    with begin(engine_or_connection) as connection:
         return install_within(connection, _own_history())
 
 
@@ -51,19 +50,6 @@ def install_within(connection: Connection, history: "History") -> bool:
     _check_may_create(connection, new=before is None)
     history.upgrade(connection)
     return True
-
-
-def upgrade_schema(engine: Engine) -> bool:
-    """Upgrade the schema `simsql` in one transaction. Its indexes stay.
-
-    Return whether anything changed. Raises SimsqlError if simsql is not installed, and the errors of
-    `install_schema`.
-    """
-    history = _own_history()
-    with engine.begin() as connection:
-        if history.current(connection) is None:
-            raise SimsqlError("schema simsql is not installed: run simsql install")
-        return install_within(connection, history)
 
 
 def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
