@@ -214,11 +214,11 @@ def pairs(trial: Trial) -> None:
     sample = trial.bench.options.sample
     with trial.bench.engine.connect() as connection:
         start = time.perf_counter()
-        batches = SearchIndex(connection, trial.case.table).stream_pairs(DISTANCES[0])
-        parts = [np.stack([batch.a, batch.b], axis=1) for batch in batches]
+        batches = SearchIndex(connection, trial.case.table).pairs(DISTANCES[0]).batches()
+        parts = [np.stack([batch["a"], batch["b"]], axis=1) for batch in batches]
         seconds = time.perf_counter() - start
     found = np.concatenate([*parts, np.empty((0, 2), dtype=np.uint64)])
-    checked = oracle.check_pairs("stream_pairs", DISTANCES[0], found, sample)
+    checked = oracle.check_pairs("SearchIndex.pairs", DISTANCES[0], found, sample)
     trial.add("all pairs, distance 3", f"{SIMSQL}, through Python", seconds, "s", checked=checked)
     start = time.perf_counter()
     rows = trial.bench.connection.execute(

@@ -11,7 +11,6 @@ from simsql.errors import SimsqlError, UsageError
 if TYPE_CHECKING:
     from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_many, similarity, similarity_many
     from simsql.hamming import (
-        Costs,
         Design,
         fewest_tables,
         find_clusters,
@@ -25,7 +24,6 @@ __version__ = "0.2.0"
 
 __all__ = [
     "DEFAULT_RECIPE",
-    "Costs",
     "Design",
     "Recipe",
     "SimsqlError",

@@ -9,8 +9,11 @@ class SimsqlError(Exception):
     """Something went wrong that the caller can act on. The command line prints it and exits with 1."""
 
 
-class UsageError(SimsqlError):
-    """The caller asked for something that cannot be. The command line prints it and exits with 2."""
+class UsageError(SimsqlError, ValueError):
+    """The caller asked for something that cannot be. The command line prints it and exits with 2.
+
+    It is a ValueError, too: a number out of range is this error, whichever function takes it.
+    """
 
 
 @contextmanager

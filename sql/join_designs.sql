@@ -79,7 +79,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded',
                   HINT = format('Use a lower distance, or %s, which is many times faster and stores no results.',
                                 CASE what WHEN 'pairs' THEN 'simsql pairs or simsql clusters on the command line'
-                                          ELSE 'SearchIndex.stream_matches in Python' END);
+                                          ELSE 'SearchIndex.near_many of more than 50,000 queries' END);
     END IF;
 END
 $$;

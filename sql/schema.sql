@@ -11,7 +11,8 @@ BEGIN
     IF EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace('simsql')) THEN
         RAISE EXCEPTION 'a schema simsql with functions already exists'
             USING HINT = 'If it is an older simsql, upgrade it: simsql status shows its revision, and '
-                         'simsql sql --from REVISION prints the upgrade. Otherwise rename or drop it.';
+                         'simsql install --sql --from REVISION prints the upgrade. Otherwise rename or '
+                         'drop it.';
     END IF;
 END
 $$;

@@ -11,7 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from simsql import find_clusters, find_pairs, hamming_distance, simhash, simhash_many
 from simsql import sqlalchemy as models
 from simsql.database import SearchIndex, from_bigint, load_rows, to_bigint
-from simsql.hamming import Design, find_matches, iter_pairs
+from simsql.hamming import Design, find_matches
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
 
 WORDS = "Sparse is better than dense."
@@ -84,7 +84,7 @@ def test_nothing_has_no_distance_and_no_bits(nothing):
 def test_pairs_leave_out_what_is_missing(many):
     expected = [sorted([FIRST, SECOND])]
     assert find_pairs(many, 64).tolist() == expected
-    assert [pair.tolist() for pair in iter_pairs(many, 64)] == [expected]
+    assert [pair.tolist() for pair in find_pairs(many, 64, batches=True)] == [expected]
     assert [cluster.tolist() for cluster in find_clusters(many, 64)] == expected
     (found,) = find_matches(many, [many], 0)
     assert sorted(found.queries.tolist()) == sorted([FIRST, SECOND])
@@ -105,17 +105,17 @@ def test_many_are_searched_for_at_once(connection, many, index):
     expected = {(FIRST, FIRST, 0), (FIRST, SECOND, BITS), (SECOND, FIRST, BITS), (SECOND, SECOND, 0)}
     assert set(index.near_many(many)) == expected
     assert set(connection.execute(models.near_many(table.c.fingerprint, many)).all()) == expected
-    (batch,) = index.stream_matches(many, 0)
-    assert sorted(batch.query.tolist()) == sorted([FIRST, SECOND])
+    (batch,) = index.near_many(many, 0).batches()
+    assert sorted(batch["query"].tolist()) == sorted([FIRST, SECOND])
     # And what a search returns is searched for.
     found = list(index.near_many(many, 0))
     assert {match.query for match in index.near_many([m.fingerprint for m in found], 0)} == {
         FIRST,
         SECOND,
     }
-    (pairs,) = index.stream_pairs()
-    assert index.near(pairs.a[0], 0) == [(int(pairs.a[0]), 0)]
-    assert index.claim(pairs.b[0], 0) == (int(pairs.b[0]), 0)
+    (pairs,) = index.pairs().batches()
+    assert index.near(pairs["a"][0], 0) == [(int(pairs["a"][0]), 0)]
+    assert index.claim(pairs["b"][0], 0) == (int(pairs["b"][0]), 0)
 
 
 @each_kind

@@ -115,7 +115,7 @@ def test_what_the_wheel_carries(wheel: Path) -> None:
 def test_the_installed_command(simsql: Callable[..., str], folder: Path, wheel: Path) -> None:
     version = wheel.name.split("-")[1]
     assert simsql("--version") == f"simsql {version}\n"
-    script = simsql("sql")
+    script = simsql("install", "--sql")
     assert "CREATE SCHEMA IF NOT EXISTS simsql" in script
     assert "CREATE OR REPLACE FUNCTION simsql.near(" in script
     texts = folder / "elsewhere" / "texts"

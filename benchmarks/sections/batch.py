@@ -70,7 +70,8 @@ def _measure_sql(bench: Bench, system: str, arguments: str, queries: Fingerprint
 def _measure_through_python(bench: Bench, queries: Fingerprints) -> None:
     with bench.engine.connect() as connection:
         start = time.perf_counter()
-        batches = list(SearchIndex(connection, bench.main.table).stream_matches(queries, _DISTANCE))
+        found = SearchIndex(connection, bench.main.table).near_many(queries, _DISTANCE)
+        batches = [tuple(batch.values()) for batch in found.batches()]
         seconds = time.perf_counter() - start
     _add_batches(bench, _THROUGH_PYTHON, seconds, queries, batches)
 

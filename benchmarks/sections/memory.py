@@ -1,4 +1,4 @@
-"""All pairs in memory: find_pairs at distances 3, 7 and 10, and at 3 find-all, simhash-cpp's program and faiss."""
+"""All pairs in memory: find_pairs at distances 3, 7 and 10, and at 3 the command, simhash-cpp and faiss."""
 
 import json
 import sys
@@ -66,7 +66,7 @@ def _measure_programs(bench: Bench, what: str, folder: Path, values: Fingerprint
     """Measure what reads and writes text: simsql's program, and simhash-cpp's with the best number of blocks."""
     rows = values.size
     (folder / "fingerprints.txt").write_text("\n".join(map(str, values.tolist())) + "\n", encoding="ascii")
-    own = [sys.executable, "-c", "from simsql.cli import main; main()", "find-all"]
+    own = [sys.executable, "-c", "from simsql.cli import main; main()", "find-pairs"]
     used = _run_program(FIND_ALL_PROGRAM, own, folder, rows, expected)
     _add(bench, what, FIND_ALL_PROGRAM, used, rows, len(expected), "reads and writes text")
     program = find_program(bench, "simhash-find-all")

@@ -45,13 +45,13 @@ def _measure(bench: Bench, target: Target, size: str, distance: int, *, in_sql: 
     with bench.engine.connect() as connection:
         start = time.perf_counter()
         found = [
-            np.stack([batch.a, batch.b], axis=1)
-            for batch in SearchIndex(connection, target.table).stream_pairs(distance)
+            np.stack([batch["a"], batch["b"]], axis=1)
+            for batch in SearchIndex(connection, target.table).pairs(distance).batches()
         ]
         pairs = np.concatenate([*found, np.empty((0, 2), dtype=np.uint64)])
         _add_pairs(bench, target, what, distance, _THROUGH_PYTHON, time.perf_counter() - start, pairs)
         start = time.perf_counter()
-        SearchIndex(connection, target.table).stream_pairs(distance).copy_into("found")
+        SearchIndex(connection, target.table).pairs(distance).copy_into("found")
         connection.commit()
         seconds = time.perf_counter() - start
     _add_pairs(bench, target, what, distance, _INTO_TABLE, seconds, _fetch(bench, "a, b"))
@@ -63,9 +63,9 @@ def _measure(bench: Bench, target: Target, size: str, distance: int, *, in_sql: 
     expected = _components(pairs)
     with bench.engine.connect() as connection:
         start = time.perf_counter()
-        batches = list(SearchIndex(connection, target.table).stream_clusters(distance))
+        batches = list(SearchIndex(connection, target.table).clusters(distance).batches())
         seconds = time.perf_counter() - start
-    members = np.concatenate([np.stack([batch.cluster, batch.fingerprint], axis=1) for batch in batches])
+    members = np.concatenate([np.stack([batch["cluster"], batch["fingerprint"]], axis=1) for batch in batches])
     _add_clusters(bench, target, what, _THROUGH_PYTHON, seconds, members, expected)
     if in_sql:
         seconds = _create_found(bench, f"simsql.clusters('{target.table}', {distance})")

@@ -14,23 +14,17 @@ alembic_utils.
 
 from simsql.alembic.autogenerate import include_object, register
 from simsql.alembic.operations import (
-    BuildSimhashIndexOp,
     ChangeSimhashStorageOp,
     ClearFingerprintsOp,
     CreateSimhashIndexOp,
     DropSimhashIndexOp,
-    InstallSimsqlOp,
-    UninstallSimsqlOp,
 )
 
 __all__ = [
-    "BuildSimhashIndexOp",
     "ChangeSimhashStorageOp",
     "ClearFingerprintsOp",
     "CreateSimhashIndexOp",
     "DropSimhashIndexOp",
-    "InstallSimsqlOp",
-    "UninstallSimsqlOp",
     "include_object",
     "register",
 ]

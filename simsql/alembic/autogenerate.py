@@ -2,10 +2,10 @@
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from alembic import util
 from alembic.autogenerate import comparators, renderers
@@ -15,29 +15,12 @@ from alembic.operations.ops import CreateTableOp, DropTableOp, UpgradeOps
 from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, text
 
 from simsql.alembic.operations import (
-    BuildSimhashIndexOp,
+    OPERATIONS,
     ChangeSimhashStorageOp,
     ClearFingerprintsOp,
     CreateSimhashIndexOp,
-    DropSimhashIndexOp,
     InstallSimsqlOp,
-    UninstallSimsqlOp,
-    build_index,
-    change_storage,
-    clear_fingerprints,
-    create_index,
-    drop_index,
-    install,
-    uninstall,
-)
-from simsql.alembic.rendering import (
-    import_fingerprint,
-    render_change,
-    render_clear,
-    render_drop,
-    render_index,
-    render_install,
-    render_uninstall,
+    SimsqlOp,
 )
 from simsql.database.index_spec import IndexSpec, Storage, is_text_recipe, same_recipe
 from simsql.hamming import Design
@@ -56,16 +39,7 @@ _BTREE = re.compile(r"simsql_\d+_\d+(_\d+)?")
 # A child of the logger alembic, which the alembic.ini of every project configures.
 log = logging.getLogger("alembic.autogenerate.simsql")
 
-# The name of each operation in `op`, its class, and the functions that run and render it.
-_OPERATIONS: tuple[tuple[str, Any, Any, Any], ...] = (
-    ("install_simsql", InstallSimsqlOp, install, render_install),
-    ("uninstall_simsql", UninstallSimsqlOp, uninstall, render_uninstall),
-    ("create_simhash_index", CreateSimhashIndexOp, create_index, render_index),
-    ("build_simhash_index", BuildSimhashIndexOp, build_index, render_index),
-    ("drop_simhash_index", DropSimhashIndexOp, drop_index, render_drop),
-    ("change_simhash_storage", ChangeSimhashStorageOp, change_storage, render_change),
-    ("clear_fingerprints", ClearFingerprintsOp, clear_fingerprints, render_clear),
-)
+RenderItem = Callable[[str, Any, AutogenContext], str | Literal[False]]
 
 
 def include_object(item: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:  # noqa: ARG001
@@ -110,7 +84,7 @@ class Change(NamedTuple):
             name = ".".join(filter(None, (change.schema, change.table_name, change.column_name)))
             log.info("Detected changed storage of the simhash index on %r", name)
         if index := self.created or self.dropped:
-            name = ".".join(filter(None, (index.schema, index.table_name, index.spec.column)))
+            name = ".".join(filter(None, (index.schema, index.table_name, index.column_name)))
             log.info("Detected %s simhash index on %r", kind, name)
         if self.dropped and self.created:
             old, new = self.dropped.spec.recipe, self.created.spec.recipe
@@ -158,7 +132,7 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     connection = context.connection
     if connection is None or context.dialect.name != "postgresql":
         return
-    context.opts["render_item"] = import_fingerprint(context.opts.get("render_item"))
+    context.opts["render_item"] = _import_fingerprint(context.opts.get("render_item"))
     installed = connection.execute(text("SELECT to_regclass('simsql.indexes') IS NOT NULL")).scalar_one()
     existing = _read_indexes(context, connection, schemas) if installed else {}
     changes = [*_changes_of_models(context, upgrade_ops, existing), *_dropped_with_tables(upgrade_ops, existing)]
@@ -269,7 +243,7 @@ def _storing(old: CreateSimhashIndexOp, storage: Storage | None) -> ChangeSimhas
     """Return the operation that gives an index the storage of its model. If that names none, any matches."""
     if storage in (None, old.spec.storage or "tables"):
         return None
-    return ChangeSimhashStorageOp(old.table_name, old.spec.column, storage=storage, schema=old.schema)
+    return ChangeSimhashStorageOp(old.table_name, old.column_name, storage=storage, schema=old.schema)
 
 
 def _recipe_differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
@@ -334,11 +308,34 @@ def _compares(
 
 def _as_item(index: CreateSimhashIndexOp) -> Index:
     """Return the argument for include_object: an index with its table and columns."""
-    columns = [*index.spec.scope, index.spec.column]
+    columns = [*index.spec.scope, index.column_name]
     table = Table(
         index.table_name, MetaData(), *(Column(name, BigInteger) for name in columns), schema=index.schema
     )
-    return Index(index.spec.column, *(table.c[name] for name in columns))
+    return Index(index.column_name, *(table.c[name] for name in columns))
+
+
+def _import_fingerprint(render_item: RenderItem | None) -> RenderItem:
+    """Return a render_item that adds the import of the fingerprint type where a migration uses it.
+
+    The result of the user's own hook has priority.
+    """
+
+    def render(kind: str, item: Any, context: AutogenContext) -> str | Literal[False]:
+        rendered = render_item(kind, item, context) if render_item else False
+        if rendered is False and isinstance(item, Fingerprint):
+            context.imports.add("import simsql.sqlalchemy")
+        return rendered
+
+    return render
+
+
+def _run(operations: Operations, operation: SimsqlOp) -> None:
+    operation.run(operations)
+
+
+def _render(context: AutogenContext, operation: SimsqlOp) -> str | list[str]:
+    return operation.render(context)
 
 
 @cache  # Alembic runs env.py for every command, but refuses to register an operation twice
@@ -347,10 +344,10 @@ def register() -> None:
 
     Call it in env.py, before `context.configure`. Further calls have no effect.
     """
-    for name, operation, implementation, renderer in _OPERATIONS:
-        Operations.register_operation(name)(operation)
-        Operations.implementation_for(operation)(implementation)
-        renderers.dispatch_for(operation)(renderer)
+    for operation in OPERATIONS:
+        Operations.register_operation(operation.name)(operation)
+        Operations.implementation_for(operation)(_run)
+        renderers.dispatch_for(operation)(_render)
     # Indexes are compared after tables, because the comparison depends on created and dropped tables. Up to
     # Alembic 1.17, comparators run in the order of their registration, and Alembic's own comes first.
     if hasattr(util, "DispatchPriority"):

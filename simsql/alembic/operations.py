@@ -1,26 +1,29 @@
-"""The operations of migrations: their arguments, effects and reverses."""
+"""The operations of migrations: their arguments, effects and reverses, and how autogenerate writes them."""
 
 from __future__ import annotations
 
 import logging
+import re
+import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+from alembic.autogenerate.api import AutogenContext
 from alembic.operations import MigrateOperation, Operations
 from alembic.util import CommandError
 from sqlalchemy import BigInteger, Column, Dialect, MetaData, Table, null, text, update
 from sqlalchemy.dialects.postgresql.base import PGDialect
-from sqlalchemy.schema import ExecutableDDLElement
 
 from simsql.database import IndexSpec, install_schema, schema_sql
-from simsql.database.index_spec import Storage
-from simsql.errors import SimsqlError
+from simsql.database.index_spec import Storage, is_text_recipe
+from simsql.errors import SimsqlError, UsageError
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy.expressions import (
-    BuildSimhashIndex,
     ChangeSimhashStorage,
     CreateSimhashIndex,
     DropSimhashIndex,
+    SimhashIndexDDL,
 )
 
 # A child of the logger alembic, which the alembic.ini of every project configures.
@@ -48,8 +51,32 @@ END
 $simsql$"""
 
 
-class InstallSimsqlOp(MigrateOperation):
+class SimsqlOp(MigrateOperation):
+    """An operation with the name `name` in `op`, and how to run it and to write it in a migration."""
+
+    name: ClassVar[str]
+
+    def run(self, operations: Operations) -> None:
+        """Run the operation, or print it as SQL."""
+        raise NotImplementedError
+
+    def render(self, context: AutogenContext) -> str | list[str]:
+        """Return the lines that a migration has for the operation, in plain literals."""
+        return f"{context.opts['alembic_module_prefix'] or ''}{self.name}({', '.join(self.arguments())})"
+
+    def arguments(self) -> list[str]:
+        """Return the arguments as a migration has them."""
+        return []
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """Return what `alembic check` shows."""
+        return (self.name,)
+
+
+class InstallSimsqlOp(SimsqlOp):
     """Install the schema simsql."""
+
+    name = "install_simsql"
 
     @classmethod
     def install_simsql(cls, operations: Operations) -> None:
@@ -64,13 +91,25 @@ class InstallSimsqlOp(MigrateOperation):
         """Return the operation that undoes this one."""
         return UninstallSimsqlOp()
 
-    def to_diff_tuple(self) -> tuple[Any, ...]:
-        """Return what `alembic check` shows."""
-        return ("install_simsql",)
+    def run(self, operations: Operations) -> None:
+        """Run the operation, or print it as SQL."""
+        context = operations.migration_context
+        if context.as_sql:
+            # Several branches can install it, and a script cannot look whether the database has it.
+            if not context.opts.setdefault("simsql_is_printed", False):
+                context.impl.static_output(schema_sql(transaction=False).rstrip())
+            context.opts["simsql_is_printed"] = True
+            return
+        try:
+            install_schema(operations.get_bind())
+        except SimsqlError as error:
+            raise CommandError(str(error)) from error  # printed in one line by Alembic
 
 
-class UninstallSimsqlOp(MigrateOperation):
+class UninstallSimsqlOp(SimsqlOp):
     """Remove the schema simsql, unless something uses it."""
+
+    name = "uninstall_simsql"
 
     @classmethod
     def uninstall_simsql(cls, operations: Operations) -> None:
@@ -85,18 +124,73 @@ class UninstallSimsqlOp(MigrateOperation):
         """Return the operation that undoes this one."""
         return InstallSimsqlOp()
 
+    def run(self, operations: Operations) -> None:
+        """Run the operation, or print it as SQL."""
+        context = operations.migration_context
+        if context.as_sql:
+            context.impl.static_output(_UNINSTALL + context.impl.command_terminator)
+            return
+        # Without parameters, so that no driver interprets colons and percent signs in names.
+        connection = operations.get_bind()
+        connection.exec_driver_sql(_UNINSTALL, execution_options={"no_parameters": True}).close()
+        stays = connection.execute(text("SELECT pg_catalog.to_regnamespace('simsql') IS NOT NULL"))
+        if stays.scalar_one():
+            log.info("Schema simsql stays: something in the database still uses it")
+
+
+class ColumnOp(SimsqlOp):
+    """An operation on the fingerprint column of a table, or on its simhash index."""
+
+    kind: ClassVar[str]
+    """What `alembic check` calls the difference."""
+
+    def __init__(self, table_name: str, column_name: str, *, schema: str | None = None) -> None:
+        self.table_name = table_name
+        self.column_name = column_name
+        self.schema = schema
+
+    def statement(self) -> SimhashIndexDDL:
+        """Return the statement that runs on the table."""
+        raise NotImplementedError
+
+    def options(self) -> dict[str, object]:
+        """Return the named arguments of the operation."""
+        return {}
+
+    def run(self, operations: Operations) -> None:
+        """Run the operation, or print it as SQL, on the table in the schema given by schema_translate_map."""
+        statement = self.statement().against(Table(self.table_name, MetaData(), schema=self.schema))
+        context = operations.migration_context
+        if context.as_sql:
+            script = str(statement.compile(dialect=_script_dialect()))
+            context.impl.static_output(script + context.impl.command_terminator)
+        else:
+            operations.get_bind().execute(statement)
+
+    def arguments(self) -> list[str]:
+        """Return the arguments as a migration has them."""
+        # Names may be a subclass of str that is written otherwise.
+        schema = {} if self.schema is None else {"schema": str(self.schema)}
+        options = [f"{option}={value!r}" for option, value in {**schema, **self.options()}.items()]
+        return [repr(str(self.table_name)), repr(str(self.column_name)), *options]
+
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """Return what `alembic check` shows."""
-        return ("uninstall_simsql",)
+        options = self.options()
+        return (self.kind, self.schema, self.table_name, self.column_name, *([options] if options else []))
 
 
-class CreateSimhashIndexOp(MigrateOperation):
-    """Create the simhash index that `spec` describes."""
+class CreateSimhashIndexOp(ColumnOp):
+    """Create the simhash index that `spec` describes: `concurrently`, while others write."""
 
-    def __init__(self, table_name: str, spec: IndexSpec, *, schema: str | None = None) -> None:
-        self.table_name = table_name
+    name, kind = "create_simhash_index", "add_simhash_index"
+
+    def __init__(
+        self, table_name: str, spec: IndexSpec, *, schema: str | None = None, concurrently: bool = False
+    ) -> None:
+        super().__init__(table_name, spec.column, schema=schema)
         self.spec = spec
-        self.schema = schema
+        self.concurrently = concurrently
 
     @classmethod
     def create_simhash_index(
@@ -113,6 +207,7 @@ class CreateSimhashIndexOp(MigrateOperation):
         recipe: str | None = None,
         scope: Sequence[str] = (),
         storage: Storage | None = None,
+        concurrently: bool = False,
     ) -> None:
         """Create a simhash index on a bigint column, in the migration's transaction; writers of the table wait.
 
@@ -120,28 +215,127 @@ class CreateSimhashIndexOp(MigrateOperation):
         simsql.Design; without blocks, it is chosen by the number of rows. `recipe` is the id of the recipe of the
         fingerprints. `scope` names the columns that searches are confined to. `storage` is "tables" or
         "expression"; by default, "expression" for partitioned tables and "tables" for others.
+
+        With `concurrently`, others read and write the table meanwhile. The operation opens an autocommit block:
+        the earlier operations of the migration are committed, and the build commits as it works. So make it the
+        last operation of its migration. If the migration is interrupted, run it again and the build resumes. The
+        column needs a B-tree. With the storage "expression", writers of a table or partition wait while a B-tree
+        is created on it; `simsql index create --concurrently` does not block writers.
         """
-        design = _design(blocks, lead, inner_blocks)
+        if blocks is None and (lead is not None or inner_blocks is not None):
+            raise UsageError("lead and inner_blocks need blocks: pass blocks, or omit all of them")
+        design = None if blocks is None else Design(blocks, 1 if lead is None else lead, inner_blocks or 0)
         spec = IndexSpec.of(
             column_name, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage
         )
-        operations.invoke(cls(table_name, spec, schema=schema))
+        operations.invoke(cls(table_name, spec, schema=schema, concurrently=concurrently))
 
     def reverse(self) -> DropSimhashIndexOp:
         """Return the operation that undoes this one."""
-        return DropSimhashIndexOp(self.table_name, self.spec.column, schema=self.schema, dropped=self)
+        return DropSimhashIndexOp(self.table_name, self.column_name, schema=self.schema, dropped=self)
 
-    def to_diff_tuple(self) -> tuple[Any, ...]:
-        """Return what `alembic check` shows."""
-        return ("add_simhash_index", self.schema, self.table_name, self.spec.column, self.spec.options())
+    def statement(self) -> SimhashIndexDDL:
+        """Return the statement that runs on the table."""
+        return CreateSimhashIndex(self.spec, concurrently=self.concurrently)
+
+    def options(self) -> dict[str, object]:
+        """Return the named arguments of the operation."""
+        return self.spec.options() | ({"concurrently": True} if self.concurrently else {})
+
+    def run(self, operations: Operations) -> None:
+        """Run the operation, or print it as SQL."""
+        if not self.concurrently:
+            super().run(operations)
+            return
+        with operations.get_context().autocommit_block():
+            super().run(operations)
 
 
-class ClearFingerprintsOp(MigrateOperation):
+class DropSimhashIndexOp(ColumnOp):
+    """Drop a simhash index. To reverse it, pass the operation that creates the index as `dropped`."""
+
+    name, kind = "drop_simhash_index", "remove_simhash_index"
+
+    def __init__(
+        self,
+        table_name: str,
+        column_name: str,
+        *,
+        schema: str | None = None,
+        dropped: CreateSimhashIndexOp | None = None,
+    ) -> None:
+        super().__init__(table_name, column_name, schema=schema)
+        self.dropped = dropped
+
+    @classmethod
+    def drop_simhash_index(
+        cls, operations: Operations, table_name: str, column_name: str, *, schema: str | None = None
+    ) -> None:
+        """Drop a simhash index, but not the column and its B-tree, in the migration's transaction."""
+        operations.invoke(cls(table_name, column_name, schema=schema))
+
+    def reverse(self) -> CreateSimhashIndexOp:
+        """Return the operation that undoes this one; UsageError without `dropped`."""
+        if self.dropped is None:
+            raise UsageError(
+                f"dropping the simhash index on {self.table_name}.{self.column_name} cannot be undone:"
+                " pass dropped=CreateSimhashIndexOp(...)"
+            )
+        return self.dropped
+
+    def statement(self) -> SimhashIndexDDL:
+        """Return the statement that runs on the table."""
+        return DropSimhashIndex(str(self.column_name))
+
+
+class ChangeSimhashStorageOp(ColumnOp):
+    """Keep a simhash index in the other storage."""
+
+    name = kind = "change_simhash_storage"
+
+    def __init__(self, table_name: str, column_name: str, *, storage: Storage, schema: str | None = None) -> None:
+        super().__init__(table_name, column_name, schema=schema)
+        self.storage = storage
+
+    @classmethod
+    def change_simhash_storage(
+        cls,
+        operations: Operations,
+        table_name: str,
+        column_name: str,
+        *,
+        storage: Storage,
+        schema: str | None = None,
+    ) -> None:
+        """Keep a simhash index in the other storage, "tables" or "expression", in the migration's transaction.
+
+        Its design, recipe and scope stay. Writers of the table wait, and at the end readers too, until the
+        migration ends. `simsql index change-storage` changes to "expression" while others read and write.
+        """
+        operations.invoke(cls(table_name, column_name, storage=storage, schema=schema))
+
+    def reverse(self) -> ChangeSimhashStorageOp:
+        """Return the operation that undoes this one."""
+        before: Storage = "tables" if self.storage == "expression" else "expression"
+        return ChangeSimhashStorageOp(self.table_name, self.column_name, storage=before, schema=self.schema)
+
+    def statement(self) -> SimhashIndexDDL:
+        """Return the statement that runs on the table."""
+        return ChangeSimhashStorage(str(self.column_name), self.storage)
+
+    def options(self) -> dict[str, object]:
+        """Return the named arguments of the operation."""
+        return {"storage": self.storage}
+
+
+class ClearFingerprintsOp(ColumnOp):
     """Set all fingerprints of a column to NULL.
 
     Autogenerate adds it between dropping the index with one recipe and creating the index with another. The two
     recipes, and the columns of `texts` with their weights, appear in the comment about the backfill.
     """
+
+    name = kind = "clear_fingerprints"
 
     def __init__(
         self,
@@ -154,9 +348,7 @@ class ClearFingerprintsOp(MigrateOperation):
         texts: Mapping[str, int] | None = None,
         undoes: bool = False,
     ) -> None:
-        self.table_name = table_name
-        self.column_name = column_name
-        self.schema = schema
+        super().__init__(table_name, column_name, schema=schema)
         self.old_recipe = old_recipe
         self.new_recipe = new_recipe
         self.texts = dict(texts or {})
@@ -184,193 +376,53 @@ class ClearFingerprintsOp(MigrateOperation):
             undoes=not self.undoes,
         )
 
-    def to_diff_tuple(self) -> tuple[Any, ...]:
-        """Return what `alembic check` shows."""
-        recipes = {"old_recipe": self.old_recipe, "new_recipe": self.new_recipe}
-        return ("clear_fingerprints", self.schema, self.table_name, self.column_name, recipes)
-
-
-class BuildSimhashIndexOp(CreateSimhashIndexOp):
-    """Build the simhash index that `spec` describes while others write."""
-
-    @classmethod
-    def build_simhash_index(
-        cls,
-        operations: Operations,
-        table_name: str,
-        column_name: str,
-        *,
-        schema: str | None = None,
-        distance: int = 3,
-        blocks: int | None = None,
-        lead: int | None = None,
-        inner_blocks: int | None = None,
-        recipe: str | None = None,
-        scope: Sequence[str] = (),
-        storage: Storage | None = None,
-    ) -> None:
-        """Create a simhash index while others read and write the table.
-
-        It opens an autocommit block: the earlier operations of the migration are committed, and the build commits
-        as it works. So make it the last operation of its migration. If the migration is interrupted, run it again
-        and the build resumes. The column needs a B-tree. With the storage "expression", writers of a table or
-        partition wait while a B-tree is created on it; `simsql index build` does not block writers. Takes the
-        arguments of `op.create_simhash_index`.
-        """
-        design = _design(blocks, lead, inner_blocks)
-        spec = IndexSpec.of(
-            column_name, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage
-        )
-        operations.invoke(cls(table_name, spec, schema=schema))
-
-
-class DropSimhashIndexOp(MigrateOperation):
-    """Drop a simhash index. To reverse it, pass the operation that creates the index as `dropped`."""
-
-    def __init__(
-        self,
-        table_name: str,
-        column_name: str,
-        *,
-        schema: str | None = None,
-        dropped: CreateSimhashIndexOp | None = None,
-    ) -> None:
-        self.table_name = table_name
-        self.column_name = column_name
-        self.schema = schema
-        self.dropped = dropped
-
-    @classmethod
-    def drop_simhash_index(
-        cls, operations: Operations, table_name: str, column_name: str, *, schema: str | None = None
-    ) -> None:
-        """Drop a simhash index, but not the column and its B-tree, in the migration's transaction."""
-        operations.invoke(cls(table_name, column_name, schema=schema))
-
-    def reverse(self) -> CreateSimhashIndexOp:
-        """Return the operation that undoes this one; ValueError without `dropped`."""
-        if self.dropped is None:
-            raise ValueError(
-                f"dropping the simhash index on {self.table_name}.{self.column_name} cannot be undone:"
-                " pass dropped=CreateSimhashIndexOp(...)"
-            )
-        return self.dropped
+    def run(self, operations: Operations) -> None:
+        """Run the operation, or print it as SQL."""
+        fingerprint = Column(self.column_name, BigInteger)
+        table = Table(self.table_name, MetaData(), fingerprint, schema=self.schema)
+        operations.execute(update(table).values({fingerprint: null()}).where(fingerprint.is_not(None)))
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """Return what `alembic check` shows."""
-        return ("remove_simhash_index", self.schema, self.table_name, self.column_name)
+        return (*super().to_diff_tuple(), {"old_recipe": self.old_recipe, "new_recipe": self.new_recipe})
+
+    def render(self, context: AutogenContext) -> list[str]:
+        """Return the operation after a comment with the reason and the command to run afterwards."""
+        old, new = (f"recipe {name}" if name else "no named recipe" for name in (self.old_recipe, self.new_recipe))
+        comment = [
+            f"Fingerprints of {old} cannot be compared with those of {new}, so the column is cleared.",
+            self._refill(),
+        ]
+        if not self.undoes:
+            comment.append(f"To keep the old ones, name {old} in the model and generate this revision again.")
+        # A name may hold a line break, and what follows it would be code.
+        return [*(f"# {' '.join(line.splitlines())}" for line in comment), str(super().render(context))]
+
+    def _refill(self) -> str:
+        """Return a sentence on how to compute the new fingerprints."""
+        if not is_text_recipe(self.new_recipe):
+            return "Fill it in again afterwards."
+        try:
+            Recipe.from_id(self.new_recipe or DEFAULT_RECIPE.id)
+            recipe = ""
+        except ValueError:
+            recipe = " --recipe FILE"
+        names = [name for name in (self.schema, self.table_name) if name is not None]
+        table = ".".join(name if re.fullmatch("[a-z_][a-z0-9_]*", name) else f'"{name}"' for name in names)
+        texts = [name if weight == 1 else f"{name}={weight}" for name, weight in self.texts.items()] or ["COLUMN"]
+        columns = [part for name in texts for part in ("--text-column", name)]
+        command = shlex.join([table, "--column", self.column_name, *columns])
+        return f"Fill it in again afterwards: simsql backfill {command}{recipe}"
 
 
-class ChangeSimhashStorageOp(MigrateOperation):
-    """Keep a simhash index in the other storage."""
-
-    def __init__(self, table_name: str, column_name: str, *, storage: Storage, schema: str | None = None) -> None:
-        self.table_name = table_name
-        self.column_name = column_name
-        self.storage = storage
-        self.schema = schema
-
-    @classmethod
-    def change_simhash_storage(
-        cls,
-        operations: Operations,
-        table_name: str,
-        column_name: str,
-        *,
-        storage: Storage,
-        schema: str | None = None,
-    ) -> None:
-        """Keep a simhash index in the other storage, "tables" or "expression", in the migration's transaction.
-
-        Its design, recipe and scope stay. Writers of the table wait, and at the end readers too, until the
-        migration ends. `simsql index change-storage` changes to "expression" while others read and write.
-        """
-        operations.invoke(cls(table_name, column_name, storage=storage, schema=schema))
-
-    def reverse(self) -> ChangeSimhashStorageOp:
-        """Return the operation that undoes this one."""
-        before: Storage = "tables" if self.storage == "expression" else "expression"
-        return ChangeSimhashStorageOp(self.table_name, self.column_name, storage=before, schema=self.schema)
-
-    def to_diff_tuple(self) -> tuple[Any, ...]:
-        """Return what `alembic check` shows."""
-        return ("change_simhash_storage", self.schema, self.table_name, self.column_name, self.storage)
-
-
-def install(operations: Operations, operation: InstallSimsqlOp) -> None:  # noqa: ARG001 - Alembic passes it
-    """Run `op.install_simsql`."""
-    context = operations.migration_context
-    if context.as_sql:
-        # Several branches can install it, and a script cannot look whether the database has it.
-        if not context.opts.setdefault("simsql_is_printed", False):
-            context.impl.static_output(schema_sql(transaction=False).rstrip())
-        context.opts["simsql_is_printed"] = True
-        return
-    try:
-        install_schema(operations.get_bind())
-    except SimsqlError as error:
-        raise CommandError(str(error)) from error  # printed in one line by Alembic
-
-
-def uninstall(operations: Operations, operation: UninstallSimsqlOp) -> None:  # noqa: ARG001 - Alembic passes it
-    """Run `op.uninstall_simsql`."""
-    _run(operations, _UNINSTALL)
-    if not operations.migration_context.as_sql:
-        stays = operations.get_bind().execute(text("SELECT pg_catalog.to_regnamespace('simsql') IS NOT NULL"))
-        if stays.scalar_one():
-            log.info("Schema simsql stays: something in the database still uses it")
-
-
-def create_index(operations: Operations, operation: CreateSimhashIndexOp) -> None:
-    """Run `op.create_simhash_index`."""
-    _run_on(operations, operation, CreateSimhashIndex(operation.spec))
-
-
-def build_index(operations: Operations, operation: BuildSimhashIndexOp) -> None:
-    """Run `op.build_simhash_index`."""
-    with operations.get_context().autocommit_block():
-        _run_on(operations, operation, BuildSimhashIndex(operation.spec))
-
-
-def drop_index(operations: Operations, operation: DropSimhashIndexOp) -> None:
-    """Run `op.drop_simhash_index`."""
-    _run_on(operations, operation, DropSimhashIndex(str(operation.column_name)))
-
-
-def change_storage(operations: Operations, operation: ChangeSimhashStorageOp) -> None:
-    """Run `op.change_simhash_storage`."""
-    _run_on(operations, operation, ChangeSimhashStorage(str(operation.column_name), operation.storage))
-
-
-def clear_fingerprints(operations: Operations, operation: ClearFingerprintsOp) -> None:
-    """Run `op.clear_fingerprints`."""
-    fingerprint = Column(operation.column_name, BigInteger)
-    table = Table(operation.table_name, MetaData(), fingerprint, schema=operation.schema)
-    operations.execute(update(table).values({fingerprint: null()}).where(fingerprint.is_not(None)))
-
-
-def _run(operations: Operations, statement: str) -> None:
-    context = operations.migration_context
-    if context.as_sql:
-        context.impl.static_output(statement + context.impl.command_terminator)
-    else:
-        # Without parameters, so that no driver interprets colons and percent signs in names.
-        operations.get_bind().exec_driver_sql(statement, execution_options={"no_parameters": True}).close()
-
-
-def _run_on(
-    operations: Operations,
-    operation: CreateSimhashIndexOp | DropSimhashIndexOp | ChangeSimhashStorageOp,
-    statement: ExecutableDDLElement,
-) -> None:
-    """Run a statement on the table of an operation, in the schema given by schema_translate_map."""
-    statement = statement.against(Table(operation.table_name, MetaData(), schema=operation.schema))
-    context = operations.migration_context
-    if context.as_sql:
-        script = str(statement.compile(dialect=_script_dialect()))
-        context.impl.static_output(script + context.impl.command_terminator)
-    else:
-        operations.get_bind().execute(statement)
+OPERATIONS: tuple[type[SimsqlOp], ...] = (
+    InstallSimsqlOp,
+    UninstallSimsqlOp,
+    CreateSimhashIndexOp,
+    DropSimhashIndexOp,
+    ChangeSimhashStorageOp,
+    ClearFingerprintsOp,
+)
 
 
 def _script_dialect() -> Dialect:
@@ -378,11 +430,3 @@ def _script_dialect() -> Dialect:
     dialect: PGDialect = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
     dialect._backslash_escapes = False
     return dialect
-
-
-def _design(blocks: int | None, lead: int | None, inner_blocks: int | None) -> Design | None:
-    if blocks is None:
-        if lead is not None or inner_blocks is not None:
-            raise ValueError("lead and inner_blocks need blocks: pass blocks, or omit all of them")
-        return None
-    return Design(blocks, 1 if lead is None else lead, inner_blocks or 0)

@@ -30,14 +30,12 @@ _COMMANDS = {
     "sample": ("sample", "Draw pairs of documents to label."),
     "fingerprint": ("fingerprint", "Print the fingerprint of every document."),
     "load": ("load", "Load documents and their fingerprints into a table."),
-    "find-all": ("memory", "Find all pairs of near fingerprints in a file."),
+    "find-pairs": ("memory", "Find all pairs of near fingerprints in a file."),
     "find-clusters": ("memory", "Find clusters of near fingerprints in a file."),
     "plan": ("plan", "Compare index designs."),
     "install": ("setup", "Install or upgrade the schema in a database."),
-    "upgrade": ("setup", "Upgrade the schema in a database that has it."),
     "uninstall": ("setup", "Remove the schema from a database."),
     "status": ("setup", "Show the installed version and indexes."),
-    "sql": ("setup", "Print the SQL that installs or upgrades the schema."),
     "near": ("search", "Search a table for a text or a fingerprint."),
     "pairs": ("search", "List all pairs of near fingerprints in a table."),
     "clusters": ("search", "List all clusters of near fingerprints in a table."),
@@ -199,11 +197,11 @@ _NEW_INDEX = (
 )
 # Each function: its command, its parameters in order, and how many of them are arguments of the command.
 _COMMANDS_OF_CALLS = {
-    "build": ("index build", _NEW_INDEX, 2),
+    "build": ("index create --concurrently", _NEW_INDEX, 2),
     "change_storage": ("index change-storage", ("table_name", "storage", "column_name"), 2),
     "create_index": ("index create", _NEW_INDEX, 2),
     "drop_index": ("index drop", ("table_name", "column_name"), 1),
-    "repair": ("index repair", ("table_name",), 1),
+    "repair": ("index verify --repair", ("table_name",), 1),
     "uninstall": ("uninstall", ("drop_indexes",), 0),
     "vacuum": ("index vacuum", ("table_name", "column_name"), 1),
     "verify": ("index verify", ("table_name", "column_name"), 1),
@@ -231,6 +229,7 @@ def as_commands(message: str) -> str:
 def _as_command(call: re.Match[str]) -> str:
     try:
         command, parameters, positional = _COMMANDS_OF_CALLS[call[1]]
+        command, _, flag = command.partition(" --")
         words = ["simsql", *command.split()]
         for number, (name, value) in enumerate(_read_arguments(call[2])):
             parameter = name or parameters[number]
@@ -245,7 +244,7 @@ def _as_command(call: re.Match[str]) -> str:
                 words += [word for part in each for word in (_OPTIONS_OF_CALLS[parameter], part)]
     except LookupError:  # no command does this
         return call[0]
-    return shlex.join(words)
+    return shlex.join([*words, f"--{flag}"] if flag else words)
 
 
 def _read_arguments(arguments: str) -> list[tuple[str | None, str | None]]:

@@ -53,6 +53,7 @@ MEANINGS = {
     ),
     "--chart": Meaning("FILE", "Draw precision and recall over the distance to this SVG file"),
     "--column": Meaning("NAME", "Use this fingerprint column; by default, the one with a simhash index"),
+    "--concurrently": Meaning(None, "Let others write to the table meanwhile"),
     "--database": Meaning(
         "URL",
         "Connect to this PostgreSQL database: postgresql://user@host/name, or a URL for any SQLAlchemy driver; by"
@@ -124,6 +125,7 @@ MEANINGS = {
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
     "--report": Meaning("FILE", "Write a page to look at the clusters and their texts in a browser"),
     "--redecide": Meaning(None, "Decide afresh about all documents in the table, also by other rules"),
+    "--repair": Meaning(None, "Repair the faults of a table; writers to it wait until it is done"),
     "--replace": Meaning(None, "Replace the table of --into, if this command has created it before"),
     "--rows": Meaning("N", "Plan for this many fingerprints (0 or more)"),
     "--scope": Meaning("COLUMN=VALUE", "Search within this scope; repeat for each scope column of the index"),
@@ -135,6 +137,7 @@ MEANINGS = {
     "--similarity": Meaning(
         "SHARE", "Count texts as similar if their word trigrams are at least this similar (0 to 1)"
     ),
+    "--sql": Meaning(None, "Print the SQL instead of running it"),
     "--storage": Meaning(
         "|".join(Storage),
         "Keep the index in key tables, or in B-trees on the table itself; by default, expression for a partitioned"

@@ -1,9 +1,10 @@
-"""`simsql index ...`: create, build, list, verify, repair, vacuum, change and drop simhash indexes."""
+"""`simsql index ...`: create, list, verify, repair, vacuum, change and drop simhash indexes."""
 
-from collections.abc import Callable, Iterable
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
+from sqlalchemy import RowMapping
 
 from simsql.cli._app import app, as_commands, command
 from simsql.cli._database import open_database
@@ -32,8 +33,9 @@ from simsql.cli._terminal import (
     messages,
     print_rows,
 )
-from simsql.database import Finding, IndexSpec, IndexStatus, SearchIndex, change_storage, drop_index, read_status
-from simsql.database.index import Report, build_keys, create_btree, create_described, verify
+from simsql.database import SearchIndex, change_storage, create_index, drop_index, read_status
+from simsql.database.index import Finding, Report, verify
+from simsql.database.install import Status
 from simsql.documents import printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
@@ -69,7 +71,7 @@ _FINDINGS = (
     *(Column("table"), Column("column"), Column("problem"), Column("object")),
     *(Column("keys", "count"), Column("hint")),
 )
-IndexedTable = Annotated[
+OptionalTable = Annotated[
     str | None,
     typer.Argument(
         metavar="TABLE", help="Table name as in SQL; by default, all tables with an index.", callback=refuse_empty
@@ -88,47 +90,38 @@ def create_command(
     recipe: NewRecipeName = None,
     scope_column: ScopeColumns = None,
     storage: StorageName = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-) -> None:
-    """Create an index on a fingerprint column.
-
-    Writers to the table wait until it is done.
-    """
-    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope_column, storage)
-    with open_database(database, server_dir) as engine, engine.begin() as connection:
-        create_described(connection, table, spec)
-    _print_ready(table, column)
-
-
-@command("build", group)
-def build_command(
-    table: TableName,
-    column: ColumnName,
-    distance: Distance = 3,
-    blocks: Blocks = None,
-    lead: Lead = 1,
-    inner_blocks: Inner = 0,
-    recipe: NewRecipeName = None,
-    scope_column: ScopeColumns = None,
-    storage: StorageName = None,
+    concurrently: Annotated[bool, option("--concurrently")] = False,
     database: Database = None,
     server_dir: ServerDir = None,
     quiet: Quiet = False,
 ) -> None:
-    """Create an index without blocking writers.
+    """Create an index on a fingerprint column.
 
-    You can search the index once the build is complete. If it is interrupted, run the same command again and it
-    resumes.
+    Writers to the table wait until it is done. With --concurrently, they do not: you can search the index once it
+    is complete, and if it is interrupted, run the same command again and it resumes.
     """
-    spec = _describe(column, distance, _design(blocks, lead, inner_blocks), recipe, scope_column, storage)
+    if blocks is None and (lead, inner_blocks) != (1, 0):
+        raise UsageError("--lead and --inner-blocks need --blocks: add it, or leave them out")
+    design = None if blocks is None else Design(blocks, lead, inner_blocks)
+    made_by = parse_recipe(recipe) or DEFAULT_RECIPE
     stages = ProgressBars(messages(quiet=quiet))
-    with open_database(database, server_dir) as engine:
-        with stages.stage("B-tree"):
-            create_btree(engine, table, spec)
-        with stages.stage("keys", _PARTS) as report:
-            build_keys(engine, table, spec, report=_parts(report))
-    _print_ready(table, column)
+    with (
+        open_database(database, server_dir) as engine,
+        stages.stage("index", _PARTS, shown=concurrently) as report,
+    ):
+        create_index(
+            engine,
+            table,
+            column,
+            distance=distance,
+            design=design,
+            recipe=made_by,
+            scope=scope_column or (),
+            storage=storage.value if storage else None,
+            concurrently=concurrently,
+            report=_parts(report),
+        )
+    print(f"simhash index on {printable(table)}({printable(column)}): ready")
 
 
 @command("list", group)
@@ -143,15 +136,16 @@ def list_command(
         status = read_status(engine)
     if status.version is None:
         raise SimsqlError("schema simsql is not installed: run simsql install")
-    print_indexes(choose_format(form), status.indexes)
+    print_indexes(choose_format(form), status)
     if not status.indexes:
         note("there are no simhash indexes", quiet=quiet)
 
 
 @command("verify", group)
 def verify_command(
-    table: IndexedTable = None,
+    table: OptionalTable = None,
     column: IndexedColumn = None,
+    repair: Annotated[bool, option("--repair")] = False,
     form: Formatted = None,
     database: Database = None,
     server_dir: ServerDir = None,
@@ -160,33 +154,20 @@ def verify_command(
     """Check indexes against their tables.
 
     Print one row per fault: the table, the column, the problem, the object, the number of keys, and the command to
-    run. Exit with code 1 if there is a fault. Superfluous keys are not faults: simsql index vacuum removes them.
+    run. Exit with code 1 if there is a fault, unless --repair has repaired it. Superfluous keys are not faults:
+    simsql index vacuum removes them.
     """
-    with open_database(database, server_dir) as engine, engine.connect() as connection:
-        findings = verify(connection, table, column)
-    _print_findings(choose_format(form), findings)
-    if findings:
-        raise typer.Exit(1)
-    note("no faults", quiet=quiet)
-
-
-@command("repair", group)
-def repair_command(
-    table: TableName,
-    form: Formatted = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
-) -> None:
-    """Repair the faults that simsql index verify finds.
-
-    Print the repaired faults as verify does. Writers to the table wait until it is done.
-    """
-    with open_database(database, server_dir) as engine:
-        findings = SearchIndex(engine, table).repair()
+    if repair and (table is None or column):
+        raise UsageError("--repair repairs all indexes of one table: name the table, and leave out --column")
+    with open_database(database, server_dir) as engine, engine.begin() as connection:
+        findings = (
+            SearchIndex(connection, table).repair() if repair and table else verify(connection, table, column)
+        )
     _print_findings(choose_format(form), findings)
     if not findings:
         note("no faults", quiet=quiet)
+    elif not repair:
+        raise typer.Exit(1)
 
 
 @command("vacuum", group)
@@ -236,24 +217,18 @@ def drop_command(
 
     The column and its B-tree stay.
     """
-    with open_database(database, server_dir) as engine, engine.begin() as connection:
-        drop_index(connection, table, column)
+    with open_database(database, server_dir) as engine:
+        drop_index(engine, table, column)
 
 
-def print_indexes(form: Format, indexes: Iterable[IndexStatus]) -> None:
-    """Print one row per index on stdout."""
-    print_rows(
-        form,
-        _INDEXES,
-        (
-            (
-                *(index.table_name, index.column_name, list(index.scope), index.distance),
-                *(index.blocks, index.lead, index.inner_blocks, index.recipe),
-                *(index.storage, index.state, format_share(index.all_visible, form), index.hint),
-            )
-            for index in indexes
-        ),
-    )
+def print_indexes(form: Format, status: Status) -> None:
+    """Print one row per index on stdout: the columns of the view simsql.indexes."""
+
+    def cell(index: RowMapping, name: str) -> Any:
+        value = index.get(name, index.get(f"{name}_name"))
+        return format_share(value, form) if name == "all_visible" else value
+
+    print_rows(form, _INDEXES, ([cell(row._mapping, name) for name, _ in _INDEXES] for row in status.indexes))
 
 
 _PARTS = 1000  # of a progress bar
@@ -263,51 +238,7 @@ def _parts(report: Callable[[int], None]) -> Report:
     return lambda share: report(round(_PARTS * share))
 
 
-def _print_ready(table: str, column: str) -> None:
-    print(f"simhash index on {printable(table)}({printable(column)}): ready")
-
-
-def _print_findings(form: Format, findings: Iterable[Finding]) -> None:
-    print_rows(
-        form,
-        _FINDINGS,
-        (
-            (
-                *(finding.table, finding.column, finding.problem, finding.object, finding.keys),
-                as_commands(finding.hint) if finding.hint else None,
-            )
-            for finding in findings
-        ),
-    )
-
-
-def _describe(
-    column: str,
-    distance: int,
-    design: Design | None,
-    recipe: str | None,
-    scope: list[str] | None,
-    storage: Storage | None,
-) -> IndexSpec:
-    try:
-        return IndexSpec.of(
-            column,
-            distance=distance,
-            design=design,
-            recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
-            scope=scope or (),
-            storage=storage.value if storage else None,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def _design(blocks: int | None, lead: int, inner_blocks: int) -> Design | None:
-    if blocks is None:
-        if (lead, inner_blocks) != (1, 0):
-            raise UsageError("--lead and --inner-blocks need --blocks: add it, or leave them out")
-        return None
-    try:
-        return Design(blocks, lead, inner_blocks)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+def _print_findings(form: Format, findings: Sequence[Finding]) -> None:
+    hints = (as_commands(finding.hint) if finding.hint else None for finding in findings)
+    rows = ([*finding[:5], hint] for finding, hint in zip(findings, hints, strict=True))
+    print_rows(form, _FINDINGS, rows)

@@ -1,4 +1,4 @@
-"""`simsql find-all` and `simsql find-clusters`: pairs and clusters of fingerprints in a file, without a database.
+"""`simsql find-pairs` and `find-clusters`: pairs and clusters of fingerprints in a file, without a database.
 
 Options, input and output are compatible with the programs of simhash-cpp.
 """
@@ -29,8 +29,8 @@ _LARGEST = 2**64 - 1
 _WRITTEN = 1 << 16  # pairs at a time
 
 
-@command("find-all")
-def find_all_command(
+@command("find-pairs")
+def find_pairs_command(
     source: Input = _STREAM,
     output: Output = _STREAM,
     blocks: Blocks = None,

@@ -118,9 +118,9 @@ def plan_command(
             note("too few different fingerprints: the figures are for random ones", quiet=quiet)
         if rows is None:
             rows = stored
-    made = plan(rows or 0, distance, storage=room, costs=costs, sample=sample)
+    made = plan(rows or 0, distance, disk=room, costs=costs, sample=sample)
     _print_plan(choose_format(form), made, room)
-    if room is not None and made.within_storage is None:
+    if room is not None and made.within_disk is None:
         least = _format_size(min(choice.bytes for choice in made.choices))
         note(f"no design fits into {_format_size(room)}: the smallest takes {least}", quiet=quiet)
 
@@ -224,7 +224,7 @@ def _purposes(choice: Choice, made: Plan, room: int | None) -> list[str]:
     best = {
         "reading": made.reading,
         "writing": made.writing,
-        "disk": made.within_storage,
+        "disk": made.within_disk,
         "default": made.default,
     }
     return [purpose for purpose, chosen in best.items() if chosen == choice and _fits(choice, room)]

@@ -30,8 +30,9 @@ from simsql.cli._options import (
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_json, print_rows
-from simsql.database import MatchingRow, MemberBatch, PairBatch, PrimaryKeys, SearchIndex, Stream
-from simsql.database.numpy_search import Batch
+from simsql.database import SearchIndex
+from simsql.database.results import Member, Pair, Results, Row
+from simsql.database.search_index import MatchingRow, PrimaryKeys
 from simsql.documents import UnfitError, printable, read_document, read_single_text
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash
@@ -132,9 +133,9 @@ def pairs_command(
     _check_into(into, form, keys=keys)
     within = parse_scope(scope)
     with open_database(database, server_dir) as engine, engine.begin() as connection:
-        stream = SearchIndex(connection, table, column, scope=within).stream_pairs(distance)
+        pairs = SearchIndex(connection, table, column, scope=within).pairs(distance)
         rows = PrimaryKeys(connection, table, column, scope=within) if keys else None
-        _list(stream, "pairs", partial(_print_pairs, choose_format(form), rows), into, quiet=quiet)
+        _list(pairs, "pairs", partial(_print_pairs, choose_format(form), rows), into, quiet=quiet)
 
 
 @command("clusters")
@@ -159,9 +160,9 @@ def clusters_command(
     _check_into(into, form, keys=keys)
     within = parse_scope(scope)
     with open_database(database, server_dir) as engine, engine.begin() as connection:
-        stream = SearchIndex(connection, table, column, scope=within).stream_clusters(distance)
+        clusters = SearchIndex(connection, table, column, scope=within).clusters(distance)
         rows = PrimaryKeys(connection, table, column, scope=within) if keys else None
-        _list(stream, "clusters", partial(_print_clusters, choose_format(form), rows), into, quiet=quiet)
+        _list(clusters, "clusters", partial(_print_clusters, choose_format(form), rows), into, quiet=quiet)
 
 
 def _read_text(text: str | None, file: str | None, encoding: str, limit: int, *, quiet: bool) -> str:
@@ -195,26 +196,21 @@ def _check_into(into: str | None, form: Format | None, *, keys: bool) -> None:
 
 
 def _list(
-    stream: Stream[Batch], what: str, print_all: Callable[[Iterable[Batch]], int], into: str | None, *, quiet: bool
+    results: Results[Row], what: str, print_all: Callable[[Iterable[Row]], int], into: str | None, *, quiet: bool
 ) -> None:
-    """Print the results of a stream, or copy them into a table."""
+    """Print the results of a search, or copy them into a table."""
     # A progress bar would break up the lines of the output.
     shown = into is not None or not sys.stdout.isatty()
     with ProgressBars(messages(quiet=quiet)).stage(f"find {what}", shown=shown):
-        found = print_all(stream) if into is None else stream.copy_into(into)
+        found = print_all(results) if into is None else results.copy_into(into)
     if into is not None:
         print(f"{into}: {found:,} rows")
     elif not found:
         note(f"there are no {what}", quiet=quiet)
 
 
-def _print_pairs(form: Format, keys: PrimaryKeys | None, batches: Iterable[PairBatch]) -> int:
+def _print_pairs(form: Format, keys: PrimaryKeys | None, pairs: Iterable[Pair]) -> int:
     columns = [Column("a"), Column("b"), Column("distance", "number")]
-    pairs = (
-        pair
-        for batch in batches
-        for pair in zip(batch.a.tolist(), batch.b.tolist(), batch.distance.tolist(), strict=True)
-    )
     if keys is None:
         return print_rows(form, columns, pairs)
     found = (
@@ -226,12 +222,7 @@ def _print_pairs(form: Format, keys: PrimaryKeys | None, batches: Iterable[PairB
     return print_rows(form, [*columns, Column("a_keys"), Column("b_keys")], found)
 
 
-def _print_clusters(form: Format, keys: PrimaryKeys | None, batches: Iterable[MemberBatch]) -> int:
-    members = (
-        member
-        for batch in batches
-        for member in zip(batch.cluster.tolist(), batch.fingerprint.tolist(), strict=True)
-    )
+def _print_clusters(form: Format, keys: PrimaryKeys | None, members: Iterable[Member]) -> int:
     found = (
         ((cluster, fingerprint, None) for cluster, fingerprint in members)
         if keys is None

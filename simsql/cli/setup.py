@@ -1,4 +1,4 @@
-"""`simsql install`, `upgrade`, `uninstall`, `status`, `sql` and `server`: what simsql itself needs.
+"""`simsql install`, `uninstall`, `status` and `server`: what simsql itself needs.
 
 They manage its schema in a database, and its embedded server.
 """
@@ -11,31 +11,36 @@ from simsql.cli._database import open_database, postgresql_errors
 from simsql.cli._options import Database, Folder, Formatted, ServerDir, option
 from simsql.cli._terminal import Column, Format, choose_format, print_rows
 from simsql.cli.index import print_indexes
-from simsql.database import install_schema, read_status, schema_sql, uninstall_schema, upgrade_schema
+from simsql.database import install_schema, read_status, schema_sql, uninstall_schema
+from simsql.errors import UsageError
 from simsql.server import start_embedded
 
 _STATUS = tuple(map(Column, ("postgresql", "schema", "revision", "outdated", "indexes")))
 
 
 @command("install")
-def install_command(database: Database = None, server_dir: ServerDir = None) -> None:
-    """Install or upgrade the schema in a database."""
+def install_command(
+    sql: Annotated[bool, option("--sql")] = False,
+    start: Annotated[str | None, option("--from")] = None,
+    database: Database = None,
+    server_dir: ServerDir = None,
+) -> None:
+    """Install or upgrade the schema in a database.
+
+    Indexes stay, and you can search them as before. With --sql, print the SQL instead, for a database without
+    simsql or, with --from, for one that has this revision: simsql status shows it.
+    """
+    if sql or start:
+        if not sql or database or server_dir:
+            raise UsageError("--from needs --sql, and --sql connects to no database: leave out the other options")
+        print(schema_sql(start), end="")
+        return
     with open_database(database, server_dir, new=True) as engine:
+        before = read_status(engine).version
         changed = install_schema(engine)
         status = read_status(engine)
-    print(f"schema simsql {status.version}: {'installed' if changed else 'up to date'}")
-
-
-@command("upgrade")
-def upgrade_command(database: Database = None, server_dir: ServerDir = None) -> None:
-    """Upgrade the schema in a database that has it.
-
-    Indexes stay, and you can search them as before.
-    """
-    with open_database(database, server_dir) as engine:
-        changed = upgrade_schema(engine)
-        status = read_status(engine)
-    print(f"schema simsql {status.version}: {'upgraded' if changed else 'up to date'}")
+    done = ("upgraded" if before else "installed") if changed else "up to date"
+    print(f"schema simsql {status.version}: {done}")
 
 
 @command("uninstall")
@@ -76,22 +81,11 @@ def status_command(
     if status.version is None:
         print("schema simsql  not installed: run simsql install")
         return
-    advice = ", outdated: run simsql upgrade" if outdated else ""
+    advice = ", outdated: run simsql install" if outdated else ""
     print(f"schema simsql  {status.version} (revision {status.revision}{advice})")
     print(f"indexes        {len(status.indexes):,}")
     if status.indexes:
-        print_indexes(wanted, status.indexes)
-
-
-@command("sql")
-def sql_command(
-    start: Annotated[str | None, option("--from")] = None,
-) -> None:
-    """Print the SQL that installs or upgrades the schema.
-
-    Run simsql status to see the revision of a database. This command connects to none.
-    """
-    print(schema_sql(start), end="")
+        print_indexes(wanted, status)
 
 
 @command("server")

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Engine
 
 from simsql.database.index import Report
 from simsql.database.load import find_target
-from simsql.database.transfer import raw_connection, to_bigint, to_bigints
+from simsql.database.transfer import raw_connection, sqlalchemy_errors, to_bigint, to_bigints
+from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash_items, simhash_parts
 
 # How many times to retry rows that were being written.
@@ -36,6 +37,7 @@ class Filled(NamedTuple):
     """Rows that had the fingerprint of their text already: only `all_rows` looks at such rows."""
 
 
+@sqlalchemy_errors()
 def fill_fingerprints(
     engine: Engine,
     table: str,
@@ -48,26 +50,13 @@ def fill_fingerprints(
     workers: int | None = None,
     report: Report | None = None,
 ) -> Filled:
-    """Fingerprint the rows of a table that have a text but no fingerprint, while others read and write.
-
-    `table` is a name as in SQL. `source` is the text column, or several with their weights, as for
-    `simsql.fingerprint.simhash_parts`. `source` and the fingerprint `column` are unquoted names; if the table has
-    only one index, omit `column`. The default recipe is that of the index, if any. If its id is not enough, as
-    with a word list or table, pass `recipe`. With `all_rows`, every row gets a new fingerprint, null if it has no
-    text. Each batch of `batch_rows` is held in memory and written in its own transaction. `workers` is the number
-    of processes, as for `simhash_many`; fingerprints of several columns are computed in this process.
-
-    Raises UsageError if the recipe is not that of the index, if the id of the index's recipe is not enough, or if
-    no column is given and the table has no index or several; ValueError if a batch has no rows, there is no source
-    or a weight is out of range; psycopg.Error with PostgreSQL's message: no such table or column, no primary key,
-    missing privileges; sqlalchemy.exc.OperationalError if the connection is lost. Committed batches stay.
-    """
+    """Fingerprint the rows of a table that have a text but no fingerprint: see `SearchIndex.backfill`."""
     weights = {source: 1} if isinstance(source, str) else dict(source)
     if not weights:
-        raise ValueError("source must name at least one column")
+        raise UsageError("source must name at least one column")
     simhash_parts([("", weight) for weight in weights.values()])
     if batch_rows < 1:
-        raise ValueError(f"batch_rows must be at least 1, not {batch_rows}")
+        raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
     with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
         with connection.begin():
             target = find_target(connection, table, column)

@@ -3,6 +3,8 @@
 import math
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 from psycopg import pq
@@ -147,6 +149,19 @@ def one_line(error: DBAPIError | psycopg.Error) -> str:
     elif isinstance(original, psycopg.errors.InvalidName):
         hint = "Put a name with spaces or capital letters into double quotes, within the quotes of the shell"
     return re.sub(r"\s+", " ", f"{message}. {hint}" if hint else message).strip()
+
+
+@contextmanager
+def begin(engine_or_connection: Engine | Connection, **options: Any) -> Iterator[Connection]:
+    """Yield the connection, in whatever transaction it is, or one of the engine in a transaction of its own.
+
+    The connection of an engine has these execution options.
+    """
+    if isinstance(engine_or_connection, Connection):
+        yield engine_or_connection
+        return
+    with engine_or_connection.connect().execution_options(**options) as connection, connection.begin():
+        yield connection
 
 
 def check_engine(engine: Engine | Connection, function: str) -> Engine:

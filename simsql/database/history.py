@@ -128,7 +128,7 @@ def refuse_alembic() -> None:
     `alembic upgrade` would run only the revisions, but an upgrade of simsql also locks and updates all indexes.
     """
     raise CommandError(
-        "upgrade simsql's schema with `simsql upgrade` or `op.install_simsql()`, not with `alembic upgrade`"
+        "upgrade simsql's schema with `simsql install` or `op.install_simsql()`, not with `alembic upgrade`"
     )
 
 

@@ -1,7 +1,7 @@
-"""Create, build, check, repair, vacuum and drop simhash indexes.
+"""Create, check, repair, vacuum and drop simhash indexes.
 
-Building and vacuuming commit as they work. These functions take an engine, open their own connection, and make the
-same batches as `CALL simsql.build` and `CALL simsql.vacuum`.
+A vacuum, and an index that is created concurrently, commit as they work: they need an engine, open their own
+connections, and make the same batches as `CALL simsql.vacuum` and `CALL simsql.build`.
 """
 
 import time
@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Text, cast, func, lite
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.exc import OperationalError
 
-from simsql.database.connect import READ_COMMITTED, check_engine
+from simsql.database.connect import READ_COMMITTED, begin, check_engine
 from simsql.database.index_spec import IndexSpec, Storage
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
@@ -28,7 +28,7 @@ _BUILDS: ColumnElement[str] = literal_column("caller => 'build'")
 
 
 def create_index(
-    connection: Connection,
+    engine_or_connection: Engine | Connection,
     table: str,
     column: str,
     *,
@@ -37,70 +37,50 @@ def create_index(
     recipe: Recipe | str = DEFAULT_RECIPE,
     scope: Sequence[str] = (),
     storage: Storage | None = None,
-) -> int:
-    """Create a simhash index on a bigint column, in the connection's transaction; return its id.
-
-    `table` is a name as in SQL, with schema and quotes if needed. Writers of the table wait until the transaction
-    ends. `distance` (0 to 64) is the default of searches. `design` is chosen by the number of rows if omitted. The
-    id of `recipe` is stored with the index, so that a search by text computes the same fingerprints; if yours do
-    not come from texts, pass a name of your own, such as "phash64". `scope` lists the unquoted names of up to four
-    columns that confine every search; rows with a null in one of them are not indexed. `storage` is "tables" or
-    "expression", see docs/sql.md; by default, "expression" for partitioned tables and "tables" for others.
-
-    Raises ValueError for a distance out of range or an unknown storage, and sqlalchemy.exc.DBAPIError with
-    PostgreSQL's message: no such table or column, not bigint, a table that cannot be indexed, a type that cannot
-    be in a scope, missing privileges, an isolation level other than READ COMMITTED.
-    """
-    return create_described(
-        connection,
-        table,
-        IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage),
-    )
-
-
-def build_index(
-    engine: Engine,
-    table: str,
-    column: str,
-    *,
-    distance: int = 3,
-    design: Design | None = None,
-    recipe: Recipe | str = DEFAULT_RECIPE,
-    scope: Sequence[str] = (),
-    storage: Storage | None = None,
+    concurrently: bool = False,
     report: Report | None = None,
 ) -> int:
-    """Create an index while others read and write; return its id.
+    """Create a simhash index on a bigint column; return its id.
 
-    It commits as it works, and resumes an interrupted build with the same arguments. If there is no B-tree on the
-    scope columns and the column, it creates one first. B-trees are created concurrently, those of a partitioned
-    table on one partition after another; this takes two connections at a time. `report` is called with the
-    completed share of the work.
-    Takes the arguments and raises the errors of `create_index`, and UsageError for a Connection instead of an
-    Engine.
+    With a connection, it is created in the connection's transaction, which must be READ COMMITTED; with an engine,
+    in one of its own. Writers of the table wait until the transaction ends.
+
+    `concurrently` needs an engine and blocks nobody. It commits as it works, and resumes an interrupted build if
+    you call it again with the same arguments. If there is no B-tree on the scope columns and the column, it
+    creates one first. B-trees are created concurrently, those of a partitioned table on one partition after
+    another; this takes two connections at a time. `report` is called with the completed share of this work.
+
+    `table` is a name as in SQL, with schema and quotes if needed. `distance` (0 to 64) is the default of searches.
+    `design` is chosen by the number of rows if omitted. The id of `recipe` is stored with the index, so that a
+    search by text computes the same fingerprints; if yours do not come from texts, pass a name of your own, such
+    as "phash64". `scope` lists the unquoted names of up to four columns that confine every search; rows with a
+    null in one of them are not indexed. `storage` is "tables" or "expression", see docs/sql.md; by default,
+    "expression" for partitioned tables and "tables" for others.
+
+    Raises UsageError for a distance out of range, an unknown storage, and a connection if `concurrently`; and
+    sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, not bigint, a table that cannot
+    be indexed, a type that cannot be in a scope, missing privileges, another isolation level.
     """
     spec = IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage)
-    engine = check_engine(engine, "build_index")
-    create_btree(engine, table, spec)
-    return build_keys(engine, table, spec, report=report)
-
-
-def create_described(connection: Connection, table: str, spec: IndexSpec) -> int:
-    """Create the index that a spec describes, like `create_index`; return its id."""
+    if concurrently:
+        engine = check_engine(engine_or_connection, "create_index(concurrently=True)")
+        create_btree(engine, table, spec)
+        return _build_keys(engine, table, spec, report)
     call = func.simsql.create_index(cast(table, REGCLASS), *spec.arguments())
-    index: int = connection.execute(select(call)).scalar_one()
-    return index
+    with begin(engine_or_connection, **READ_COMMITTED) as connection:
+        index: int = connection.execute(select(call)).scalar_one()
+        return index
 
 
-def drop_index(connection: Connection, table: str, column: str | None = None) -> None:
+def drop_index(engine_or_connection: Engine | Connection, table: str, column: str | None = None) -> None:
     """Drop the simhash index of a column, but not the column and its B-tree.
 
-    If the table has only one index, omit the column. Raises sqlalchemy.exc.DBAPIError if there is no index.
+    With a connection, it is dropped in the connection's transaction; with an engine, in one of its own. If the
+    table has only one index, omit the column. Raises sqlalchemy.exc.DBAPIError if there is no index.
     """
-    connection.execute(
-        text("SELECT simsql.drop_index(CAST(:table AS regclass), CAST(:column AS text))"),
-        {"table": table, "column": column},
-    )
+    statement = text("SELECT simsql.drop_index(CAST(:table AS regclass), CAST(:column AS text))")
+    with begin(engine_or_connection) as connection:
+        connection.execute(statement, {"table": table, "column": column})
 
 
 def change_storage(
@@ -125,20 +105,20 @@ def change_storage(
         "CAST(:table AS regclass), CAST(:storage AS text), CAST(:column AS text), :keep)"
     )
     parameters = {"table": table, "storage": storage, "column": column}
-    with engine.connect().execution_options(**READ_COMMITTED) as connection, connection.begin():
+    with begin(engine, **READ_COMMITTED) as connection:
         index, old = connection.execute(check, parameters).one()
     if storage == "expression" and old != storage:
         _create_btrees(engine, table, index, report)
     # Searches that have begun to read the key tables find them until the second transaction.
     for keep in [True, False]:
-        with engine.connect().execution_options(**READ_COMMITTED) as connection, connection.begin():
+        with begin(engine, **READ_COMMITTED) as connection:
             index = connection.execute(change, {**parameters, "keep": keep}).scalar_one()
     if report:
         report(1)
     return int(index)
 
 
-def build_keys(engine: Engine, table: str, spec: IndexSpec, *, report: Report | None = None) -> int:
+def _build_keys(engine: Engine, table: str, spec: IndexSpec, report: Report | None) -> int:
     """Register an index, or resume its build, until it is ready; return its id.
 
     With key tables, the B-tree on the scope columns and the column must exist.

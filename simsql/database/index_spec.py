@@ -61,7 +61,7 @@ class IndexSpec:
         if isinstance(self.scope, str):
             raise TypeError(f"scope must be a sequence of column names, not a str: pass scope=[{self.scope!r}]")
         if self.storage not in (None, *get_args(Storage)):
-            raise ValueError(f"storage must be 'tables' or 'expression', not {self.storage!r}")
+            raise UsageError(f"storage must be 'tables' or 'expression', not {self.storage!r}")
 
     @classmethod
     def of(
@@ -105,14 +105,11 @@ def _expression(name: str, value: object) -> ColumnElement[object]:
 
 
 def check_distance(distance: int | None) -> int | None:
-    """Return the distance of a search as an int; None stays None.
+    """Return the distance of a search as an int; None, the default of the index, stays None.
 
     Raises UsageError for a distance out of range, and TypeError if it is not an integer.
     """
-    try:
-        return None if distance is None else whole_number("distance", distance, 0, FINGERPRINT_BITS)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    return None if distance is None else whole_number("distance", distance, 0, FINGERPRINT_BITS)
 
 
 def recipe_of(

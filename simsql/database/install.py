@@ -1,10 +1,11 @@
 """Install, upgrade or remove simsql's schema, show its status, or print the SQL."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, Row, text
 
+from simsql.database.connect import begin
 from simsql.errors import SimsqlError
 
 if TYPE_CHECKING:
@@ -14,37 +15,17 @@ OLDEST_POSTGRESQL = 14
 
 
 @dataclass(frozen=True)
-class IndexStatus:
-    """A simhash index in the view `simsql.indexes`.
-
-    `all_visible` is the share of the table's pages that searches need not visit: None with the storage "tables",
-    on Citus, or for an empty table. `hint` says what to do for fast searches, if there is anything.
-    """
-
-    id: int
-    table_name: str
-    column_name: str
-    scope: list[str]
-    distance: int
-    blocks: int
-    lead: int
-    inner_blocks: int
-    recipe: str | None
-    state: str
-    storage: str
-    all_visible: float | None
-    hint: str | None
-
-
-@dataclass(frozen=True)
 class Status:
-    """The installed version and indexes. `revision` and `version` are None if simsql is not installed."""
+    """The installed version and indexes. `revision` and `version` are None if simsql is not installed.
+
+    `indexes` are the rows of the view `simsql.indexes`, whose columns docs/sql.md describes.
+    """
 
     server: str
     revision: str | None
     newest_revision: str
     version: str | None
-    indexes: tuple[IndexStatus, ...]
+    indexes: tuple[Row[Any], ...]
 
 
 def install_schema(engine_or_connection: Engine | Connection) -> bool:
@@ -53,9 +34,7 @@ def install_schema(engine_or_connection: Engine | Connection) -> bool:
     Return whether anything changed. Safe to call twice, and from two processes at once. Raises SimsqlError if
     PostgreSQL is older than 14, the role may not create a schema, or a newer simsql installed the schema.
     """
-    if isinstance(engine_or_connection, Connection):
-        return install_within(engine_or_connection, _own_history())
-    with engine_or_connection.begin() as connection:
+    with begin(engine_or_connection) as connection:
         return install_within(connection, _own_history())
 
 
@@ -71,19 +50,6 @@ def install_within(connection: Connection, history: "History") -> bool:
     _check_may_create(connection, new=before is None)
     history.upgrade(connection)
     return True
-
-
-def upgrade_schema(engine: Engine) -> bool:
-    """Upgrade the schema `simsql` in one transaction. Its indexes stay.
-
-    Return whether anything changed. Raises SimsqlError if simsql is not installed, and the errors of
-    `install_schema`.
-    """
-    history = _own_history()
-    with engine.begin() as connection:
-        if history.current(connection) is None:
-            raise SimsqlError("schema simsql is not installed: run simsql install")
-        return install_within(connection, history)
 
 
 def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
@@ -111,15 +77,8 @@ def read_status(engine: Engine) -> Status:
         if revision is None:
             return Status(server, None, history.newest, None, ())
         version = connection.execute(text("SELECT simsql.version()")).scalar_one()
-        rows = connection.execute(
-            text(
-                "SELECT id, table_name, column_name, scope, distance, blocks, lead, inner_blocks, recipe, state,"
-                # Version 0.1.0 has no other storage, and no such columns.
-                " coalesce(j.row ->> 'storage', 'tables'), (j.row ->> 'all_visible')::float8, j.row ->> 'hint'"
-                " FROM simsql.indexes AS i CROSS JOIN LATERAL pg_catalog.to_jsonb(i) AS j (row) ORDER BY id"
-            )
-        )
-        return Status(server, revision, history.newest, version, tuple(IndexStatus(*row) for row in rows))
+        rows = connection.execute(text("SELECT * FROM simsql.indexes ORDER BY id"))
+        return Status(server, revision, history.newest, version, tuple(rows))
 
 
 def schema_sql(start: str | None = None, *, transaction: bool = True) -> str:

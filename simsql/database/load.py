@@ -22,6 +22,7 @@ from simsql.database.transfer import (
     copy_columns,
     first_of_equals,
     raw_connection,
+    sqlalchemy_errors,
     to_bigint,
     to_bigints,
 )
@@ -89,6 +90,7 @@ class Target(NamedTuple):
         return agreed_recipe(self.recipe_id, given, f"{self.table}({self.column})")
 
 
+@sqlalchemy_errors()
 def load_rows(
     connection: Connection,
     table: str,
@@ -119,16 +121,17 @@ def load_rows(
     transaction is READ COMMITTED, the index has no scope and the table has no other INSERT trigger. Otherwise the
     index's triggers add the keys.
 
-    Raises psycopg.Error with PostgreSQL's message, ValueError if the arguments conflict or the number of
-    fingerprints is not that of the rows, and TypeError for a text that is not a str or a fingerprint that is not a
-    bigint. Then no rows were added. The iterable of rows can read from the connection, but must not insert into
-    the table through it, which raises SimsqlError, or end its transaction: the index's triggers may be disabled.
+    Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message, UsageError if the arguments conflict or the number
+    of fingerprints is not that of the rows, and TypeError for a text that is not a str or a fingerprint that is
+    not a bigint. Then no rows were added. The iterable of rows can read from the connection, but must not insert
+    into the table through it, which raises SimsqlError, or end its transaction: the index's triggers may be
+    disabled.
     """
     if text_column is not None and fingerprints is not None:
-        raise ValueError("text_column and fingerprints exclude each other: pass only one of them")
+        raise UsageError("text_column and fingerprints exclude each other: pass only one of them")
     if text_column is not None:
         if text_column not in columns:
-            raise ValueError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
+            raise UsageError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
         target = find_loaded_column(connection, table, column)
         rows = _fingerprint_texts(
             _check_lengths(rows, len(columns)), columns.index(text_column), target.recipe(recipe), workers
@@ -141,11 +144,12 @@ def load_rows(
         rows = _append(rows, fingerprints)
         columns = [*columns, target.column]
     elif recipe is not None:
-        raise ValueError("recipe needs text_column or fingerprints: pass one of them, or omit recipe")
+        raise UsageError("recipe needs text_column or fingerprints: pass one of them, or omit recipe")
     raw = raw_connection(connection)
     return load_through(Copier(raw, find_table(raw, table), columns), connection, rows)
 
 
+@sqlalchemy_errors()
 def copy_rows(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Row]) -> int:
     """COPY rows into a table that has no simhash index, in batches; return the number of rows.
 
@@ -176,6 +180,7 @@ def find_target(connection: Connection, table: str, column: str | None = None) -
     return Target(table, column, column in recipes, recipes.get(column))
 
 
+@sqlalchemy_errors()
 def find_loaded_column(connection: Connection, table: str, column: str | None = None) -> Target:
     """Return the result of `find_target`; raise UsageError if the column exists and is not bigint."""
     target = find_target(connection, table, column)
@@ -199,7 +204,7 @@ def find_loaded_column(connection: Connection, table: str, column: str | None = 
 def _check_lengths(rows: Iterable[Row], length: int) -> Iterator[Row]:
     for number, row in enumerate(rows, 1):
         if len(row) != length:
-            raise ValueError(f"row {number} has {len(row)} values for {length} columns")
+            raise UsageError(f"row {number} has {len(row)} values for {length} columns")
         yield row
 
 
@@ -230,11 +235,11 @@ def _append(
         bigints = to_bigints(batch)
         part = list(islice(remaining, len(batch)))
         if len(part) < len(batch):
-            raise ValueError(f"{len(fingerprints)} fingerprints for {start + len(part)} rows")
+            raise UsageError(f"{len(fingerprints)} fingerprints for {start + len(part)} rows")
         for row, bigint in zip(part, bigints, strict=True):
             yield [*row, bigint]
     if next(remaining, None) is not None:
-        raise ValueError(f"more rows than the {len(fingerprints)} fingerprints")
+        raise UsageError(f"more rows than the {len(fingerprints)} fingerprints")
 
 
 def _as_array(fingerprints: Sequence[OneFingerprint]) -> NDArray[np.uint64]:

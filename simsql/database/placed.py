@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from simsql.database.connect import one_line
 from simsql.database.load import Copier, LoadedTable, Row, count_inserted, find_table, load_through
-from simsql.database.transfer import raw_connection
+from simsql.database.transfer import raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError
 
 _STAGED = LoadedTable(0, sql.Identifier("pg_temp", "simsql_loaded"), "simsql_loaded")
@@ -60,6 +60,7 @@ Skip = Callable[[PlacedRow, PlacedRow | None], None]
 """Takes a row whose id the table has already, and the earlier row of the load that has it, if that is known."""
 
 
+@sqlalchemy_errors()
 def load_placed_rows(
     connection: Connection,
     table: str,
@@ -74,8 +75,8 @@ def load_placed_rows(
     `id_column` is the one of `columns` that holds the ids. The unique indexes and constraints of the table decide
     which ids are equal; without one, every row is added. `skip` is called with each skipped row.
 
-    Raises SimsqlError with the place of a row that PostgreSQL refuses for another reason, or psycopg.Error if
-    PostgreSQL does not report which row that is.
+    Raises SimsqlError with the place of a row that PostgreSQL refuses for another reason, or
+    sqlalchemy.exc.DBAPIError if PostgreSQL does not report which row that is.
     """
     raw = raw_connection(connection)
     found = find_table(raw, table)

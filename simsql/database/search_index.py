@@ -1,7 +1,6 @@
 """SearchIndex: search a simhash index, list its pairs and clusters, and maintain it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,19 +10,20 @@ from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
 from sqlalchemy.types import TypeEngine
 
 from simsql.database.backfill import Filled, fill_fingerprints
-from simsql.database.connect import READ_COMMITTED, check_engine
+from simsql.database.connect import READ_COMMITTED, begin, check_engine
 from simsql.database.index import Finding, Report, repair, vacuum, verify
 from simsql.database.index_spec import check_distance, recipe_of
-from simsql.database.numpy_search import (
+from simsql.database.results import (
     Batch,
     Fingerprints,
-    MatchBatch,
-    MemberBatch,
-    PairBatch,
-    Stream,
-    find_match_batches,
-    find_member_batches,
-    find_pair_batches,
+    Member,
+    Pair,
+    QueryMatch,
+    Results,
+    Row,
+    find_clusters_of_rows,
+    find_matches_of_rows,
+    find_pairs_of_rows,
 )
 from simsql.database.transfer import (
     NOT_GIVEN,
@@ -33,10 +33,17 @@ from simsql.database.transfer import (
     encode_scope,
     from_bigint,
     raw_connection,
+    sqlalchemy_errors,
     to_bigint,
 )
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash
+from simsql.hamming._checks import distinct_fingerprints
+
+# More queries are searched for in memory: reading all rows takes a second for three million.
+_QUERIES_IN_SQL = 50_000
+# Rows that are fetched at a time.
+_FETCHED = 10_000
 
 _COUNT = "SELECT pg_catalog.count(*) FROM simsql._primary_key(CAST(%s AS pg_catalog.regclass))"
 _KEYS = (
@@ -56,22 +63,31 @@ def _call(function: str, *arguments: ColumnElement[Any]) -> Any:
     )
 
 
-def _search(function: str, *columns: str, query: TypeEngine[Any] | None = None) -> Select[Any]:
-    arguments = [] if query is None else [bindparam("query", type_=query)]
-    found = _call(function, *arguments, _WITHIN).table_valued(*columns)
-    return select(*found.c)
+def _search(function: str, query: TypeEngine[Any], *columns: str) -> Select[Any]:
+    return select(*_call(function, bindparam("query", type_=query), _WITHIN).table_valued(*columns).c)
 
 
 # Building such a statement takes longer than a search.
 _WITHIN = bindparam("within", type_=Integer())
-_NEAR = _search("near", "fingerprint", "distance", query=BIGINT())
-_NEAR_ROWS = _search("_near_documents", "fingerprint", "distance", "document", query=BIGINT())
-_NEAR_MANY = _search("near_many", "query", "fingerprint", "distance", query=ARRAY(BIGINT))
-_CLAIM = _search("claim", "fingerprint", "distance", query=BIGINT())
-_PAIRS = _search("pairs", "a", "b", "distance")
-_CLUSTERS = _search("clusters", "cluster", "fingerprint")
+_NEAR = _search("near", BIGINT(), "fingerprint", "distance")
+_NEAR_ROWS = _search("_near_documents", BIGINT(), "fingerprint", "distance", "document")
+_NEAR_MANY = _search("near_many", ARRAY(BIGINT), "query", "fingerprint", "distance")
+_CLAIM = _search("claim", BIGINT(), "fingerprint", "distance")
 _INDEX = _call("_searched_index").table_valued("column_name", "distance")
 _CHECK = select(_INDEX.c.column_name, func.simsql._distance(_WITHIN, _INDEX.c.distance))
+
+
+def _parameters(
+    table: str, column: str | None, scope: Scope | None, distance: int | None, query: int | list[int] | None
+) -> dict[str, object]:
+    """Return the parameters of the statements above."""
+    return {
+        "in_table": table,
+        "query": query,
+        "within": check_distance(distance),
+        "of_column": column,
+        "scope": encode_scope(scope),
+    }
 
 
 class Match(NamedTuple):
@@ -87,29 +103,6 @@ class MatchingRow(NamedTuple):
     fingerprint: int
     distance: int
     row: dict[str, Any]
-
-
-class QueryMatch(NamedTuple):
-    """A match of one of many queries: the query, the fingerprint and their distance in bits."""
-
-    query: int
-    fingerprint: int
-    distance: int
-
-
-class Pair(NamedTuple):
-    """Two different fingerprints of live rows and their distance in bits; `a` is smaller as a bigint."""
-
-    a: int
-    b: int
-    distance: int
-
-
-class Member(NamedTuple):
-    """A fingerprint of a live row and its cluster, named by its smallest member as a bigint."""
-
-    cluster: int
-    fingerprint: int
 
 
 class SearchIndex:
@@ -163,7 +156,7 @@ class SearchIndex:
         text: str | None = None,
     ) -> list[Match]:
         """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first."""
-        with self._connection() as connection:
+        with begin(self._bind) as connection:
             query = self._query(connection, fingerprint, text)
             rows = connection.execute(_NEAR, self._arguments(distance, query))
             return [Match(from_bigint(match), bits) for match, bits in rows]
@@ -176,7 +169,7 @@ class SearchIndex:
         text: str | None = None,
     ) -> list[MatchingRow]:
         """Return the rows whose fingerprint is within the distance, nearest first."""
-        with self._connection() as connection:
+        with begin(self._bind) as connection:
             query = self._query(connection, fingerprint, text)
             rows = connection.execute(_NEAR_ROWS, self._arguments(distance, query))
             return [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
@@ -203,52 +196,33 @@ class SearchIndex:
         return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
 
     def near_many(
-        self, fingerprints: Iterable[OneFingerprint], distance: int | None = None
-    ) -> Iterator[QueryMatch]:
-        """Yield the matches of each fingerprint, found in one statement, in no particular order.
+        self, fingerprints: Iterable[OneFingerprint] | Fingerprints, distance: int | None = None
+    ) -> Results[QueryMatch]:
+        """Return the matches of each fingerprint, in no particular order.
 
-        Repeated fingerprints are searched for once; None and masked elements are ignored. PostgreSQL raises an
-        error after 100 million matches. For a million queries, `stream_matches` is several times faster.
+        Repeated fingerprints are searched for once; None and masked elements are ignored. PostgreSQL searches for
+        up to 50,000 in one statement, and raises an error after 100 million matches. For more, all rows are read
+        once and looked up in tables that are built from the queries, several times faster for a million: memory
+        grows with the number of queries and of fingerprints that match, not with the number of rows.
         """
-        bigints = (to_bigint(fingerprint) for fingerprint in fingerprints)
-        queries = [bigint for bigint in bigints if bigint is not None]
-        for query, match, bits in self._rows(_NEAR_MANY, self._arguments(distance, queries)):
-            yield QueryMatch(from_bigint(query), from_bigint(match), bits)
+        queries = distinct_fingerprints(fingerprints)
+        if len(queries) > _QUERIES_IN_SQL:
+            return self._results(QueryMatch, partial(find_matches_of_rows, queries=queries), distance)
+        return self._results(QueryMatch, partial(_find_matches_in_sql, queries=queries), distance)
 
-    def pairs(self, distance: int | None = None) -> Iterator[Pair]:
-        """Yield every pair of different fingerprints of live rows within the distance, once each."""
-        for a, b, bits in self._rows(_PAIRS, self._arguments(distance)):
-            yield Pair(from_bigint(a), from_bigint(b), bits)
-
-    def clusters(self, distance: int | None = None) -> Iterator[Member]:
-        """Yield the members of all clusters by cluster: fingerprints with a neighbour or on several rows."""
-        for cluster, member in self._rows(_CLUSTERS, self._arguments(distance)):
-            yield Member(from_bigint(cluster), from_bigint(member))
-
-    def stream_matches(
-        self, fingerprints: Iterable[int | None] | Fingerprints, distance: int | None = None
-    ) -> Stream[MatchBatch]:
-        """Find the same matches as `near_many`, in numpy, for millions of queries.
-
-        Reads the rows once and looks them up in tables built from the queries, so memory grows with the number of
-        queries and of fingerprints that match, not with the number of rows.
-        """
-        queries = fingerprints if isinstance(fingerprints, np.ndarray) else list(fingerprints)
-        return self._stream(MatchBatch, partial(find_match_batches, queries=queries), distance)
-
-    def stream_pairs(self, distance: int | None = None) -> Stream[PairBatch]:
-        """Find the same pairs as `pairs`, in numpy and in no particular order.
+    def pairs(self, distance: int | None = None) -> Results[Pair]:
+        """Return every pair of different fingerprints of live rows within the distance, in no particular order.
 
         Memory grows by about 60 bytes per row and does not depend on the number of pairs.
         """
-        return self._stream(PairBatch, find_pair_batches, distance)
+        return self._results(Pair, find_pairs_of_rows, distance)
 
-    def stream_clusters(self, distance: int | None = None) -> Stream[MemberBatch]:
-        """Find the same clusters as `clusters`, in numpy and in the same order; all members form one batch.
+    def clusters(self, distance: int | None = None) -> Results[Member]:
+        """Return the members of all clusters, in order: fingerprints with a neighbour or on several rows.
 
-        Memory grows by about 80 bytes per row and does not depend on the number of pairs.
+        Memory grows by about 80 bytes per row and does not depend on the number of pairs. All form one batch.
         """
-        return self._stream(MemberBatch, find_member_batches, distance)
+        return self._results(Member, find_clusters_of_rows, distance)
 
     def recipe(self) -> Recipe:
         """Return the recipe of the index, to fingerprint texts for a search.
@@ -256,7 +230,7 @@ class SearchIndex:
         An index without a recipe counts as having the default one. Raises UsageError if the given recipe is not
         that of the index, or if none was given and the id is not enough.
         """
-        with self._connection() as connection:
+        with begin(self._bind) as connection:
             return recipe_of(connection, self._table, self._column, self._recipe)
 
     def verify(self) -> list[Finding]:
@@ -264,7 +238,7 @@ class SearchIndex:
 
         Reads all keys and all fingerprints in one snapshot, and changes nothing.
         """
-        with self._connection() as connection:
+        with begin(self._bind) as connection:
             return verify(connection, self._table, self._column)
 
     def repair(self) -> list[Finding]:
@@ -273,7 +247,7 @@ class SearchIndex:
         Writers of the table wait until the transaction ends, which must be READ COMMITTED. Leaves superfluous keys
         to `vacuum`.
         """
-        with self._connection(**READ_COMMITTED) as connection:
+        with begin(self._bind, **READ_COMMITTED) as connection:
             return repair(connection, self._table)
 
     def vacuum(self, *, report: Report | None = None) -> int:
@@ -304,8 +278,8 @@ class SearchIndex:
 
         Raises UsageError for a connection, if the recipe is not that of the index, or if no column is given and
         the table has no index or several; ValueError if a batch has no rows, there is no source or a weight is out
-        of range; psycopg.Error with PostgreSQL's message: no such table or column, no primary key, missing
-        privileges.
+        of range; sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, no primary key,
+        missing privileges.
         """
         return fill_fingerprints(
             check_engine(self._bind, "backfill"),
@@ -318,15 +292,6 @@ class SearchIndex:
             workers=workers,
             report=report,
         )
-
-    @contextmanager
-    def _connection(self, **options: Any) -> Iterator[Connection]:
-        """Yield the connection, or a new one of the engine with these options, in a transaction."""
-        if isinstance(self._bind, Connection):
-            yield self._bind
-            return
-        with self._bind.connect().execution_options(**options) as connection, connection.begin():
-            yield connection
 
     def _query(
         self, connection: Connection, fingerprint: OneFingerprint | NotGiven, text: str | None
@@ -341,37 +306,33 @@ class SearchIndex:
         return to_bigint(fingerprint)
 
     def _arguments(self, distance: int | None, query: int | list[int] | None = None) -> dict[str, object]:
-        """Return the parameters of the statements above."""
-        return {
-            "in_table": self._table,
-            "query": query,
-            "within": check_distance(distance),
-            "of_column": self._column,
-            "scope": encode_scope(self._scope),
-        }
+        """Return the parameters of a statement."""
+        return _parameters(self._table, self._column, self._scope, distance, query)
 
-    def _rows(self, statement: Select[Any], arguments: dict[str, object]) -> Iterator[Any]:
-        """Yield the rows of a call that may find many."""
-        options = {"yield_per": 10_000}
-        with (
-            self._connection() as connection,
-            connection.execute(statement, arguments, execution_options=options) as rows,
-        ):
-            yield from rows
-
-    def _stream(
-        self, batch: type[Batch], search: Callable[..., Iterator[Batch]], distance: int | None
-    ) -> Stream[Batch]:
-        with self._connection() as connection:
-            column, within = self._check(connection, distance)
-        return Stream(
-            self._connection, batch, lambda reader: search(reader, self._table, column, self._scope, within)
+    def _results(
+        self, row: type[Row], search: Callable[..., Iterator[Batch]], distance: int | None
+    ) -> Results[Row]:
+        """Return the results of a search, of which the index and the arguments are checked now."""
+        with begin(self._bind) as connection:
+            column, within = connection.execute(_CHECK, self._arguments(distance)).one()
+        return Results(
+            lambda: begin(self._bind), row, lambda reader: search(reader, self._table, column, self._scope, within)
         )
 
-    def _check(self, connection: Connection, distance: int | None) -> tuple[str, int]:
-        """Return the column of an index, if it can be searched, and the distance."""
-        column, bits = connection.execute(_CHECK, self._arguments(distance)).one()
-        return column, bits
+
+def _find_matches_in_sql(
+    connection: Connection, table: str, column: str, scope: Scope | None, distance: int, *, queries: Fingerprints
+) -> Iterator[Batch]:
+    """Yield the matches of each query, as PostgreSQL finds them."""
+    parameters = _parameters(table, column, scope, distance, queries.view(np.int64).tolist())
+    # A cursor in the server needs a transaction.
+    autocommit = getattr(connection.connection.dbapi_connection, "autocommit", False)
+    options = {} if autocommit else {"yield_per": _FETCHED}
+    with connection.execute(_NEAR_MANY, parameters, execution_options=options) as rows:
+        for part in rows.partitions(_FETCHED):
+            query, fingerprint, bits = np.array(part, dtype=np.int64).T
+            matches = {"query": query.view(np.uint64), "fingerprint": fingerprint.view(np.uint64)}
+            yield {**matches, "distance": bits.astype(np.uint8)}
 
 
 class PrimaryKeys:
@@ -385,7 +346,8 @@ class PrimaryKeys:
     ) -> None:
         self._raw = raw_connection(connection)
         self._table, self._column, self._scope = table, column, encode_scope(scope)
-        ((columns,),) = self._raw.execute(_COUNT, [table]).fetchall()
+        with sqlalchemy_errors():
+            ((columns,),) = self._raw.execute(_COUNT, [table]).fetchall()
         if not columns:
             raise UsageError(f"{table} has no primary key: leave out --keys")
         self._alone = columns == 1
@@ -397,6 +359,7 @@ class PrimaryKeys:
         """
         found: dict[int, list[Any]] = {fingerprint: [] for fingerprint in fingerprints}
         bigints = [to_bigint(fingerprint) for fingerprint in found]
-        for bigint, key in self._raw.execute(_KEYS, [self._table, bigints, self._column, self._scope]):
-            found[from_bigint(bigint)].append(key[0] if self._alone else key)
+        with sqlalchemy_errors():
+            for bigint, key in self._raw.execute(_KEYS, [self._table, bigints, self._column, self._scope]):
+                found[from_bigint(bigint)].append(key[0] if self._alone else key)
         return found

@@ -54,7 +54,7 @@ class Statistics:
 
     `rows` counts the rows with a fingerprint, and `distinct` their different fingerprints. `bit_means` are the
     shares of the latter with each of the 64 bits set, most significant first; nan without fingerprints.
-    `all_visible` and `hint` are those of the index: see `IndexStatus`.
+    `all_visible` and `hint` are those of the index in the view `simsql.indexes`.
     """
 
     rows: int

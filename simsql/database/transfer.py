@@ -13,6 +13,7 @@ import json
 import operator
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date, time
 from decimal import Decimal
 from enum import Enum
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from simsql.errors import UsageError
 from simsql.hamming._checks import is_missing
@@ -44,6 +46,18 @@ _PAGES = 256
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
 _BLOCK_BYTES = 1 << 20
+
+
+@contextmanager
+def sqlalchemy_errors() -> Iterator[None]:
+    """Raise errors of psycopg as SQLAlchemy does: users of this package meet one class, sqlalchemy.exc.DBAPIError.
+
+    Nothing outside of this package has to know which functions use the driver directly.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        raise DBAPIError.instance(None, None, error, psycopg.Error) from error
 
 
 class NotGiven(Enum):
@@ -74,7 +88,7 @@ def to_bigint(fingerprint: OneFingerprint) -> int | None:
     number = operator.index(fingerprint)
     if not 0 <= number < _WHOLE:
         hint = "; a negative number is a bigint from PostgreSQL: from_bigint converts it" if number < 0 else ""
-        raise ValueError(f"{number} is not a fingerprint: they range from 0 to 2**64 - 1{hint}")
+        raise UsageError(f"{number} is not a fingerprint: they range from 0 to 2**64 - 1{hint}")
     return number - _WHOLE if number >= _HALF else number
 
 
@@ -94,7 +108,7 @@ def from_bigint(value: SupportsIndex | None) -> int | None:
         return None
     number = operator.index(value)
     if not -_HALF <= number < _HALF:
-        raise ValueError(f"{number} is not a bigint: they range from -2**63 to 2**63 - 1")
+        raise UsageError(f"{number} is not a bigint: they range from -2**63 to 2**63 - 1")
     return number % _WHOLE
 
 
@@ -128,8 +142,8 @@ def fetch_fingerprints(
 
     An array holds some ten thousand values, and only one is in memory at a time. All come from one snapshot: that
     of the transaction or, if it is READ COMMITTED, of this call. `table` is a name as in SQL. If the table has
-    only one index, omit the column. Raises psycopg.Error with PostgreSQL's message: no index, several indexes, an
-    index that cannot be searched, no privilege to read the column.
+    only one index, omit the column. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, several
+    indexes, an index that cannot be searched, no privilege to read the column.
     """
     raw = raw_connection(connection)
     # WITH HOLD if each statement is its own transaction. Then a transaction pooler may fetch in a session with the
@@ -139,13 +153,14 @@ def fetch_fingerprints(
         "DECLARE {} NO SCROLL CURSOR {} HOLD FOR"
         " SELECT simsql._packed_pieces(CAST(%s AS pg_catalog.regclass), %s, %s, CAST(%s AS pg_catalog.jsonb))"
     ).format(sql.Identifier(name), sql.SQL("WITH" if raw.autocommit else "WITHOUT"))
-    raw.execute(declare, [table, column, _PAGES, encode_scope(scope)])
     fetch = sql.SQL("FETCH FROM {}").format(sql.Identifier(name))
-    try:
-        while piece := raw.execute(fetch, binary=True, prepare=False).fetchone():
-            yield np.frombuffer(piece[0], dtype=">u8").astype(np.uint64)
-    finally:
-        _close(raw, name)
+    with sqlalchemy_errors():
+        raw.execute(declare, [table, column, _PAGES, encode_scope(scope)])
+        try:
+            while piece := raw.execute(fetch, binary=True, prepare=False).fetchone():
+                yield np.frombuffer(piece[0], dtype=">u8").astype(np.uint64)
+        finally:
+            _close(raw, name)
 
 
 def _close(raw: psycopg.Connection[tuple[Any, ...]], name: str) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simsql.dedup.decisions import Nodes, SimilarPairs
 from simsql.errors import SimsqlError
 from simsql.fingerprint import compare_pairs, documents_of, pairs_of
-from simsql.hamming import find_matches, iter_pairs
+from simsql.hamming import find_matches, find_pairs
 from simsql.runs import consecutive, portions
 
 Bools = NDArray[np.bool_]
@@ -142,7 +142,7 @@ class _Nodes:
         """
         values = self._values
         if self._all_new:
-            for pairs in iter_pairs(values, distance, workers=workers):
+            for pairs in find_pairs(values, distance, workers=workers, batches=True):
                 yield np.searchsorted(values, pairs[:, 0]), np.searchsorted(values, pairs[:, 1])
             (shared,) = np.nonzero(self._sizes > 1)
             yield shared, shared

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from simsql.database import to_bigints
 from simsql.database.load import find_loaded_column
 from simsql.database.placed import PlacedRow, load_placed_rows
+from simsql.database.transfer import to_bigints
 from simsql.documents import (
     DUPLICATE,
     MAX_DOCUMENT,

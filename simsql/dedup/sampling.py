@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.hamming import iter_pairs
+from simsql.hamming import find_pairs, hamming_distance
 
 U64 = NDArray[np.uint64]
 
@@ -49,7 +49,8 @@ def draw_pairs(
         raise ValueError(f"pairs must be at least {distance}, one for each distance, not {pairs}")
     nothing = _AtDistance(0, np.zeros(0, dtype=np.uint64), np.zeros((0, 2), dtype=np.uint64))
     at = [nothing] * distance
-    for near, distances in iter_pairs(fingerprints, distance, distances=True, workers=workers):
+    for near in find_pairs(fingerprints, distance, workers=workers, batches=True):
+        distances = hamming_distance(near[:, 0], near[:, 1])
         order = _random_order(near, seed)
         for bits in np.unique(distances).tolist():
             here = distances == bits

@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from simsql.database import to_bigints
+from simsql.database.transfer import to_bigints
 from simsql.dedup.identity import Identities, digest_text
 from simsql.dedup.spool import TextSpool, TokenSpool
 from simsql.dedup.store import StagedDocument

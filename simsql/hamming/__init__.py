@@ -7,7 +7,7 @@ Depends only on NumPy, not on a database. Fingerprints are unsigned 64-bit integ
 from simsql.hamming.blocks import Permutation, block_sizes, flip_masks, permutations
 from simsql.hamming.design import DEFAULT_COSTS, Costs, Design
 from simsql.hamming.match import Matches, find_matches
-from simsql.hamming.pairs import connected_components, find_clusters, find_pairs, hamming_distance, iter_pairs
+from simsql.hamming.pairs import connected_components, find_clusters, find_pairs, hamming_distance
 from simsql.hamming.planner import Choice, Nesting, Plan, default_design, fewest_tables, longest_prefix, plan
 from simsql.hamming.skew import PrefixSample
 
@@ -30,7 +30,6 @@ __all__ = [
     "find_pairs",
     "flip_masks",
     "hamming_distance",
-    "iter_pairs",
     "longest_prefix",
     "permutations",
     "plan",

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.errors import UsageError
+
 FINGERPRINT_BITS = 64
 # Positions of fingerprints fit 32 bits, with one number left that means "none".
 DISTINCT_AT_MOST = 2**32 - 1
@@ -20,12 +22,12 @@ _BIGINT_HINT = (
 def whole_number(name: str, value: object, low: int, high: int) -> int:
     """Return `value` as an int if it is a whole number from `low` to `high`.
 
-    Raises TypeError for anything but Python and NumPy integers (also for bool), ValueError outside the range.
+    Raises TypeError for anything but Python and NumPy integers (also for bool), UsageError outside the range.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an int between {low} and {high}, not {value!r}")
     if not low <= value <= high:
-        raise ValueError(f"{name} must be between {low} and {high}, not {value}")
+        raise UsageError(f"{name} must be between {low} and {high}, not {value}")
     return int(value)
 
 

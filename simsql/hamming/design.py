@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from math import comb, inf
 
+from simsql.errors import UsageError
 from simsql.hamming._checks import FINGERPRINT_BITS, whole_number
 from simsql.hamming.blocks import Permutation, block_sizes, permutations
 from simsql.hamming.skew import PrefixSample
@@ -69,7 +70,7 @@ class Design:
         others = width - sum(block_sizes(blocks, width)[:lead])
         inner_blocks = whole_number("inner_blocks", self.inner_blocks, 0, others)
         if inner_blocks == 1:
-            raise ValueError(
+            raise UsageError(
                 f"inner_blocks must be 0 or between 2 and {others}, the number of bits outside the lead, not 1"
             )
         # NumPy integers are accepted, and stored as int.
@@ -77,7 +78,7 @@ class Design:
             object.__setattr__(self, name, value)
         if self.tables > TABLES_AT_MOST:
             nested = f" and {inner_blocks} inner ones" if inner_blocks else ""
-            raise ValueError(
+            raise UsageError(
                 f"a design of {blocks} blocks with {lead} leading{nested} needs {self.tables} tables, "
                 f"more than the limit of {TABLES_AT_MOST}"
             )

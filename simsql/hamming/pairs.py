@@ -72,13 +72,32 @@ def _one_side(side: int | NDArray[Any] | None) -> int | NDArray[np.uint64] | Non
     return fingerprint_array(side) if isinstance(side, np.ndarray) else one_fingerprint(side)
 
 
+@overload
 def find_pairs(
     fingerprints: Iterable[int | None] | NDArray[Any],
     distance: int = 3,
     *,
     blocks: int | None = None,
     workers: int | None = None,
-) -> NDArray[np.uint64]:
+    batches: Literal[False] = False,
+) -> NDArray[np.uint64]: ...
+@overload
+def find_pairs(
+    fingerprints: Iterable[int | None] | NDArray[Any],
+    distance: int = 3,
+    *,
+    blocks: int | None = None,
+    workers: int | None = None,
+    batches: Literal[True],
+) -> Iterator[NDArray[np.uint64]]: ...
+def find_pairs(
+    fingerprints: Iterable[int | None] | NDArray[Any],
+    distance: int = 3,
+    *,
+    blocks: int | None = None,
+    workers: int | None = None,
+    batches: bool = False,
+) -> NDArray[np.uint64] | Iterator[NDArray[np.uint64]]:
     """Return all pairs of distinct fingerprints that differ in at most `distance` bits (0..64).
 
     `fingerprints` is an array of unsigned integers or any iterable of ints in [0, 2**64). None and masked elements
@@ -90,21 +109,27 @@ def find_pairs(
     `workers` is the number of processes, from 1 to 1024, by default as many as pay, and at most one for each
     processor; each takes about 40 MB and a few times the memory of the fingerprints.
 
+    With `batches`, return an iterator over arrays of about a million pairs, in no particular order. Then the
+    number of pairs is not limited, and memory grows only with the fingerprints.
+
     Raises ValueError for values, a distance, blocks or workers out of range, and for more than 100 million pairs
-    (`iter_pairs` and `find_clusters` store no pairs), TypeError for anything but integers; signed arrays are
-    refused, because bigint bit patterns from PostgreSQL cannot be distinguished from numbers.
+    in one array, TypeError for anything but integers; signed arrays are refused, because bigint bit patterns from
+    PostgreSQL cannot be distinguished from numbers.
     """
     values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
     join = Join(values, distance, blocks=_checked_blocks(blocks, distance))
+    close = _close_pairs(join, _checked_workers(workers))
+    if batches:
+        return (np.sort(batch, axis=1) for batch in batched(close, _BATCH))
     codes = []
     found = 0
-    for left, right in _positions(values, _close_pairs(join, _checked_workers(workers))):
+    for left, right in _positions(values, close):
         codes.append(np.minimum(left, right) << _POSITION_BITS | np.maximum(left, right))
         found += left.size
         if found > _PAIRS_AT_MOST:
             raise ValueError(
                 f"there are more than {_PAIRS_AT_MOST:,} pairs within {distance} bits ({found:,} so far): use a"
-                " lower distance, or find_clusters or iter_pairs, which store no pairs"
+                " lower distance, find_clusters, or find_pairs with batches=True"
             )
     joined = np.concatenate(codes).view(np.uint64) if codes else np.empty(0, dtype=np.uint64)
     del codes
@@ -113,41 +138,6 @@ def find_pairs(
     pairs[:, 0] = values[joined >> np.uint64(_POSITION_BITS)]
     pairs[:, 1] = values[joined & np.uint64((1 << _POSITION_BITS) - 1)]
     return pairs
-
-
-@overload
-def iter_pairs(
-    fingerprints: Iterable[int | None] | NDArray[Any],
-    distance: int = 3,
-    *,
-    distances: Literal[False] = False,
-    workers: int | None = None,
-) -> Iterator[NDArray[np.uint64]]: ...
-@overload
-def iter_pairs(
-    fingerprints: Iterable[int | None] | NDArray[Any],
-    distance: int = 3,
-    *,
-    distances: Literal[True],
-    workers: int | None = None,
-) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint8]]]: ...
-def iter_pairs(
-    fingerprints: Iterable[int | None] | NDArray[Any],
-    distance: int = 3,
-    *,
-    distances: bool = False,
-    workers: int | None = None,
-) -> Iterator[NDArray[np.uint64]] | Iterator[tuple[NDArray[np.uint64], NDArray[np.uint8]]]:
-    """Yield the pairs of `find_pairs` in batches of about a million, in no particular order.
-
-    A batch is a uint64 array of shape (n, 2). Each pair comes once, the smaller fingerprint first. With
-    `distances`, it is followed by a uint8 array of shape (n,): the bits in which the two differ. Arguments and
-    errors as for `find_pairs`, but the number of pairs is not limited: memory grows only with the fingerprints.
-    """
-    join = Join(distinct_fingerprints(fingerprints), _checked_distance(distance))
-    batches = batched(_close_pairs(join, _checked_workers(workers)), _BATCH)
-    pairs = (np.sort(batch, axis=1) for batch in batches)
-    return ((pair, np.bitwise_count(pair[:, 0] ^ pair[:, 1])) for pair in pairs) if distances else pairs
 
 
 def find_clusters(
@@ -173,8 +163,8 @@ def connected_components(
 ) -> list[NDArray[np.uint64]]:
     """Return the groups of fingerprints that are connected by chains of pairs, as `find_clusters` returns them.
 
-    `pairs` are uint64 arrays of shape (n, 2), as `iter_pairs` yields them; both members of a pair are among the
-    fingerprints. They are read one by one and not stored.
+    `pairs` are uint64 arrays of shape (n, 2), as `find_pairs` yields them in batches; both members of a pair are
+    among the fingerprints. They are read one by one and not stored.
     """
     return _components(distinct_fingerprints(fingerprints), iter(pairs))
 

@@ -63,8 +63,8 @@ class Plan:
     more tables and takes at most a ninth longer to search.
 
     `reading` has the fastest search. `writing` has the fewest tables among designs whose search takes up to a
-    millisecond, or up to twice as long as the fastest if that is longer. `within_storage` is the fastest design
-    that fits the given storage, or None if no design fits or no storage was given. `default` is the design that
+    millisecond, or up to twice as long as the fastest if that is longer. `within_disk` is the fastest design
+    that takes up to the given size, or None if no design does or none was given. `default` is the design that
     `create_index` chooses: see `default_design`.
     """
 
@@ -74,7 +74,7 @@ class Plan:
     choices: tuple[Choice, ...]
     reading: Choice
     writing: Choice
-    within_storage: Choice | None
+    within_disk: Choice | None
     default: Choice
 
 
@@ -82,23 +82,23 @@ def plan(
     rows: int,
     distance: int,
     *,
-    storage: int | None = None,
+    disk: int | None = None,
     costs: Costs = DEFAULT_COSTS,
     sample: PrefixSample | None = None,
 ) -> Plan:
     """Compare all designs of up to 128 tables for `rows` fingerprints searched at `distance` (0 to 64 bits).
 
-    `storage` is in bytes, for the keys of all tables and their B-trees. `costs` are those of your PostgreSQL
-    server; `simsql.database.calibrate.measure_costs` measures them. Texts of one kind share bits, so that some
-    ranges contain many more keys than others: pass a `sample` of your fingerprints. Without one, the figures
-    assume random bits.
+    `disk` is the most bytes that an index may take: for the keys of all tables and their B-trees. `costs` are
+    those of your PostgreSQL server; `simsql.database.calibrate.measure_costs` measures them. Texts of one kind
+    share bits, so that some ranges contain many more keys than others: pass a `sample` of your fingerprints.
+    Without one, the figures assume random bits.
 
-    Raises ValueError for `rows` outside 0..2**64, `distance` outside 0..64 or `storage` below 0.
+    Raises ValueError for `rows` outside 0..2**64, `distance` outside 0..64 or `disk` below 0.
     """
     rows = whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS)
     distance = whole_number("distance", distance, 0, FINGERPRINT_BITS)
-    if storage is not None:
-        storage = whole_number("storage", storage, 0, 1 << 64)
+    if disk is not None:
+        disk = whole_number("disk", disk, 0, 1 << 64)
     default = _choice(default_design(rows, distance, costs), rows, distance, costs, sample)
     designs = _designs(TABLES_AT_MOST, nested=True)
     choices = _worthwhile(
@@ -108,7 +108,7 @@ def plan(
     )
     reading = choices[-1]
     useful = max(_USEFUL_US, 2 * reading.search_us)
-    fitting = [choice for choice in choices if storage is not None and choice.bytes <= storage]
+    fitting = [choice for choice in choices if disk is not None and choice.bytes <= disk]
     return Plan(
         rows=rows,
         distance=distance,
@@ -116,7 +116,7 @@ def plan(
         choices=tuple(sorted({*choices, default}, key=lambda choice: (choice.tables, choice.search_us))),
         reading=reading,
         writing=next(choice for choice in choices if choice.search_us <= useful),
-        within_storage=fitting[-1] if fitting else None,
+        within_disk=fitting[-1] if fitting else None,
         default=default,
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from sqlalchemy import (
+    ClauseElement,
     Column,
     ColumnElement,
     Select,
@@ -29,7 +30,7 @@ from sqlalchemy.sql.selectable import FromClause, TableValuedAlias
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Integer, NullType, TypeEngine
 
-from simsql.database.index_spec import IndexSpec, Storage
+from simsql.database.index_spec import IndexSpec, Storage, check_distance
 from simsql.errors import UsageError
 from simsql.hamming._checks import is_missing
 
@@ -126,7 +127,7 @@ def search(
     call = getattr(func.simsql, function)(
         TableName(indexed.table),
         *arguments,
-        literal(distance, Integer()),
+        literal(check_distance(distance), Integer()),
         literal(str(indexed.name), Text()),
         *([] if scope is None else [_scope_values(indexed.table, scope)]),
     )
@@ -214,20 +215,38 @@ class DeclaredIndex(NamedTuple):
 _NO_SCHEMA = "3F000"  # the SQLSTATE invalid_schema_name
 
 
-class _IndexDDL(ExecutableDDLElement):
-    @property
-    def table_name(self) -> TableName:
-        if not isinstance(self.target, Table):
-            raise ArgumentError(f"{type(self).__name__} needs a table: execute it .against(table)")
-        return TableName(self.target)
+class SimhashIndexDDL(ExecutableDDLElement):
+    """A statement about a simhash index of its target, a table."""
+
+    def call(self, table: TableName) -> tuple[str, ClauseElement]:
+        """Return the statement as a keyword, if there is one, and an expression."""
+        raise NotImplementedError
 
 
-class CreateSimhashIndex(_IndexDDL):
-    """Create a simhash index on its target, a table. `names_recipe` tells whether the model names the recipe."""
+@compiles(SimhashIndexDDL, "postgresql")
+def _render_ddl(element: SimhashIndexDDL, compiler: DDLCompiler, **_: Any) -> str:
+    if not isinstance(element.target, Table):
+        raise ArgumentError(f"{type(element).__name__} needs a table: execute it .against(table)")
+    keyword, expression = element.call(TableName(element.target))
+    return keyword + compiler.sql_compiler.process(expression, literal_binds=True)
 
-    def __init__(self, spec: IndexSpec, *, names_recipe: bool = False) -> None:
+
+class CreateSimhashIndex(SimhashIndexDDL):
+    """Create a simhash index: `concurrently`, while others write and outside a transaction.
+
+    `names_recipe` tells whether the model names the recipe.
+    """
+
+    def __init__(self, spec: IndexSpec, *, names_recipe: bool = False, concurrently: bool = False) -> None:
         self.spec = spec
         self.names_recipe = names_recipe
+        self.concurrently = concurrently
+
+    def call(self, table: TableName) -> tuple[str, ClauseElement]:
+        """Return the statement as a keyword and an expression."""
+        if self.concurrently:
+            return "CALL ", func.simsql.build(table, *self.spec.arguments())
+        return "SELECT ", func.simsql.create_index(table, *self.spec.arguments())
 
     def __call__(self, target: Any, bind: Any, **options: Any) -> None:
         """Create the index as a listener of its table; UsageError without simsql in the database."""
@@ -242,27 +261,33 @@ class CreateSimhashIndex(_IndexDDL):
             ) from error
 
 
-class BuildSimhashIndex(_IndexDDL):
-    """Build a simhash index on its target, a table, while others write. Run it outside a transaction."""
-
-    def __init__(self, spec: IndexSpec) -> None:
-        self.spec = spec
-
-
-class DropSimhashIndex(_IndexDDL):
-    """Drop a simhash index of its target, a table."""
+class DropSimhashIndex(SimhashIndexDDL):
+    """Drop a simhash index."""
 
     def __init__(self, column: str, *, if_exists: bool = False) -> None:
         self.column = column
         self.if_exists = if_exists
 
+    def call(self, table: TableName) -> tuple[str, ClauseElement]:
+        """Return the statement as a keyword and an expression."""
+        if not self.if_exists:
+            return "SELECT ", func.simsql.drop_index(table, literal(self.column, Text()))
+        registry = name_table("registry", name_column("table_id"), name_column("column_name"), schema="simsql")
+        dropped = select(func.simsql.drop_index(registry.c.table_id, registry.c.column_name))
+        return "", dropped.where(registry.c.table_id == table, registry.c.column_name == self.column)
 
-class ChangeSimhashStorage(_IndexDDL):
-    """Keep a simhash index of its target, a table, in the other storage."""
+
+class ChangeSimhashStorage(SimhashIndexDDL):
+    """Keep a simhash index in the other storage."""
 
     def __init__(self, column: str, storage: Storage) -> None:
         self.column = column
         self.storage = storage
+
+    def call(self, table: TableName) -> tuple[str, ClauseElement]:
+        """Return the statement as a keyword and an expression."""
+        storage, column = literal(self.storage, Text()), literal(self.column, Text())
+        return "SELECT ", func.simsql.change_storage(table, storage, column)
 
 
 def declared_indexes(table: Table) -> Iterator[DeclaredIndex]:
@@ -270,34 +295,3 @@ def declared_indexes(table: Table) -> Iterator[DeclaredIndex]:
     for listener in table.dispatch.after_create:
         if isinstance(listener, CreateSimhashIndex):
             yield DeclaredIndex(listener.spec, listener.names_recipe)
-
-
-@compiles(CreateSimhashIndex, "postgresql")
-def _render_create(element: CreateSimhashIndex, compiler: DDLCompiler, **_: Any) -> str:
-    call = func.simsql.create_index(element.table_name, *element.spec.arguments())
-    return "SELECT " + compiler.sql_compiler.process(call, literal_binds=True)
-
-
-@compiles(BuildSimhashIndex, "postgresql")
-def _render_build(element: BuildSimhashIndex, compiler: DDLCompiler, **_: Any) -> str:
-    call = func.simsql.build(element.table_name, *element.spec.arguments())
-    return "CALL " + compiler.sql_compiler.process(call, literal_binds=True)
-
-
-@compiles(DropSimhashIndex, "postgresql")
-def _render_drop(element: DropSimhashIndex, compiler: DDLCompiler, **_: Any) -> str:
-    if not element.if_exists:
-        call = func.simsql.drop_index(element.table_name, literal(element.column, Text()))
-        return "SELECT " + compiler.sql_compiler.process(call, literal_binds=True)
-    registry = name_table("registry", name_column("table_id"), name_column("column_name", Text), schema="simsql")
-    statement = select(func.simsql.drop_index(registry.c.table_id, registry.c.column_name)).where(
-        registry.c.table_id == element.table_name, registry.c.column_name == element.column
-    )
-    return compiler.sql_compiler.process(statement, literal_binds=True)
-
-
-@compiles(ChangeSimhashStorage, "postgresql")
-def _render_change(element: ChangeSimhashStorage, compiler: DDLCompiler, **_: Any) -> str:
-    storage, column_name = literal(element.storage, Text()), literal(element.column, Text())
-    call = func.simsql.change_storage(element.table_name, storage, column_name)
-    return "SELECT " + compiler.sql_compiler.process(call, literal_binds=True)

@@ -106,8 +106,8 @@ class _Comparator(TypeDecorator.Comparator[int]):
         Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column or
         a column of the searched rows in `scope`, a recipe other than that of the column, a `similarity` out of
         range or without a text or a single source, and unless you pass either a fingerprint or a text that fits
-        the sources of the column. PostgreSQL reports other errors when the statement runs: no index, or a scope
-        that does not fit it.
+        the sources of the column; UsageError for a distance out of range. PostgreSQL reports other errors when the
+        statement runs: no index, or a scope that does not fit it.
         """
         similar = is_similar(self.expr, text, similarity)
         query = as_query(self.expr, fingerprint, text, recipe)

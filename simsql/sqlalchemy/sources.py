@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import ClauseElement, Column
 
+from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash_parts
 
 
@@ -22,7 +23,7 @@ class Sources:
         """Return the sources from one name, or from names with weights; ValueError for a weight out of range."""
         weights = {source: 1} if isinstance(source, str) else dict(source)
         if not weights:
-            raise ValueError("source must name at least one attribute: name one, or omit source")
+            raise UsageError("source must name at least one attribute: name one, or omit source")
         simhash_parts([("", weight) for weight in weights.values()])
         return cls(tuple(weights.items()), recipe)
 

@@ -1,7 +1,7 @@
 """Searches as statements, for Session, AsyncSession and Connection: near, claim, near_many, pairs, clusters."""
 
 from collections.abc import Iterable
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex, TypeAlias
 
 from sqlalchemy import Column, ColumnElement, Integer, Select, String, and_, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -25,31 +25,12 @@ from simsql.sqlalchemy.model import Fingerprint, as_query, is_similar
 
 _FINGERPRINT = Fingerprint()
 
+# A mapped attribute, whose rows are entities, or a column of a Table, whose rows are fingerprints.
+Searched: TypeAlias = QueryableAttribute[Any] | ColumnElement[Any]
 
-@overload
+
 def near(
-    column: QueryableAttribute[Any],
-    fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
-    distance: int | None = None,
-    *,
-    text: TextArgument | None = None,
-    recipe: Recipe | None = None,
-    scope: Scope | None = None,
-    similarity: float | None = None,
-) -> "Select[Any, int]": ...
-@overload
-def near(
-    column: ColumnElement[Any],
-    fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
-    distance: int | None = None,
-    *,
-    text: TextArgument | None = None,
-    recipe: Recipe | None = None,
-    scope: Scope | None = None,
-    similarity: float | None = None,
-) -> "Select[int, int]": ...
-def near(
-    column: QueryableAttribute[Any] | ColumnElement[Any],
+    column: Searched,
     fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
     distance: int | None = None,
     *,
@@ -74,7 +55,8 @@ def near(
     Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, a column of texts, an
     unknown column or a column of the searched rows in `scope`, a recipe other than that of the column, a
     `similarity` out of range or without a text or a single source, and unless you pass either a fingerprint or a
-    text that fits the sources of the column. PostgreSQL reports other errors when the statement runs.
+    text that fits the sources of the column; UsageError for a distance out of range. PostgreSQL reports other
+    errors when the statement runs.
     """
     query = as_query(_expression(column), fingerprint, text, recipe)
     similar = is_similar(_expression(column), text, similarity)
@@ -98,7 +80,7 @@ def near(
 
 
 def claim(
-    column: QueryableAttribute[Any] | ColumnElement[Any],
+    column: Searched,
     fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
     distance: int | None = None,
     *,
@@ -118,24 +100,8 @@ def claim(
     return _select_numbers(column, found.c.fingerprint, found.c.distance)
 
 
-@overload
 def near_many(
-    column: QueryableAttribute[Any],
-    fingerprints: Iterable[SupportsIndex | None],
-    distance: int | None = None,
-    *,
-    scope: Scope | None = None,
-) -> "Select[int, Any, int]": ...
-@overload
-def near_many(
-    column: ColumnElement[Any],
-    fingerprints: Iterable[SupportsIndex | None],
-    distance: int | None = None,
-    *,
-    scope: Scope | None = None,
-) -> "Select[int, int, int]": ...
-def near_many(
-    column: QueryableAttribute[Any] | ColumnElement[Any],
+    column: Searched,
     fingerprints: Iterable[SupportsIndex | None],
     distance: int | None = None,
     *,
@@ -157,7 +123,7 @@ def near_many(
 
 
 def pairs(
-    column: QueryableAttribute[Any] | ColumnElement[Any],
+    column: Searched,
     distance: int | None = None,
     *,
     scope: Scope | None = None,
@@ -172,16 +138,8 @@ def pairs(
     return _select_numbers(column, found.c.a, found.c.b, found.c.distance)
 
 
-@overload
 def clusters(
-    column: QueryableAttribute[Any], distance: int | None = None, *, scope: Scope | None = None
-) -> "Select[int, Any]": ...
-@overload
-def clusters(
-    column: ColumnElement[Any], distance: int | None = None, *, scope: Scope | None = None
-) -> "Select[int, int]": ...
-def clusters(
-    column: QueryableAttribute[Any] | ColumnElement[Any],
+    column: Searched,
     distance: int | None = None,
     *,
     scope: Scope | None = None,
@@ -201,7 +159,7 @@ def clusters(
 
 def _search(
     function: str,
-    column: QueryableAttribute[Any] | ColumnElement[Any],
+    column: Searched,
     arguments: list[ColumnElement[Any]],
     distance: int | None,
     scope: Scope | None,
@@ -225,13 +183,11 @@ def _refuse_texts(column: Column[Any]) -> None:
         )
 
 
-def _expression(column: QueryableAttribute[Any] | ColumnElement[Any]) -> ColumnElement[Any]:
+def _expression(column: Searched) -> ColumnElement[Any]:
     return column.expression if isinstance(column, QueryableAttribute) else column
 
 
-def _select_numbers(
-    column: QueryableAttribute[Any] | ColumnElement[Any], *found: ColumnElement[Any]
-) -> "Select[*tuple[Any, ...]]":
+def _select_numbers(column: Searched, *found: ColumnElement[Any]) -> "Select[*tuple[Any, ...]]":
     """Return a SELECT of numbers that refers to the entity, because a Session chooses its engine by that."""
     if not isinstance(column, QueryableAttribute):
         return select(*found)

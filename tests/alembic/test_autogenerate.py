@@ -236,7 +236,9 @@ def test_a_storage_is_changed_in_place(indexed):
         assert (again.upgrade, again.downgrade) == ((), ())
         indexed.upgrade()
     indexed.metadata = models(SimhashIndex("fingerprint", storage="tables"))
-    assert indexed.differences() == [("change_simhash_storage", None, "article", "fingerprint", "tables")]
+    assert indexed.differences() == [
+        ("change_simhash_storage", None, "article", "fingerprint", {"storage": "tables"})
+    ]
     assert indexed.migrate().upgrade == revision.downgrade
     assert indexed.indexes() == FIRST
     # With another difference, the index is dropped and created.

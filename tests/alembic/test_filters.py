@@ -4,7 +4,7 @@ from alembic.autogenerate.rewriter import Rewriter
 from alembic_project import article, models
 from sqlalchemy import Column, Index, MetaData
 
-from simsql.alembic import BuildSimhashIndexOp, CreateSimhashIndexOp
+from simsql.alembic import CreateSimhashIndexOp
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
 
 
@@ -79,7 +79,8 @@ def test_a_rewriter_sees_the_operations(project):
 
     @writer.rewrites(CreateSimhashIndexOp)
     def build(context, revision, op):
-        return BuildSimhashIndexOp(op.table_name, op.spec, schema=op.schema)
+        op.concurrently = True
+        return op
 
     seen = []
 
@@ -90,10 +91,10 @@ def test_a_rewriter_sees_the_operations(project):
     project.metadata = models(SimhashIndex("fingerprint", distance=5))
     revision = project.migrate()
     assert revision.upgrade[-1] == (
-        "op.build_simhash_index('article', 'fingerprint', distance=5, recipe='words12-log-1')"
+        "op.create_simhash_index('article', 'fingerprint', distance=5, recipe='words12-log-1', concurrently=True)"
     )
     assert revision.downgrade[0] == "op.drop_simhash_index('article', 'fingerprint')"
-    assert seen == ["CreateTableOp", "ModifyTableOps", "BuildSimhashIndexOp"]
+    assert seen == ["CreateTableOp", "ModifyTableOps", "CreateSimhashIndexOp"]
     assert project.indexes()[0][2] == 5
 
 

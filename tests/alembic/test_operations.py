@@ -16,13 +16,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import simsql.alembic
 from simsql import Design
-from simsql.alembic import (
-    BuildSimhashIndexOp,
-    CreateSimhashIndexOp,
-    DropSimhashIndexOp,
-    InstallSimsqlOp,
-    UninstallSimsqlOp,
-)
+from simsql.alembic import CreateSimhashIndexOp, DropSimhashIndexOp
+from simsql.alembic.operations import InstallSimsqlOp, UninstallSimsqlOp
 from simsql.database import IndexSpec, open_engine, read_status
 from simsql.sqlalchemy import SimhashIndex
 
@@ -110,8 +105,9 @@ def test_what_is_installed_already_stays(project):
 def test_each_operation_is_the_other_ones_reverse():
     assert isinstance(InstallSimsqlOp().reverse(), UninstallSimsqlOp)
     assert isinstance(UninstallSimsqlOp().reverse(), InstallSimsqlOp)
-    for kind in (CreateSimhashIndexOp, BuildSimhashIndexOp):
-        create = kind("t", IndexSpec("c", 5, Design(6, 2, 3), "r", ("a",)), schema="s")
+    for concurrently in (False, True):
+        spec = IndexSpec("c", 5, Design(6, 2, 3), "r", ("a",))
+        create = CreateSimhashIndexOp("t", spec, schema="s", concurrently=concurrently)
         drop = create.reverse()
         assert (drop.table_name, drop.column_name, drop.schema) == ("t", "c", "s")
         assert drop.reverse() is create
@@ -158,7 +154,8 @@ def test_upgrade_and_downgrade_as_plain_sql(bare_project, server, tmp_path):
 
 
 BUILD = (
-    "op.build_simhash_index('article', 'fingerprint', distance=5, blocks=5, lead=2, inner_blocks=3, recipe='r')"
+    "op.create_simhash_index('article', 'fingerprint', distance=5, blocks=5, lead=2, inner_blocks=3, recipe='r',"
+    " concurrently=True)"
 )
 
 

@@ -224,8 +224,10 @@ def test_a_schema_of_somebody_else_is_left_alone(empty_database):
 
 
 def test_the_printed_sql_installs_the_schema(server, empty_database):
-    script = run("sql").done().out
-    assert run("sql", SIMSQL_DATABASE="postgresql://nobody@localhost:1/nothing").done().out == script
+    script = run("install", "--sql").done().out
+    assert run("install", "--sql", SIMSQL_DATABASE="postgresql://nobody@localhost:1/nothing").done().out == script
+    for options in (["--from", "0001"], ["--sql", "--database", "postgresql://nobody@localhost:1/nothing"]):
+        run("install", *options).failed(2, "--from needs --sql, and --sql connects to no database")
     with server.connect(empty_database.url.database) as connection:
         connection.execute(script)
     url = empty_database.url.render_as_string(hide_password=False)
@@ -238,7 +240,7 @@ def test_the_printed_sql_installs_the_schema(server, empty_database):
 def test_version_and_help():
     assert run("--version").done().out == f"simsql {__version__}\n"
     found = run("--help").done()
-    commands = ("dedup", "fingerprint", "load", "plan", "near", "pairs", "clusters", "install", "status", "sql")
+    commands = ("dedup", "fingerprint", "load", "plan", "near", "pairs", "clusters", "install", "status")
     for command in commands:
         assert re.search(rf"^ +{command} ", found.out, re.MULTILINE)
         assert "Usage: simsql" in run(command, "--help").done().out
@@ -259,7 +261,7 @@ def test_a_command_imports_no_more_than_it_needs():
     script = "import sys\nfrom simsql.cli import main\ntry: main()\nfinally: print(*sys.modules)"
     for arguments, unwanted in (
         (["--help"], {"psycopg", "sqlalchemy", "alembic", "rich.progress"}),
-        (["find-all"], {"psycopg", "sqlalchemy", "alembic"}),
+        (["find-pairs"], {"psycopg", "sqlalchemy", "alembic"}),
         (["near", "article"], {"alembic"}),
     ):
         command = [sys.executable, "-c", script, *arguments]

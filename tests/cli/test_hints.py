@@ -70,9 +70,8 @@ def test_the_commands_that_verify_names_help(table, call):
 def test_an_unfinished_build_is_gone_on_with_as_the_error_says(connection, call):
     create_table(connection, [1, 3, 7])
     connection.execute("ALTER TABLE article ADD tenant int DEFAULT 1")
-    call(
-        "index", "build", "article", "fingerprint", "--distance", 5, "--blocks", 5, "--scope-column", "tenant"
-    ).done()
+    options = ["--distance", 5, "--blocks", 5, "--scope-column", "tenant", "--concurrently"]
+    call("index", "create", "article", "fingerprint", *options).done()
     connection.execute(
         "UPDATE simsql.registry SET ready = false; CREATE TABLE simsql.built_1 (fp bigint, scope text[])"
     )
@@ -80,7 +79,8 @@ def test_an_unfinished_build_is_gone_on_with_as_the_error_says(connection, call)
         found = call(*command)
         found.failed(1, "PostgreSQL: ")
         go_on = advised(found.err)[0]
-        assert go_on[:4] == ["index", "build", "public.article", "fingerprint"]
+        assert go_on[:4] == ["index", "create", "public.article", "fingerprint"]
+        assert go_on[-1] == "--concurrently"
     call(*go_on).done()
     call("pairs", "article", "--scope", "tenant=1").done()
 

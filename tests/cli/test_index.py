@@ -49,14 +49,17 @@ def rows_of(found):
     return [list(json.loads(line).values()) for line in found.lines]
 
 
-@pytest.mark.parametrize("command", ["create", "build"])
-def test_an_index_is_made_and_dropped(table, index, command):
+either_way = pytest.mark.parametrize("options", [[], ["--concurrently"]], ids=["at once", "concurrently"])
+
+
+@either_way
+def test_an_index_is_made_and_dropped(table, index, options):
     assert listed(index) == []
-    made = index(command, "article", "fingerprint").done()
+    made = index("create", "article", "fingerprint", *options).done()
     assert made.out == "simhash index on article(fingerprint): ready\n"
     assert listed(index) == [["public.article", "fingerprint", [], 3, 4, 1, 0, "words12-log-1", "tables", "ready"]]
     assert missing_keys(table) == []
-    index(command, "article", "fingerprint").failed(
+    index("create", "article", "fingerprint", *options).failed(
         1, "PostgreSQL: ", "already has a simhash index", "drop it first"
     )
     index("drop", "article").done()
@@ -64,11 +67,11 @@ def test_an_index_is_made_and_dropped(table, index, command):
     index("drop", "article").failed(1, "PostgreSQL: ", "has no simhash index")
 
 
-@pytest.mark.parametrize("command", ["create", "build"])
-def test_distance_design_and_recipe(table, index, command):
+@either_way
+def test_distance_design_and_recipe(table, index, options):
     recipe = Recipe(shingles=(3,)).id
-    options = ["--distance", 7, "--blocks", 5, "--lead", 2, "--inner-blocks", 3, "--recipe", recipe]
-    index(command, "public.article", "fingerprint", *options).done()
+    options = [*options, "--distance", 7, "--blocks", 5, "--lead", 2, "--inner-blocks", 3, "--recipe", recipe]
+    index("create", "public.article", "fingerprint", *options).done()
     assert listed(index) == [["public.article", "fingerprint", [], 7, 5, 2, 3, recipe, "tables", "ready"]]
 
 
@@ -83,10 +86,7 @@ def test_distance_design_and_recipe(table, index, command):
     ],
 )
 def test_wrong_usage(options, said):
-    for command in ("create", "build"):
-        found = run("index", command, "article", "fingerprint", *options)
-        assert found.code == 2
-        assert said in found.err
+    run("index", "create", "article", "fingerprint", *options).failed(2, said)
 
 
 def test_faults_are_printed_and_mended(table, index):
@@ -95,17 +95,22 @@ def test_faults_are_printed_and_mended(table, index):
     assert (sound.out, sound.err) == ("", "no faults\n")
     table.execute('DELETE FROM simsql.keys_1_1; ALTER TABLE article RENAME TO "odd\tname"')
     found = index("verify")
-    repair = "simsql index repair 'public.\"odd\tname\"'"
+    repair = "simsql index verify 'public.\"odd\tname\"' --repair"
     renamed = ["public.article", "fingerprint", "table renamed", 'public."odd\tname"', None]
     missing = ["public.article", "fingerprint", "keys missing", "simsql.keys_1_1", 3]
     assert (found.code, found.err) == (1, "")
     assert rows_of(found) == [[*renamed, repair], [*missing, repair]]
-    mended = index("repair", '"odd\tname"').done()
+    mended = index("verify", '"odd\tname"', "--repair").done()
     missing[0] = 'public."odd\tname"'
     assert rows_of(mended) == [[*renamed, None], [*missing, None]]
-    for again in (index("verify", '"odd\tname"').done(), index("repair", '"odd\tname"').done()):
+    for again in (index("verify", '"odd\tname"').done(), index("verify", '"odd\tname"', "--repair").done()):
         assert again.out == ""
         assert again.err.startswith("no faults")
+
+
+def test_a_repair_is_of_one_table():
+    for arguments in ([], ["article", "--column", "fingerprint"]):
+        run("index", "verify", *arguments, "--repair").failed(2, "--repair repairs all indexes of one table")
 
 
 def test_superfluous_keys_are_no_fault_and_removed(connection, index):
@@ -119,9 +124,11 @@ def test_superfluous_keys_are_no_fault_and_removed(connection, index):
 
 def test_what_postgresql_refuses(table, index):
     index("verify", "article").failed(1, "PostgreSQL: public.article has no simhash index")
-    index("repair", "missing").failed(1, 'PostgreSQL: relation "missing" does not exist')
+    index("verify", "missing", "--repair").failed(1, 'PostgreSQL: relation "missing" does not exist')
     index("vacuum", "article").failed(1, "PostgreSQL: public.article has no simhash index")
-    index("build", "article", "body").failed(1, "simsql.build: column body of public.article is text, not bigint")
+    index("create", "article", "body", "--concurrently").failed(
+        1, "simsql.build: column body of public.article is text, not bigint"
+    )
 
 
 def test_a_database_without_simsql(empty_database):
@@ -133,7 +140,7 @@ def test_a_database_without_simsql(empty_database):
 def test_an_interrupted_build_goes_on(table, database_url, index):
     table.execute("INSERT INTO article (fingerprint) SELECT n FROM generate_series(1, 3000) AS n")
     set_batch_size(table, 1)
-    process = spawn("index", "build", "article", "fingerprint", "--database", database_url)
+    process = spawn("index", "create", "article", "fingerprint", "--concurrently", "--database", database_url)
     for progress in ("registry", "built_1"):
         wait_until(
             lambda name=progress: table.execute(f"TABLE simsql.{name}").fetchall(), "the first batch", process
@@ -146,29 +153,29 @@ def test_an_interrupted_build_goes_on(table, database_url, index):
     (line,) = index("verify").lines
     assert json.loads(line)["problem"] == "not ready"
     set_batch_size(table, 1000)
-    index("build", "article", "fingerprint").done()
+    index("create", "article", "fingerprint", "--concurrently").done()
     assert missing_keys(table) == []
     index("verify").done()
 
 
 def test_help():
     found = run("index", "--help").done()
-    for command in ("create", "build", "list", "verify", "repair", "vacuum", "drop"):
+    for command in ("create", "list", "verify", "vacuum", "change-storage", "drop"):
         assert f" {command} " in found.out
         assert f"Usage: simsql index {command}" in run("index", command, "--help").done().out
 
 
-@pytest.mark.parametrize("command", ["create", "build"])
-def test_an_index_on_a_partitioned_table(connection, database_url, index, command):
+@either_way
+def test_an_index_on_a_partitioned_table(connection, database_url, index, options):
     connection.execute(
         "CREATE TABLE article (id integer, fingerprint bigint) PARTITION BY RANGE (id);"
         "CREATE TABLE few PARTITION OF article FOR VALUES FROM (0) TO (10);"
         "CREATE TABLE others PARTITION OF article DEFAULT;"
         "INSERT INTO article VALUES (1, 0), (2, 3), (20, 1), (21, -1)"
     )
-    refused = index(command, "article", "fingerprint", "--storage", "tables")
+    refused = index("create", "article", "fingerprint", "--storage", "tables", *options)
     refused.failed(1, "is partitioned", "Use --storage expression")
-    index(command, "article", "fingerprint").done()
+    index("create", "article", "fingerprint", *options).done()
     assert listed(index)[0][-2:] == ["expression", "ready"]
     assert index("verify").done().out == ""
     found = run("near", "article", "--fingerprint", 0, "--distance", 1, "--database", database_url).done()
@@ -177,7 +184,7 @@ def test_an_index_on_a_partitioned_table(connection, database_url, index, comman
     assert [tuple(json.loads(line).values())[:2] for line in found.lines] == [(0, 1), (1, 3)]
     assert index("vacuum", "article").done().out == "0 keys removed\n"
     connection.execute("DROP INDEX simsql_1_2")
-    assert [row[2:4] for row in rows_of(index("repair", "article").done())] == [
+    assert [row[2:4] for row in rows_of(index("verify", "article", "--repair").done())] == [
         ["search B-tree missing", "simsql_1_2"]
     ]
     connection.execute("UPDATE simsql.registry SET ready = false")

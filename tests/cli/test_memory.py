@@ -1,4 +1,4 @@
-"""simsql find-all and find-clusters: numbers in, JSON arrays out, as the programs of simhash-cpp."""
+"""simsql find-pairs and find-clusters: numbers in, JSON arrays out, as the programs of simhash-cpp."""
 
 import json
 import random
@@ -20,7 +20,7 @@ def lines(text):
 @pytest.mark.parametrize("options", [[], ["--distance", "1"], ["--blocks", "6"], ["-d", "9", "-b", "12"]])
 def test_pairs_are_those_of_brute_force(options):
     within = {0: 3, 2: int(options[1]) if options and options[0] == "--distance" else 3, 4: 9}[len(options)]
-    found = run("find-all", *options, stdin=LINES).done()
+    found = run("find-pairs", *options, stdin=LINES).done()
     assert lines(found.out) == [[a, b] for a, b, _ in pairs(FINGERPRINTS, within)]
     assert found.err == ""
 
@@ -37,13 +37,13 @@ def test_clusters_are_those_of_brute_force(options):
 def test_files_are_read_and_written(tmp_path):
     source, output = tmp_path / "in.txt", tmp_path / "out.json"
     source.write_bytes(b"\r\n 1 \r\n3\n\n18446744073709551615")
-    assert run("find-all", "--input", source, "--output", output).done().out == ""
+    assert run("find-pairs", "--input", source, "--output", output).done().out == ""
     assert output.read_text() == "[1, 3]\n"
     run("find-clusters", "-i", source, "-o", output).done()
     assert output.read_text() == "[1, 3]\n"
 
 
-@pytest.mark.parametrize("name", ["find-all", "find-clusters"])
+@pytest.mark.parametrize("name", ["find-pairs", "find-clusters"])
 def test_nothing_in_is_nothing_out(name):
     for content in (b"", b"\n\n", b"17"):
         assert run(name, stdin=content).done().out == ""
@@ -63,19 +63,19 @@ def test_nothing_in_is_nothing_out(name):
     ],
 )
 def test_what_is_no_fingerprint_is_named_with_its_line(line, shown):
-    run("find-all", stdin=b"5\n\n" + line + b"\n7\n").failed(1, f"stdin, line 3: {shown} is not a fingerprint")
+    run("find-pairs", stdin=b"5\n\n" + line + b"\n7\n").failed(1, f"stdin, line 3: {shown} is not a fingerprint")
 
 
 def test_wrong_usage_and_missing_files(tmp_path):
-    run("find-all", "--distance", "65").failed(2, "between 0 and 64, not 65")
-    run("find-all", "--blocks", "3").failed(2, "--blocks must be greater than the distance of 3, not 3")
+    run("find-pairs", "--distance", "65").failed(2, "between 0 and 64, not 65")
+    run("find-pairs", "--blocks", "3").failed(2, "--blocks must be greater than the distance of 3, not 3")
     run("find-clusters", "--blocks", "65").failed(2, "between 1 and 64, not 65")
     missing = tmp_path / "missing"
-    run("find-all", "--input", missing).failed(2, f"no such file: {missing}")
-    run("find-all", "--output", missing / "x", stdin=b"1\n").failed(2, f"{missing} is not a folder")
+    run("find-pairs", "--input", missing).failed(2, f"no such file: {missing}")
+    run("find-pairs", "--output", missing / "x", stdin=b"1\n").failed(2, f"{missing} is not a folder")
 
 
-@pytest.mark.parametrize("command", ["find-all", "find-clusters"])
+@pytest.mark.parametrize("command", ["find-pairs", "find-clusters"])
 def test_output_that_cannot_be_written_is_named(command, tmp_path):
     found = run_apart(command, "--output", "/dev/full", stdin=b"1\n3\n")
     found.failed(1, "/dev/full cannot be written: No space left on device")

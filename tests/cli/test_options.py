@@ -95,7 +95,7 @@ def test_errors_in_arguments_are_one_line(arguments, said):
         ["dedup", "nowhere", "--output", ""],
         ["dedup", "nowhere", "--drop-list", ""],
         ["dedup", "nowhere", "--server-dir", ""],
-        ["find-all", "--input", ""],
+        ["find-pairs", "--input", ""],
         ["find-clusters", "--output", ""],
         ["server", ""],
     ],
@@ -155,13 +155,13 @@ def test_quiet(tmp_path, connection, database_url):
         ["near", "article", "--fingerprint", 2**63, *at],
         ["pairs", "article", "--distance", 0, *at],
         ["clusters", "article", "--distance", 0, *at],
-        ["find-all", "--input", numbers],
+        ["find-pairs", "--input", numbers],
         ["find-clusters", "--input", numbers],
         ["plan", "--rows", 10, "--disk", 0],
         ["stats", "article", *at],
         ["index", "list", *at],
         ["index", "verify", *at],
-        ["index", "repair", "article", *at],
+        ["index", "verify", "article", "--repair", *at],
         ["index", "vacuum", "article", *at],
     ):
         found = run_at_terminal(*arguments, "--quiet", redirected={"stdout"})
@@ -206,14 +206,14 @@ def test_completion_is_shown_and_installed(tmp_path):
 @pytest.mark.parametrize(
     ("command", "redirection"),
     [
-        ("sql", "| head -n 1"),
+        ("install --sql", "| head -n 1"),
         ("fingerprint", "| head -n 1"),
         ("fingerprint", "2>&1 | head -n 1"),
         ("fingerprint --lines", "2>&1 | head -n 1"),
     ],
 )
 def test_a_reader_that_has_read_enough_is_no_error(tmp_path, command, redirection):
-    if command != "sql":
+    if command.startswith("fingerprint"):
         documents = [{"id": number} for number in range(5000)]
         lines = write_lines(tmp_path / "a.jsonl", [{"id": "a", "text": "some words " * 50_000}, *documents])
         command = f"{command} {lines}"

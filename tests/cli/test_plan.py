@@ -8,8 +8,9 @@ from articles import create_articles, create_index, create_table
 from program import run, running_home
 from skew import mean_candidates, skewed
 
-from simsql import Costs, Design, plan
+from simsql import Design, plan
 from simsql.database import calibrate
+from simsql.hamming import Costs
 
 TABLE = ["--format", "table"]
 HEADINGS = [

@@ -54,12 +54,12 @@ def test_indexes_and_searches(pooled, connection):
     assert filled.lines == ["Fingerprinted 180 rows"]
     pooled("index", "create", "post", "fp")
     assert pooled("index", "drop", "post").err == ""
-    pooled("index", "build", "post", "fp", "--storage", "expression")
+    pooled("index", "create", "post", "fp", "--storage", "expression", "--concurrently")
     for storage in ("tables", "expression"):
         assert pooled("index", "change-storage", "post", storage).lines == [f"simhash index on post: {storage}"]
         assert "no faults" in pooled("index", "verify").err
     connection.execute("UPDATE post SET fp = NULL WHERE id = 'p7'")
-    assert "no faults" in pooled("index", "repair", "post").err
+    assert "no faults" in pooled("index", "verify", "post", "--repair").err
     assert len(pooled("near", "post", "--text", "some text of the number 3", "--distance", 0).lines) == 2
     assert pooled("clusters", "post", "--distance", 0, "--into", "cluster").lines == ["cluster: 89 rows"]
     assert pooled("pairs", "post", "--distance", 64, "--keys").out.count("\n") == 90 * 89 // 2

@@ -63,7 +63,7 @@ def test_load_backfill_and_near(posts, database_url, file, tmp_path):
 
 def test_build(posts, database_url, file):
     posts.execute("SELECT simsql.drop_index('post')")
-    run("index", "build", "post", "fp", "--recipe", file, "--database", database_url).done()
+    run("index", "create", "post", "fp", "--recipe", file, "--concurrently", "--database", database_url).done()
     assert posts.execute("SELECT recipe FROM simsql.indexes").fetchone() == (RECIPE.id,)
 
 

@@ -22,9 +22,10 @@ def simsql(database_url, connection):
     return lambda *arguments: run(*arguments, "--database", database_url)
 
 
-@pytest.mark.parametrize("command", ["create", "build"])
-def test_an_index_with_a_scope_is_made_listed_and_searched(simsql, command):
-    simsql("index", command, "article", "fingerprint", "--scope-column", "tenant", "--scope-column", "lang").done()
+@pytest.mark.parametrize("options", [[], ["--concurrently"]], ids=["at once", "concurrently"])
+def test_an_index_with_a_scope_is_made_listed_and_searched(simsql, options):
+    columns = ["--scope-column", "tenant", "--scope-column", "lang"]
+    simsql("index", "create", "article", "fingerprint", *columns, *options).done()
     assert json.loads(simsql("index", "list").done().out)["scope"] == ["tenant", "lang"]
     scope = ["--scope", "tenant=1", "--scope", "lang=de"]
     found = simsql("near", "article", "--fingerprint", 0, *scope).done()

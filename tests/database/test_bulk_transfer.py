@@ -8,6 +8,7 @@ import pytest
 from articles import create_articles, create_table
 from oracle import EXTREMES, clustered
 from psycopg import errors, sql
+from refusals import refused
 from sqlalchemy import create_engine, text
 
 from simsql.database import open_engine, transfer
@@ -119,7 +120,7 @@ def test_policies_and_rights_are_the_callers(connection, database_url, new_role)
     connection.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
     engine = create_engine(open_engine(database_url).url.set(username=role))
     with engine.connect() as reader:
-        with pytest.raises(errors.InsufficientPrivilege):
+        with refused(errors.InsufficientPrivilege):
             fetched(reader)
         reader.rollback()
         for granted in ("(fingerprint)", ""):
@@ -148,7 +149,7 @@ def test_an_index_that_cannot_be_searched_is_an_error(connection, database):
     create_table(connection, [1])
     with database.connect() as reader:
         for table, said in (("article", "has no simhash index"), ("missing", "does not exist")):
-            with pytest.raises(psycopg.Error, match=said):
+            with refused(psycopg.Error, match=said):
                 fetched(reader, table)
             reader.rollback()
 

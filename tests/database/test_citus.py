@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import Engine, text
 
-from simsql.database import SearchIndex, build_index
+from simsql.database import SearchIndex, create_index
 from simsql.database.backfill import fill_fingerprints
 from simsql.database.placed import PlacedRow, load_placed_rows
 from simsql.dedup.source_table import open_table
@@ -30,7 +30,7 @@ def database(database: Engine) -> Engine:
 
 
 def test_an_index_is_built_filled_and_searched(database):
-    build_index(database, "article", "fingerprint")
+    create_index(database, "article", "fingerprint", concurrently=True)
     filled = fill_fingerprints(database, "article", "body", batch_rows=15)
     assert (filled.written, filled.busy) == (40, 0)
     index = SearchIndex(database, "article")

@@ -235,6 +235,6 @@ def test_an_upgrade_beside_writers_and_searchers_loses_nothing(server):
 def test_what_the_command_line_says_of_an_old_schema(server):
     with released(server, OLDEST) as (_, engine):
         url = engine.url.render_as_string(hide_password=False)
-        assert "outdated: run simsql upgrade" in run("status", "--format", "table", "--database", url).done().out
-        assert run("upgrade", "--database", url).done().out == "schema simsql 0.2.0: upgraded\n"
-        assert run("upgrade", "--database", url).done().out == "schema simsql 0.2.0: up to date\n"
+        assert "outdated: run simsql install" in run("status", "--format", "table", "--database", url).done().out
+        assert run("install", "--database", url).done().out == "schema simsql 0.2.0: upgraded\n"
+        assert run("install", "--database", url).done().out == "schema simsql 0.2.0: up to date\n"

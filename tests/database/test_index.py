@@ -6,7 +6,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from simsql import Design, Recipe
-from simsql.database import SearchIndex, build_index, create_index, drop_index, read_status
+from simsql.database import SearchIndex, create_index, drop_index, read_status
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_dropping_what_is_not_there_is_an_error(articles, database):
         drop_index(transaction, "article")
 
 
-# build_index
+# Concurrently
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_a_build_needs_two_connections_and_leaves_their_sessions_as_they_were(ar
         shares.append(share)
         assert len(shares) < 10
 
-    build_index(two_connections, "article", "fingerprint", storage=storage, report=report)
+    create_index(two_connections, "article", "fingerprint", storage=storage, report=report, concurrently=True)
     assert near(articles, -1) == [(-1, 0)]
     with two_connections.begin() as one, two_connections.begin() as other:
         for session in (one, other):
@@ -155,13 +155,14 @@ def test_a_build_needs_two_connections_and_leaves_their_sessions_as_they_were(ar
 def test_a_build_reports_that_its_connection_broke(articles, database):
     end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = %s"
     with pytest.raises(OperationalError, match="terminating connection"):
-        build_index(
+        create_index(
             database,
             "article",
             "fingerprint",
             storage="expression",
             report=lambda share: articles.execute(end, [database.url.database]),
+            concurrently=True,
         )
     # Nothing is left that keeps the next one from it.
-    build_index(database, "article", "fingerprint", storage="expression")
+    create_index(database, "article", "fingerprint", storage="expression", concurrently=True)
     assert near(articles, -1) == [(-1, 0)]

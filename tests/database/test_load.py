@@ -5,6 +5,7 @@ import pytest
 from articles import DESIGNS, create_articles, create_index, create_table, missing_keys, near
 from oracle import EXTREMES, clustered
 from psycopg import errors, sql
+from refusals import refused
 from sqlalchemy import create_engine, text
 
 from simsql import Design, Recipe, simhash, simhash_many
@@ -280,10 +281,10 @@ def test_who_may_load_how(articles, as_role, way, owns):
 def test_what_copy_refuses_is_refused(articles, as_role, way):
     engine, role = as_role()
     articles.execute(f"GRANT SELECT ON article TO {role}")
-    with engine.connect() as transaction, pytest.raises(errors.InsufficientPrivilege):
+    with engine.connect() as transaction, refused(errors.InsufficientPrivilege):
         load_rows(transaction, "article", ["fingerprint"], [(8,)])
     articles.execute(f"GRANT INSERT ON article TO {role}; ALTER TABLE article ENABLE ROW LEVEL SECURITY")
-    with engine.connect() as transaction, pytest.raises(errors.FeatureNotSupported, match="row-level security"):
+    with engine.connect() as transaction, refused(errors.FeatureNotSupported, match="row-level security"):
         load_rows(transaction, "article", ["fingerprint"], [(8,)])
 
 
@@ -406,7 +407,7 @@ def test_loaded_rows_belong_to_the_transaction(articles, database, way):
 def test_without_a_transaction_a_load_is_one(articles, database, way):
     rows = [(f,) for f in range(100, 170)]
     with database.connect().execution_options(isolation_level="AUTOCOMMIT") as autocommit:
-        with pytest.raises(errors.NumericValueOutOfRange):
+        with refused(errors.NumericValueOutOfRange):
             load_rows(autocommit, "article", ["fingerprint"], [*rows, (2**63,)])
         assert articles.execute("SELECT count(*) FROM article").fetchone() == (1,)
         load_rows(autocommit, "article", ["fingerprint"], rows)
@@ -493,7 +494,7 @@ def test_a_failure_adds_no_row(articles, database, way):
     ):
         with database.connect() as transaction:
             transaction.execute(text("INSERT INTO article (fingerprint) VALUES (3)"))
-            with pytest.raises(error):
+            with refused(error):
                 load_rows(transaction, "article", ["fingerprint"], rows)
             # The transaction goes on where the load began.
             assert load_rows(transaction, "article", ["fingerprint"], [(9,)]) == 1
@@ -509,7 +510,7 @@ def test_what_cannot_be_loaded_into(articles, database):
         ("article", ["missing"], errors.UndefinedColumn),
         ("", ["fingerprint"], errors.InvalidName),
     ):
-        with database.connect() as transaction, pytest.raises(error):
+        with database.connect() as transaction, refused(error):
             load_rows(transaction, table, columns, [(8,)])
 
 
@@ -517,7 +518,7 @@ def test_what_cannot_be_loaded_into(articles, database):
 def test_a_fingerprint_in_a_row_is_a_bigint(articles, database, way):
     with database.begin() as transaction:
         for value in ("8", 8.0, True):
-            with pytest.raises((TypeError, errors.InvalidTextRepresentation), match="bigint"):
+            with refused(TypeError, errors.InvalidTextRepresentation, match="bigint"):
                 load_rows(transaction, "article", ["fingerprint"], [(7,), (value,)])
         load_rows(transaction, "article", ["fingerprint"], [(np.int64(6),)])
         assert transaction.execute(text("SELECT count(*) FROM article")).scalar_one() == 2
@@ -547,7 +548,7 @@ def test_a_renamed_column_takes_nothing(articles, database, way):
     articles.execute("ALTER TABLE article RENAME COLUMN fingerprint TO f")
     with (
         database.connect() as transaction,
-        pytest.raises(errors.ObjectNotInPrerequisiteState),
+        refused(errors.ObjectNotInPrerequisiteState),
     ):
         load_rows(transaction, "article", ["f"], [(8,)])
 

@@ -85,8 +85,8 @@ def test_there_is_no_script_for_what_there_is_not(longer):
     assert longer.script("0009") == schema_sql(newest) == ""
     with pytest.raises(UsageError, match=r"there is no revision 0010: choose one of 0001, 0002, 0009$"):
         longer.script("0010")
-    assert run("sql", "--from", newest).done().out == ""
-    run("sql", "--from", "nine").failed(2, "there is no revision nine: choose one of 0001")
+    assert run("install", "--sql", "--from", newest).done().out == ""
+    run("install", "--sql", "--from", "nine").failed(2, "there is no revision nine: choose one of 0001")
 
 
 def test_a_schema_of_a_newer_simsql_is_left_alone(empty_database, longer):
@@ -96,7 +96,7 @@ def test_a_schema_of_a_newer_simsql_is_left_alone(empty_database, longer):
     url = empty_database.url.render_as_string(hide_password=False)
     with pytest.raises(SimsqlError, match="has revision 0009, but this simsql knows only 0001 to 0002"):
         read_status(empty_database)
-    for name in ("install", "upgrade", "uninstall", "status"):
+    for name in ("install", "uninstall", "status"):
         run(name, "--database", url).failed(1, "has revision 0009", "upgrade the package")
     assert contents_of_simsql(empty_database) == before
 
@@ -109,5 +109,5 @@ def test_alembics_own_commands_show_the_history_and_leave_upgrades_to_simsql(mon
     assert printed.getvalue() == f"{own_history().newest} (head)\n"
     with database.begin() as connection:
         connection.exec_driver_sql("UPDATE simsql.schema_version SET version_num = '0001'")
-    with pytest.raises(CommandError, match="upgrade simsql's schema with `simsql upgrade`"):
+    with pytest.raises(CommandError, match="upgrade simsql's schema with `simsql install`"):
         command.upgrade(Config(ini), "head")

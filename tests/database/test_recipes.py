@@ -8,7 +8,7 @@ from oracle import to_bigint
 from sqlalchemy import text
 
 from simsql import DEFAULT_RECIPE, Recipe, UsageError, simhash, simhash_many
-from simsql.database import SearchIndex, build_index, create_index, load_rows, read_status
+from simsql.database import SearchIndex, create_index, load_rows, read_status
 from simsql.fingerprint import IdfTable
 
 TEXTS = ["The fox and the dog and the fox and the cat and the cow", "The ship on the sea of the sea", "?!"]
@@ -114,5 +114,5 @@ def test_fingerprints_that_are_not_made_of_texts(articles):
         with pytest.raises(UsageError, match="has the recipe phash64, not words12-log-1"):
             load_rows(connection, "article", ["body"], [["x"]], text_column="body", column="n", recipe=Recipe())
         connection.execute(text("SELECT simsql.drop_index('article', 'n')"))
-    build_index(articles, "article", "n", recipe="phash64")
+    create_index(articles, "article", "n", recipe="phash64", concurrently=True)
     assert read_status(articles).indexes[-1].recipe == "phash64"

@@ -104,8 +104,8 @@ def test_many_queries_find_what_one_query_finds(within, index):
     )
     assert found
     assert list(index.near_many([])) == []
-    with pytest.raises(ValueError, match="is not a fingerprint"):
-        next(index.near_many([1, -1]))
+    with pytest.raises(ValueError, match=r"a fingerprint must be in .*, not -1"):
+        index.near_many([1, -1])
 
 
 @pytest.mark.parametrize("search", [SearchIndex.near, SearchIndex.near_rows])

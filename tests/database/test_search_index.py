@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from simsql import UsageError
-from simsql.database import SearchIndex, build_index, create_index, from_bigint, load_rows
+from simsql.database import SearchIndex, create_index, from_bigint, load_rows
 
 FINGERPRINTS = [*oracle.clustered(60, seed=17), 5, 5, None]
 SEARCHES = {
@@ -17,16 +17,14 @@ SEARCHES = {
     "near_many": lambda index: sorted(index.near_many([5, 7, 5])),
     "pairs": lambda index: sorted(index.pairs()),
     "clusters": lambda index: list(index.clusters()),
-    "stream_matches": lambda index: rows_of(index.stream_matches([5, 7])),
-    "stream_pairs": lambda index: rows_of(index.stream_pairs()),
-    "stream_clusters": lambda index: rows_of(index.stream_clusters()),
+    "pairs in batches": lambda index: rows_of(index.pairs()),
     "recipe": lambda index: index.recipe(),
     "verify": lambda index: index.verify(),
 }
 
 
-def rows_of(stream):
-    return sorted(tuple(map(int, row)) for batch in stream for row in zip(*batch, strict=True))
+def rows_of(results):
+    return sorted(tuple(map(int, row)) for batch in results.batches() for row in zip(*batch.values(), strict=True))
 
 
 @pytest.fixture
@@ -54,12 +52,9 @@ def test_an_engine_finds_what_a_connection_finds_and_gives_its_connections_back(
         lambda index, within: index.near(5, within),
         lambda index, within: index.near_rows(5, within),
         lambda index, within: index.claim(5, within),
-        lambda index, within: list(index.near_many([5], within)),
-        lambda index, within: list(index.pairs(within)),
-        lambda index, within: list(index.clusters(within)),
-        lambda index, within: index.stream_matches([5], within),
-        lambda index, within: index.stream_pairs(within),
-        lambda index, within: index.stream_clusters(within),
+        lambda index, within: index.near_many([5], within),
+        lambda index, within: index.pairs(within),
+        lambda index, within: index.clusters(within),
     ],
 )
 def test_a_distance_out_of_range_is_refused(articles, search):
@@ -79,19 +74,19 @@ def test_with_an_engine_it_equals_brute_force(articles):
         expected = [(from_bigint(f), d) for f, d in oracle.near(FINGERPRINTS, 5, within)]
         assert index.near(5, within) == expected
         expected = sorted((from_bigint(a), from_bigint(b), d) for a, b, d in oracle.pairs(FINGERPRINTS, within))
-        assert sorted(index.pairs(within)) == rows_of(index.stream_pairs(within)) == expected
+        assert sorted(index.pairs(within)) == rows_of(index.pairs(within)) == expected
 
 
 def test_what_is_broken_off_gives_its_connection_back(articles):
     index = SearchIndex(articles, "article")
-    with closing(index.pairs(20)) as pairs:
+    with closing(iter(index.pairs(20))) as pairs:
         next(pairs)
         assert articles.pool.checkedout() == 1
     assert articles.pool.checkedout() == 0
 
 
 def test_with_an_engine_a_copy_is_committed(articles):
-    count = SearchIndex(articles, "article").stream_pairs().copy_into("found")
+    count = SearchIndex(articles, "article").pairs().copy_into("found")
     with articles.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM found")).scalar_one() == count > 0
 
@@ -119,7 +114,10 @@ def test_backfill_and_vacuum_commit(articles):
     [
         ("vacuum", lambda connection: SearchIndex(connection, "article").vacuum()),
         ("backfill", lambda connection: SearchIndex(connection, "article").backfill("body")),
-        ("build_index", lambda connection: build_index(connection, "article", "fingerprint")),
+        (
+            r"create_index\(concurrently=True\)",
+            lambda connection: create_index(connection, "article", "fingerprint", concurrently=True),
+        ),
     ],
 )
 def test_what_commits_refuses_a_connection(articles, what, call):

@@ -107,8 +107,8 @@ def test_only_the_owner_uninstalls(database_url, connection, new_role):
 def test_the_command(database_url, connection):
     create_articles(connection, [1])
     options = ("--database", database_url)
-    assert run("upgrade", *options).done().out.endswith(": up to date\n")
+    assert run("install", *options).done().out.endswith(": up to date\n")
     run("uninstall", *options).failed(1, "public.article(fingerprint)", "simsql uninstall --drop-indexes")
     assert run("uninstall", "--drop-indexes", *options).done().out == "schema simsql: uninstalled\n"
     assert run("uninstall", *options).done().out == "schema simsql: not installed\n"
-    run("upgrade", *options).failed(1, "schema simsql is not installed: run simsql install")
+    assert run("install", *options).done().out.endswith(": installed\n")

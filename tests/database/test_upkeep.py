@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from upkeep import set_batch_size, stored_fingerprints
 
 from simsql import Design, Recipe
-from simsql.database import IndexSpec, SearchIndex, build_index, create_index, read_status
+from simsql.database import IndexSpec, SearchIndex, create_index, read_status
 from simsql.database.index import Finding, create_btree, verify
 
 FINGERPRINTS = [random.Random(number).getrandbits(64) - 2**63 for number in range(40)]
@@ -37,7 +37,15 @@ def engine(request, database):
 
 def test_build_vacuum_verify(articles, engine):
     shares: list[float] = []
-    number = build_index(engine, "article", "fingerprint", distance=5, design=Design(5, 2), report=shares.append)
+    number = create_index(
+        engine,
+        "article",
+        "fingerprint",
+        distance=5,
+        design=Design(5, 2),
+        concurrently=True,
+        report=shares.append,
+    )
     (index,) = read_status(engine).indexes
     assert (index.id, index.distance, index.blocks, index.lead, index.state) == (number, 5, 5, 2, "ready")
     assert shares == sorted(shares)
@@ -79,7 +87,7 @@ def test_repair_lives_in_the_transaction(articles, database):
 
 
 def test_a_build_makes_the_b_tree_it_needs(articles, database):
-    build_index(database, "article", "fingerprint")
+    create_index(database, "article", "fingerprint", concurrently=True)
     assert articles.execute(BTREES).fetchall() == MADE
     assert missing_keys(articles) == []
     create_btree(database, "article", IndexSpec("fingerprint"))
@@ -91,7 +99,7 @@ def test_what_an_interrupted_attempt_left_is_dropped(articles, database, leftove
     for _ in range(leftovers):
         articles.execute("CREATE INDEX ON article (fingerprint)")
     articles.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid::regclass::text ~ 'fingerprint'")
-    build_index(database, "article", "fingerprint")
+    create_index(database, "article", "fingerprint", concurrently=True)
     assert articles.execute(BTREES).fetchall() == MADE
 
 
@@ -106,7 +114,9 @@ def test_a_b_tree_that_somebody_creates_just_now_is_waited_for_and_taken(article
     wait_until(lambda: len(articles.execute(BTREES).fetchall()) == 2, "an index that is not valid yet")
     refused = threading.Event()
     event.listen(database, "handle_error", lambda _: refused.set())
-    building = threading.Thread(target=build_index, args=[database, "article", "fingerprint"])
+    building = threading.Thread(
+        target=create_index, args=[database, "article", "fingerprint"], kwargs={"concurrently": True}
+    )
     building.start()
     wait_until(refused.is_set, "the build to be refused the lock")
     writer.execute("COMMIT")
@@ -125,20 +135,20 @@ def test_an_interrupted_build_is_gone_on_with(articles, database):
             raise Interrupt
 
     with pytest.raises(Interrupt):
-        build_index(database, "article", "fingerprint", report=interrupt)
+        create_index(database, "article", "fingerprint", report=interrupt, concurrently=True)
     (index,) = read_status(database).indexes
     assert index.state == "building"
     stored = len(stored_fingerprints(articles)[0])
     assert 7 <= stored < 40
     calls: list[float] = []
-    assert build_index(database, "article", "fingerprint", report=calls.append) == index.id
+    assert create_index(database, "article", "fingerprint", report=calls.append, concurrently=True) == index.id
     assert len(calls) == (40 - stored) // 7 + 1
     assert missing_keys(articles) == []
 
 
 def test_the_recipe_is_kept(articles, database):
     recipe = Recipe(shingles=(3,))
-    build_index(database, "article", "fingerprint", recipe=recipe)
+    create_index(database, "article", "fingerprint", recipe=recipe, concurrently=True)
     with database.connect() as connection:
         assert SearchIndex(connection, "article").recipe() == recipe
 
@@ -148,7 +158,7 @@ def test_names_are_quoted_where_they_have_to_be(articles, database):
     quoted = '"' + table.replace('"', '""') + '"'
     articles.execute(f'CREATE TABLE {quoted} ("{column}" bigint)'.encode())
     articles.execute(f"INSERT INTO {quoted} VALUES (7), (NULL)".encode())
-    build_index(database, quoted, column)
+    create_index(database, quoted, column, concurrently=True)
     assert SearchIndex(database, quoted, column).vacuum() == 0
     with database.begin() as connection:
         assert SearchIndex(connection, quoted, column).verify() == SearchIndex(connection, quoted).repair() == []
@@ -158,8 +168,10 @@ def test_names_are_quoted_where_they_have_to_be(articles, database):
 MISTAKES = {
     "article has no simhash index": lambda engine: SearchIndex(engine, "article").vacuum(),
     'relation "missing" does not exist': lambda engine: SearchIndex(engine, "missing").vacuum(),
-    "simsql.build: column body of public.article is text": lambda engine: build_index(engine, "article", "body"),
-    "has no column missing": lambda engine: build_index(engine, "article", "missing"),
+    "simsql.build: column body of public.article is text": lambda engine: create_index(
+        engine, "article", "body", concurrently=True
+    ),
+    "has no column missing": lambda engine: create_index(engine, "article", "missing", concurrently=True),
 }
 
 
@@ -174,6 +186,6 @@ def test_errors_are_postgresqls_and_leave_nothing_behind(articles, database):
 
 
 def test_an_index_that_is_ready_is_not_built_again(articles, database):
-    build_index(database, "article", "fingerprint")
+    create_index(database, "article", "fingerprint", concurrently=True)
     with pytest.raises(DBAPIError, match="already has a simhash index"):
-        build_index(database, "article", "fingerprint")
+        create_index(database, "article", "fingerprint", concurrently=True)

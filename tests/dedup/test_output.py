@@ -161,10 +161,10 @@ def test_head(many, home, command):
 
 
 @needs_full
-@pytest.mark.parametrize("command", ["dedup", "fingerprint", "sql"])
+@pytest.mark.parametrize("command", ["dedup", "fingerprint", "install"])
 def test_a_full_disk(lines, home, command):
     with Path("/dev/full").open("wb") as full:
-        arguments = [] if command == "sql" else [lines]
+        arguments = ["--sql"] if command == "install" else [lines]
         process = spawn(command, *arguments, home=home, stdout=full, stdin=subprocess.DEVNULL)
         found = finish(process)
     found.failed(1, "standard output cannot be written: No space left on device")

@@ -107,7 +107,7 @@ def test_redirected_streams(folder, texts):
 
 def test_fingerprints_do_not_overwrite_each_other(tmp_path):
     path = write(tmp_path / "numbers", "1\n3\n")
-    for command in ("find-all", "find-clusters"):
+    for command in ("find-pairs", "find-clusters"):
         run(command, "--input", path, "--output", path).failed(2, f"--output is the same file as {path}")
     assert path.read_text() == "1\n3\n"
 
@@ -136,9 +136,9 @@ def test_minus_is_standard_output(folder, home):
         ("x.zst", "does not compress"),
     ],
 )
-@pytest.mark.parametrize("command", ["dedup", "sample", "find-all"])
+@pytest.mark.parametrize("command", ["dedup", "sample", "find-pairs"])
 def test_a_name_does_not_promise_another_format(folder, command, name, said):
-    run(command, *([] if command == "find-all" else ["a.jsonl"]), "--output", name).failed(2, said)
+    run(command, *([] if command == "find-pairs" else ["a.jsonl"]), "--output", name).failed(2, said)
     assert not (folder / name).exists()
 
 

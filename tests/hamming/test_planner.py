@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from simsql import Costs, Design, fewest_tables, longest_prefix, plan
+from simsql import Design, fewest_tables, longest_prefix, plan
+from simsql.hamming import Costs
 from simsql.hamming.blocks import block_masks
 from simsql.hamming.design import DEFAULT_COSTS
 from simsql.hamming.planner import KEY_BYTES, default_design
@@ -68,19 +69,19 @@ def test_the_figures_of_a_choice_are_those_of_its_design():
 
 
 def test_a_plan_names_the_best_for_reading_writing_and_a_storage():
-    made = plan(10**7, 3, storage=2 * 10**9, costs=COSTS)
+    made = plan(10**7, 3, disk=2 * 10**9, costs=COSTS)
     fastest = min(design.search_us(3, 10**7, COSTS) for design in EVERY)
     assert made.reading == made.choices[-1]
     assert made.reading.search_us <= fastest / 0.9
     assert made.writing == made.choices[0]
     assert made.writing.tables == 2
-    assert made.within_storage.design == Design(3, 1)
-    assert made.within_storage.bytes <= 2 * 10**9 < min(c.bytes for c in made.choices if c.tables > 3)
-    assert plan(10**7, 3, costs=COSTS).within_storage is None
-    assert plan(10**7, 3, storage=10**9, costs=COSTS).within_storage is None
-    exact = made.within_storage.bytes
-    assert plan(10**7, 3, storage=exact, costs=COSTS).within_storage.bytes == exact
-    assert plan(10**7, 3, storage=exact - 1, costs=COSTS).within_storage.tables == 2
+    assert made.within_disk.design == Design(3, 1)
+    assert made.within_disk.bytes <= 2 * 10**9 < min(c.bytes for c in made.choices if c.tables > 3)
+    assert plan(10**7, 3, costs=COSTS).within_disk is None
+    assert plan(10**7, 3, disk=10**9, costs=COSTS).within_disk is None
+    exact = made.within_disk.bytes
+    assert plan(10**7, 3, disk=exact, costs=COSTS).within_disk.bytes == exact
+    assert plan(10**7, 3, disk=exact - 1, costs=COSTS).within_disk.tables == 2
 
 
 def test_the_best_for_writing_is_slower_than_a_millisecond_only_where_others_are_too():
@@ -251,7 +252,7 @@ def test_a_nesting_that_simsql_cannot_make_has_no_design():
         (lambda: plan(-1, 3), ValueError, "rows must be between 0 and"),
         (lambda: plan(1e6, 3), TypeError, "rows must be an int"),
         (lambda: plan(10, 65), ValueError, "distance must be between 0 and 64, not 65"),
-        (lambda: plan(10, 3, storage=-1), ValueError, "storage must be between 0 and .*, not -1"),
+        (lambda: plan(10, 3, disk=-1), ValueError, "disk must be between 0 and .*, not -1"),
         (lambda: default_design(-1, 3), ValueError, "rows must be between 0 and"),
         (lambda: fewest_tables(62, 3), ValueError, "prefix_bits must be between 0 and 61, not 62"),
         (lambda: fewest_tables(1, 65), ValueError, "distance must be between 0 and 64, not 65"),

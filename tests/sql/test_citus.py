@@ -12,7 +12,7 @@ from sessions import blocked
 from sql.test_partitions import COLUMNS, FINGERPRINTS, QUERIES, create_index, insert, searches_are_exact
 from upkeep import problems
 
-from simsql.database import build_index
+import simsql.database
 
 DISTRIBUTE = {
     "distributed by id": "SELECT create_distributed_table('article', 'id')",
@@ -236,7 +236,7 @@ def test_an_index_is_built_beside_writers(connection, database, kind, online):
     create_table(connection, kind)
     insert(connection, FINGERPRINTS)
     if online:
-        build_index(database, "article", "fingerprint", recipe=None)
+        simsql.database.create_index(database, "article", "fingerprint", recipe=None, concurrently=True)
     else:
         connection.execute("CALL simsql.build('article', 'fingerprint')")
     searches_are_exact(connection)

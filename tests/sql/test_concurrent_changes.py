@@ -8,7 +8,7 @@ from sql.test_partitions import FINGERPRINTS, create_months, create_partitioned,
 from sql.test_partitions import create_index as create_index_on_partitions
 from upkeep import problems
 
-from simsql.database import build_index, load_rows
+from simsql.database import create_index, load_rows
 
 CONCURRENTLY = [
     ("tables", "CREATE INDEX CONCURRENTLY mine ON article (body)"),
@@ -95,7 +95,7 @@ def test_a_partition_with_an_index_under_way_is_named(connection, database, conn
             connection.execute("CALL simsql.build('article', 'fingerprint')")
         writer()
         created.result()
-    build_index(database, "article", "fingerprint", recipe=None)
+    create_index(database, "article", "fingerprint", recipe=None, concurrently=True)
     searches_are_exact(connection)
 
 
@@ -131,7 +131,7 @@ def test_an_invalid_b_tree_on_a_partition_is_mended(connection, database, partit
     elif how == "call":
         connection.execute("CALL simsql.build('article', 'fingerprint')")
     else:
-        build_index(database, "article", "fingerprint", recipe=None)
+        create_index(database, "article", "fingerprint", recipe=None, concurrently=True)
     assert problems(connection) == set()
     (invalid,) = connection.execute("SELECT count(*) FROM pg_index WHERE NOT indisvalid").fetchone()
     assert invalid == 0

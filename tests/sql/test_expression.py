@@ -45,12 +45,19 @@ from sql.test_pairs import test_pairs_and_clusters_are_what_brute_force_finds  #
 from sql.test_scope import test_searches_find_what_brute_force_finds_in_the_scope  # noqa: F401
 from upkeep import notices, problems
 
-from simsql.database import build_index, drop_index
+import simsql.database
+from simsql.database import drop_index
 from simsql.database import index as index_module
 from simsql.database.index import vacuum
 
 FINGERPRINTS = clustered(3_000, seed=14)
 QUERIES = [0, -1, FINGERPRINTS[17], flip(FINGERPRINTS[5], [63, 31, 0])]
+
+
+def create_online(database, column="fingerprint", **options):
+    return simsql.database.create_index(
+        database, "article", column, storage="expression", concurrently=True, **options
+    )
 
 
 @pytest.fixture
@@ -258,7 +265,7 @@ def test_a_build_creates_the_same_index(connection, database):
     with database.begin() as transaction:
         drop_index(transaction, "article")
     shares = []
-    build_index(database, "article", "fingerprint", storage="expression", report=shares.append)
+    create_online(database, report=shares.append)
     assert shares == sorted(shares)
     assert shares[-1] == 1
     assert problems(connection) == set()
@@ -318,7 +325,7 @@ def polled(monkeypatch):
 
 def test_an_online_build_blocks_no_writer(connection, database, connect):
     create_table(connection, FINGERPRINTS[:50])
-    build = lambda: build_index(database, "article", "fingerprint", storage="expression")  # noqa: E731
+    build = lambda: create_online(database)  # noqa: E731
     with held_up(connection, connect, build) as built:
         connection.execute("INSERT INTO article (fingerprint) VALUES (2)")
     built.result()
@@ -329,7 +336,7 @@ def test_beside_an_online_build_vacuum_works_and_call_build_is_refused(connectio
     create_table(connection, FINGERPRINTS[:50])
     connection.execute("ALTER TABLE article ADD a bigint, ADD b bigint")
     connection.execute("SELECT simsql.create_index('article', 'a', storage => 'tables')")
-    build = lambda: build_index(database, "article", "fingerprint", storage="expression", recipe=None)  # noqa: E731
+    build = lambda: create_online(database, recipe=None)  # noqa: E731
     with held_up(connection, connect, build) as built:
         connection.execute("CALL simsql.vacuum('article', 'a')")
         for column in ("fingerprint", "b"):
@@ -343,7 +350,7 @@ def test_beside_an_online_build_vacuum_works_and_call_build_is_refused(connectio
 def test_a_second_online_build_waits_for_the_first(connection, database, connect, polled, column):
     create_table(connection, FINGERPRINTS[:50])
     connection.execute("ALTER TABLE article ADD b bigint")
-    build = lambda column: build_index(database, "article", column, storage="expression")  # noqa: E731
+    build = lambda column: create_online(database, column)  # noqa: E731
     with ThreadPoolExecutor(1) as thread:
         with held_up(connection, connect, lambda: build("fingerprint")) as first:
             second = thread.submit(build, column)
@@ -358,7 +365,7 @@ def test_a_build_keeps_the_invalid_indexes_of_users(connection, database, online
     with pytest.raises(errors.UniqueViolation):
         connection.execute("CREATE UNIQUE INDEX CONCURRENTLY mine ON article (fingerprint)")
     if online:
-        build_index(database, "article", "fingerprint", storage="expression")
+        create_online(database)
     else:
         connection.execute("CALL simsql.build('article', 'fingerprint', storage => 'expression')")
     assert connection.execute("SELECT to_regclass('mine')::text").fetchone() == ("mine",)
@@ -371,7 +378,7 @@ def test_an_online_build_waits_for_an_index_that_a_user_creates(connection, data
     create = lambda: user.execute("CREATE INDEX CONCURRENTLY mine ON article (fingerprint)")  # noqa: E731
     with ThreadPoolExecutor(1) as thread:
         with held_up(connection, connect, create) as created:
-            built = thread.submit(build_index, database, "article", "fingerprint", storage="expression")
+            built = thread.submit(create_online, database)
             wait_until(polled.is_set, "the build to wait")
         created.result()
         built.result()

@@ -7,7 +7,8 @@ from oracle import pairs as expected_pairs
 from psycopg import errors
 from sql.test_partitions import FINGERPRINTS, QUERIES, create_index, create_months, insert, searches_are_exact
 
-from simsql.database import SearchIndex, build_index
+import simsql.database
+from simsql.database import SearchIndex, search_index
 
 
 @pytest.fixture
@@ -33,9 +34,9 @@ def articles(connection):
 
 
 @pytest.mark.parametrize("how", ["create_index", "call", "client"])
-def test_searches_are_exact(articles, database, how):
+def test_searches_are_exact(articles, database, how, monkeypatch):
     if how == "client":
-        build_index(database, "article", "fingerprint", recipe=None)
+        simsql.database.create_index(database, "article", "fingerprint", recipe=None, concurrently=True)
     elif how == "call":
         articles.execute("CALL simsql.build('article', 'fingerprint')")
     else:
@@ -49,10 +50,10 @@ def test_searches_are_exact(articles, database, how):
     assert sorted(found) == expected_pairs(live, 7)
     many = articles.execute("SELECT * FROM simsql.near_many('article', %s::bigint[], 7)", [QUERIES]).fetchall()
     assert sorted(many) == sorted((query, *match) for query in QUERIES for match in expected_near(live, query, 7))
-    matches = SearchIndex(database, "article").stream_matches([0], 64)
-    assert {match for batch in matches for match in batch.fingerprint.tolist()} == {
-        value % 2**64 for value in live
-    }
+    for at_most in (1, 0):  # in PostgreSQL, and in memory
+        monkeypatch.setattr(search_index, "_QUERIES_IN_SQL", at_most)
+        matches = SearchIndex(database, "article").near_many([0], 64)
+        assert {match.fingerprint for match in matches} == {value % 2**64 for value in live}
 
 
 def test_it_is_created_attached_and_detached_beside_an_index(articles):

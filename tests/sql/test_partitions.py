@@ -12,7 +12,8 @@ from oracle import pairs as expected_pairs
 from psycopg import errors
 from upkeep import problems
 
-from simsql.database import SearchIndex, build_index
+import simsql.database
+from simsql.database import SearchIndex, search_index
 
 FINGERPRINTS = clustered(300, seed=15)
 QUERIES = [0, -1, FINGERPRINTS[17], FINGERPRINTS[150]]
@@ -246,7 +247,7 @@ def test_a_build_goes_from_partition_to_partition(connection, database, online):
         " WHERE indexrelid = (SELECT max(oid) FROM pg_class WHERE relname LIKE 'simsql\\_1\\_0\\_%')"
     )
     if online:
-        build_index(database, "article", "fingerprint", recipe=None)
+        simsql.database.create_index(database, "article", "fingerprint", recipe=None, concurrently=True)
     else:
         connection.execute("CALL simsql.build('article', 'fingerprint')")
     searches_are_exact(connection)
@@ -280,17 +281,14 @@ def test_dropping_the_index_leaves_the_plain_b_tree_alone(articles):
     searches_are_exact(articles)
 
 
-def test_python_reads_all_partitions(articles, database):
+def test_python_reads_all_partitions(articles, database, monkeypatch):
     index = SearchIndex(database, "article")
-    found = [
-        tuple(pair)
-        for batch in index.stream_pairs(3)
-        for pair in zip(batch.a.tolist(), batch.b.tolist(), strict=True)
-    ]
+    found = [(pair.a, pair.b) for pair in index.pairs(3)]
     live = {fingerprint % 2**64 for fingerprint in FINGERPRINTS}
     expected = {
         (min(a % 2**64, b % 2**64), max(a % 2**64, b % 2**64)) for a, b, _ in expected_pairs(FINGERPRINTS, 3)
     }
     assert {tuple(sorted(pair)) for pair in found} == expected
-    matches = [match for batch in index.stream_matches([0], 64) for match in batch.fingerprint.tolist()]
-    assert set(matches) == live
+    for at_most in (1, 0):  # in PostgreSQL, and in memory
+        monkeypatch.setattr(search_index, "_QUERIES_IN_SQL", at_most)
+        assert {match.fingerprint for match in index.near_many([0], 64)} == live

@@ -8,7 +8,7 @@ from psycopg import errors, sql
 from sqlalchemy.exc import OperationalError
 from upkeep import problems
 
-from simsql.database import build_index
+from simsql.database import create_index
 
 CHANGED = r"column s of public\.article changed its type"
 # The type and some of its values, the types that it becomes, and a scope that they may take for different values.
@@ -166,9 +166,9 @@ def test_an_unfinished_index_and_one_whose_storage_changes_notice_a_new_type(typ
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match=CHANGED):
         typed.execute(build)
     with pytest.raises(OperationalError, match=CHANGED):
-        build_index(database, "article", "print", scope=["s"], recipe=None)
+        create_index(database, "article", "print", scope=["s"], recipe=None, concurrently=True)
     assert follow(typed) == [("column type changed", "s")]
-    build_index(database, "article", "print", scope=["s"], recipe=None)
+    create_index(database, "article", "print", scope=["s"], recipe=None, concurrently=True)
     typed.execute("CREATE TABLE other (id integer, s real, print bigint)")
     with pytest.raises(errors.DatatypeMismatch):
         typed.execute("ALTER TABLE article ATTACH PARTITION other FOR VALUES FROM (10) TO (20)")

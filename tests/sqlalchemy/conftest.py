@@ -24,3 +24,9 @@ def session_of(database: Engine) -> Iterator[Callable[[type[DeclarativeBase]], S
             return stack.enter_context(Session(database))
 
         yield open_session
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest, session_of: Callable[[type[DeclarativeBase]], Session]) -> Session:
+    """A session for the models of the test module."""
+    return session_of(request.module.Base)

@@ -4,13 +4,12 @@ An object may lose its row, and get another text before it is added again: the f
 that of the text before. What was assigned by hand, it keeps.
 """
 
-import asyncio
 import pickle
 
 import pytest
+from asynchronous import each_driver, in_async_session
 from sqlalchemy import ForeignKey, event, select, text
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import (
     DeclarativeBase,
     Mapped,
@@ -68,11 +67,6 @@ class Page(Base):
 
 
 MODELS = [Article, Report, Card]
-
-
-@pytest.fixture
-def session(session_of):
-    return session_of(Base)
 
 
 def stored(session, instance):
@@ -308,24 +302,20 @@ def test_reading_expiring_and_refreshing_assign_nothing(session):
     assert stored(session, article) == simhash(WORDS)
 
 
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@each_driver
 def test_async_sessions(database, driver):
     Base.metadata.create_all(database)
-    url = database.url.difference_update_query(["client_encoding"]).set(drivername=f"postgresql+{driver}")
 
-    async def run():
-        engine = create_async_engine(url)
-        async with AsyncSession(engine, expire_on_commit=False) as session:
-            article = Article(body=WORDS)
-            session.add(article)
-            await session.flush()
-            await session.rollback()
-            article.body = OTHER
-            session.add(article)
-            await session.commit()
-            assert article.fingerprint == simhash(OTHER)
-        await engine.dispose()
+    async def write(session):
+        article = Article(body=WORDS)
+        session.add(article)
+        await session.flush()
+        await session.rollback()
+        article.body = OTHER
+        session.add(article)
+        await session.commit()
+        assert article.fingerprint == simhash(OTHER)
 
-    asyncio.run(run())
+    in_async_session(database.url, driver, write, expire_on_commit=False)
     with Session(database) as session:
         assert session.scalars(select(Article.fingerprint)).all() == [simhash(OTHER)]

@@ -46,8 +46,7 @@ class Postcard(Letter):
 
 
 @pytest.fixture
-def session(session_of):
-    session = session_of(Base)
+def session(session):
     rows = [{"id": n, "hidden": n % 3 == 0, "fingerprint": from_bigint(f)} for n, f in enumerate(FINGERPRINTS)]
     session.execute(insert(Article), rows)
     queries = [None if query is None else from_bigint(query) for query in QUERIES]

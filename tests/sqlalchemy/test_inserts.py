@@ -1,11 +1,9 @@
 """INSERT statements of every form compute fingerprints, and upserts do not lose them."""
 
-import asyncio
-
 import pytest
+from asynchronous import each_driver, in_async_session
 from sqlalchemy import Column, Integer, MetaData, Table, Text, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from simsql import simhash
@@ -45,8 +43,7 @@ articles, pages = Article.__table__, Page.__table__
 
 
 @pytest.fixture
-def session(session_of):
-    session = session_of(Base)
+def session(session):
     session.add_all([Article(id=1, words=OLD), Article(id=2, words=NEW)])
     session.add(Page(id=1, title=OLD, body=NEW))
     session.commit()
@@ -118,19 +115,14 @@ def test_several_sources(session):
     assert stored(session, pages) == {n: simhash_parts(parts) for n, parts in enumerate(expected, 1)}
 
 
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@each_driver
 def test_async_sessions(session, driver):
-    url = session.bind.url.difference_update_query(["client_encoding"]).set(drivername=f"postgresql+{driver}")
+    async def write(other):
+        rows = [{"id": 1, "words": NEWER}, {"id": 3, "words": OLD}]
+        await other.execute(updated(upsert(Article).values(rows)))
+        await other.commit()
 
-    async def run():
-        engine = create_async_engine(url)
-        async with AsyncSession(engine) as other:
-            rows = [{"id": 1, "words": NEWER}, {"id": 3, "words": OLD}]
-            await other.execute(updated(upsert(Article).values(rows)))
-            await other.commit()
-        await engine.dispose()
-
-    asyncio.run(run())
+    in_async_session(session.bind.url, driver, write)
     assert stored(session) == of(NEWER, NEW, OLD)
 
 

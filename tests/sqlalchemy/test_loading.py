@@ -52,9 +52,8 @@ class Report(Article):
 
 
 @pytest.fixture
-def session(session_of):
+def session(session):
     """Articles 1 and 3, one of each source, are near."""
-    session = session_of(Base)
     session.add_all([Source(id=1), Source(id=2)])
     session.flush()
     session.add_all(

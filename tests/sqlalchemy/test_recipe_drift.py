@@ -1,11 +1,9 @@
 """A model whose recipe is not that of the index in the database neither writes nor searches by it."""
 
-import asyncio
-
 import pytest
+from asynchronous import each_driver, in_async_session
 from sqlalchemy import Column, Integer, MetaData, Table, Text, event, insert, select, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
@@ -59,11 +57,6 @@ def index(database, recipe, column="fingerprint"):
 def drop_index(database):
     with database.begin() as connection:
         connection.execute(text("SELECT simsql.drop_index('article')"))
-
-
-@pytest.fixture
-def session(session_of):
-    return session_of(Base)
 
 
 @pytest.fixture
@@ -261,25 +254,19 @@ def test_each_schema_of_a_translation_has_a_table_of_its_own(database):
                         write()
 
 
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@each_driver
 def test_async_sessions(drifted, driver):
-    url = drifted.bind.url.difference_update_query(["client_encoding"]).set(drivername=f"postgresql+{driver}")
+    async def add(session):
+        session.add(Article(body=OTHER))
+        with pytest.raises(UsageError, match=SAYS):
+            await session.flush()
 
-    async def run():
-        engine = create_async_engine(url)
-        async with AsyncSession(engine) as session:
-            session.add(Article(body=OTHER))
-            with pytest.raises(UsageError, match=SAYS):
-                await session.flush()
-            await session.rollback()
-        await engine.dispose()
-        engine = create_async_engine(url)
-        async with AsyncSession(engine) as session:
-            with pytest.raises(UsageError, match=SAYS):
-                await session.execute(insert(Article), [{"body": OTHER}])
-            await session.rollback()
-            await session.execute(insert(Page.__table__).values(body=OTHER))
-            await session.commit()
-        await engine.dispose()
+    async def insert_rows(session):
+        with pytest.raises(UsageError, match=SAYS):
+            await session.execute(insert(Article), [{"body": OTHER}])
+        await session.rollback()
+        await session.execute(insert(Page.__table__).values(body=OTHER))
+        await session.commit()
 
-    asyncio.run(run())
+    for work in (add, insert_rows):
+        in_async_session(drifted.bind.url, driver, work)

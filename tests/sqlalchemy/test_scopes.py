@@ -64,8 +64,7 @@ class Article(Base):
 
 
 @pytest.fixture
-def session(session_of):
-    session = session_of(Base)
+def session(session):
     session.add_all([Tenant(id=n) for n in range(TENANTS)])
     session.flush()
     for number, fingerprint in enumerate(FINGERPRINTS):

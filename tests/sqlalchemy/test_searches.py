@@ -1,11 +1,10 @@
 """Searches as statements find what brute force finds, in whatever statement and on whatever entity they stand."""
 
-import asyncio
-from contextlib import asynccontextmanager
 from functools import partial
 
 import oracle
 import pytest
+from asynchronous import each_driver, in_async_session
 from servers import find_programs
 from sqlalchemy import (
     ForeignKey,
@@ -16,14 +15,12 @@ from sqlalchemy import (
     insert,
     inspect,
     literal,
-    make_url,
     or_,
     select,
     text,
     update,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column, with_polymorphic
 
 from simsql.database.transfer import from_bigint, to_bigint
@@ -70,8 +67,7 @@ documents = Document.__table__
 
 
 @pytest.fixture
-def session(session_of):
-    session = session_of(Base)
+def session(session):
     rows = [{"id": n, "kind": KINDS[n % 3].__name__.lower(), "fp": u(f)} for n, f in enumerate(FINGERPRINTS)]
     session.execute(insert(documents), rows)
     session.execute(insert(Report.__table__), [{"id": row["id"]} for row in rows if row["kind"] == "report"])
@@ -253,14 +249,8 @@ def test_a_search_of_texts_names_the_column_of_fingerprints():
 
 
 def test_postgresql_says_what_else_is_wrong(session):
-    for statement, said in (
-        (near(Document.fingerprint, 0, 65), "between 0 and 64"),
-        (select(Document.fingerprint.near(0, -1)), "between 0 and 64"),
-        (near(Report.__table__.c.id, 0), "report has no simhash index"),
-    ):
-        with pytest.raises(DBAPIError, match=said):
-            session.execute(statement)
-        session.rollback()
+    with pytest.raises(DBAPIError, match="report has no simhash index"):
+        session.execute(near(Report.__table__.c.id, 0))
 
 
 class Routed(Session):
@@ -298,44 +288,31 @@ def test_a_session_with_several_engines_finds_the_one_of_the_table(session, data
                 assert sorted((_plain(row) for row in other.execute(statement)), key=repr) == rows
 
 
-@asynccontextmanager
-async def async_session(url, driver):
-    # An option of libpq, which asyncpg does without.
-    url = make_url(url).difference_update_query(["client_encoding"])
-    engine = create_async_engine(url.set(drivername=f"postgresql+{driver}"))
-    try:
-        async with AsyncSession(engine) as session:
-            yield session
-    finally:
-        await engine.dispose()
-
-
 @every_server
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@each_driver
 def test_async_sessions_run_the_same_statements(session: Session, database_url, driver):
     fingerprint = 2**63 + 5
 
-    async def run():
-        async with async_session(database_url, driver) as asynchronous:
-            for statement in (
-                near(Document.fingerprint, QUERIES[4], 8),
-                near(documents.c.fp, QUERIES[4], 8),
-                near(documents.c.fp, None),
-                near_many(documents.c.fp, [*QUERIES, None], 3),
-                pairs(Document.fingerprint, 3),
-                clusters(documents.c.fp, 3),
-                select(Document.id).where(Note.fingerprint.near(QUERIES[5], 8)),
-                select(Document.id, Document.fingerprint.hamming_distance(2**64 - 1)),
-            ):
-                found = [tuple(_plain(row)) for row in await asynchronous.execute(statement)]
-                expected = [tuple(_plain(row)) for row in session.execute(statement)]
-                assert sorted(found, key=repr) == sorted(expected, key=repr)
-            asynchronous.add(Document(id=1000, fingerprint=fingerprint))
-            await asynchronous.flush()
-            (match,) = (await asynchronous.execute(near(Document.fingerprint, fingerprint, 0))).all()
-            assert (match[0].id, match[0].fingerprint, match.distance) == (1000, fingerprint, 0)
+    async def search(asynchronous):
+        for statement in (
+            near(Document.fingerprint, QUERIES[4], 8),
+            near(documents.c.fp, QUERIES[4], 8),
+            near(documents.c.fp, None),
+            near_many(documents.c.fp, [*QUERIES, None], 3),
+            pairs(Document.fingerprint, 3),
+            clusters(documents.c.fp, 3),
+            select(Document.id).where(Note.fingerprint.near(QUERIES[5], 8)),
+            select(Document.id, Document.fingerprint.hamming_distance(2**64 - 1)),
+        ):
+            found = [tuple(_plain(row)) for row in await asynchronous.execute(statement)]
+            expected = [tuple(_plain(row)) for row in session.execute(statement)]
+            assert sorted(found, key=repr) == sorted(expected, key=repr)
+        asynchronous.add(Document(id=1000, fingerprint=fingerprint))
+        await asynchronous.flush()
+        (match,) = (await asynchronous.execute(near(Document.fingerprint, fingerprint, 0))).all()
+        assert (match[0].id, match[0].fingerprint, match.distance) == (1000, fingerprint, 0)
 
-    asyncio.run(run())
+    in_async_session(database_url, driver, search)
 
 
 def _plain(row):

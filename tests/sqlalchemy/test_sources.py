@@ -139,16 +139,26 @@ Late.fingerprint = mapped_column(Fingerprint(source="body"))
 EVERY_WAY = [Article, Mixed, Concrete, Document, Report, Note, Card, Slip, Leaflet, Late]
 
 
-@pytest.fixture
-def session(session_of):
-    return session_of(Base)
-
-
 def stored(session, instance, column="fingerprint"):
     """What the row holds, unsigned, not what the object believes."""
     session.flush()
     mapped = getattr(type(instance), column)
     return session.execute(select(mapped).where(type(instance).id == instance.id)).scalar_one()
+
+
+def model_of(type_, source):
+    """A class with a base of its own, so that no other test sees its listeners and errors."""
+
+    class Own(DeclarativeBase):
+        pass
+
+    class Post(Own):
+        __tablename__ = "post"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        body = mapped_column(type_)
+        fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source=source))
+
+    return Post
 
 
 def test_however_a_class_is_mapped_its_fingerprint_follows(session):
@@ -281,21 +291,14 @@ def test_an_expression_as_source_leaves_null(session):
 
 
 def test_a_listener_of_the_application_that_changes_the_source_comes_first(session_of):
-    class Own(DeclarativeBase):
-        pass
-
-    class Post(Own):
-        __tablename__ = "post"
-        id: Mapped[int] = mapped_column(primary_key=True)
-        body: Mapped[str]
-        fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source="body"))
+    Post = model_of(Text, "body")  # noqa: N806
 
     @event.listens_for(Post, "before_insert")
     @event.listens_for(Post, "before_update")
     def tidy(mapper, connection, post):
         post.body = post.body.replace("never", "always")
 
-    session = session_of(Own)
+    session = session_of(Post)
     posts = [Post(body=f"{WORDS} {number}") for number in range(3)]
     session.add_all(posts)  # what is computed for all of them at once is not what these two are
     for number, post in enumerate(posts):
@@ -305,37 +308,22 @@ def test_a_listener_of_the_application_that_changes_the_source_comes_first(sessi
 
 
 def test_a_source_that_is_no_text_is_an_error_that_names_it(session_of):
-    class Own(DeclarativeBase):
-        pass
-
-    class Count(Own):
-        __tablename__ = "count"
-        id: Mapped[int] = mapped_column(primary_key=True)
-        number: Mapped[int]
-        fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source="number"))
-
-    session = session_of(Own)
-    session.add(Count(number=5))
-    with pytest.raises(TypeError, match=r"Count\.fingerprint: the source 'number' must be str, not int"):
+    Post = model_of(Integer, "body")  # noqa: N806
+    session = session_of(Post)
+    session.add(Post(body=5))
+    with pytest.raises(TypeError, match=r"Post\.fingerprint: the source 'body' must be str, not int"):
         session.flush()
 
 
 def test_a_source_that_does_not_exist_is_an_error_when_mappers_are_configured():
-    own = registry()
-
-    @own.mapped
-    class Post:
-        __tablename__ = "post"
-        id: Mapped[int] = mapped_column(primary_key=True)
-        fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source="text"))
-
+    Post = model_of(Text, "text")  # noqa: N806
     try:
         with pytest.raises(
             ArgumentError, match=r"Post\.fingerprint: the source 'text' is not a column attribute of Post"
         ):
-            own.configure()
+            Post.registry.configure()
     finally:
-        own.dispose()
+        Post.registry.dispose()
 
 
 def test_a_deferred_source_that_may_not_be_loaded_raises(session_of):
@@ -359,16 +347,8 @@ def test_a_deferred_source_that_may_not_be_loaded_raises(session_of):
 
 
 def test_nothing_listens_to_classes_without_a_source():
-    class Own(DeclarativeBase):
-        pass
-
-    class Plain(Own):
-        __tablename__ = "plain"
-        id: Mapped[int] = mapped_column(primary_key=True)
-        body: Mapped[str]
-        fingerprint: Mapped[int | None] = mapped_column(Fingerprint())
-
-    Own.registry.configure()
+    Plain = model_of(Text, None)  # noqa: N806
+    Plain.registry.configure()
     moments = ("before_insert", "before_update", "after_update")
     assert not any(list(getattr(Plain.__mapper__.dispatch, moment)) for moment in moments)
     assert not any(list(getattr(Mapper.dispatch, moment)._clslevel.get(Mapper, ())) for moment in moments)

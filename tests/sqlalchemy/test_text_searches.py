@@ -1,16 +1,15 @@
 """Search by text as a statement: by the recipe and the sources of the column, equal to brute force."""
 
-import asyncio
 import threading
 from dataclasses import replace
 
 import numpy as np
 import oracle
 import pytest
+from asynchronous import in_async_session
 from program import wait_until
 from sqlalchemy import BigInteger, func, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
@@ -59,8 +58,7 @@ table = Article.__table__
 
 
 @pytest.fixture
-def session(session_of):
-    session = session_of(Base)
+def session(session):
     session.add_all(Article(title=f"Number {n}", body=body) for n, body in enumerate(BODIES))
     session.add(Article(body="?!"))
     session.commit()
@@ -194,13 +192,8 @@ def test_a_session_finds_its_engine(session, database):
 
 
 def test_through_asyncpg(session, database):
-    url = database.url.difference_update_query(["client_encoding"]).set(drivername="postgresql+asyncpg")
+    async def read(reader):
+        for statement in statements(Article.fp, text=BODIES[0], distance=0):
+            assert len((await reader.execute(statement)).all()) == 1
 
-    async def main():
-        engine = create_async_engine(url)
-        async with AsyncSession(engine) as reader:
-            for statement in statements(Article.fp, text=BODIES[0], distance=0):
-                assert len((await reader.execute(statement)).all()) == 1
-        await engine.dispose()
-
-    asyncio.run(main())
+    in_async_session(database.url, "asyncpg", read)

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from simsql.database import open_engine
 from simsql.database.history import History
 
-# What `simsql sql` printed, by version.
+# What `simsql sql`, now `simsql install --sql`, printed, by version.
 RELEASED = {path.stem: path for path in (Path(__file__).parents[1] / "released").glob("*.sql")}
 FINGERPRINTS = clustered(100, seed=40)
 

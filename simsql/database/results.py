@@ -1,7 +1,7 @@
-"""Find pairs, clusters and matches of whole tables in numpy: for many rows, several times faster than in SQL.
+"""What a search of a whole table finds: pairs, clusters and matches, row by row, in arrays, or in a table.
 
-Fingerprints are read from PostgreSQL in large pieces, in the caller's snapshot and with the caller's privileges;
-`simsql.hamming` searches them; and the results are yielded batch by batch or copied into a table.
+Pairs and clusters are found in numpy: for many rows, several times faster than in SQL. Fingerprints are read in
+large pieces, in the caller's snapshot and with the caller's privileges, and `simsql.hamming` searches them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,44 +13,53 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection
 
-from simsql.database.transfer import Scope, copy_columns, fetch_fingerprints, first_of_equals, raw_connection
+from simsql.database.transfer import (
+    Scope,
+    copy_columns,
+    fetch_fingerprints,
+    first_of_equals,
+    raw_connection,
+    sqlalchemy_errors,
+)
 from simsql.errors import UsageError
-from simsql.hamming import find_clusters, find_matches, iter_pairs
+from simsql.hamming import find_clusters, find_matches, find_pairs
 
 Fingerprints = NDArray[np.uint64]
+Batch = dict[str, NDArray[Any]]
+"""Arrays of equal length by the fields of a row: uint64 for fingerprints and clusters, uint8 for distances."""
 
 # Rows of a COPY, at least: each is a statement.
 _COPY_ROWS = 1 << 16
 
 
-class PairBatch(NamedTuple):
-    """Pairs of different fingerprints of live rows, one per array position; `a` is smaller as a bigint."""
+class QueryMatch(NamedTuple):
+    """A match of one of many queries: the query, the fingerprint and their distance in bits."""
 
-    a: Fingerprints
-    b: Fingerprints
-    distance: NDArray[np.uint8]
-
-
-class MemberBatch(NamedTuple):
-    """Fingerprints of live rows and their clusters, each named by its smallest member as a bigint."""
-
-    cluster: Fingerprints
-    fingerprint: Fingerprints
+    query: int
+    fingerprint: int
+    distance: int
 
 
-class MatchBatch(NamedTuple):
-    """Matches of queries: the query, the fingerprint and their distance in bits."""
+class Pair(NamedTuple):
+    """Two different fingerprints of live rows and their distance in bits; `a` is smaller as a bigint."""
 
-    query: Fingerprints
-    fingerprint: Fingerprints
-    distance: NDArray[np.uint8]
-
-
-Batch = TypeVar("Batch", PairBatch, MemberBatch, MatchBatch)
+    a: int
+    b: int
+    distance: int
 
 
-class Stream(Generic[Batch]):
-    """The results of a search in batches of arrays: iterate over them, or copy them into a table.
+class Member(NamedTuple):
+    """A fingerprint of a live row and its cluster, named by its smallest member as a bigint."""
+
+    cluster: int
+    fingerprint: int
+
+
+Row = TypeVar("Row", QueryMatch, Pair, Member)
+
+
+class Results(Generic[Row]):
+    """The results of a search: iterate over its rows, take them in batches of arrays, or copy them into a table.
 
     Each iteration searches again, with a new snapshot if the transaction is READ COMMITTED. Meanwhile you can use
     the connection for other statements. With an engine, each iteration and each copy runs in its own transaction.
@@ -59,14 +68,19 @@ class Stream(Generic[Batch]):
     def __init__(
         self,
         connect: Callable[[], AbstractContextManager[Connection]],
-        batch: type[Batch],
+        row: type[Row],
         search: Callable[[Connection], Iterator[Batch]],
     ) -> None:
         self._connect = connect
-        self._batch: type[Batch] = batch
+        self._row: type[Row] = row
         self._search: Callable[[Connection], Iterator[Batch]] = search
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Row]:
+        for batch in self.batches():
+            yield from map(self._row._make, zip(*(array.tolist() for array in batch.values()), strict=True))
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the rows in batches: arrays of equal length, by the names of the fields."""
         with self._connect() as connection:
             yield from self._search(connection)
 
@@ -75,10 +89,10 @@ class Stream(Generic[Batch]):
 
         `table` is a name as in SQL. Its columns are those of the batches: fingerprints and clusters are bigint,
         distances integer. The table is created in the connection's transaction; with an engine, it is committed.
-        Raises psycopg.Error with PostgreSQL's message: the table exists, or the privilege to create it is missing.
-        Then it is not created.
+        Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: the table exists, or the privilege to create it
+        is missing. Then it is not created.
         """
-        with self._connect() as connection:
+        with self._connect() as connection, sqlalchemy_errors():
             return self._copy(connection, table)
 
     def _copy(self, connection: Connection, table: str) -> int:
@@ -92,50 +106,43 @@ class Stream(Generic[Batch]):
             sql.SQL("{} {} NOT NULL").format(
                 sql.Identifier(field), sql.SQL("integer" if field == "distance" else "bigint")
             )
-            for field in self._batch._fields
+            for field in self._row._fields
         )
         with raw.transaction():
             raw.execute(sql.SQL("CREATE TABLE {} ({})").format(name, columns))
-            batches = _join_small(batch._asdict() for batch in self._search(connection))
-            return sum(copy_columns(connection, name, batch) for batch in batches)
+            return sum(copy_columns(connection, name, batch) for batch in _join_small(self._search(connection)))
 
 
-def find_pair_batches(
+def find_pairs_of_rows(
     connection: Connection, table: str, column: str, scope: Scope | None, distance: int
-) -> Iterator[PairBatch]:
+) -> Iterator[Batch]:
     """Yield every pair of different fingerprints of live rows within the distance, in no particular order."""
-    for pairs in iter_pairs(_fetch_all(connection, table, column, scope), distance):
+    for pairs in find_pairs(_fetch_all(connection, table, column, scope), distance, batches=True):
         bigints = pairs.view(np.int64)
         a, b = (side.view(np.uint64) for side in (bigints.min(axis=1), bigints.max(axis=1)))
-        yield PairBatch(a, b, np.bitwise_count(a ^ b))
+        yield {"a": a, "b": b, "distance": np.bitwise_count(a ^ b)}
 
 
-def find_member_batches(
+def find_clusters_of_rows(
     connection: Connection, table: str, column: str, scope: Scope | None, distance: int
-) -> Iterator[MemberBatch]:
+) -> Iterator[Batch]:
     """Yield one batch with the members of all clusters, ordered by cluster and fingerprint, both as bigints."""
     fingerprints = _fetch_all(connection, table, column, scope)
     fingerprints.sort()
     yield _members(fingerprints, find_clusters(fingerprints, distance))
 
 
-def find_match_batches(
-    connection: Connection,
-    table: str,
-    column: str,
-    scope: Scope | None,
-    distance: int,
-    queries: Iterable[int | None] | Fingerprints,
-) -> Iterator[MatchBatch]:
+def find_matches_of_rows(
+    connection: Connection, table: str, column: str, scope: Scope | None, distance: int, *, queries: Fingerprints
+) -> Iterator[Batch]:
     """Yield the matches of each query, in no particular order. Reads the rows once."""
-    stored = fetch_fingerprints(connection, table, column, scope)
-    for found in find_matches(queries, stored, distance):
-        yield MatchBatch(found.queries, found.fingerprints, found.distances)
+    for found in find_matches(queries, fetch_fingerprints(connection, table, column, scope), distance):
+        yield {"query": found.queries, "fingerprint": found.fingerprints, "distance": found.distances}
 
 
-def _join_small(batches: Iterable[dict[str, NDArray[Any]]]) -> Iterator[dict[str, NDArray[Any]]]:
+def _join_small(batches: Iterable[Batch]) -> Iterator[Batch]:
     """Join small batches until they are large enough for a COPY."""
-    waiting: list[dict[str, NDArray[Any]]] = []
+    waiting: list[Batch] = []
     rows = 0
     for batch in batches:
         waiting.append(batch)
@@ -147,7 +154,7 @@ def _join_small(batches: Iterable[dict[str, NDArray[Any]]]) -> Iterator[dict[str
         yield {name: np.concatenate([part[name] for part in waiting]) for name in waiting[0]}
 
 
-def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> MemberBatch:
+def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> Batch:
     """Return the members of these clusters, and fingerprints without neighbours that several rows share.
 
     `fingerprints` are sorted.
@@ -159,7 +166,7 @@ def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> Member
     alone = np.setdiff1d(repeated.view(np.int64), members)
     members, names = np.concatenate([members, alone]), np.concatenate([names, alone])
     order = np.lexsort((members, names))
-    return MemberBatch(names[order].view(np.uint64), members[order].view(np.uint64))
+    return {"cluster": names[order].view(np.uint64), "fingerprint": members[order].view(np.uint64)}
 
 
 def _fetch_all(connection: Connection, table: str, column: str, scope: Scope | None) -> Fingerprints:

@@ -1,0 +1,45 @@
+"""One mistake is one error, whichever function it is made in."""
+
+import pytest
+from sqlalchemy import Column, MetaData, Table
+
+from simsql import SimsqlError, UsageError, fewest_tables, find_clusters, find_pairs, longest_prefix, plan
+from simsql.database import IndexSpec
+from simsql.hamming import default_design, find_matches
+from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, clusters, near, near_many, pairs
+
+COLUMN = Table("article", MetaData(), Column("fingerprint", Fingerprint())).c.fingerprint
+
+
+@pytest.mark.parametrize("distance", [-1, 65])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda distance: find_pairs([1, 2], distance),
+        lambda distance: find_pairs([1, 2], distance, batches=True),
+        lambda distance: find_clusters([1, 2], distance),
+        lambda distance: list(find_matches([1], [[2]], distance)),
+        lambda distance: plan(1000, distance),
+        lambda distance: default_design(1000, distance),
+        lambda distance: fewest_tables(0, distance),
+        lambda distance: longest_prefix(4, distance),
+        lambda distance: IndexSpec("fingerprint", distance),
+        lambda distance: SimhashIndex("fingerprint", distance=distance),
+        lambda distance: near(COLUMN, 5, distance),
+        lambda distance: COLUMN.near(5, distance),
+        lambda distance: claim(COLUMN, 5, distance),
+        lambda distance: near_many(COLUMN, [5], distance),
+        lambda distance: pairs(COLUMN, distance),
+        lambda distance: clusters(COLUMN, distance),
+    ],
+)
+def test_a_distance_out_of_range(function, distance):
+    """For those of an index, see test_search_index.py; for the command line, test_options.py."""
+    with pytest.raises(UsageError, match=f"^distance must be between 0 and 64, not {distance}$"):
+        function(distance)
+
+
+def test_a_usage_error_is_caught_as_a_value_error():
+    for kind in (ValueError, SimsqlError):
+        with pytest.raises(kind):
+            plan(-1, 3)
