@@ -3,7 +3,6 @@
 import ast
 import io
 import re
-import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
@@ -100,7 +99,7 @@ def public_names(text: str) -> list[str]:
     """Return the names in `__all__`."""
     for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return [name for name in ast.literal_eval(node.value)]
+            return list(ast.literal_eval(node.value))
     return []
 
 
