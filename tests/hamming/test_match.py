@@ -83,7 +83,7 @@ def test_matches_equal_the_oracle(given_sides, distance):
 SMALL = {
     "slots": {},
     "filter full": {"_BITS_PER_ENTRY": 1},
-    "one level": {"_FEW": 10**9},
+    "slots shared": {"_ODD": np.uint64(1)},
     "in portions": {"_CANDIDATES": 3},
 }
 
@@ -93,7 +93,6 @@ SMALL = {
 def test_every_way_of_looking_up_finds_the_same(monkeypatch, blocks, lead, changed):
     """Queries that crowd and queries that do not, with nothing flipped, with one bit and with two."""
     force_tables(monkeypatch, blocks, lead)
-    monkeypatch.setattr(match, "_FEW", 4)
     monkeypatch.setattr(match, "_STEP", 50)
     monkeypatch.setattr(match, "_SLICE", 64)
     for name, value in changed.items():
