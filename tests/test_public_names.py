@@ -46,7 +46,6 @@ WITHOUT_DATABASE = {
     hamming.hamming_distance: ((1, 3), 1),
     hamming.longest_prefix: ((4, 3), None),
     hamming.iter_pairs: ([1, 3], [[[1, 3]]]),
-    hamming.permutations: ((2, 1), None),
     hamming.plan: ((1_000_000, 3), None),
     models.claim: ((COLUMN, 5, 3), None),
     models.clusters: ((COLUMN, 3), None),

@@ -4,7 +4,6 @@ Depends only on NumPy, not on a database. Fingerprints are unsigned 64-bit integ
 `numpy.uint64`. The other packages of simsql also import names from here that are not in `__all__`.
 """
 
-from simsql.hamming.blocks import permutations
 from simsql.hamming.design import Costs, Design
 from simsql.hamming.match import find_matches
 from simsql.hamming.pairs import connected_components, find_clusters, find_pairs, hamming_distance, iter_pairs
@@ -27,6 +26,5 @@ __all__ = [
     "hamming_distance",
     "iter_pairs",
     "longest_prefix",
-    "permutations",
     "plan",
 ]
