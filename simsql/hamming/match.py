@@ -257,6 +257,7 @@ class _Table:
             number = np.arange(start, start + some.size, dtype=np.uint64)
             entries[start : start + _STEP] = _slots_of(some, mask, slots).view(np.uint64) << _ENTRY_BITS | number
         self._filter = np.packbits(taken, bitorder="little")
+        del prefixes, taken
         entries.sort()
         counts = np.bincount((entries >> _ENTRY_BITS).view(np.intp) + 1, minlength=slots + 1)
         self._starts = np.cumsum(counts, out=counts).astype(np.uint32)
