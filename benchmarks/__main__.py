@@ -29,7 +29,6 @@ from benchmarks.sections import (
     near,
     pairs,
     radius,
-    schemes,
     writes,
 )
 from benchmarks.server import connect, default_folder, run_server
@@ -39,7 +38,7 @@ from simsql.errors import SimsqlError
 
 SECTIONS: dict[str, Section] = {
     module.SECTION: module.run
-    for module in (near, growth, batch, pairs, memory, build, radius, schemes, corpus, documents, writes, clients)
+    for module in (near, growth, batch, pairs, memory, build, radius, corpus, documents, writes, clients)
 }
 # These need no server or start their own. They run before the server of the others starts.
 WITHOUT_SERVER: dict[str, SectionWithoutServer] = {
@@ -124,7 +123,6 @@ def main(
     batch: Annotated[int, typer.Option(min=10, help="Queries of the largest batch.")] = 1_000_000,
     only: Annotated[list[str] | None, typer.Option(help=f"Sections: {', '.join(ALL)}.")] = None,
     peers: Annotated[bool, typer.Option(help="Measure the peers that are installed, too.")] = True,
-    hnsw: Annotated[bool, typer.Option(help="pgvector's HNSW, too: builds for minutes.")] = False,
     grow_to: Annotated[int, typer.Option(help="How cost grows: also measure as many rows as this.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the data.")] = 1,
     folder: Annotated[
@@ -142,7 +140,6 @@ def main(
         batch=batch,
         seed=seed,
         peers=peers,
-        hnsw=hnsw,
         grow_to=grow_to,
         folder=(folder or default_folder()).resolve(),
         results=results or RESULTS / f"{rows}.json",

@@ -37,7 +37,6 @@ class Options:
     seed: int = 1
     budget: float = 10.0  # seconds for the queries of one figure, where a query takes long
     peers: bool = True
-    hnsw: bool = False
     grow_to: int = 0
     folder: Path = Path()
     results: Path = Path("results.json")

@@ -101,21 +101,6 @@ def measure_scan(
     """
     statement = f"SELECT 1 FROM {target.table} WHERE bit_count((fingerprint # query)::bit(64)) <= {distance}"
     settings = {"max_parallel_workers_per_gather": processes - 1} if processes else {}
-    measure_statement(bench, section, target, distance, kind, system, statement, settings)
-
-
-def measure_statement(
-    bench: Bench,
-    section: str,
-    target: Target,
-    distance: int,
-    kind: str,
-    system: str,
-    statement: str,
-    settings: Mapping[str, object],
-    note: str = "",
-) -> None:
-    """Add a figure of a statement that finds what simsql.near does; see `time_in_server`. Counts are checked."""
     queries = target.queries.of(kind)
     calls = time_in_server(bench, statement, queries, settings)
     checked = min(bench.options.sample, len(calls.answers))
@@ -130,7 +115,6 @@ def measure_statement(
         calls=len(calls.answers),
         checked=checked,
         rows=target.rows,
-        note=note,
     )
 
 

@@ -17,7 +17,7 @@ import oracle
 import pytest
 from citus import Citus
 
-from benchmarks import bars, data, packed_rows, storages
+from benchmarks import bars, data, storages
 from benchmarks.__main__ import ALL, SECTIONS, WITHOUT_SERVER, measure
 from benchmarks.figures import Figure, Report, format_value, read_report
 from benchmarks.harness import Bench, Options, Run, Target
@@ -149,11 +149,6 @@ def test_storages_are_measured_step_by_step(options: Options) -> None:
                 assert figure.checked
     assert figures["tables"] == figures["expression"] > figures["3 partitions"] > figures["3 scopes"]
     assert "another column of every fifth row updated" in figures["no index"]
-    packed = replace(kept, results=options.folder / "packed.json")
-    assert packed_rows.measure(packed) == 0
-    found = [figure for figure in read_report(packed.results).figures if figure.what.startswith("distance")]
-    assert {figure.system for figure in found} == {packing.name for packing in packed_rows.PACKINGS.values()}
-    assert all(figure.checked == options.sample for figure in found)
 
 
 def test_a_killed_run_leaves_nothing_behind(options: Options) -> None:

@@ -10,7 +10,6 @@ from benchmarks.data import KINDS, Fingerprints
 from benchmarks.harness import Bench
 from benchmarks.oracle import WrongResultError
 from benchmarks.peers.faiss import FaissPeer, open_faiss
-from benchmarks.peers.pgvector import measure_hnsw
 from benchmarks.peers.python import open_gaoya, open_simhash
 from benchmarks.searches import measure_near, measure_peer, measure_scan, time_calls
 
@@ -38,8 +37,6 @@ def run(bench: Bench) -> None:
                 _measure_one_call(bench, peer, distance)
     _measure_gaoya(bench)
     _measure_simhash(bench)
-    if bench.options.hnsw:
-        measure_hnsw(bench, SECTION, DISTANCES[0])
 
 
 def _measure_one_call(bench: Bench, peer: FaissPeer, distance: int) -> None:

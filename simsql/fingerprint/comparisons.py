@@ -14,6 +14,7 @@ from simsql.fingerprint.features import shingle
 from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.shared_features import compare_features
 from simsql.runs import consecutive, portions
+from simsql.trees import roots_of, unite
 
 # Two texts are compared by single tokens if one of them has fewer tokens than this.
 _SHORT_TEXT = 20
@@ -145,10 +146,11 @@ class _Layout:
         (documents,) = np.nonzero(present)
         # The place of a document in the order; for now, it is the ascending one.
         self._place = np.cumsum(present) - 1
-        component = np.arange(len(documents))
+        parents = np.arange(len(documents))
         for some in _slices(len(pairs), _PAIRS):
             left, right = documents_of(pairs[some])
-            _unite(component, self._place[left], self._place[right])
+            unite(parents, self._place[left], self._place[right])
+        component = roots_of(parents, np.arange(len(documents)))
         order = np.argsort(component, kind="stable")
         self._documents = documents[order]
         self._place[self._documents] = np.arange(len(order))
@@ -223,19 +225,3 @@ def _first_of_tiles(component: I64, counts: I64) -> I64:
     for cut in (position // _TILE, before // _TILE_TOKENS):
         new[1:] |= cut[1:] != cut[:-1]
     return np.flatnonzero(new)
-
-
-def _unite(component: I64, left: I64, right: I64) -> None:
-    """Join the components of the documents of each pair. A component has the number of its first document.
-
-    In each round, every component joins its smallest neighbour, so the rounds grow with the logarithm of the size.
-    """
-    while True:
-        left, right = component[left], component[right]
-        apart = left != right
-        if not apart.any():
-            return
-        left, right = left[apart], right[apart]
-        np.minimum.at(component, np.maximum(left, right), np.minimum(left, right))
-        while not np.array_equal(above := component[component], component):
-            component[:] = above

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from operator import index
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,10 @@ from simsql.fingerprint.extract import (
     iter_shingles,
 )
 from simsql.fingerprint.features import Features, IdfTable, count_features, iter_counts
-from simsql.fingerprint.hashes import U64
+from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
-from simsql.fingerprint.tokens import TokenLists, hash_tokens, iter_token_hashes, join_tokens
+from simsql.fingerprint.tokens import TokenLists, hash_tokens, iter_token_hashes
 from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of, hash_features
 
 # The arrays of a batch, about 30 bytes for each character, fit the cache; smaller batches need more NumPy calls.
@@ -36,9 +36,9 @@ _TASK_CHARACTERS = 1 << 22
 _LARGE_RESULT_CHARACTERS = 1 << 21
 
 Item = TypeVar("Item")
-Result = TypeVar("Result")
-# Fingerprints, the mask of the documents without one, and tokens.
-OutcomeWithTokens = tuple[U64, NDArray[np.bool_], TokenLists]
+# What is found in a batch of texts, such as fingerprints and the mask of the texts without one, or the hashes and
+# counts of tokens. Several batches are concatenated.
+Arrays = tuple[NDArray[Any], ...]
 
 
 def simhash(text: str, recipe: Recipe = DEFAULT_RECIPE) -> int | None:
@@ -150,7 +150,7 @@ def simhash_batches(
     if isinstance(texts, str):
         raise TypeError("texts must be an iterable of str, not a single str: use simhash")
     work = partial(_fingerprint, recipe=recipe)
-    for values, empty in _map_batches(work, _join_outcomes, texts, workers, _TASK_CHARACTERS):
+    for values, empty in _map_batches(work, texts, workers, _TASK_CHARACTERS):
         yield np.ma.MaskedArray(values, mask=empty)
 
 
@@ -178,11 +178,9 @@ def simhash_items_with_tokens(
     waiting: deque[Item] = deque()
     work = partial(_fingerprint_with_tokens, recipe=recipe)
     texts = _texts_of(items, waiting)
-    for values, empty, tokens in _map_batches(
-        work, _join_outcomes_with_tokens, texts, workers, _LARGE_RESULT_CHARACTERS
-    ):
+    for values, empty, *tokens in _map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS):
         fingerprints = np.ma.MaskedArray(values, mask=empty)
-        yield [waiting.popleft() for _ in range(len(values))], fingerprints, tokens
+        yield [waiting.popleft() for _ in range(len(values))], fingerprints, TokenLists(*tokens)
 
 
 def tokens_of_items(
@@ -192,8 +190,8 @@ def tokens_of_items(
     waiting: deque[Item] = deque()
     texts = _texts_of(items, waiting)
     work = partial(hash_tokens, kind="words")
-    for tokens in _map_batches(work, join_tokens, texts, workers, _LARGE_RESULT_CHARACTERS):
-        yield [waiting.popleft() for _ in range(len(tokens.counts))], tokens
+    for hashes, counts in _map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS):
+        yield [waiting.popleft() for _ in range(len(counts))], TokenLists(hashes, counts)
 
 
 def _texts_of(items: Iterable[tuple[Item, str]], waiting: deque[Item]) -> Iterator[str]:
@@ -205,35 +203,20 @@ def _texts_of(items: Iterable[tuple[Item, str]], waiting: deque[Item]) -> Iterat
 
 
 def _map_batches(
-    work: Callable[[list[str]], Result],
-    join: Callable[[Sequence[Result]], Result],
-    texts: Iterable[str],
-    workers: int | None,
-    task_characters: int,
-) -> Iterator[Result]:
+    work: Callable[[list[str]], Arrays], texts: Iterable[str], workers: int | None, task_characters: int
+) -> Iterator[Arrays]:
     """Yield the results for batches of texts, in order; a process gets several batches and joins their results."""
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be None or at least 1, not {workers}")
     if workers is None or workers == 1:
         return map(work, _batches_of(texts, _BATCH_CHARACTERS))
-    task = partial(_do_task, work, join)
+    task = partial(_do_task, work)
     return map_in_processes(task, _batches_of(texts, task_characters), workers, _count_tasks)
 
 
-def _do_task(
-    work: Callable[[list[str]], Result], join: Callable[[Sequence[Result]], Result], texts: list[str]
-) -> Result:
-    return join([work(batch) for batch in _batches_of(texts, _BATCH_CHARACTERS)])
-
-
-def _join_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
-    values, empty = zip(*outcomes, strict=True)
-    return np.concatenate(values), np.concatenate(empty)
-
-
-def _join_outcomes_with_tokens(outcomes: Sequence[OutcomeWithTokens]) -> OutcomeWithTokens:
-    values, empty, tokens = zip(*outcomes, strict=True)
-    return np.concatenate(values), np.concatenate(empty), join_tokens(tokens)
+def _do_task(work: Callable[[list[str]], Arrays], texts: list[str]) -> Arrays:
+    found = [work(batch) for batch in _batches_of(texts, _BATCH_CHARACTERS)]
+    return tuple(map(np.concatenate, zip(*found, strict=True)))
 
 
 def _count_tasks(texts: list[str]) -> float:
@@ -272,21 +255,21 @@ def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:
     return fingerprints_of(extract_features(texts, recipe), recipe)
 
 
-def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> OutcomeWithTokens:
+def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> Arrays:
     check_recipe(recipe)
     if not has_plain_words(recipe):
-        return *_fingerprint(texts, recipe), hash_tokens(texts, "words")
+        return *_fingerprint(texts, recipe), *hash_tokens(texts, "words")
     if len(texts) == 1 and len(texts[0]) > _LONG:
         pieces: list[U64] = []
         tally = Tally(recipe)
         for hashes, occurrences in iter_counts(iter_shingles(_keep_each(texts[0], pieces), recipe)):
             tally.add(hashes, occurrences)
         tokens = np.concatenate([np.zeros(0, dtype=np.uint64), *pieces])
-        return *tally.outcome(), TokenLists(tokens, np.array([len(tokens)]))
+        return *tally.outcome(), tokens, np.array([len(tokens)])
     found = hash_tokens(texts, "words")
     # Single tokens are sorted where they are.
     own = found._replace(hashes=found.hashes.copy()) if recipe.shingles == (1,) else found
-    return *fingerprints_of(features_of_tokens(own, recipe), recipe), found
+    return *fingerprints_of(features_of_tokens(own, recipe), recipe), *found
 
 
 def _keep_each(text: str, pieces: list[U64]) -> Iterator[U64]:
@@ -294,14 +277,6 @@ def _keep_each(text: str, pieces: list[U64]) -> Iterator[U64]:
     for piece in iter_token_hashes(text, "words"):
         pieces.append(piece)
         yield piece
-
-
-def _distinct_features(texts: list[str], recipe: Recipe) -> U64:
-    """Return the hashes of the distinct features of each text of a batch."""
-    if len(texts) == 1 and len(texts[0]) > _LONG:
-        found = [hashes for hashes, _ in iter_counts(iter_features(texts[0], recipe))]
-        return np.concatenate([np.zeros(0, dtype=np.uint64), *found])
-    return extract_features(texts, recipe).hashes
 
 
 def _fingerprint_long(parts: Iterable[tuple[str, int]], recipe: Recipe) -> Outcome:
@@ -333,26 +308,25 @@ def count_documents(
     if isinstance(texts, str):
         raise TypeError("texts must be an iterable of str, not a single str")
     check_recipe(recipe)
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be None or at least 1, not {workers}")
     if at_least < 1:
         raise ValueError(f"at_least must be at least 1, not {at_least}")
-    task = partial(_features_of, recipe=replace(recipe, idf=None))
-    batches = _batches_of(texts, _LARGE_RESULT_CHARACTERS)
-    found = map(task, batches) if workers in (None, 1) else map_in_processes(task, batches, workers or 1)
+    work = partial(_distinct_features, recipe=replace(recipe, idf=None))
+    found = _map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS)
     documents = 0
 
     def features() -> Iterator[U64]:
         nonlocal documents
-        for hashes, of_task in found:
-            documents += of_task
+        for hashes, counts in found:
+            documents += int(counts.sum())
             yield hashes
 
     hashes, counts = count_features(features(), at_least)
     return IdfTable.of_frequencies(hashes, counts, documents, at_least, recipe.features_id)
 
 
-def _features_of(texts: list[str], recipe: Recipe) -> tuple[U64, int]:
-    """Return the distinct features of each text, and the number of texts."""
-    batches = _batches_of(texts, _BATCH_CHARACTERS)
-    return np.concatenate([_distinct_features(batch, recipe) for batch in batches]), len(texts)
+def _distinct_features(texts: list[str], recipe: Recipe) -> tuple[U64, I64]:
+    """Return the hashes of the distinct features of each text of a batch, and the number of texts."""
+    if len(texts) == 1 and len(texts[0]) > _LONG:
+        found = [hashes for hashes, _ in iter_counts(iter_features(texts[0], recipe))]
+        return np.concatenate([np.zeros(0, dtype=np.uint64), *found]), np.array([1])
+    return extract_features(texts, recipe).hashes, np.array([len(texts)])

@@ -15,21 +15,15 @@ previous one, and tokens of all lengths are hashed in the same few array operati
 tokens by Horner's rule with an odd multiplier, and mixed again before it votes.
 
 FNV-1 and FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv) multiply a state by a prime P and XOR a byte into it, byte
-by byte. Whole arrays of bytes are hashed at once:
-
-    h[i + 1] = P * h[i] ^ b[i] = P * h[i] + ((m[i] ^ b[i]) - m[i]),    m[i] = the low 8 bits of P * h[i]
-
-Once every m is known, this is a polynomial in P. The low 8 bits of a state do not depend on higher bits. Because P
-is odd, bit k of the next state is bit k of this state, XORed with a function of b and of the bits below k: eight
-prefix XORs find them all. FNV-1a is P times the FNV-1 that starts from the basis divided by P. For UTF-16 code
-units, the same holds with 16 bits.
+by byte. FNV-1a is P times the FNV-1 that starts from the basis divided by P.
 
 "jenkins" is `hashlittle2` of lookup3.c (Bob Jenkins, 2006) with both seeds 0: the first result is the upper half
-of the value, as in simhash-cpp. Strings are hashed side by side, block by block.
+of the value, as in simhash-cpp.
+
+FNV and lookup3 hash all strings side by side: their first bytes or blocks, then their second ones, and so on.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from hashlib import md5
 from typing import Literal
 
@@ -51,8 +45,9 @@ _PRIME = 0x100000001B3
 # which, and by how many bits that is turned.
 _BETWEEN = ((0, 2, 4), (1, 0, 6), (2, 1, 8), (0, 2, 16), (1, 0, 19), (2, 1, 4))
 _AFTER = ((2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24))
-# Units hashed at once: their arrays fit the cache, and memory does not grow with the length of a string.
-_AT_ONCE = 1 << 16
+_ALL_BITS = (1 << 64) - 1
+# The last strings, one of which may have a million characters, are hashed one by one.
+_FEW = 32
 
 
 def mix(values: U64) -> U64:
@@ -225,44 +220,22 @@ def _hash_fnv(encoded: Sequence[bytes], unit: str, basis: int) -> U64:
     """Return the FNV-1 of each string of units from this basis."""
     units = np.frombuffer(b"".join(encoded), dtype=unit)
     units = units.astype(units.dtype.newbyteorder("="), copy=False)
-    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) // units.itemsize
+    sizes = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) // units.itemsize
+    order = np.argsort(-sizes, kind="stable")
+    sizes, starts = sizes[order], (np.cumsum(sizes) - sizes)[order]
     states = np.full(len(encoded), basis, dtype=np.uint64)
-    (filled,) = np.nonzero(lengths)
-    ends = np.cumsum(lengths[filled])
-    for start in range(0, len(units), _AT_ONCE):
-        stop = min(start + _AT_ONCE, len(units))
-        # The strings with units here; the first may begin before and the last may end after them.
-        first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()
-        here = filled[first : last + 1]
-        states[here] = _append(states[here], units[start:stop], np.minimum(ends[first : last + 1], stop) - start)
-    return states
-
-
-def _append(states: U64, units: NDArray[np.unsignedinteger], ends: I64) -> U64:
-    """Return the states of FNV-1 after more units: each string has those up to its end, at least one."""
-    lengths = np.diff(ends, prepend=0)
-    starts = ends - lengths
-    owner = np.repeat(np.arange(len(ends)), lengths)
-    prime = units.dtype.type(_PRIME & np.iinfo(units.dtype).max)
-    low = states.astype(units.dtype)
-    before = np.zeros_like(units)  # the low part of the state before each unit, one more bit in each round
-    for _ in range(8 * units.itemsize):
-        change = before * prime
-        change ^= before
-        change ^= units
-        np.bitwise_xor.accumulate(change[:-1], out=before[1:])
-        before[0] = 0
-        before ^= (low ^ before[starts])[owner]
-    before *= prime
-    added = (before ^ units).astype(np.int64) - before
-    powers = _powers()
-    added_after = added.view(np.uint64) * powers[(ends - 1)[owner] - np.arange(len(units))]
-    return states * powers[lengths] + np.add.reduceat(added_after, starts)
-
-
-@cache
-def _powers() -> U64:
-    """Return the powers of the prime, starting with 1."""
-    factors = np.full(_AT_ONCE + 1, _PRIME, dtype=np.uint64)
-    factors[0] = 1
-    return np.multiply.accumulate(factors)
+    prime = np.uint64(_PRIME)
+    place = 0
+    while (left := int(np.searchsorted(-sizes, -place))) > _FEW:  # the strings that have another unit
+        states[:left] *= prime
+        states[:left] ^= units[starts[:left] + place]
+        place += 1
+    for number in range(left):
+        state = int(states[number])
+        rest = units[starts[number] + place : starts[number] + sizes[number]]
+        for value in rest.data:  # plain integers, without a list of them
+            state = (state * _PRIME & _ALL_BITS) ^ value
+        states[number] = state
+    values = np.empty_like(states)
+    values[order] = states
+    return values

@@ -30,7 +30,7 @@ def map_in_processes(
     work: Callable[[Batch], Result],
     batches: Iterator[Batch],
     workers: int,
-    load: Callable[[Batch], float] = lambda _: 1,
+    load: Callable[[Batch], float],
 ) -> Iterator[Result]:
     """Yield the result of `work` for each batch, in order. `work` and the batches are pickled.
 

@@ -12,11 +12,10 @@ The SQL functions number blocks and permutations exactly as this module does, so
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,13 +95,11 @@ class BitOrder:
     def apply(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
     def apply(self, words: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
         """Return the reordered words, without checks; `Permutation.key` checks its arguments."""
+        if isinstance(words, int):
+            return sum(_shifted(words & mask, shift) for mask, shift in self._moves)
         return _move(words, self._moves)
 
-    @overload
-    def undo(self, words: int) -> int: ...
-    @overload
-    def undo(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
-    def undo(self, words: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
+    def undo(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the words in their original order: the inverse of `apply`."""
         return _move(words, self._moves_back)
 
@@ -111,9 +108,7 @@ def _shifted(word: int, shift: int) -> int:
     return word << shift if shift >= 0 else word >> -shift
 
 
-def _move(words: int | NDArray[np.uint64], moves: tuple[tuple[int, int], ...]) -> int | NDArray[np.uint64]:
-    if isinstance(words, int):
-        return sum(_shifted(words & mask, shift) for mask, shift in moves)
+def _move(words: NDArray[np.uint64], moves: tuple[tuple[int, int], ...]) -> NDArray[np.uint64]:
     moved = np.empty(words.shape, dtype=np.uint64)
     source, target = np.ascontiguousarray(words).reshape(-1), moved.reshape(-1)
     buffer = np.empty(min(_STEP, source.size), dtype=np.uint64)
@@ -169,32 +164,16 @@ class Permutation:
         None and a masked element have the key None. Raises ValueError for values outside [0, 2**width), TypeError
         for anything but ints and unsigned arrays.
         """
-        moved: int | NDArray[np.uint64] | None = _rearrange(self._order.apply, fingerprint, self.width)
-        return moved
-
-    @overload
-    def fingerprint(self, key: int) -> int: ...
-    @overload
-    def fingerprint(self, key: int | None) -> int | None: ...
-    @overload
-    def fingerprint(self, key: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
-    def fingerprint(self, key: int | NDArray[np.uint64] | None) -> int | NDArray[np.uint64] | None:
-        """Return the fingerprint of a key: the inverse of `key`, for ints and arrays, same errors."""
-        moved: int | NDArray[np.uint64] | None = _rearrange(self._order.undo, key, self.width)
-        return moved
-
-
-def _rearrange(move: Callable[[Any], Any], value: int | NDArray[np.uint64] | None, width: int) -> Any:
-    """Return a value or an array with its bits moved; missing values stay missing."""
-    if is_missing(value):
-        return None
-    if not isinstance(value, np.ndarray):
-        return move(one_fingerprint(value, width))
-    values = fingerprint_array(value)
-    if isinstance(values, np.ma.MaskedArray):
-        # Masked elements may contain anything.
-        return np.ma.MaskedArray(move(_within(values.filled(0), width)), mask=values.mask)
-    return move(_within(values, width))
+        if is_missing(fingerprint):
+            return None
+        if not isinstance(fingerprint, np.ndarray):
+            return self._order.apply(one_fingerprint(fingerprint, self.width))
+        values = fingerprint_array(fingerprint)
+        if isinstance(values, np.ma.MaskedArray):
+            # Masked elements may contain anything.
+            keys = self._order.apply(_within(values.filled(0), self.width))
+            return np.ma.MaskedArray(keys, mask=values.mask)
+        return self._order.apply(_within(values, self.width))
 
 
 def _within(values: NDArray[np.uint64], width: int) -> NDArray[np.uint64]:

@@ -20,7 +20,8 @@ from simsql.hamming._checks import (
 )
 from simsql.hamming._join import Join
 from simsql.hamming._processes import run_tasks
-from simsql.hamming._tiles import batched, roots_of, unite
+from simsql.hamming._tiles import batched
+from simsql.trees import roots_of, unite
 
 # A pair is sorted as one number of two positions with this many bits each.
 _POSITION_BITS = 32

@@ -1,12 +1,13 @@
 """PostgreSQL from a wheel: start it, watch it, stop it. Knows nothing of indexes.
 
 start_embedded(folder)          an EmbeddedServer, stopped when its last user ends
-scratch_database(server)        a context manager with the URL of a temporary database
-holds_server(folder)            whether a folder contains the data of an embedded server
 
-Needs the `embedded` extra.
+Needs the `embedded` extra. The other packages of simsql also import names from here that are not in `__all__`.
 """
 
-from simsql.server.embedded import EmbeddedServer, holds_server, scratch_database, start_embedded
+from simsql.server.embedded import EmbeddedServer as EmbeddedServer
+from simsql.server.embedded import holds_server as holds_server
+from simsql.server.embedded import scratch_database as scratch_database
+from simsql.server.embedded import start_embedded
 
-__all__ = ["EmbeddedServer", "holds_server", "scratch_database", "start_embedded"]
+__all__ = ["start_embedded"]

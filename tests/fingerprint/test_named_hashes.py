@@ -23,30 +23,12 @@ def test_hashes_are_the_definition(kind, strings):
     assert hash_strings(strings, kind).tolist() == [spelling_hash(text, kind) for text in strings]
 
 
-@pytest.mark.parametrize("kind", ["fnv1", "fnv1a", "fnv1utf16", "jenkins"])
-def test_long_strings_are_hashed_in_pieces(kind):
-    length = hashes._AT_ONCE
-    strings = [
-        "",
-        "a中" * length,
-        "",
-        "b" * (length - 7),
-        "😀" * length,
-        *["c", "", "dd"] * 9,
-        "e" * 5 * length,
-        "",
-    ]
-    assert hash_strings(strings, kind).tolist() == [spelling_hash(text, kind) for text in strings]
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 5])
-def test_no_cut_changes_a_hash(length, monkeypatch):
-    strings = ["", "é", "one two", "", "中文字", "x", "y", "", "forty-two", ""]
-    whole = {kind: hash_strings(strings, kind).tolist() for kind in KINDS}
-    monkeypatch.setattr(hashes, "_AT_ONCE", length)
-    hashes._powers.cache_clear()
-    assert {kind: hash_strings(strings, kind).tolist() for kind in KINDS} == whole
-    hashes._powers.cache_clear()
+@pytest.mark.parametrize("few", [0, 1, 3, 100])
+def test_strings_are_hashed_side_by_side_or_one_by_one(few, monkeypatch):
+    monkeypatch.setattr(hashes, "_FEW", few)
+    strings = ["", "a中" * 300, "é", "one two", "", "b" * 9_999, "😀" * 500, *["c", "", "dd"] * 9, "中文字", ""]
+    for kind in ("fnv1", "fnv1a", "fnv1utf16", "jenkins"):
+        assert hash_strings(strings, kind).tolist() == [spelling_hash(text, kind) for text in strings]
 
 
 # FNV: draft-eastlake-fnv; MD5: RFC 1321; XXH3: what xxhsum 0.8 prints; lookup3: driver5 of lookup3.c, and

@@ -41,21 +41,6 @@ def test_ids_differ_and_give_the_recipe_back():
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        Recipe("characters"),
-        Recipe(shingles=(1,)),
-        Recipe(shingles=(1, 3)),
-        Recipe(weight="set"),
-        Recipe(weight="tf"),
-    ],
-)
-def test_every_field_counts(other):
-    text = "to be or not to be that is the question whether it is nobler in the mind to suffer the slings"
-    assert simhash(text, other) != simhash(text)
-
-
-@pytest.mark.parametrize(
     "name", ["", "words12-log", "words12-log-2", "words21-log-1", "lines1-set-1", " words1-set-1"]
 )
 def test_unknown_ids_are_refused(name):
@@ -75,12 +60,11 @@ def test_unknown_ids_are_refused(name):
         ({"tokens": ["words"]}, "a simsql.fingerprint.Pattern or Tokenizer, not"),
         ({"min_features": "5"}, "min_features must be an int of at least 1, not '5'"),
         ({"min_features": 5.0}, "min_features must be an int of at least 1, not 5.0"),
-        ({"idf": "rare.npz"}, "idf must be an IdfTable, .* not 'rare.npz'"),
         ({"class_weights": {"title": 3}}, "must be a tuple of pairs such as"),
         ({"class_weights": (("title", 3), ("heading", 2))}, "sorted by name, without duplicates"),
         ({"class_weights": (("title", 3), ("title", 2))}, "sorted by name, without duplicates"),
         ({"class_weights": (("Title", 3),)}, "must consist of a-z, 0-9 and _, not"),
-        ({"class_weights": ((1, 3),)}, "must consist of a-z, 0-9 and _, not"),
+        ({"class_weights": (("a", 1), (2, 3))}, r"names in class_weights must .* and _, not \['a', 2\]"),
         ({"weight": "count"}, "weight must be one of 'set', 'log', 'tf', not 'count'"),
         ({"shingles": ()}, "ascending lengths between 1 and 9"),
         ({"shingles": (2, 1)}, "ascending lengths between 1 and 9"),
@@ -93,10 +77,6 @@ def test_unknown_ids_are_refused(name):
         ({"tie": 1.0}, "tie must be one of 0, 1, not 1.0"),
         ({"cyclic": 1}, "cyclic must be one of False, True, not 1"),
         ({"idf": "news.npz"}, "idf must be an IdfTable, as count_documents returns, not 'news.npz'"),
-        (
-            {"class_weights": (("a", 1), (2, 3))},
-            r"names in class_weights must consist of a-z, 0-9 and _, not \['a', 2\]",
-        ),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message):

@@ -102,11 +102,8 @@ def test_a_nested_worked_example_in_hexadecimal():
 
 
 @given(fingerprints, choices)
-def test_keys_of_ints_equal_the_oracle_and_lead_back(fingerprint, choice):
-    made = permutations(*choice)
-    keys = [p.key(fingerprint) for p in made]
-    assert keys == slow_keys(fingerprint, *choice, 64)
-    assert [p.fingerprint(key) for p, key in zip(made, keys, strict=True)] == [fingerprint] * len(made)
+def test_keys_of_ints_equal_the_oracle(fingerprint, choice):
+    assert [p.key(fingerprint) for p in permutations(*choice)] == slow_keys(fingerprint, *choice, 64)
 
 
 @given(st.integers(0, 2**12 - 1), choices)
@@ -121,7 +118,6 @@ def test_keys_of_arrays_equal_keys_of_ints(values, choice):
         keys = permutation.key(array)
         assert keys.dtype == np.uint64
         assert keys.tolist() == [permutation.key(int(value)) for value in array]
-        assert permutation.fingerprint(keys).tolist() == array.tolist()
 
 
 def test_the_shape_of_an_array_is_kept_and_the_array_untouched():
@@ -129,8 +125,9 @@ def test_the_shape_of_an_array_is_kept_and_the_array_untouched():
     before = array.copy()
     permutation = permutations(7, 3)[20]
     strided, scalar, empty = array[::2, 1], np.array(array[0, 0]), array[:0]
-    assert permutation.fingerprint(permutation.key(array)).shape == (70_000, 2)
-    assert (permutation.fingerprint(permutation.key(array)) == array).all()
+    keys = permutation.key(array)
+    assert keys.shape == (70_000, 2)
+    assert keys[::500].tolist() == [[permutation.key(one) for one in row] for row in array[::500].tolist()]
     assert (permutation.key(strided) == permutation.key(array)[::2, 1]).all()
     assert permutation.key(scalar).shape == ()
     assert permutation.key(empty).shape == (0, 2)
@@ -202,7 +199,7 @@ def test_flip_masks_of_a_prefix():
             ValueError,
             r"in \[0, 2\*\*64\), not 18446744073709551616",
         ),
-        (lambda: permutations(4, 1, width=12)[0].fingerprint(4096), ValueError, r"in \[0, 2\*\*12\), not 4096"),
+        (lambda: permutations(4, 1, width=12)[0].key(4096), ValueError, r"in \[0, 2\*\*12\), not 4096"),
         (lambda: permutations(4, 1)[0].key("1"), TypeError, "must be an int"),
         (lambda: permutations(4, 1)[0].key(True), TypeError, "must be an int"),
         (lambda: permutations(4, 1)[0].key(np.array([1])), TypeError, "not of int64; .*bigint"),

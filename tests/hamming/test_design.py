@@ -1,24 +1,13 @@
 """Designs: the radius against every placement of differing bits, and the figures of the cost model."""
 
-import json
-import os
 from math import comb, inf
-from pathlib import Path
 
 import numpy as np
 import pytest
+from hamming_samples import PAPER, published
 
 from simsql.hamming.blocks import block_sizes, flip_masks
 from simsql.hamming.design import CALL_US, CANDIDATE_US, PROBE_US, SCAN_ROW_US, WRITE_TABLE_US, Costs, Design
-
-SHARED = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
-# The designs of the paper for 2**34 fingerprints at distance 3.
-PAPER = [
-    ((6, 3), 20, {31, 32, 33}, 8),
-    ((4, 1, 4), 16, {28}, 64),
-    ((5, 2), 10, {25, 26}, 512),
-    ((4, 1), 4, {16}, 262_144),
-]
 
 
 def every_design(width):
@@ -210,27 +199,22 @@ def test_a_larger_distance_never_costs_less():
 
 @pytest.mark.parametrize(("arguments", "tables", "prefixes", "candidates"), PAPER)
 def test_designs_of_the_paper(arguments, tables, prefixes, candidates):
-    check_paper_design(Design(*arguments), tables, prefixes, candidates)
-
-
-def test_designs_of_the_paper_as_published():
-    if not SHARED.is_dir():
-        pytest.skip(f"no shared data in {SHARED}")
-    published = json.loads((SHARED / "vectors.json").read_text())["paper_designs_64_bits_k3_2**34"]
-    figures = [(row["tables"], set(row["prefix_bits"]), row["candidates_at_most"]) for row in published]
-    assert figures == [tuple(row[1:]) for row in PAPER]
-    for row, (arguments, *_) in zip(published, PAPER, strict=True):
-        if isinstance(row["blocks"], list):
-            assert list(block_sizes(arguments[0])) == row["blocks"]
-
-
-def check_paper_design(design, tables, prefixes, candidates):
+    design = Design(*arguments)
     assert design.tables == tables
     assert design.radius(3) == 0
     assert design.probes(3) == tables
     assert set(design.prefix_bits) == prefixes
     assert max(2 ** (34 - bits) for bits in design.prefix_bits) == candidates
     assert design.candidates(3, 2**34) <= tables * candidates
+
+
+def test_designs_of_the_paper_are_those_published():
+    rows = published("paper_designs_64_bits_k3_2**34")
+    figures = [(row["tables"], set(row["prefix_bits"]), row["candidates_at_most"]) for row in rows]
+    assert figures == [tuple(row[1:]) for row in PAPER]
+    for row, (arguments, *_) in zip(rows, PAPER, strict=True):
+        if isinstance(row["blocks"], list):
+            assert list(block_sizes(arguments[0])) == row["blocks"]
 
 
 @pytest.mark.parametrize(

@@ -5,25 +5,18 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from hamming_samples import BOUNDARIES, WORD, near, random_words
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simsql.hamming import Design, find_matches, match
 
-BOUNDARIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
-word = st.integers(0, 2**64 - 1) | st.sampled_from(BOUNDARIES)
-few_flips = st.lists(st.integers(0, 63), max_size=12)
-
 
 @st.composite
 def sides(draw):
     """Queries and batches of stored fingerprints around the same few centres, with repetitions."""
-    centres = draw(st.lists(word, min_size=1, max_size=4))
-    near = st.builds(
-        lambda centre, bits: centre ^ sum(1 << bit for bit in set(bits)), st.sampled_from(centres), few_flips
-    )
-    queries = draw(st.lists(near | word, max_size=15))
-    return queries, draw(st.lists(st.lists(near | word, max_size=15), max_size=4))
+    words = near(draw(st.lists(WORD, min_size=1, max_size=4))) | WORD
+    return draw(st.lists(words, max_size=15)), draw(st.lists(st.lists(words, max_size=15), max_size=4))
 
 
 def slow_matches(queries, batches, distance):
@@ -54,10 +47,6 @@ def listed(matches):
     return sorted(found)
 
 
-def random_words(seed, count):
-    return np.random.default_rng(seed).integers(0, 2**64, count, dtype=np.uint64)
-
-
 def with_neighbours(seed, words, flips):
     """Each of the words with `flips` of its bits flipped."""
     rng = np.random.default_rng(seed)
@@ -83,7 +72,7 @@ def test_matches_equal_the_oracle(given_sides, distance):
 SMALL = {
     "slots": {},
     "filter full": {"_BITS_PER_ENTRY": 1},
-    "one level": {"_FEW": 10**9},
+    "slots shared": {"_ODD": np.uint64(1)},
     "in portions": {"_CANDIDATES": 3},
 }
 
@@ -93,7 +82,6 @@ SMALL = {
 def test_every_way_of_looking_up_finds_the_same(monkeypatch, blocks, lead, changed):
     """Queries that crowd and queries that do not, with nothing flipped, with one bit and with two."""
     force_tables(monkeypatch, blocks, lead)
-    monkeypatch.setattr(match, "_FEW", 4)
     monkeypatch.setattr(match, "_STEP", 50)
     monkeypatch.setattr(match, "_SLICE", 64)
     for name, value in changed.items():

@@ -1,13 +1,11 @@
 """Distances, all pairs and clusters, against loops over Python ints."""
 
 import itertools
-import json
-import os
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
+from hamming_samples import BOUNDARIES, WORD, near, published, random_words
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,21 +21,12 @@ from simsql.hamming import (
 )
 from simsql.hamming.blocks import block_masks
 
-SHARED = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
-BOUNDARIES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
-word = st.integers(0, 2**64 - 1) | st.sampled_from(BOUNDARIES)
-few_flips = st.lists(st.integers(0, 63), max_size=12)
-
 
 @st.composite
 def clustered(draw):
     """Fingerprints around a few centres, with repetitions."""
-    centres = draw(st.lists(word, min_size=1, max_size=4))
-    flips = draw(st.lists(st.tuples(st.sampled_from(centres), few_flips), max_size=25))
-    near = []
-    for centre, bits in flips:
-        near.append(centre ^ sum(1 << bit for bit in set(bits)))
-    return draw(st.permutations(centres + near))
+    centres = draw(st.lists(WORD, min_size=1, max_size=4))
+    return draw(st.permutations(centres + draw(st.lists(near(centres), max_size=25))))
 
 
 def slow_pairs(values, distance):
@@ -58,10 +47,6 @@ def as_lists(clusters):
     return [cluster.tolist() for cluster in clusters]
 
 
-def random_words(seed, count):
-    return np.random.default_rng(seed).integers(0, 2**64, count, dtype=np.uint64)
-
-
 def planted(seed, count, distances, each):
     """Random words, and for each distance `each` neighbours of as many of them."""
     rng = np.random.default_rng(seed)
@@ -76,7 +61,7 @@ def planted(seed, count, distances, each):
 # --- hamming_distance
 
 
-@given(word, word)
+@given(WORD, WORD)
 def test_distance_of_ints(a, b):
     distance = hamming_distance(a, b)
     assert type(distance) is int
@@ -90,7 +75,7 @@ def test_distance_at_the_boundaries():
     assert hamming_distance(np.uint64(1), 0) == 1
 
 
-@given(st.lists(word, min_size=1, max_size=8), st.lists(word, min_size=1, max_size=8))
+@given(st.lists(WORD, min_size=1, max_size=8), st.lists(WORD, min_size=1, max_size=8))
 def test_distance_of_arrays_broadcasts(left, right):
     a, b = np.array(left, dtype=np.uint64), np.array(right, dtype=np.uint64)
     table = hamming_distance(a[:, None], b)
@@ -149,16 +134,6 @@ def test_every_distance():
         close = slow_pairs(values, distance)
         assert find_pairs(values, distance).tolist() == close
         assert as_lists(find_clusters(values, distance)) == slow_clusters(close)
-
-
-def test_thousands_with_planted_neighbours():
-    values = planted(4, 2500, range(11), 40)
-    close = slow_pairs(values, 10)
-    assert len(close) >= 10 * 40
-    for distance in range(11):
-        expected = [pair for pair in close if hamming_distance(*pair) <= distance]
-        assert find_pairs(values, distance).tolist() == expected
-        assert as_lists(find_clusters(values, distance)) == slow_clusters(expected)
 
 
 @pytest.mark.parametrize("distance", [1, 2, 3, 5])
@@ -551,11 +526,3 @@ def test_published_pairs():
 def test_published_clusters():
     for row in published("find_clusters"):
         assert len(find_clusters(row["fingerprints"], row["distance"])) == row["clusters"]
-
-
-def published(name):
-    if not SHARED.is_dir():
-        pytest.skip(f"no shared data in {SHARED}")
-    rows = json.loads((SHARED / "vectors.json").read_text())[name]
-    assert rows
-    return rows

@@ -209,11 +209,14 @@ def test_the_end_of_the_program_stops_it(folder: Path, spawn: Spawn) -> None:
     wait_until_gone(folder)
 
 
-def test_the_default_folder_is_simsql_home(new_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_a_new_server_of_the_newest_version_in_simsql_home(
+    new_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SIMSQL_HOME", str(new_folder / "home"))
     with start_embedded() as server:
         assert server.folder == new_folder / "home"
         assert server_lives(new_folder / "home")
+        assert query(server.url(), "SHOW server_version").startswith(f"{max(PROGRAMS)}.")
 
 
 def test_a_folder_removed_during_use_does_no_harm(new_folder: Path) -> None:
@@ -416,11 +419,6 @@ def test_a_folder_keeps_its_version(new_folder: Path) -> None:
         assert query(server.url(), "SHOW server_version").startswith("16.")
         with pytest.raises(SimsqlError, match="from PostgreSQL 16, not 18"):
             start_embedded(new_folder, version=18)
-
-
-def test_a_new_folder_gets_the_newest_version(new_folder: Path) -> None:
-    with start_embedded(new_folder) as server:
-        assert query(server.url(), "SHOW server_version").startswith(f"{max(PROGRAMS)}.")
 
 
 def test_a_version_that_is_not_there_is_refused(new_folder: Path) -> None:

@@ -4,7 +4,8 @@ from dataclasses import asdict
 
 from servers import TEMPLATE
 
-from simsql.hamming import DEFAULT_COSTS, Design, default_design
+from simsql.hamming import Design, default_design
+from simsql.hamming.design import DEFAULT_COSTS
 
 ROWS = [0, 10**7, 10**9]
 DISTANCES = [0, 3, 8, 10, 30]

@@ -10,7 +10,8 @@ from articles import DESIGNS
 from oracle import EXTREMES, to_bigint
 from servers import TEMPLATE, Server
 
-from simsql.hamming import Design, flip_masks
+from simsql.hamming import Design
+from simsql.hamming.blocks import flip_masks
 
 pytestmark = pytest.mark.parametrize("design", [Design(*design) for design in DESIGNS], ids=str)
 FINGERPRINTS = [number % 2**64 for number in EXTREMES] + [random.Random(1).getrandbits(64) for _ in range(40)]
