@@ -17,6 +17,8 @@ from simsql.database import install_schema, read_status
 from simsql.database.history import own_history
 from simsql.database.install import schema_sql
 
+pytestmark = pytest.mark.every_version
+
 OLDEST = "0.1.0"
 
 
@@ -33,9 +35,9 @@ def test_an_upgrade_leads_to_what_is_installed_afresh(server, version):
 
 
 @pytest.mark.parametrize("signature", ["FUNCTION simsql.create_index", "PROCEDURE simsql.build"])
-def test_an_upgrade_keeps_privileges_on_functions_with_a_new_parameter(newest, signature):
+def test_an_upgrade_keeps_privileges_on_functions_with_a_new_parameter(server, signature):
     kind, name = signature.split()
-    with released(newest, OLDEST) as (connection, engine):
+    with released(server, OLDEST) as (connection, engine):
         connection.execute(f"REVOKE EXECUTE ON {kind} {name} FROM PUBLIC")
         connection.execute(f"GRANT EXECUTE ON {kind} {name} TO pg_monitor")
         upgrade(engine, own_history())

@@ -24,6 +24,8 @@ from psycopg import errors
 from sessions import ALL_LEVELS, begin, blocked
 from upkeep import notices, problems, set_batch_size, stored_fingerprints
 
+pytestmark = pytest.mark.oldest_version
+
 BUILD = "CALL simsql.build('article', 'fingerprint')"
 BEGIN_BUILD = "SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL)"
 BATCH = "SELECT ready FROM simsql._build_batch('article', 'fingerprint')"

@@ -23,11 +23,6 @@ OTHER = {"tables": "expression", "expression": "tables"}
 from_either = pytest.mark.parametrize("storage", OTHER)
 
 
-@pytest.fixture
-def server(newest):
-    return newest
-
-
 def create_index(connection, storage, more=""):
     call = "simsql.create_index('article', 'fingerprint', 7, 5, 2, recipe => 'own', storage => %s"
     connection.execute(f"SELECT {call}{more})", [storage])

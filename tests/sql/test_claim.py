@@ -14,6 +14,8 @@ from sessions import ONE_SNAPSHOT, blocked, started
 from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
 
+pytestmark = pytest.mark.oldest_version
+
 CENTRE = 0x0123456789ABCDEF
 
 

@@ -5,6 +5,8 @@ from articles import count_keys, create_articles, create_index, create_table, mi
 from psycopg import errors
 from sessions import ALL_LEVELS, ONE_SNAPSHOT, begin, blocked
 
+pytestmark = pytest.mark.oldest_version
+
 FINGERPRINT = 7
 INSERT = f"INSERT INTO article (fingerprint) VALUES ({FINGERPRINT})"
 

@@ -19,11 +19,6 @@ REFUSED = "another session is changing an index or a partition of public.{} conc
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def writer(connect):
     """Call it with an INSERT to begin a transaction for which others wait, and again to end it."""
     session = connect()

@@ -8,7 +8,9 @@ import pytest
 from articles import DESIGNS, create_articles, create_index, create_table, near
 from oracle import flip
 from oracle import near as expected_near
-from scoped import create_scoped, expected, newest, search
+from scoped import create_scoped, expected, search
+
+pytestmark = pytest.mark.oldest_version
 
 HOT = 0x0123456789ABCDEF
 COPIES = 20_000
@@ -137,7 +139,6 @@ def test_nothing_is_lost_where_many_searches_skip_keys(connection, scope):
         assert sorted(found) == expected("near_many", [row[0] for row in live], within, queries)
 
 
-@newest
 def test_keys_are_skipped_within_a_scope(connection):
     set_candidates(connection, 3)
     fingerprints = neighbours(55)

@@ -10,6 +10,8 @@ from psycopg import errors
 from skew import skewed
 from upkeep import problems
 
+pytestmark = pytest.mark.oldest_version
+
 FINGERPRINTS = clustered(200, seed=10)
 
 

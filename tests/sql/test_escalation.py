@@ -7,6 +7,8 @@ from articles import missing_keys, near
 from psycopg import Connection, Error, errors
 from upkeep import problems
 
+pytestmark = pytest.mark.oldest_version
+
 SEIZED = "seized by postgres"
 # What the table's owner replaces the column by: statements with the function `seize`, and a value to write.
 REPLACEMENTS = {

@@ -10,6 +10,8 @@ from oracle import clustered
 from psycopg import errors
 from servers import find_programs
 
+pytestmark = pytest.mark.oldest_version
+
 PROGRAMS = find_programs()
 FINGERPRINTS = clustered(5_000, seed=9)
 QUERY = 0x0123456789ABCDEF

@@ -53,11 +53,6 @@ FINGERPRINTS = clustered(3_000, seed=14)
 QUERIES = [0, -1, FINGERPRINTS[17], flip(FINGERPRINTS[5], [63, 31, 0])]
 
 
-@pytest.fixture
-def server(newest):
-    return newest
-
-
 @pytest.fixture(autouse=True)
 def _expression(monkeypatch):
     monkeypatch.setattr(articles, "STORAGE", "expression")

@@ -9,6 +9,8 @@ from sql.test_partitions import FINGERPRINTS, QUERIES, create_index, create_mont
 
 from simsql.database import SearchIndex, build_index
 
+pytestmark = pytest.mark.oldest_version
+
 
 @pytest.fixture
 def articles(connection):

@@ -9,6 +9,8 @@ import pytest
 from articles import create_articles, create_index, missing_keys, near
 from psycopg import errors
 
+pytestmark = pytest.mark.oldest_version
+
 SEARCHES = [
     "near('{0}', 1, 3, '{1}')",
     "near_rows(NULL::{0}, 1, 3, '{1}')",

@@ -13,6 +13,8 @@ from psycopg import errors
 
 from simsql.hamming import Design
 
+pytestmark = pytest.mark.every_version
+
 FINGERPRINTS = clustered(400, seed=2)
 # Stored ones, a random one, and one that is far from all.
 QUERIES = [0, -1, -(2**63), FINGERPRINTS[17], flip(FINGERPRINTS[5], [63, 31, 0]), 0x0123456789ABCDEF]

@@ -12,6 +12,8 @@ from oracle import EXTREMES, clustered, flip
 from oracle import near as expected_near
 from psycopg import errors
 
+pytestmark = pytest.mark.oldest_version
+
 FINGERPRINTS = clustered(400, seed=21)
 QUERIES = [*FINGERPRINTS[:25], *clustered(25, seed=22), *EXTREMES]
 few_bits = st.builds(flip, st.sampled_from(EXTREMES), st.sets(st.integers(0, 63), max_size=9))

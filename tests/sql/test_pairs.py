@@ -10,6 +10,8 @@ from oracle import EXTREMES, clustered, flip, to_bigint
 from oracle import clusters as expected_clusters
 from oracle import pairs as expected_pairs
 
+pytestmark = pytest.mark.oldest_version
+
 designs = pytest.mark.parametrize("design", DESIGNS, ids=str)
 few_bits = st.builds(flip, st.sampled_from(EXTREMES), st.sets(st.integers(0, 63), max_size=9))
 

@@ -11,11 +11,6 @@ from simsql.database.backfill import fill_fingerprints
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def months(connection):
     """Three months of articles with two tenants' columns, indexed."""
     create_months(connection)

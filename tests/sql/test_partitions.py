@@ -14,6 +14,8 @@ from upkeep import problems
 
 from simsql.database import SearchIndex, build_index
 
+pytestmark = pytest.mark.oldest_version
+
 FINGERPRINTS = clustered(300, seed=15)
 QUERIES = [0, -1, FINGERPRINTS[17], FINGERPRINTS[150]]
 # Columns by which the kinds of tables below are partitioned.

@@ -7,6 +7,8 @@ from oracle import near as expected_near
 from psycopg import errors
 from upkeep import problems
 
+pytestmark = pytest.mark.oldest_version
+
 FINGERPRINTS = clustered(400, seed=16)
 
 

@@ -98,12 +98,6 @@ class Workplace:
 
 
 @pytest.fixture
-def server(newest):
-    """One server: privileges and locks of rows are the same in all of them."""
-    return newest
-
-
-@pytest.fixture
 def workplace(connection, connect, new_role) -> Iterator[Workplace]:
     role = new_role()
     yield Workplace(connection, connect, role)

@@ -9,6 +9,8 @@ from oracle import clustered
 from program import wait_until
 from upkeep import problems
 
+pytestmark = pytest.mark.oldest_version
+
 FINGERPRINTS = clustered(120, seed=50)
 _numbers = itertools.count()
 

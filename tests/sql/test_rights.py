@@ -4,6 +4,8 @@ import pytest
 from articles import create_articles, create_index, create_table, missing_keys, near
 from psycopg import errors
 
+pytestmark = pytest.mark.oldest_version
+
 # What a role sees of a table with the fingerprints 1 and 3, if it may.
 SEARCHES = {
     "near": ("SELECT fingerprint FROM simsql.near('article', 1, 3)", [(1,), (3,)]),

@@ -40,11 +40,6 @@ CALLS = {
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def typed(connection):
     connection.execute(
         "CREATE DOMAIN word AS text; CREATE DOMAIN words AS word; CREATE TYPE mood AS ENUM ('a', 'b')"

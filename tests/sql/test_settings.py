@@ -53,11 +53,6 @@ COLUMNS = "ARRAY['day', 'NULL', 'share']"
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def tables(connection):
     for storage in ("tables", "expression", "created", "built"):
         connection.execute(

@@ -11,6 +11,8 @@ from upkeep import problems
 
 from simsql import Design
 
+pytestmark = pytest.mark.oldest_version
+
 FINGERPRINTS = skewed(4_000)
 
 

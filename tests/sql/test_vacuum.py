@@ -13,6 +13,8 @@ from psycopg import errors
 from sessions import ALL_LEVELS, ONE_SNAPSHOT, blocked
 from upkeep import notices, set_batch_size, stored_fingerprints
 
+pytestmark = pytest.mark.oldest_version
+
 VACUUM = "CALL simsql.vacuum('article')"
 STEP = "SELECT (simsql._vacuum_batch('article', NULL, NULL)).removed"
 

@@ -12,6 +12,8 @@ from psycopg import errors
 from sessions import ALL_LEVELS, ONE_SNAPSHOT, begin, blocked
 from upkeep import problems
 
+pytestmark = pytest.mark.oldest_version
+
 KEYS = [f"simsql.keys_1_{number}" for number in range(4)]
 
 

@@ -5,6 +5,8 @@ from articles import count_keys, create_articles, create_index, create_table, fi
 from oracle import EXTREMES
 from psycopg import errors
 
+pytestmark = pytest.mark.every_version
+
 
 @pytest.fixture
 def articles(connection):

@@ -5,13 +5,9 @@ from uuid import UUID
 
 import articles
 import oracle
-import pytest
 from articles import missing_keys
 from psycopg import sql
-from servers import find_programs
 
-# For what does not depend on the server's version.
-newest = pytest.mark.parametrize("server", find_programs()[:1], indirect=True, ids=lambda program: program.name)
 UNIQUE = [UUID(int=1), UUID("ffffffff-0000-4000-8000-00000000abcd")]
 # Names that are called like simsql's own or break what is quoted once too often or not at all.
 COLUMNS = {
