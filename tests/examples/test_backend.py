@@ -15,12 +15,12 @@ from threading import Barrier
 import httpx
 import numpy as np
 import psycopg
+from documentation import BACKEND as PAGE
+from documentation import REPOSITORY, assert_output, read_blocks, read_commands
 from numpy.typing import NDArray
 from oracle import distance
 from program import environment, temporary_folder, wait_until
 from servers import Server
-from test_docs import BACKEND as PAGE
-from test_docs import REPOSITORY, assert_output, read_blocks, read_commands
 
 from simsql import simhash, simhash_many
 

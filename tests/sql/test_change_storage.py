@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from articles import create_table, fingerprints_of, near
+from claims import CENTRE, claim, held, post
 from oracle import clustered, flip
 from oracle import near as expected_near
 from oracle import pairs as expected_pairs
 from program import wait_until
 from psycopg import errors
 from sessions import ONE_SNAPSHOT, begin, blocked, started
-from sql.test_claim import CENTRE, claim, held, post
 from upkeep import problems
 
 from simsql.database import change_storage

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from articles import near
 from oracle import near as expected_near
+from partitions import COLUMNS, FINGERPRINTS, QUERIES, create_index, insert, searches_are_exact
 from psycopg import errors, sql
 from sessions import blocked
-from sql.test_partitions import COLUMNS, FINGERPRINTS, QUERIES, create_index, insert, searches_are_exact
 from upkeep import problems
 
 from simsql.database import build_index

@@ -29,13 +29,6 @@ def dumped(connection):
     return connection
 
 
-@pytest.fixture
-def restored(server):
-    """A connection to a database without simsql, into which the test restores."""
-    with server.new_database(template="template0") as url, server.connect(url.database) as connection:
-        yield connection
-
-
 def check(connection):
     """The index answers, its registry means the tables of this database, and writers still add."""
     tables = connection.execute("SELECT table_name, state FROM simsql.indexes ORDER BY id").fetchall()

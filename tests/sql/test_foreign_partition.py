@@ -4,8 +4,8 @@ import pytest
 from articles import near
 from oracle import near as expected_near
 from oracle import pairs as expected_pairs
+from partitions import FINGERPRINTS, QUERIES, create_index, create_months, insert, searches_are_exact
 from psycopg import errors
-from sql.test_partitions import FINGERPRINTS, QUERIES, create_index, create_months, insert, searches_are_exact
 
 from simsql.database import SearchIndex, build_index
 

@@ -2,7 +2,6 @@
 
 import random
 
-import articles
 import psycopg
 import pytest
 from articles import DESIGNS, create_articles, near
@@ -32,8 +31,8 @@ def expected(fingerprints, queries, within):
 
 
 @pytest.mark.parametrize("design", DESIGNS[:-1], ids=str)
-def test_it_finds_what_brute_force_finds(connection, design):
-    create_articles(connection, [*FINGERPRINTS, None], design)
+def test_it_finds_what_brute_force_finds(connection, storage, design):
+    create_articles(connection, [*FINGERPRINTS, None], design, storage)
     for within in (0, 2, 3, 7, 10, 30, 64):
         assert near_many(connection, QUERIES, within) == expected(FINGERPRINTS, QUERIES, within)
 
@@ -41,9 +40,9 @@ def test_it_finds_what_brute_force_finds(connection, design):
 @pytest.mark.parametrize(
     ("strategy", "queries", "rows"), [("probes", 10, 10**7), ("join", 10**7, 10**6), ("scan", 10, 10)]
 )
-def test_each_strategy_finds_each_match_in_one_statement(connection, strategy, queries, rows):
-    create_articles(connection, FINGERPRINTS + FINGERPRINTS[:50])
-    if articles.STORAGE != "expression":  # a key twice
+def test_each_strategy_finds_each_match_in_one_statement(connection, storage, strategy, queries, rows):
+    create_articles(connection, FINGERPRINTS + FINGERPRINTS[:50], storage=storage)
+    if storage == "tables":  # a key twice
         connection.execute("INSERT INTO simsql.keys_1_0 SELECT key FROM simsql.keys_1_0 LIMIT 50")
     # Keys without a row.
     connection.execute("DELETE FROM article WHERE id % 3 = 0")

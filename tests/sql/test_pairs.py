@@ -124,9 +124,9 @@ def test_fingerprints_that_crowd_every_prefix_are_compared_one_by_one(connection
     design=st.sampled_from(DESIGNS[:-1]),
     within=st.integers(0, 64),
 )
-def test_pairs_and_clusters_are_what_brute_force_finds(connection, fingerprints, design, within):
+def test_pairs_and_clusters_are_what_brute_force_finds(connection, storage, fingerprints, design, within):
     with connection.transaction(force_rollback=True):
-        create_articles(connection, fingerprints, design)
+        create_articles(connection, fingerprints, design, storage)
         assert pairs(connection, within) == expected_pairs(fingerprints, within)
         assert clusters(connection, within) == expected_clusters(fingerprints, within)
 

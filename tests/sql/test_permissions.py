@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 from articles import create_index, create_table
+from documentation import REPOSITORY, rows_of_table
 from program import run
 from psycopg import errors
-from test_docs import REPOSITORY, rows_of_table
 
 PAGE = REPOSITORY / "docs/permissions.md"
 FUNCTIONS = {row[0].strip("`"): row[2] for row in rows_of_table(PAGE, "object", "purpose", "least privileges")}

@@ -52,13 +52,13 @@ def scoped_tables(draw):
     within=st.integers(0, 64),
     data=st.data(),
 )
-def test_searches_find_what_brute_force_finds_in_the_scope(connection, table, design, within, data):
+def test_searches_find_what_brute_force_finds_in_the_scope(connection, storage, table, design, within, data):
     names, rows = table
     with connection.transaction(force_rollback=True):
         columns = [
             sql.SQL("{} " + COLUMNS[name][0]).format(sql.Identifier(name)).as_string(connection) for name in names
         ]
-        create_scoped(connection, columns, names, rows[::2], design)
+        create_scoped(connection, columns, names, rows[::2], design, storage)
         insert(connection, rows[1::2])
         if rows:
             # A row moves to the scope of another one, and a third goes.

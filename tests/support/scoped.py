@@ -3,7 +3,6 @@
 import json
 from uuid import UUID
 
-import articles
 import oracle
 from articles import missing_keys
 from psycopg import sql
@@ -20,12 +19,14 @@ RENAMED = r"column tenant of public\.article was renamed or dropped"
 SEARCHES = ["near", "near_many", "pairs", "clusters"]
 
 
-def create_scoped(connection, columns=("tenant integer",), scope=("tenant",), rows=(), design=(4, 1, 0)):
+def create_scoped(
+    connection, columns=("tenant integer",), scope=("tenant",), rows=(), design=(4, 1, 0), storage=None
+):
     """The table `article` with these columns and a fingerprint behind them, filled and then indexed."""
     id_ = "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
     connection.execute(f"CREATE TABLE article ({id_}, {', '.join(columns)}, print bigint)")
     insert(connection, rows)
-    create_index(connection, scope, design)
+    create_index(connection, scope, design, storage)
 
 
 def create_tenants(connection):
@@ -34,12 +35,12 @@ def create_tenants(connection):
     create_scoped(connection, rows=rows)
 
 
-def create_index(connection, scope, design=(4, 1, 0)):
+def create_index(connection, scope, design=(4, 1, 0), storage=None):
     statement = (
         "SELECT simsql.create_index('article', 'print', blocks => %s, lead => %s, inner_blocks => %s, scope => %s,"
         " storage => %s)"
     )
-    connection.execute(statement, [*design, list(scope), articles.STORAGE])
+    connection.execute(statement, [*design, list(scope), storage])
 
 
 def insert(connection, rows):
