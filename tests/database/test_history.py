@@ -17,11 +17,10 @@ from simsql.database import install_schema, read_status
 from simsql.database.history import own_history
 from simsql.database.install import schema_sql
 
-pytestmark = pytest.mark.every_version
-
 OLDEST = "0.1.0"
 
 
+@pytest.mark.every_version
 @pytest.mark.parametrize("version", RELEASED)
 def test_an_upgrade_leads_to_what_is_installed_afresh(server, version):
     history = own_history()
@@ -56,6 +55,7 @@ def relation_files(connection):
     ).fetchall()
 
 
+@pytest.mark.every_version
 def test_the_printed_upgrade_does_the_same(server, tmp_path):
     history = own_history()
     expected = fresh_contents(server, history)
@@ -77,6 +77,7 @@ def test_the_session_is_left_as_it_was(server):
             assert transaction.execute(text(f"SHOW {name}")).scalar_one() == value
 
 
+@pytest.mark.oldest_version
 def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
     """An upgrade that switched triggers on again would hide that rows are missing."""
     with bare(server) as (connection, engine):
@@ -143,6 +144,7 @@ def test_an_old_index_learns_what_its_searches_read_at_the_next_vacuum(server):
         assert problems(connection) == set()
 
 
+@pytest.mark.oldest_version
 def test_an_interrupted_build_goes_on_where_it_was_after_an_upgrade(server):
     with bare(server) as (connection, engine):
         connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
@@ -197,6 +199,7 @@ def test_a_role_that_does_not_own_all_indexes_cannot_upgrade(server, new_role):
         assert read_status(engine).revision == "0001"
 
 
+@pytest.mark.oldest_version
 def test_an_upgrade_beside_writers_and_searchers_loses_nothing(server):
     """Their transactions hold locks most of the time; the upgrade takes its locks between them."""
     with bare(server) as (connection, engine):

@@ -10,8 +10,6 @@ from oracle import EXTREMES, clustered, flip, to_bigint
 from oracle import clusters as expected_clusters
 from oracle import pairs as expected_pairs
 
-pytestmark = pytest.mark.oldest_version
-
 designs = pytest.mark.parametrize("design", DESIGNS, ids=str)
 few_bits = st.builds(flip, st.sampled_from(EXTREMES), st.sets(st.integers(0, 63), max_size=9))
 
@@ -28,6 +26,7 @@ def clusters(connection, within):
     ).fetchall()
 
 
+@pytest.mark.oldest_version
 @designs
 def test_pairs_and_clusters_are_exact_at_every_distance(connection, design):
     fingerprints = [*clustered(36, seed=5), None, 0, 0]
@@ -38,6 +37,7 @@ def test_pairs_and_clusters_are_exact_at_every_distance(connection, design):
         assert clusters(connection, within) == expected_clusters(fingerprints, within)
 
 
+@pytest.mark.oldest_version
 @pytest.mark.parametrize("within", range(13))
 def test_joined_by_prefix_each_pair_is_found_by_one_statement(connection, within):
     fingerprints = [to_bigint(number) for number in range(40)] + clustered(300, seed=7)
@@ -118,6 +118,7 @@ def test_fingerprints_that_crowd_every_prefix_are_compared_one_by_one(connection
     assert pairs(connection, 7) == pairs_by_self_join(connection, 7)
 
 
+@pytest.mark.oldest_version
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     fingerprints=st.lists(few_bits | st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=25),
@@ -137,6 +138,7 @@ def test_without_a_distance_the_one_of_the_index_is_taken(connection):
     assert clusters(connection, None) == [(0b0, 0b0), (0b0, 0b111)]
 
 
+@pytest.mark.oldest_version
 def test_pairs_and_clusters_see_what_is_alive(connection):
     create_articles(connection, [0, 1, 2])
     connection.execute("DELETE FROM article WHERE fingerprint = 0")

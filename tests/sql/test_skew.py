@@ -11,8 +11,6 @@ from upkeep import problems
 
 from simsql import Design
 
-pytestmark = pytest.mark.oldest_version
-
 FINGERPRINTS = skewed(4_000)
 
 
@@ -55,6 +53,7 @@ def test_what_is_learned_of_random_fingerprints_is_what_is_computed(connection):
         )
 
 
+@pytest.mark.oldest_version
 def test_candidates_are_measured_in_the_key_tables(connection):
     create_articles(connection, FINGERPRINTS)
     for distance in (3, 7, 10):
@@ -104,6 +103,7 @@ def test_a_build_learns_too(connection):
     assert problems(connection) == set()
 
 
+@pytest.mark.oldest_version
 def test_a_vacuum_learns_anew_and_near_follows(connection):
     """Fingerprints that share most of their bits: every probe would read all keys."""
     create_articles(connection, FINGERPRINTS)
