@@ -12,6 +12,7 @@ from psycopg import errors, sql
 from sessions import blocked
 from upkeep import problems
 
+from simsql import Design
 from simsql.database import build_index
 
 DISTRIBUTE = {
@@ -236,9 +237,9 @@ def test_an_index_is_built_beside_writers(connection, database, kind, online):
     create_table(connection, kind)
     insert(connection, FINGERPRINTS)
     if online:
-        build_index(database, "article", "fingerprint", recipe=None)
+        build_index(database, "article", "fingerprint", design=Design(2), recipe=None)
     else:
-        connection.execute("CALL simsql.build('article', 'fingerprint')")
+        connection.execute("CALL simsql.build('article', 'fingerprint', blocks => 2)")
     searches_are_exact(connection)
     connection.execute("DROP INDEX simsql_1_1")
     assert problems(connection) == {("search B-tree missing", "simsql_1_1")}

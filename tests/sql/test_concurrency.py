@@ -164,43 +164,6 @@ def test_an_update_of_other_columns_keeps_the_key_beside_a_vacuum(articles, conn
 # Beside create_index and drop_index
 
 
-@pytest.mark.parametrize("level", ONE_SNAPSHOT)
-@pytest.mark.parametrize("write", [INSERT, "UPDATE article SET fingerprint = 8 WHERE fingerprint = 5"])
-def test_a_writer_with_an_older_snapshot_than_the_index_adds_its_keys(connection, connect, level, write):
-    create_table(connection, [5])
-    writer = connect()
-    begin(writer, level)
-    create_index(connection)
-    writer.execute(write)
-    writer.execute("COMMIT")
-    assert missing_keys(connection) == []
-
-
-@pytest.mark.parametrize("level", ONE_SNAPSHOT)
-def test_a_search_with_an_older_snapshot_than_the_index_fails_instead_of_finding_nothing(
-    connection, connect, level
-):
-    create_table(connection, [FINGERPRINT])
-    reader = connect()
-    begin(reader, level)
-    create_index(connection)
-    with pytest.raises(errors.UndefinedObject, match="has no simhash index") as refused:
-        near(reader, FINGERPRINT, 0)
-    assert "after this transaction took its snapshot" in refused.value.diag.message_hint
-    reader.execute("ROLLBACK")
-    assert near(reader, FINGERPRINT, 0) == [(FINGERPRINT, 0)]
-
-
-@pytest.mark.parametrize("level", ONE_SNAPSHOT)
-def test_a_search_with_an_older_snapshot_than_a_rebuild_fails_instead_of_finding_nothing(articles, connect, level):
-    reader = connect()
-    begin(reader, level)
-    articles.execute("SELECT simsql.drop_index('article')")
-    create_index(articles)
-    with pytest.raises(errors.UndefinedObject, match="was dropped after this transaction"):
-        near(reader, FINGERPRINT, 0)
-
-
 @pytest.mark.parametrize("level", ALL_LEVELS)
 def test_create_index_waits_for_a_writer_and_sees_its_rows(connection, connect, level):
     create_table(connection, [5])

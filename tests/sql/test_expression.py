@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 
-import oracle
 import pytest
 from articles import count_keys, create_table, fingerprints_of, near
 from articles import create_articles as create_any_articles
@@ -428,19 +427,3 @@ def test_only_the_owner_maintains_it(connection, new_role, connect):
     ):
         with pytest.raises(errors.InsufficientPrivilege):
             connect(role).execute(call)
-
-
-# Dump and restore
-
-
-def test_a_dump_restores_the_index(server, connection, tmp_path):
-    create_articles(connection, FINGERPRINTS[:200])
-    file = str(tmp_path / "dump")
-    server.run("pg_dump", "-d", connection.info.dbname, "-f", file)
-    with server.new_database(template="template0") as url, server.connect(url.database) as restored:
-        server.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", url.database, "-f", file)
-        assert problems(restored) == set()
-        for within in (3, 10):
-            assert near(restored, 0, within) == oracle.near(FINGERPRINTS[:200], 0, within)
-        restored.execute("CREATE TABLE later (fingerprint bigint)")
-        create_index(restored, "later")

@@ -2,7 +2,6 @@
 
 import random
 
-import psycopg
 import pytest
 from articles import DESIGNS, create_articles, create_index, create_table, fingerprints_of, missing_keys, near
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from oracle import EXTREMES, clustered, distance, flip
 from oracle import near as expected_near
 from psycopg import errors
+from sessions import ONE_SNAPSHOT, begin
 
 from simsql.hamming import Design
 
@@ -152,13 +152,6 @@ def test_what_was_rolled_back_is_not_found_and_what_it_replaced_is(connection, s
     assert near(connection, 0, 64) == [(1, 1)]
 
 
-def test_near_sees_earlier_statements_of_its_transaction(connection):
-    create_articles(connection)
-    with connection.transaction():
-        connection.execute("INSERT INTO article (fingerprint) VALUES (9)")
-        assert near(connection, 9, 0) == [(9, 0)]
-
-
 def test_near_does_not_see_the_statement_it_runs_in(connection):
     create_articles(connection, [8])
     found = connection.execute(
@@ -190,28 +183,29 @@ def test_a_snapshot_sees_its_own_state_while_others_write(connect, storage):
     assert near(reader, 0, 64) == [(2, 1), (4, 1)]
 
 
+@pytest.mark.parametrize("level", ONE_SNAPSHOT)
 @pytest.mark.parametrize("function", ["near('article', 0)", "near_rows(NULL::article, 0)", "pairs('article')"])
-def test_a_snapshot_older_than_the_index_gets_an_error_not_a_part(connect, function):
+def test_a_snapshot_older_than_the_index_gets_an_error_not_a_part(connect, function, level):
     reader, owner = connect(), connect()
     create_table(owner, [1])
-    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-    reader.execute("SELECT FROM article")
+    begin(reader, level)
     create_index(owner)
     with pytest.raises(errors.UndefinedObject, match="article has no simhash index") as caught:
         reader.execute(f"SELECT * FROM simsql.{function}")
     assert "after this transaction took its snapshot" in caught.value.diag.message_hint
     reader.execute("ROLLBACK")
     reader.execute(f"SELECT * FROM simsql.{function}")
+    assert near(reader, 0, 1) == [(1, 1)]
 
 
-def test_a_snapshot_older_than_a_new_layout_gets_an_error_not_a_part(connect, storage):
+@pytest.mark.parametrize("level", ONE_SNAPSHOT)
+def test_a_snapshot_older_than_a_new_layout_gets_an_error_not_a_part(connect, storage, level):
     reader, owner = connect(), connect()
     create_articles(owner, [1], storage=storage)
-    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-    reader.execute("SELECT 1")
+    begin(reader, level)
     owner.execute("SELECT simsql.drop_index('article')")
     create_index(owner, design=(2, 1, 0), storage=storage)
-    with pytest.raises(psycopg.Error, match="was dropped after this transaction"):
+    with pytest.raises(errors.UndefinedObject, match="was dropped after this transaction"):
         near(reader, 0, 3)
 
 

@@ -277,14 +277,3 @@ def test_a_dump_restores_a_scoped_index(server, connection, tmp_path):
         restored.execute("ALTER TABLE article RENAME name TO title")
         with pytest.raises(psycopg.Error, match=r"column name of public\.article was renamed"):
             search(restored, "near", {"name": "a", "tenant": 1}, 3)
-
-
-def test_dropping_the_index_leaves_the_b_tree_alone(articles):
-    articles.execute("SELECT simsql.drop_index('article')")
-    left = articles.execute(
-        "SELECT relname FROM pg_class WHERE relname ~ '^keys_' UNION ALL"
-        " SELECT tgname FROM pg_trigger WHERE tgrelid = 'article'::regclass UNION ALL"
-        " SELECT proname FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace AND proname ~ '_1$'"
-    )
-    assert left.fetchall() == []
-    assert articles.execute("SELECT FROM pg_class WHERE relname = 'article_tenant_print_idx'").fetchall() == [()]
