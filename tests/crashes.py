@@ -23,9 +23,10 @@ import psycopg
 sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
 
 from articles import create_articles, missing_keys, near  # noqa: E402
+from internals import set_batch_size  # noqa: E402
 from oracle import to_bigint  # noqa: E402
 from servers import find_programs  # noqa: E402
-from upkeep import problems, set_batch_size  # noqa: E402
+from upkeep import problems  # noqa: E402
 
 from simsql.database import install_schema, open_engine  # noqa: E402
 from simsql.server.postgres_server import PostgresServer  # noqa: E402

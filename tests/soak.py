@@ -24,12 +24,12 @@ from psycopg import errors
 sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
 
 from articles import create_articles, missing_keys  # noqa: E402
+from internals import set_batch_size  # noqa: E402
 from oracle import flip, to_bigint  # noqa: E402
 from oracle import near as expected_near  # noqa: E402
 from servers import find_programs, run_server  # noqa: E402
 from soak_texts import TextSoak  # noqa: E402
 from soaking import Job, Soak  # noqa: E402
-from upkeep import set_batch_size  # noqa: E402
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 WRITERS, SEARCHERS, VACUUMS = 6, 2, 2

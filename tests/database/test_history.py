@@ -6,12 +6,13 @@ import time
 import pytest
 from articles import create_articles, create_table, missing_keys, near
 from catalog import contents_of_simsql
+from internals import begin_build, build_batch, set_batch_size
 from program import run
 from psycopg import errors
 from skew import skewed
 from sqlalchemy import text
 from upgrades import RELEASED, bare, check_indexes, difference, fresh_contents, released, upgrade
-from upkeep import problems, set_batch_size, stored_fingerprints
+from upkeep import problems, stored_fingerprints
 
 from simsql.database import install_schema, read_status
 from simsql.database.history import own_history
@@ -151,9 +152,9 @@ def test_an_interrupted_build_goes_on_where_it_was_after_an_upgrade(server):
         create_table(connection, range(9))
         connection.execute("ALTER TABLE article ADD tenant text DEFAULT 'it''s'")
         connection.execute("CREATE INDEX ON article (tenant, fingerprint)")
-        connection.execute("SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL, '{tenant}')")
+        begin_build(connection, scope=["tenant"])
         set_batch_size(connection, 4)
-        connection.execute("SELECT simsql._build_batch('article', 'fingerprint')")
+        build_batch(connection)
         install_schema(engine)
         assert connection.execute("TABLE simsql.built_1").fetchall() == [(3, ["it's"])]
         connection.execute("CALL simsql.build('article', 'fingerprint', scope => '{tenant}')")

@@ -2,7 +2,9 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+import articles
 import pytest
 from articles import create_table, fingerprints_of, near
 from claims import CENTRE, claim, held, post
@@ -48,11 +50,7 @@ def objects(connection):
     return sorted(re.sub("_[0-9]+", "_ID", name, count=1) for (name,) in rows)
 
 
-def searches_are_exact(connection):
-    live = fingerprints_of(connection)
-    for query in QUERIES:
-        for within in (0, 3, 7, 10):
-            assert near(connection, query, within) == expected_near(live, query, within)
+searches_are_exact = partial(articles.searches_are_exact, queries=QUERIES)
 
 
 @from_either

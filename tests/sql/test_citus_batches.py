@@ -4,6 +4,7 @@ import json
 
 import psycopg
 import pytest
+from internals import near_many_statements, run_statements
 from oracle import clustered
 from oracle import clusters as expected_clusters
 from oracle import near as expected_near
@@ -73,17 +74,10 @@ def test_batches_are_exact_on_every_kind_of_table(connection, kind):
 )
 def test_each_strategy_is_exact(connection, strategy, queries, rows):
     create_articles(connection, "distributed by id")
-    raw = psycopg.RawCursor(connection)
     for within in DISTANCES:
-        plan = raw.execute(
-            "SELECT p.* FROM simsql.registry AS r CROSS JOIN simsql._near_many_statements(r, $1, $2, $3) AS p",
-            [queries, rows, within],
-        ).fetchone()
-        assert plan[0] == strategy
-        found = []
-        for statement in plan[1]:
-            found += raw.execute(statement, [sorted(set(QUERIES)), within]).fetchall()
-        assert sorted(found) == expected_many(FINGERPRINTS, within)
+        chosen, statements = near_many_statements(connection, queries, rows, within)
+        assert chosen == strategy
+        assert run_statements(connection, statements, QUERIES, within) == expected_many(FINGERPRINTS, within)
 
 
 @pytest.mark.parametrize("kind", ["distributed by id", "distributed by tenant"])

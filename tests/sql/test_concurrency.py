@@ -2,6 +2,7 @@
 
 import pytest
 from articles import count_keys, create_articles, create_index, create_table, missing_keys, near
+from internals import key_tables
 from psycopg import errors
 from sessions import ALL_LEVELS, ONE_SNAPSHOT, begin, blocked
 
@@ -11,31 +12,23 @@ FINGERPRINT = 7
 INSERT = f"INSERT INTO article (fingerprint) VALUES ({FINGERPRINT})"
 
 
-def key_tables(connection):
-    """(name, expression that turns a key k.key into a fingerprint) of each table of the only index."""
-    return connection.execute(
-        "SELECT format('simsql.keys_%s_%s', r.id, p.number), simsql._unpermute('k.key', p.lead_mask)"
-        " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p"
-    ).fetchall()
-
-
 def remove_superfluous_keys(connection, kept="min"):
     """What a vacuum may do: in each table one statement, that is one snapshot, and deletes by place."""
-    for keys, fingerprint in key_tables(connection):
+    for keys in key_tables(connection):
         connection.execute(
-            f"DELETE FROM {keys} AS k WHERE"
-            f" NOT EXISTS (SELECT FROM article AS t WHERE t.fingerprint = {fingerprint})"
-            f" OR k.ctid <> (SELECT {kept}(same.ctid) FROM {keys} AS same WHERE same.key = k.key)"
+            f"DELETE FROM simsql.{keys.name} AS k WHERE"
+            f" NOT EXISTS (SELECT FROM article AS t WHERE t.fingerprint = {keys.fingerprint})"
+            f" OR k.ctid <> (SELECT {kept}(same.ctid) FROM simsql.{keys.name} AS same WHERE same.key = k.key)"
         )
 
 
 def look_before_adding(connection):
     """Break the insert trigger: it leaves out keys that are already there."""
     (definition,) = connection.execute("SELECT pg_get_functiondef('simsql.add_on_insert_1'::regproc)").fetchone()
-    for keys, fingerprint in key_tables(connection):
-        look = f"WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE {fingerprint} = f.fp)"
+    for keys in key_tables(connection):
+        look = f"WHERE NOT EXISTS (SELECT FROM simsql.{keys.name} AS k WHERE {keys.fingerprint} = f.fp)"
         # A single row has a statement of its own, the last one.
-        before, insert, after = definition.rpartition(f"INSERT INTO {keys} ")
+        before, insert, after = definition.rpartition(f"INSERT INTO simsql.{keys.name} ")
         definition = before + insert + after.replace(";", f" {look};", 1)
     connection.execute(definition)
 

@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 
+import articles
 import pytest
-from articles import count_keys, create_table, fingerprints_of, near
+from articles import count_keys, create_table, near
 from articles import create_articles as create_any_articles
 from articles import create_index as create_any_index
+from internals import begin_build, build_batch
 from oracle import clustered, flip
-from oracle import near as expected_near
 from program import wait_until
 from psycopg import errors
 from upkeep import notices, problems
@@ -29,11 +30,7 @@ FINGERPRINTS = clustered(3_000, seed=14)
 QUERIES = [0, -1, FINGERPRINTS[17], flip(FINGERPRINTS[5], [63, 31, 0])]
 
 
-def searches_are_exact(connection, fingerprints=None):
-    live = fingerprints_of(connection) if fingerprints is None else fingerprints
-    for query in QUERIES:
-        for within in (0, 3, 7, 10):
-            assert near(connection, query, within) == expected_near(live, query, within)
+searches_are_exact = partial(articles.searches_are_exact, queries=QUERIES)
 
 
 def btrees(connection, table="article"):
@@ -233,10 +230,9 @@ def test_a_build_creates_the_same_index(connection, database):
 
 def test_an_interrupted_build_is_resumed(connection, database):
     create_table(connection, FINGERPRINTS[:50])
-    begin = "SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL, storage => 'expression')"
-    connection.execute(begin)
+    begin_build(connection, storage="expression")
     for _ in range(3):
-        connection.execute("SELECT simsql._build_batch('article', 'fingerprint')")
+        build_batch(connection)
     connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'simsql_1_1'::regclass")
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match="is still being built") as caught:
         near(connection, 0, 3)

@@ -7,6 +7,7 @@ import pytest
 from articles import DESIGNS, create_articles, near
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from internals import near_many_statements, run_statements
 from oracle import EXTREMES, clustered, flip
 from oracle import near as expected_near
 from psycopg import errors
@@ -47,19 +48,10 @@ def test_each_strategy_finds_each_match_in_one_statement(connection, storage, st
     # Keys without a row.
     connection.execute("DELETE FROM article WHERE id % 3 = 0")
     alive = [found for (found,) in connection.execute("SELECT fingerprint FROM article")]
-    array = "{" + ",".join(map(str, set(QUERIES))) + "}"
     for within in (0, 1, 3, 4, 7):
-        chosen, statements = connection.execute(
-            "SELECT s.* FROM simsql.registry AS r, simsql._near_many_statements(r, %s, %s, %s) AS s",
-            [queries, rows, within],
-        ).fetchone()
+        chosen, statements = near_many_statements(connection, queries, rows, within)
         assert chosen == strategy
-        found = []
-        for statement in statements:
-            connection.execute(f"PREPARE matches (bigint[], integer) AS {statement}")
-            found += connection.execute(f"EXECUTE matches ('{array}', {within})").fetchall()
-            connection.execute("DEALLOCATE matches")
-        assert sorted(found) == expected(alive, QUERIES, within)
+        assert run_statements(connection, statements, QUERIES, within) == expected(alive, QUERIES, within)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -87,9 +79,7 @@ def test_range_scans_go_through_the_indexes_alone(connection, queries, times_as_
     connection.execute(
         "UPDATE pg_class SET reltuples = reltuples * %s WHERE relname ~ '^(keys_|article)'", [times_as_many_rows]
     )
-    (statements,) = connection.execute(
-        "SELECT (simsql._near_many_statements(r, 100, 20000, 3)).statements FROM simsql.registry AS r"
-    ).fetchone()
+    _, statements = near_many_statements(connection, 100, 20_000, 3)
     (settings,) = connection.execute(
         "SELECT proconfig FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace AND proname = 'near_many'"
         " AND pronargs = 5"

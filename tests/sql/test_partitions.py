@@ -6,6 +6,7 @@ import re
 import psycopg
 import pytest
 from articles import near
+from internals import begin_build, build_batch
 from oracle import near as expected_near
 from oracle import pairs as expected_pairs
 from partitions import (
@@ -191,9 +192,9 @@ def test_a_build_goes_from_partition_to_partition(connection, database, online):
     create_partitioned(connection, "partitions of partitions")
     insert(connection, FINGERPRINTS)
     # Half of what an interrupted build has left.
-    connection.execute("SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL)")
+    begin_build(connection)
     for _ in range(7):
-        connection.execute("SELECT simsql._build_batch('article', 'fingerprint')")
+        build_batch(connection)
     connection.execute(
         "UPDATE pg_index SET indisvalid = false"
         " WHERE indexrelid = (SELECT max(oid) FROM pg_class WHERE relname LIKE 'simsql\\_1\\_0\\_%')"

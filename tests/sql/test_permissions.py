@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from articles import create_index, create_table
 from documentation import REPOSITORY, rows_of_table
+from internals import begin_build
 from program import run
 from psycopg import errors
 
@@ -185,7 +186,7 @@ def test_every_object_of_the_schema_is_on_the_page(connection):
     assert set(FUNCTIONS) == {name for (name,) in names} == set(USES)
     create_table(connection)
     connection.execute("CREATE INDEX ON article (fingerprint)")
-    connection.execute("SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL)")
+    begin_build(connection)
     listed = {name: row[2] for row in RELATIONS for name in re.findall(r"`(simsql\..+?)`", row[0])}
     found = connection.execute(
         "SELECT 'simsql.' || c.relname, coalesce("

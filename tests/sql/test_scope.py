@@ -8,6 +8,7 @@ import pytest
 from articles import count_keys, missing_keys
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from internals import near_many_statements, run_statements, set_batch_size
 from psycopg import errors, sql
 from scoped import (
     COLUMNS,
@@ -23,7 +24,7 @@ from scoped import (
     search,
     stored_keys,
 )
-from upkeep import problems, set_batch_size
+from upkeep import problems
 
 
 @pytest.fixture
@@ -107,18 +108,10 @@ def test_near_many_keeps_to_the_scope_however_it_searches(connection, strategy, 
     live = [row[0] for row in connection.execute("SELECT print FROM article WHERE tenant = 1")]
     wanted = sorted({*fingerprints[:50], 0, -1})
     for within in (0, 3, 7):
-        chosen, statements = connection.execute(
-            "SELECT s.* FROM simsql.registry AS r, simsql._near_many_statements(r, %s, %s, %s, %s) AS s",
-            [queries, keys, within, '{"tenant": 1}'],
-        ).fetchone()
+        chosen, statements = near_many_statements(connection, queries, keys, within, '{"tenant": 1}')
         assert chosen == strategy
-        found = []
-        for number, statement in enumerate(statements):
-            connection.execute(f"PREPARE s{number} (bigint[], integer) AS {statement}")
-            run = sql.SQL("EXECUTE {} ({}, {})").format(sql.Identifier(f"s{number}"), sql.Literal(wanted), within)
-            found += connection.execute(run).fetchall()
-            connection.execute(f"DEALLOCATE s{number}")
-        assert sorted(found) == expected("near_many", live, within, wanted)
+        found = run_statements(connection, statements, wanted, within)
+        assert found == expected("near_many", live, within, wanted)
 
 
 @pytest.mark.every_version
@@ -290,10 +283,7 @@ def test_a_new_index_is_probed_by_index_conditions(new_index, new_role, connect)
 
 @pytest.mark.every_version
 def test_near_many_probes_a_new_index_by_index_conditions(new_index):
-    strategy, statements = new_index.execute(
-        "SELECT s.* FROM simsql.registry AS r, simsql._near_many_statements(r, 5, 6000, 7, %s) AS s",
-        ['{"tenant": 1}'],
-    ).fetchone()
+    strategy, statements = near_many_statements(new_index, 5, 6000, 7, '{"tenant": 1}')
     assert strategy == "probes"
     with new_index.transaction(force_rollback=True):
         for setting in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "hashagg"):

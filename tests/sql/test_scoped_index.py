@@ -7,6 +7,7 @@ import oracle
 import psycopg
 import pytest
 from articles import missing_keys
+from internals import begin_build, build_batch, set_batch_size
 from psycopg import errors
 from scoped import (
     RENAMED,
@@ -19,7 +20,7 @@ from scoped import (
     search,
     stored_keys,
 )
-from upkeep import problems, set_batch_size
+from upkeep import problems
 
 
 @pytest.fixture
@@ -161,17 +162,15 @@ def test_build_makes_the_keys_that_create_index_makes(connection, size):
 def test_a_build_goes_on_beside_writers_with_the_same_scope_only(articles):
     articles.execute("SELECT simsql.drop_index('article'); DROP INDEX article_tenant_print_idx")
     set_batch_size(articles, 2)
-    begin = "SELECT simsql._begin_build('article', 'print', 3, 4, 1, 0, NULL, %s)"
     with pytest.raises(
         errors.ObjectNotInPrerequisiteState, match=r"columns tenant, print of .* have no B-tree"
     ) as caught:
-        articles.execute(begin, [["tenant"]])
+        begin_build(articles, column="print", scope=["tenant"])
     articles.execute(caught.value.diag.message_hint)
-    articles.execute(begin, [["tenant"]])
+    begin_build(articles, column="print", scope=["tenant"])
     with pytest.raises(errors.DuplicateObject, match="has other arguments") as caught:
-        articles.execute(begin, [[]])
-    (ready,) = articles.execute("SELECT ready FROM simsql._build_batch('article', 'print')").fetchone()
-    assert not ready
+        begin_build(articles, column="print")
+    assert not build_batch(articles, column="print")
     # Behind the place that the build has come to, and before it.
     articles.execute("UPDATE article SET tenant = 3 - tenant WHERE id IN (1, 2, 4)")
     articles.execute("INSERT INTO article (tenant, print) VALUES (0, 9), (3, 9)")

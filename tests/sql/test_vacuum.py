@@ -7,11 +7,12 @@ import pytest
 from articles import DESIGNS, count_keys, create_articles, create_table, fingerprints_of, missing_keys, near
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from internals import set_batch_size, take_turn
 from oracle import EXTREMES, clustered
 from oracle import near as expected_near
 from psycopg import errors
 from sessions import ALL_LEVELS, ONE_SNAPSHOT, blocked
-from upkeep import notices, set_batch_size, stored_fingerprints
+from upkeep import notices, stored_fingerprints
 
 pytestmark = pytest.mark.oldest_version
 
@@ -237,7 +238,7 @@ def test_an_older_snapshot_keeps_its_keys(articles, connect):
 def test_of_equal_keys_two_vacuums_do_not_remove_one_each(articles, connect):
     articles.execute("INSERT INTO article (fingerprint) VALUES (7)")
     articles.execute("BEGIN")
-    articles.execute("SELECT simsql._take_turn('article', 'vacuum')")
+    take_turn(articles, "vacuum")
     for number in range(4):  # the one that the other would keep
         keys = f"simsql.keys_1_{number}"
         articles.execute(f"DELETE FROM {keys} WHERE ctid = (SELECT min(ctid) FROM {keys})")

@@ -1,11 +1,14 @@
 """verify names what is wrong with an index, repair mends it, and then searches are exact."""
 
 import contextlib
+from functools import partial
 
+import articles as articles_module
 import pytest
 from articles import DESIGNS, create_articles, create_index, create_table, fingerprints_of, missing_keys, near
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from internals import begin_build
 from oracle import EXTREMES, clustered
 from oracle import near as expected_near
 from psycopg import errors
@@ -48,16 +51,7 @@ def repaired(connection, table="article"):
     return set(found.fetchall())
 
 
-def searches_are_exact(connection, table="article", column="fingerprint"):
-    live = [row[0] for row in connection.execute(f"SELECT {column} FROM {table}")]
-    assert missing_keys(connection, table) == []
-    for query in (7, *EXTREMES[2:4]):
-        for within in (3, 9, 64):
-            found = connection.execute(
-                "SELECT fingerprint, distance FROM simsql.near(%s::regclass, %s, %s, %s)",
-                [table, query, within, column],
-            )
-            assert found.fetchall() == expected_near(live, query, within)
+searches_are_exact = partial(articles_module.searches_are_exact, queries=(7, *EXTREMES[2:4]), distances=(3, 9, 64))
 
 
 @pytest.mark.parametrize("design", [*DESIGNS[3::3], (64, 1, 0)], ids=str)
@@ -289,7 +283,7 @@ def test_a_renamed_table_is_followed(sound):
     assert problems(sound, "app.paper") == {("table renamed", "app.paper")}
     assert repaired(sound, "app.paper") == {("table renamed", "app.paper")}
     assert problems(sound, None) == set()
-    searches_are_exact(sound, "app.paper")
+    searches_are_exact(sound, table="app.paper")
 
 
 def test_of_two_swapped_tables_each_keeps_its_index(sound):
@@ -303,7 +297,7 @@ def test_of_two_swapped_tables_each_keeps_its_index(sound):
     assert repaired(sound) == {("table renamed", "public.article")}
     searches_are_exact(sound)
     assert repaired(sound, "copy") == {("table renamed", "public.copy")}
-    searches_are_exact(sound, "copy")
+    searches_are_exact(sound, table="copy")
     assert problems(sound, None) == set()
 
 
@@ -315,7 +309,7 @@ def test_the_index_of_a_table_whose_name_another_one_has_got_is_named(articles):
     with pytest.raises(errors.UndefinedObject, match="article has no simhash index"):
         repaired(articles)
     articles.execute(hint)
-    searches_are_exact(articles, "old")
+    searches_are_exact(articles, table="old")
 
 
 def test_swapped_columns_are_followed(sound):
@@ -550,7 +544,7 @@ def test_what_a_superuser_has_repaired_is_still_the_owners(connection, owner, co
 def test_an_unfinished_build_is_named(connection):
     create_table(connection, [1, 2, 3])
     connection.execute("CREATE INDEX ON article (fingerprint)")
-    connection.execute("SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL)")
+    begin_build(connection)
     assert problems(connection) == {("not ready", "public.article")}
     assert repaired(connection) == set()
     connection.execute("DROP TABLE simsql.keys_1_2")

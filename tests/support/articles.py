@@ -1,8 +1,10 @@
 """A table of fingerprints with a simhash index, and a look at what the index holds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+import oracle
 import psycopg
+from internals import key_tables
 from psycopg import sql
 
 # (blocks, lead, inner blocks): one and several lead blocks, equal and unequal blocks, nested, most tables.
@@ -52,10 +54,14 @@ def create_index(
 
 
 def near(
-    connection: psycopg.Connection, query: int | None, within: int | None = None, table: str = "article"
+    connection: psycopg.Connection,
+    query: int | None,
+    within: int | None = None,
+    table: str = "article",
+    column: str | None = None,
 ) -> list[tuple[int, int]]:
-    statement = "SELECT fingerprint, distance FROM simsql.near(%s::regclass, %s::bigint, %s::integer)"
-    return connection.execute(statement, [table, query, within]).fetchall()
+    statement = "SELECT fingerprint, distance FROM simsql.near(%s::regclass, %s::bigint, %s::integer, %s)"
+    return connection.execute(statement, [table, query, within, column]).fetchall()
 
 
 def fingerprints_of(connection: psycopg.Connection) -> list[int | None]:
@@ -78,36 +84,45 @@ def missing_keys(connection: psycopg.Connection, table: str = "article") -> Sequ
 
     An index without key tables lacks none.
     """
-    branches = connection.execute(
-        "SELECT format('keys_%%s_%%s', r.id, p.number), r.column_name,"
-        " simsql._permute('t.f', p.lead_mask), r.scope_columns, to_jsonb(r)->>'storage'"
-        " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p"
-        " WHERE r.table_id = %s::regclass",
-        [table],
-    ).fetchall()
-    assert branches, f"{table} has no index"
-    branches = [branch for *branch, storage in branches if storage != "expression"]
-    if not branches:
-        return []
-    # One statement, so that all is read with one snapshot.
+    indexes = connection.execute("SELECT FROM simsql.registry WHERE table_id = %s::regclass", [table])
+    assert indexes.fetchall(), f"{table} has no index"
     missing = sql.SQL(
         "SELECT {name}, t.f FROM (SELECT {columns} FROM ONLY {table}) AS t ({names}) WHERE t.f IS NOT NULL"
         " {in_scope} AND NOT EXISTS (SELECT FROM simsql.{keys} AS k WHERE k.key = {key} {same_scope})"
     )
-    return connection.execute(
-        sql.SQL(" UNION ALL ").join(
-            missing.format(
-                name=keys,
-                columns=sql.SQL(", ").join(map(sql.Identifier, [column, *scope])),
-                names=sql.SQL(", ".join(["f", *(f"s{number}" for number, _ in enumerate(scope, 1))])),
-                table=sql.SQL(table),
-                in_scope=sql.SQL("".join(f" AND t.s{number} IS NOT NULL" for number, _ in enumerate(scope, 1))),
-                keys=sql.Identifier(keys),
-                key=sql.SQL(key),
-                same_scope=sql.SQL(
-                    "".join(f" AND k.scope_{number} = t.s{number}" for number, _ in enumerate(scope, 1))
-                ),
-            )
-            for keys, column, key, scope in branches
+    each = [
+        missing.format(
+            name=keys.name,
+            columns=sql.SQL(", ").join(map(sql.Identifier, [keys.column, *keys.scope])),
+            names=sql.SQL(", ".join(["f", *(f"s{number}" for number, _ in enumerate(keys.scope, 1))])),
+            table=sql.SQL(table),
+            in_scope=sql.SQL("".join(f" AND t.s{number} IS NOT NULL" for number, _ in enumerate(keys.scope, 1))),
+            keys=sql.Identifier(keys.name),
+            key=sql.SQL(keys.key),
+            same_scope=sql.SQL(
+                "".join(f" AND k.scope_{number} = t.s{number}" for number, _ in enumerate(keys.scope, 1))
+            ),
         )
-    ).fetchall()
+        for keys in key_tables(connection, table)
+    ]
+    # One statement, so that all is read with one snapshot.
+    return connection.execute(sql.SQL(" UNION ALL ").join(each)).fetchall() if each else []
+
+
+def searches_are_exact(
+    connection: psycopg.Connection,
+    live: Collection[int | None] | None = None,
+    *,
+    table: str = "article",
+    column: str | None = None,
+    queries: Iterable[int] = (0, -1),
+    distances: Iterable[int] = (0, 3, 7, 10),
+) -> None:
+    """Compare searches with brute force over the rows of the table, or over `live`; and look for missing keys."""
+    if live is None:
+        rows = sql.SQL("SELECT {} FROM {}").format(sql.Identifier(column or "fingerprint"), sql.SQL(table))
+        live = [fingerprint for (fingerprint,) in connection.execute(rows)]
+    assert missing_keys(connection, table) == []
+    for query in queries:
+        for within in distances:
+            assert near(connection, query, within, table, column) == oracle.near(live, query, within)

@@ -1,9 +1,8 @@
 """Partitioned tables of articles: made, filled, indexed and searched."""
 
+import articles
 import psycopg
-from articles import near
 from oracle import clustered
-from oracle import near as expected_near
 from upkeep import problems
 
 FINGERPRINTS = clustered(300, seed=15)
@@ -59,8 +58,5 @@ def create_index(connection: psycopg.Connection, more: str = "") -> None:
 
 
 def searches_are_exact(connection: psycopg.Connection) -> None:
-    live = [found for (found,) in connection.execute("SELECT fingerprint FROM article")]
-    for query in QUERIES:
-        for within in (0, 3, 7, 10):
-            assert near(connection, query, within) == expected_near(live, query, within)
+    articles.searches_are_exact(connection, queries=QUERIES)
     assert problems(connection) == set()

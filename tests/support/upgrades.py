@@ -7,6 +7,7 @@ from pathlib import Path
 import psycopg
 from articles import create_articles, create_index, missing_keys, near
 from catalog import contents_of_simsql
+from internals import begin_build
 from oracle import clustered
 from oracle import near as expected_near
 from sqlalchemy import Engine
@@ -58,7 +59,7 @@ def create_indexes(connection: psycopg.Connection) -> None:
     connection.execute("CREATE TABLE unfinished (fingerprint bigint)")
     connection.execute("INSERT INTO unfinished SELECT unnest(%s::bigint[])", [FINGERPRINTS])
     connection.execute("CREATE INDEX ON unfinished (fingerprint)")
-    connection.execute("SELECT simsql._begin_build('unfinished', 'fingerprint', 3, 4, 1, 0, NULL)")
+    begin_build(connection, "unfinished")
 
 
 def fresh_contents(server, history: History) -> list[tuple[str, ...]]:
