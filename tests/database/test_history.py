@@ -9,6 +9,7 @@ from catalog import contents_of_simsql
 from internals import begin_build, build_batch, set_batch_size
 from program import run
 from psycopg import errors
+from roles import allow_indexes
 from skew import skewed
 from sqlalchemy import text
 from upgrades import RELEASED, bare, check_indexes, difference, fresh_contents, released, upgrade
@@ -166,8 +167,7 @@ def test_an_index_of_another_role_keeps_its_owner(server, new_role):
     role = new_role()
     with bare(server) as (connection, engine):
         connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
-        connection.execute(f"GRANT CREATE ON SCHEMA simsql, public TO {role}")
-        connection.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {role}")
+        allow_indexes(connection, role)
         with server.connect(connection.info.dbname, role) as owner:
             create_articles(owner, [1])
         install_schema(engine)

@@ -1,6 +1,9 @@
-"""Other databases on the server of a test."""
+"""Other databases on the server of a test, and a role that owns an index."""
 
 import pytest
+from articles import create_index, create_table
+from oracle import clustered
+from roles import allow_indexes
 
 
 @pytest.fixture
@@ -15,3 +18,28 @@ def restored(server):
     """A connection to a database without simsql, into which the test restores."""
     with server.new_database(template="template0") as url, server.connect(url.database) as connection:
         yield connection
+
+
+@pytest.fixture
+def restore(server, connection, restored, tmp_path):
+    """Call it to restore a dump of the test's database into another one; it returns a connection to that."""
+
+    def dump_and_restore(*options):
+        file = str(tmp_path / "dump")
+        server.run("pg_dump", *options, f"--file={file}", connection.info.dbname)
+        server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", restored.info.dbname)
+        return restored
+
+    return dump_and_restore
+
+
+@pytest.fixture
+def owner(connection, new_role):
+    """The role that owns `article` and its index, and is no superuser."""
+    create_table(connection, clustered(20, seed=3))
+    role = new_role()
+    allow_indexes(connection, role)
+    connection.execute(f"ALTER TABLE article OWNER TO {role}; SET ROLE {role}")
+    create_index(connection)
+    connection.execute("RESET ROLE")
+    return role

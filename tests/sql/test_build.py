@@ -22,6 +22,7 @@ from internals import begin_build, build_batch, set_batch_size, take_turn
 from oracle import EXTREMES, clustered
 from program import wait_until
 from psycopg import errors
+from roles import allow_indexes
 from sessions import ALL_LEVELS, begin, blocked
 from upkeep import notices, problems, stored_fingerprints
 
@@ -425,8 +426,7 @@ def test_what_create_index_refuses_is_refused(table):
 def test_only_the_owner_goes_on_with_a_build(table, new_role, connect):
     name = new_role()
     table.execute(f"GRANT ALL ON article TO {name}")
-    table.execute(f"GRANT CREATE ON SCHEMA simsql TO {name}")
-    table.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {name}")
+    allow_indexes(table, name)
     other = connect(name)
     with pytest.raises(errors.InsufficientPrivilege, match="must be owner of table"):
         other.execute(BUILD)
@@ -438,8 +438,8 @@ def test_only_the_owner_goes_on_with_a_build(table, new_role, connect):
 def test_only_the_owner_of_an_index_learns_how_far_its_build_is(table, new_role, connect):
     """It is the fingerprint of a row, and the scope of one."""
     owner, member, other = new_role(), new_role(), new_role()
-    table.execute(f"GRANT CREATE ON SCHEMA simsql TO {owner}, {member}; GRANT {owner} TO {member}")
-    table.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {owner}, {member}")
+    allow_indexes(table, owner, member)
+    table.execute(f"GRANT {owner} TO {member}")
     table.execute("ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC")
     secret = 0x5EC2E7
     table.execute(

@@ -6,11 +6,11 @@ from threading import Barrier
 
 import pytest
 from articles import create_articles, create_index, create_table, fingerprints_of
-from claims import CENTRE, HELD, claim, held, post
+from claims import CENTRE, HELD, check_waiting_claim, claim, held, post
 from oracle import clustered, flip
 from oracle import near as expected_near
 from psycopg import errors
-from sessions import ONE_SNAPSHOT, blocked, started
+from sessions import ONE_SNAPSHOT, blocked
 
 from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
@@ -347,15 +347,12 @@ def test_copies_of_a_database_take_other_locks(server, articles):
 
 
 @pytest.mark.parametrize("options", [[], ["--schema-only"]], ids=["data", "no_data"])
-def test_a_restored_database_has_a_secret_of_its_own(server, connection, tmp_path, options):
-    file = str(tmp_path / "dump")
-    server.run("pg_dump", *options, f"--file={file}", connection.info.dbname)
+def test_a_restored_database_has_a_secret_of_its_own(connection, restore, options):
+    restored = restore(*options)
     secret = "SELECT secret FROM simsql._claim_secret"
-    with server.new_database(template="template0") as url, server.connect(url.database) as restored:
-        server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", url.database)
-        create_articles(restored)
-        assert claim(restored, CENTRE) == []
-        assert restored.execute(secret).fetchone() != connection.execute(secret).fetchone()
+    create_articles(restored)
+    assert claim(restored, CENTRE) == []
+    assert restored.execute(secret).fetchone() != connection.execute(secret).fetchone()
 
 
 def test_a_secret_that_was_not_restored_is_made_by_the_first_claim(articles, new_role, connect):
@@ -386,27 +383,12 @@ def test_a_new_secret_waits_for_the_claims_under_the_old_one(articles, connect):
 
 
 def test_an_index_that_is_created_again_while_a_claim_waits_lets_no_other_claim_pass(articles, connect):
-    with articles.transaction(force_rollback=True):
-        claim(articles, CENTRE)
-        numbers = held(articles)
-    # In the way of the first claim, without a lock on the table.
-    articles.execute("SELECT pg_advisory_lock(l) FROM unnest(%s::bigint[]) AS l", [list(numbers)])
-
-    def claim_and_insert(session):
-        session.execute("BEGIN")
-        return session, post(session, CENTRE)
-
     def create_again(session):
         with session.transaction():
             session.execute("SELECT simsql.drop_index('article')")
             create_index(session)
 
-    with blocked(connect, claim_and_insert) as first, started(connect, create_again):
-        articles.execute("SELECT pg_advisory_unlock_all()")
-        session, found = first.result()
-        with started(connect, lambda other: post(other, CENTRE)) as second:
-            session.execute("COMMIT")
-    assert (found, second.result()) == ([], [(CENTRE, 0)]), "two claims were free"
+    check_waiting_claim(articles, connect, create_again)
 
 
 def test_a_scope_column_that_changes_while_a_claim_waits_lets_no_other_claim_pass(connection, connect):

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from articles import create_articles, create_index, missing_keys, near
 from psycopg import errors
+from roles import allow_indexes
 
 pytestmark = pytest.mark.oldest_version
 
@@ -173,8 +174,7 @@ def test_a_table_outside_the_search_path_is_searched_by_its_full_name(articles):
 
 def test_the_leftovers_of_another_owner_stop_nobody(articles, new_role, connect):
     name = new_role()
-    articles.execute(f"GRANT CREATE ON SCHEMA simsql, public TO {name}")
-    articles.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {name}")
+    allow_indexes(articles, name)
     role = connect(name)
     for table in ("first", "second"):
         role.execute(f"CREATE TABLE {table} (fingerprint bigint)")

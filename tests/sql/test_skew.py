@@ -6,6 +6,7 @@ import pytest
 from articles import create_articles, create_index, create_table, fingerprints_of, near
 from oracle import near as expected_near
 from psycopg import errors
+from roles import allow_indexes
 from skew import mean_candidates, skewed
 from upkeep import problems
 
@@ -146,8 +147,7 @@ def test_a_role_that_may_not_create_vacuums_all_the_same(connection, connect, ne
     owner = new_role()
     create_table(connection, FINGERPRINTS)
     connection.execute(f"ALTER TABLE article OWNER TO {owner}")
-    connection.execute(f"GRANT CREATE ON SCHEMA public, simsql TO {owner}")
-    connection.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {owner}")
+    allow_indexes(connection, owner)
     session = connect(user=owner)
     create_index(session)
     before = learned(session)

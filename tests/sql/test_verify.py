@@ -485,20 +485,6 @@ def test_an_unlogged_table_that_is_set_logged(connection):
     ).fetchall() == [("p",)]
 
 
-@pytest.fixture
-def owner(connection, new_role):
-    """The role that owns `article` and its index, and is no superuser."""
-    create_table(connection, clustered(20, seed=3))
-    name = new_role()
-    connection.execute(f"ALTER TABLE article OWNER TO {name}")
-    connection.execute(f"GRANT CREATE ON SCHEMA simsql, public TO {name}")
-    connection.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {name}")
-    connection.execute(f"SET ROLE {name}")
-    connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
-    connection.execute("RESET ROLE")
-    return name
-
-
 def test_who_may_read_the_column_may_verify_and_only_the_owner_may_repair(connection, owner, new_role, connect):
     name = new_role()
     connection.execute(f"GRANT SELECT (fingerprint) ON article TO {name}")

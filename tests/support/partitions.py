@@ -1,4 +1,4 @@
-"""Partitioned tables of articles: made, filled, indexed and searched."""
+"""Tables of articles that are partitioned or managed by Citus: made, filled, indexed and searched."""
 
 import articles
 import psycopg
@@ -32,6 +32,18 @@ KINDS = {
         CREATE TABLE part_1_2 PARTITION OF part_1 DEFAULT;
         CREATE TABLE part_2 PARTITION OF article DEFAULT""",
 }
+# How Citus manages a table, and the partitions of the one that is partitioned, too.
+DISTRIBUTE = {
+    "distributed by id": "SELECT create_distributed_table('article', 'id')",
+    "distributed by tenant": "SELECT create_distributed_table('article', 'tenant')",
+    "in a single shard": "SELECT create_distributed_table('article', NULL)",
+    "reference": "SELECT create_reference_table('article')",
+    "local": "SELECT citus_add_local_table_to_metadata('article')",
+    "partitioned": "SELECT create_distributed_table('article', 'id')",
+}
+PARTITIONS = """
+    CREATE TABLE part_1 PARTITION OF article FOR VALUES FROM ('2025-01-01') TO ('2025-02-01');
+    CREATE TABLE part_2 PARTITION OF article FOR VALUES FROM ('2025-02-01') TO ('2026-01-01')"""
 
 
 def create_partitioned(connection: psycopg.Connection, kind: str) -> None:
@@ -42,6 +54,14 @@ def create_months(connection: psycopg.Connection) -> None:
     """Without a default partition, partitions are attached and detached beside searches."""
     months = KINDS["range"].replace("DEFAULT", "FOR VALUES FROM ('2025-03-01') TO ('2025-04-01')")
     connection.execute(months.replace("columns", COLUMNS, 1))
+
+
+def create_distributed(connection: psycopg.Connection, kind: str = "distributed by id") -> None:
+    if kind == "partitioned":
+        connection.execute(f"CREATE TABLE article ({COLUMNS}) PARTITION BY RANGE (day); {PARTITIONS}")
+    else:
+        connection.execute(f"CREATE TABLE article ({COLUMNS})")
+    connection.execute(DISTRIBUTE[kind])
 
 
 def insert(connection: psycopg.Connection, fingerprints: list[int | None], table: str = "article") -> None:

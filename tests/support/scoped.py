@@ -45,18 +45,14 @@ def create_index(connection, scope, design=(4, 1, 0), storage=None):
 
 def insert(connection, rows):
     """Add rows: the values of all columns but the id."""
-    names = [
-        sql.Identifier(name)
-        for (name,) in connection.execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = 'article'::regclass AND attnum > 1"
-            " AND NOT attisdropped ORDER BY attnum"
-        ).fetchall()
-    ]
-    values = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, row))) for row in rows]
-    if values:
-        # Without parameters, so that percent signs in names stay what they are.
-        statement = sql.SQL("INSERT INTO article ({}) VALUES {}")
-        connection.execute(statement.format(sql.SQL(", ").join(names), sql.SQL(", ").join(values)))
+    names = connection.execute(
+        "SELECT attname FROM pg_attribute WHERE attrelid = 'article'::regclass AND attnum > 1"
+        " AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"
+    ).fetchall()
+    columns = sql.SQL(", ").join(sql.Identifier(name) for (name,) in names)
+    with connection.cursor().copy(sql.SQL("COPY article ({}) FROM STDIN").format(columns)) as copy:
+        for row in rows:
+            copy.write_row(row)
 
 
 def search(connection, function, scope, within, queries=(0,)):
