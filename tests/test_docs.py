@@ -2,7 +2,7 @@
 
 Fenced blocks by language:
 
-- sql: statement by statement, one database for a page, on every server. A comment `--> 1` behind a statement is
+- sql: statement by statement, one database for a page. A comment `--> 1` behind a statement is
   its result, cells separated by ` | `.
 - python: one namespace for a page, as it stands or in doctest's style. With a first line such as `# models.py`
   it is written to that file, which later commands use.

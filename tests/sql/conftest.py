@@ -1,4 +1,4 @@
-"""Other databases on the server of a test, and a role that owns an index."""
+"""Other databases on the server of a test, dropped before its roles, and a role that owns an index."""
 
 import pytest
 from articles import create_index, create_table
@@ -7,14 +7,14 @@ from roles import allow_indexes
 
 
 @pytest.fixture
-def subscriber(server):
+def subscriber(server, _roles):
     """A connection to another database on the same server."""
     with server.new_database() as url, server.connect(url.database) as connection:
         yield connection
 
 
 @pytest.fixture
-def restored(server):
+def restored(server, _roles):
     """A connection to a database without simsql, into which the test restores."""
     with server.new_database(template="template0") as url, server.connect(url.database) as connection:
         yield connection
