@@ -12,10 +12,13 @@ from citus import PROGRAMS as CITUS
 from citus import Citus, NoCitus, run_citus
 from hypothesis import settings
 from pooler import find_pgbouncer
+from program import running_home
 from servers import Program, Server, find_programs, run_server
 from sqlalchemy import URL, Engine, make_url
 
 from simsql.database.connect import open_engine
+from simsql.errors import SimsqlError
+from simsql.server.binaries import bundled_programs
 
 # A shell ignores SIGINT in the background, and nohup ignores SIGHUP, for all that they start. Then no test
 # could interrupt a run.
@@ -133,6 +136,17 @@ def citus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Citus]:
         except NoCitus as error:
             pytest.skip(f"no Citus cluster: {error}")
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Path]:
+    """`SIMSQL_HOME` of an embedded server that runs all the while, so that runs need not start it."""
+    try:
+        bundled_programs()
+    except SimsqlError as error:
+        pytest.skip(str(error))
+    with running_home() as path:
+        yield path
 
 
 @pytest.fixture

@@ -99,13 +99,6 @@ def test_near_finds_what_brute_force_finds(connection, storage, fingerprints, de
         assert near(connection, query, within) == expected_near(fingerprints, query, within)
 
 
-def test_a_fingerprint_on_several_rows_and_with_several_keys_is_reported_once(connection):
-    create_articles(connection, [5, 5, 7])
-    connection.execute("INSERT INTO article (fingerprint) VALUES (5)")
-    connection.execute("INSERT INTO article (fingerprint) VALUES (7), (5)")
-    assert near(connection, 5, 3) == [(5, 0), (7, 1)]
-
-
 def test_a_null_fingerprint_matches_nothing(connection, storage):
     create_articles(connection, [0, None, 1], storage=storage)
     assert near(connection, None, 64) == []
