@@ -25,11 +25,10 @@ OLDEST = "0.1.0"
 @pytest.mark.every_version
 @pytest.mark.parametrize("version", RELEASED)
 def test_an_upgrade_leads_to_what_is_installed_afresh(server, version):
-    history = own_history()
-    expected = fresh_contents(server, history)
+    expected = fresh_contents(server)
     with released(server, version) as (connection, engine):
         nodes = relation_files(connection)
-        upgrade(engine, history)
+        upgrade(engine)
         assert difference(contents_of_simsql(engine), expected) == set()
         assert relation_files(connection) == nodes  # nothing was built anew
         check_indexes(connection)
@@ -41,7 +40,7 @@ def test_an_upgrade_keeps_privileges_on_functions_with_a_new_parameter(server, s
     with released(server, OLDEST) as (connection, engine):
         connection.execute(f"REVOKE EXECUTE ON {kind} {name} FROM PUBLIC")
         connection.execute(f"GRANT EXECUTE ON {kind} {name} TO pg_monitor")
-        upgrade(engine, own_history())
+        upgrade(engine)
         (privileges,) = connection.execute(
             "SELECT array_agg(a.grantee::regrole::text ORDER BY 1) FROM pg_proc AS p, aclexplode(p.proacl) AS a"
             " WHERE p.oid = to_regproc(%s) AND a.grantee <> p.proowner",
@@ -59,8 +58,7 @@ def relation_files(connection):
 
 @pytest.mark.every_version
 def test_the_printed_upgrade_does_the_same(server, tmp_path):
-    history = own_history()
-    expected = fresh_contents(server, history)
+    expected = fresh_contents(server)
     script = tmp_path / "upgrade.sql"
     script.write_text(schema_sql("0001"), encoding="utf-8")
     with released(server, OLDEST) as (connection, engine):

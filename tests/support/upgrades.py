@@ -13,7 +13,7 @@ from oracle import near as expected_near
 from sqlalchemy import Engine
 
 from simsql.database import open_engine
-from simsql.database.history import History
+from simsql.database.history import own_history
 
 # What `simsql sql` printed, by version.
 RELEASED = {path.stem: path for path in (Path(__file__).parents[1] / "released").glob("*.sql")}
@@ -62,15 +62,21 @@ def create_indexes(connection: psycopg.Connection) -> None:
     begin_build(connection, "unfinished")
 
 
-def fresh_contents(server, history: History) -> list[tuple[str, ...]]:
-    """What an installation holds, with the indexes."""
-    with bare(server) as (connection, engine):
-        upgrade(engine, history)
-        create_indexes(connection)
-        return contents_of_simsql(engine)
+_fresh: dict[str, list[tuple[str, ...]]] = {}
 
 
-def upgrade(engine: Engine, history: History) -> None:
+def fresh_contents(server) -> list[tuple[str, ...]]:
+    """What an installation holds, with the indexes; made once for each server."""
+    if server.name not in _fresh:
+        with bare(server) as (connection, engine):
+            upgrade(engine)
+            create_indexes(connection)
+            _fresh[server.name] = contents_of_simsql(engine)
+    return _fresh[server.name]
+
+
+def upgrade(engine: Engine) -> None:
+    history = own_history()
     with engine.begin() as transaction:
         history.upgrade(transaction)
         assert history.current(transaction) == history.newest
