@@ -75,7 +75,7 @@ class Soak:
             raise self.failures[0]
 
     def _repeat(self, job: Job, number: int) -> None:
-        chance = random.Random(f"{self.seed} {number} {self.rounds}")
+        chance = random.Random(f"{self.seed} {number}" + f" {self.rounds}" * (self.rounds > 1))
         try:
             while not self.done.is_set():
                 try:
