@@ -1,14 +1,14 @@
-"""Other databases on the server of a test, dropped before its roles, and a role that owns an index."""
+"""A table with an index, a role that owns one, and other databases on the server of a test."""
 
 import pytest
-from articles import create_index, create_table
+from articles import create_articles, create_index, create_table
 from oracle import clustered
 from roles import allow_indexes
 
 
 @pytest.fixture
 def subscriber(server, _roles):
-    """A connection to another database on the same server."""
+    """A connection to another database on the same server, which is dropped before the roles of the test."""
     with server.new_database() as url, server.connect(url.database) as connection:
         yield connection
 
@@ -31,6 +31,13 @@ def restore(server, connection, restored, tmp_path):
         return restored
 
     return dump_and_restore
+
+
+@pytest.fixture
+def articles(connection):
+    """The rows 1 and 3, and an index on them."""
+    create_articles(connection, [1, 3])
+    return connection
 
 
 @pytest.fixture

@@ -67,12 +67,6 @@ def catalog(connection: psycopg.Connection) -> list[tuple[str, ...]]:
     ).fetchall()
 
 
-@pytest.fixture
-def articles(connection):
-    create_articles(connection, [1, 3])
-    return connection
-
-
 @pytest.mark.parametrize(("scope", "b_tree"), [("{}", "fingerprint_idx"), ("{body}", "body_fingerprint_idx")])
 def test_a_dropped_index_leaves_only_the_b_tree_behind(connection, scope, b_tree):
     create_table(connection, [1])

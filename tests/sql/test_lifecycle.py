@@ -28,12 +28,6 @@ SWAP = [
 
 
 @pytest.fixture
-def articles(connection):
-    create_articles(connection, [1, 3])
-    return connection
-
-
-@pytest.fixture
 def two_columns(articles):
     """A second column of fingerprints, far from those of the first."""
     articles.execute("ALTER TABLE article ADD COLUMN other bigint")

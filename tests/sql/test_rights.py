@@ -1,7 +1,7 @@
 """Whoever may write the table may write it indexed; whoever may read the column may search it; nobody else."""
 
 import pytest
-from articles import create_articles, create_index, create_table, missing_keys, near
+from articles import create_index, create_table, missing_keys, near
 from psycopg import errors
 
 pytestmark = pytest.mark.oldest_version
@@ -14,12 +14,6 @@ SEARCHES = {
     "clusters": ("SELECT fingerprint FROM simsql.clusters('article', 3)", [(1,), (3,)]),
 }
 searches = pytest.mark.parametrize(("search", "expected"), SEARCHES.values(), ids=SEARCHES)
-
-
-@pytest.fixture
-def articles(connection):
-    create_articles(connection, [1, 3])
-    return connection
 
 
 @pytest.fixture
