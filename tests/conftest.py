@@ -62,12 +62,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     Everything runs on the newest. Generated searches, triggers and upgrades run on every version, since each
     parses, plans and fires them in its own way. Tests of plans, locks, snapshots, dumps, replication and of the
     catalogs in which faults are found run on the oldest, too. Arithmetic, checks of arguments, quoting and what
-    Python does depend on no version.
+    Python does depend on no version. Nor do tests of Hypothesis: they vary the data, and the tests beside them run
+    the same statements.
     """
     find = metafunc.definition.get_closest_marker
     if "server" not in metafunc.fixturenames or "citus" in metafunc.fixturenames:
         return
-    if find("every_version") or metafunc.config.getoption("all_servers"):
+    if metafunc.config.getoption("all_servers"):
+        programs = PROGRAMS
+    elif getattr(metafunc.function, "is_hypothesis_test", False):
+        return
+    elif find("every_version"):
         programs = PROGRAMS
     elif find("oldest_version"):
         programs = [*PROGRAMS[:1], *PROGRAMS[1:][-1:]]

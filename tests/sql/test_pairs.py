@@ -106,7 +106,6 @@ def test_fingerprints_that_crowd_every_prefix_are_compared_one_by_one(connection
     assert pairs(connection, 7) == pairs_by_self_join(connection, 7)
 
 
-@pytest.mark.oldest_version
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     fingerprints=st.lists(few_bits | st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=25),
