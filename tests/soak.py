@@ -24,12 +24,12 @@ from psycopg import errors
 sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
 
 from articles import create_articles, missing_keys  # noqa: E402
+from internals import set_batch_size  # noqa: E402
 from oracle import flip, to_bigint  # noqa: E402
 from oracle import near as expected_near  # noqa: E402
 from servers import find_programs, run_server  # noqa: E402
 from soak_texts import TextSoak  # noqa: E402
-from soaking import Job, Soak  # noqa: E402
-from upkeep import set_batch_size  # noqa: E402
+from soaking import Job, Soak, report  # noqa: E402
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 WRITERS, SEARCHERS, VACUUMS = 6, 2, 2
@@ -213,11 +213,8 @@ def main() -> int:
     program = programs[options.server]
     with run_server(program) as server, server.new_database() as url:
         soak = soaks[options.what](lambda: server.connect(url.database), options.seed)
-        counts = soak.run(options.seconds)
-    print(f"PostgreSQL {program}, seed {options.seed}, {options.seconds:g} s")
-    for what, number in sorted(counts.items()):
-        print(f"{number:10,} {what}")
-    return 1 if any(counts[fault] for fault in soak.FAULTS) else 0
+        soak.run(options.seconds)
+    return report(soak, f"PostgreSQL {program}, seed {options.seed}, {options.seconds:g} s")
 
 
 if __name__ == "__main__":

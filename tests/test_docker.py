@@ -197,14 +197,14 @@ def first_start(server: Server, builder: Builder, image: Stage, service: dict[st
         yield url
 
 
-def test_the_images_run_the_service(newest, services):
+def test_the_images_run_the_service(server, services):
     with temporary_folder(None) as root, contextlib.ExitStack() as stack:
         builder = Builder(root)
         database = builder.build("postgres.Dockerfile")
         backend = builder.build("backend.Dockerfile")
-        stack.callback(newest.execute, "DROP ROLE IF EXISTS backend")
-        url = stack.enter_context(first_start(newest, builder, database, services["database"]))
-        connection = stack.enter_context(contextlib.closing(newest.connect(url.database)))
+        stack.callback(server.execute, "DROP ROLE IF EXISTS backend")
+        url = stack.enter_context(first_start(server, builder, database, services["database"]))
+        connection = stack.enter_context(contextlib.closing(server.connect(url.database)))
         password = connection.execute("SELECT rolpassword FROM pg_authid WHERE rolname = 'backend'").fetchone()
         assert password[0].startswith("SCRAM-SHA-256$")
         assert connection.execute("SELECT count(*) FROM simsql.indexes").fetchone() == (0,)
@@ -228,7 +228,7 @@ def test_the_images_run_the_service(newest, services):
                 "--dbname=articles": f"--dbname={url.database}",
             }
             command = [here.get(part, part).replace(":8000", f":{port}") for part in command]
-            path = f"{newest.program.bin_folder}:{builder.variables['PATH']}"
+            path = f"{server.program.bin_folder}:{builder.variables['PATH']}"
             builder.run(backend, shlex.join(command), PATH=path, PGPORT=url.query["port"])
 
         check("database")

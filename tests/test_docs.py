@@ -2,7 +2,7 @@
 
 Fenced blocks by language:
 
-- sql: statement by statement, one database for a page, on every server. A comment `--> 1` behind a statement is
+- sql: statement by statement, one database for a page. A comment `--> 1` behind a statement is
   its result, cells separated by ` | `.
 - python: one namespace for a page, as it stands or in doctest's style. With a first line such as `# models.py`
   it is written to that file, which later commands use.
@@ -20,7 +20,6 @@ Run as a program, this file writes the reference in docs/command-line.md anew.
 
 import contextlib
 import doctest
-import functools
 import io
 import os
 import re
@@ -31,7 +30,6 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -40,6 +38,17 @@ from urllib.parse import quote
 import psycopg
 import pytest
 import typer
+from documentation import (
+    BACKEND,
+    PAGES,
+    REPOSITORY,
+    Block,
+    assert_output,
+    page_id,
+    read_blocks,
+    read_commands,
+    rows_of_table,
+)
 from program import run_in_one_stream
 
 import simsql
@@ -53,71 +62,18 @@ from simsql.hamming import Design
 from simsql.server import EmbeddedServer, start_embedded
 from simsql.server.binaries import bundled_programs
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/*.md"))]
 README, COMMANDS, SQL = (REPOSITORY / name for name in ("README.md", "docs/command-line.md", "docs/sql.md"))
-BACKEND = REPOSITORY / "docs/backend.md"
 MEMORY = Path("/dev/shm")
 EXAMPLE_URL = "postgresql://me@localhost/app"
-LANGUAGES = {"sql", "python", "console", "sh", "text", "diff"}
 FILE_NAME = re.compile(r"# ([\w/]+\.py)\n")
 # From which text on the reference is made from the commands, and to where.
 REFERENCE = re.compile(r"(<!-- made by tests/test_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of code, and the text block right behind it."""
-
-    page: str
-    line: int
-    language: str
-    code: str
-    output: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.page}:{self.line}"
-
-
-def page_id(page: Path) -> str:
-    return str(page.relative_to(REPOSITORY))
-
-
-@functools.cache
-def read_blocks(page: Path) -> list[Block]:
-    blocks: list[Block] = []
-    fence = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
-    text, end = page.read_text(encoding="utf-8"), 0
-    for match in fence.finditer(text):
-        between, end = text[end : match.start()], match.end()
-        block = Block(page_id(page), text.count("\n", 0, match.start()) + 1, *match.groups())
-        assert block.language in LANGUAGES, f"{block}: nobody knows how to test {block.language!r}"
-        if block.language == "text":
-            assert blocks, f"{block}: the output of what?"
-            assert not between.strip(), f"{block}: the output of what?"
-            last = blocks.pop()
-            assert last.output is None, f"{block}: the output of what?"
-            block = Block(last.page, last.line, last.language, last.code, block.code)
-        blocks.append(block)
-    # Nothing is left that looks like code: an indented fence, a fence that is not closed.
-    assert "```" not in fence.sub("", text), f"{page}: a fence that is not at the start of a line, or not closed"
-    return blocks
 
 
 def pages_with(*languages: str) -> pytest.MarkDecorator:
     chosen = [page for page in PAGES if any(block.language in languages for block in read_blocks(page))]
     chosen = [page for page in chosen if page != BACKEND]
     return pytest.mark.parametrize("page", chosen, ids=page_id)
-
-
-def assert_output(found: str, expected: str, where: Block | str) -> None:
-    """Compare output line by line, `...` standing for any text; spaces at the ends of lines do not count."""
-
-    def tidy(text: str) -> str:
-        return "".join(f"{line.rstrip()}\n" for line in text.strip("\n").splitlines())
-
-    if not doctest.OutputChecker().check_output(tidy(expected), tidy(found), doctest.ELLIPSIS):
-        pytest.fail(f"{where} shows\n{expected}\nand what comes out is\n{found}", pytrace=False)
 
 
 # SQL
@@ -231,18 +187,6 @@ def workplace(embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("COLUMNS", "115")
     monkeypatch.chdir(folder)
     return folder
-
-
-def read_commands(block: Block) -> Iterator[tuple[str, str]]:
-    """Yield each command of a console or sh block with its output."""
-    if block.language == "sh":
-        yield from ((line, "") for line in block.code.splitlines() if line)
-        return
-    assert block.code.startswith("$ "), f"{block}: output of nothing"
-    for part in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
-        match = re.match(r"((?:.*\\\n)*.*)\n?", part)
-        assert match is not None
-        yield match[1], part[match.end() :]
 
 
 def is_there(command: str) -> bool:
@@ -361,21 +305,6 @@ def test_every_page_is_reached_from_the_readme() -> None:
         name.partition("#")[0] for name in re.findall(r"\]\(([^)\s]+)\)", README.read_text(encoding="utf-8"))
     }
     assert {page_id(page) for page in PAGES} - {"README.md"} <= linked
-
-
-def rows_of_table(page: Path, *header: str) -> list[list[str]]:
-    """Return the rows of the Markdown table with this header."""
-    lines = iter(page.read_text(encoding="utf-8").splitlines())
-    for line in lines:
-        if [cell.strip() for cell in line.strip("|").split("|")][: len(header)] == list(header):
-            next(lines)
-            rows: list[list[str]] = []
-            for row in lines:
-                if not row.startswith("|"):
-                    return rows
-                rows.append([cell.strip() for cell in row.strip("|").split("|")])
-            return rows
-    raise AssertionError(f"{page} has no table {header}")
 
 
 @pytest.mark.parametrize("page", [README, REPOSITORY / "docs/how-it-works.md"], ids=page_id)

@@ -50,11 +50,6 @@ table = Article.__table__
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def connection(database):
     Base.metadata.create_all(database)
     with database.connect() as connection:

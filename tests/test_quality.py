@@ -10,31 +10,16 @@ import lzma
 import os
 import random
 import unicodedata
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
 import corpus
 import pytest
-from program import kill_started, run, running_home, write_lines
+from program import run, write_lines
 
 from benchmarks.decisions import Corpus, by_program, check_pairs
-from simsql.errors import SimsqlError
-from simsql.server.binaries import bundled_programs
 
 DATA = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2] / "shared")) / "data"
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Path]:
-    """`SIMSQL_HOME` of a running embedded server."""
-    try:
-        bundled_programs()
-    except SimsqlError as error:
-        pytest.skip(str(error))
-    with running_home() as path:
-        yield path
-    kill_started()
 
 
 def data(name: str) -> Path:

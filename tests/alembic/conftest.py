@@ -1,18 +1,10 @@
-"""Alembic projects against one server, the newest: nothing here depends on its version."""
+"""Alembic projects, with and without simsql in their databases."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from alembic_project import Project
-from servers import Program, Server, find_programs
 from sqlalchemy import Engine
-
-
-@pytest.fixture(scope="session")
-def server(_running: Callable[[Program], Server]) -> Server:
-    """The newest server: `.url(database)`, `.run(program, ...)`."""
-    return _running(find_programs()[0])
 
 
 @pytest.fixture

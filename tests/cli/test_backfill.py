@@ -12,11 +12,6 @@ from simsql.fingerprint import simhash_parts
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def posts(connection):
     connection.execute("CREATE TABLE post (slug text PRIMARY KEY, title text, body text, fp bigint)")
     create_index(connection, "post", "fp")

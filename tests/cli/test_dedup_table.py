@@ -8,11 +8,6 @@ TIMES = dict.fromkeys(("seconds", "sort keys", "read and fingerprint", "check te
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def articles(connection, database_url):
     connection.execute("CREATE TABLE article (slug text PRIMARY KEY, body text, score int)")
     texts = {

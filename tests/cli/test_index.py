@@ -5,8 +5,8 @@ import signal
 
 import pytest
 from articles import create_articles, create_table, missing_keys
+from internals import set_batch_size
 from program import finish, run, spawn, wait_until
-from upkeep import set_batch_size
 
 from simsql import Recipe
 

@@ -24,11 +24,6 @@ from typer.main import get_command
 from simsql import cli
 
 
-@pytest.fixture
-def server(newest):
-    return newest
-
-
 def all_commands(group=None, *path):
     group = group or get_command(cli.app)
     yield path

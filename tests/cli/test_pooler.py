@@ -10,11 +10,6 @@ pytestmark = pytest.mark.skipif(not find_pgbouncer(), reason="PgBouncer is not i
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def pooled(server, database_url):
     """Run a command through the pooler, after which no session has anything left of it."""
     with run_pooler(server, database_url) as pooler:

@@ -17,11 +17,6 @@ FOX = "The quick brown fox jumps over the lazy dog and the lazy cat"
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def file(tmp_path):
     path = tmp_path / "idf.recipe.json"
     write_recipe(RECIPE, path)

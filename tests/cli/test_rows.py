@@ -13,11 +13,6 @@ FINGERPRINTS = [5, 4, 2**64 - 1, 2**40, 5]
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def call(connection, database_url):
     """Run a command on a table with two clusters of fingerprints, one of them on two rows."""
     create_articles(connection, [to_bigint(number) for number in FINGERPRINTS])

@@ -98,8 +98,8 @@ def test_every_command_is_tested_here():
 
 
 @pytest.fixture(scope="module")
-def connection(newest) -> Iterator[psycopg.Connection]:
-    with newest.new_database() as url, newest.connect(url.database) as connection:
+def connection(server) -> Iterator[psycopg.Connection]:
+    with server.new_database() as url, server.connect(url.database) as connection:
         connection.execute(
             "CREATE TABLE article (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text, fingerprint bigint)"
         )
@@ -108,14 +108,14 @@ def connection(newest) -> Iterator[psycopg.Connection]:
 
 
 @pytest.fixture(scope="module")
-def places(newest, connection, tmp_path_factory) -> Iterator[dict[str, object]]:
+def places(server, connection, tmp_path_factory) -> Iterator[dict[str, object]]:
     """What the calls name: a database, one without simsql, and files."""
     folder = tmp_path_factory.mktemp("streams")
     (folder / "numbers").write_text("0\n7\n255\n")
     labels = write_lines(folder / "labels.jsonl", [{"id_a": "0", "id_b": "1", "label": "near-duplicate"}])
     lines = write_lines(folder / "lines.jsonl", TEXTS)
-    with newest.new_database(template="template0") as empty:
-        urls = {"url": newest.url(connection.info.dbname), "empty": empty}
+    with server.new_database(template="template0") as empty:
+        urls = {"url": server.url(connection.info.dbname), "empty": empty}
         named = {name: url.render_as_string(hide_password=False) for name, url in urls.items()}
         yield {**named, "lines": lines, "numbers": folder / "numbers", "labels": labels}
 

@@ -20,12 +20,6 @@ WORDS = ["lamb", "wolf", "king", "shepherd", "river", "stone", "bread", "winter"
 RECIPE = Recipe(tokens="characters", shingles=(4,), weight="set")
 
 
-@pytest.fixture
-def server(newest):
-    """One server: rights and locks of rows are the same in all of them."""
-    return newest
-
-
 def text_of(number):
     """Texts of all kinds, two of each seven without a fingerprint."""
     kinds = ["{}", "naïve {}\n%s", "?!", None, "日本語 {}", "{} '\"\\", "{}"]

@@ -85,10 +85,12 @@ def test_sql_keeps_null(connection):
     assert connection.execute("SELECT simsql.fp(NULL)").fetchone() == (None,)
 
 
-@pytest.mark.parametrize("number", ["-1", str(2**64), "1.5", "'NaN'", "-9223372036854775808"])
+@pytest.mark.parametrize("number", ["-1", str(2**64), "0.5", "1.5", "NaN", "Infinity", "-9223372036854775808"])
 def test_sql_refuses_what_is_no_fingerprint(connection, number):
-    with pytest.raises(errors.NumericValueOutOfRange, match="is not an unsigned 64-bit fingerprint") as refused:
-        connection.execute(f"SELECT simsql.fp({number})")
+    with pytest.raises(
+        errors.NumericValueOutOfRange, match=f"{number} is not an unsigned 64-bit fingerprint"
+    ) as refused:
+        connection.execute(f"SELECT simsql.fp('{number}'::numeric)")
     assert "from 0 to 18446744073709551615" in refused.value.diag.message_hint
 
 

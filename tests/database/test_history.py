@@ -6,12 +6,14 @@ import time
 import pytest
 from articles import create_articles, create_table, missing_keys, near
 from catalog import contents_of_simsql
+from internals import begin_build, build_batch, set_batch_size
 from program import run
 from psycopg import errors
+from roles import allow_indexes
 from skew import skewed
 from sqlalchemy import text
 from upgrades import RELEASED, bare, check_indexes, difference, fresh_contents, released, upgrade
-from upkeep import problems, set_batch_size, stored_fingerprints
+from upkeep import problems, stored_fingerprints
 
 from simsql.database import install_schema, read_status
 from simsql.database.history import own_history
@@ -20,25 +22,25 @@ from simsql.database.install import schema_sql
 OLDEST = "0.1.0"
 
 
+@pytest.mark.every_version
 @pytest.mark.parametrize("version", RELEASED)
 def test_an_upgrade_leads_to_what_is_installed_afresh(server, version):
-    history = own_history()
-    expected = fresh_contents(server, history)
+    expected = fresh_contents(server)
     with released(server, version) as (connection, engine):
         nodes = relation_files(connection)
-        upgrade(engine, history)
+        upgrade(engine)
         assert difference(contents_of_simsql(engine), expected) == set()
         assert relation_files(connection) == nodes  # nothing was built anew
         check_indexes(connection)
 
 
 @pytest.mark.parametrize("signature", ["FUNCTION simsql.create_index", "PROCEDURE simsql.build"])
-def test_an_upgrade_keeps_privileges_on_functions_with_a_new_parameter(newest, signature):
+def test_an_upgrade_keeps_privileges_on_functions_with_a_new_parameter(server, signature):
     kind, name = signature.split()
-    with released(newest, OLDEST) as (connection, engine):
+    with released(server, OLDEST) as (connection, engine):
         connection.execute(f"REVOKE EXECUTE ON {kind} {name} FROM PUBLIC")
         connection.execute(f"GRANT EXECUTE ON {kind} {name} TO pg_monitor")
-        upgrade(engine, own_history())
+        upgrade(engine)
         (privileges,) = connection.execute(
             "SELECT array_agg(a.grantee::regrole::text ORDER BY 1) FROM pg_proc AS p, aclexplode(p.proacl) AS a"
             " WHERE p.oid = to_regproc(%s) AND a.grantee <> p.proowner",
@@ -54,9 +56,9 @@ def relation_files(connection):
     ).fetchall()
 
 
+@pytest.mark.every_version
 def test_the_printed_upgrade_does_the_same(server, tmp_path):
-    history = own_history()
-    expected = fresh_contents(server, history)
+    expected = fresh_contents(server)
     script = tmp_path / "upgrade.sql"
     script.write_text(schema_sql("0001"), encoding="utf-8")
     with released(server, OLDEST) as (connection, engine):
@@ -75,6 +77,7 @@ def test_the_session_is_left_as_it_was(server):
             assert transaction.execute(text(f"SHOW {name}")).scalar_one() == value
 
 
+@pytest.mark.oldest_version
 def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
     """An upgrade that switched triggers on again would hide that rows are missing."""
     with bare(server) as (connection, engine):
@@ -141,15 +144,16 @@ def test_an_old_index_learns_what_its_searches_read_at_the_next_vacuum(server):
         assert problems(connection) == set()
 
 
+@pytest.mark.oldest_version
 def test_an_interrupted_build_goes_on_where_it_was_after_an_upgrade(server):
     with bare(server) as (connection, engine):
         connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
         create_table(connection, range(9))
         connection.execute("ALTER TABLE article ADD tenant text DEFAULT 'it''s'")
         connection.execute("CREATE INDEX ON article (tenant, fingerprint)")
-        connection.execute("SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL, '{tenant}')")
+        begin_build(connection, scope=["tenant"])
         set_batch_size(connection, 4)
-        connection.execute("SELECT simsql._build_batch('article', 'fingerprint')")
+        build_batch(connection)
         install_schema(engine)
         assert connection.execute("TABLE simsql.built_1").fetchall() == [(3, ["it's"])]
         connection.execute("CALL simsql.build('article', 'fingerprint', scope => '{tenant}')")
@@ -161,8 +165,7 @@ def test_an_index_of_another_role_keeps_its_owner(server, new_role):
     role = new_role()
     with bare(server) as (connection, engine):
         connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
-        connection.execute(f"GRANT CREATE ON SCHEMA simsql, public TO {role}")
-        connection.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {role}")
+        allow_indexes(connection, role)
         with server.connect(connection.info.dbname, role) as owner:
             create_articles(owner, [1])
         install_schema(engine)
@@ -195,6 +198,7 @@ def test_a_role_that_does_not_own_all_indexes_cannot_upgrade(server, new_role):
         assert read_status(engine).revision == "0001"
 
 
+@pytest.mark.oldest_version
 def test_an_upgrade_beside_writers_and_searchers_loses_nothing(server):
     """Their transactions hold locks most of the time; the upgrade takes its locks between them."""
     with bare(server) as (connection, engine):

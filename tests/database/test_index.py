@@ -51,23 +51,6 @@ def test_an_index_lives_and_dies_in_the_transaction(articles, database):
     assert read_status(database).indexes == ()
 
 
-def test_drop_index_leaves_nothing_but_the_btree(articles, database):
-    statement = text(
-        "SELECT c.relname FROM pg_class AS c"
-        " WHERE c.relnamespace IN ('simsql'::regnamespace, 'public'::regnamespace)"
-        " UNION ALL SELECT p.proname FROM pg_proc AS p WHERE p.pronamespace = 'simsql'::regnamespace"
-        " UNION ALL SELECT t.tgname FROM pg_trigger AS t ORDER BY 1"
-    )
-    with database.begin() as transaction:
-        before = transaction.execute(statement).scalars().all()
-        create_index(transaction, "article", "fingerprint")
-        during = transaction.execute(statement).scalars().all()
-        drop_index(transaction, "article")
-        after = transaction.execute(statement).scalars().all()
-    assert len(during) > len(after)
-    assert after == sorted([*before, "article_fingerprint_idx"])
-
-
 @pytest.mark.parametrize("name", ["article", "public.article", '"article"', "  ARTICLE "])
 def test_a_table_is_named_as_sql_writes_it(articles, database, name):
     with database.begin() as transaction:

@@ -6,6 +6,7 @@ from articles import DESIGNS, create_articles, create_index, create_table, missi
 from oracle import EXTREMES, clustered
 from psycopg import errors, sql
 from refusals import refused
+from roles import allow_indexes
 from sqlalchemy import create_engine, text
 
 from simsql import Design, Recipe, simhash, simhash_many
@@ -28,6 +29,17 @@ def way(request, monkeypatch):
     monkeypatch.setattr(load, "_BATCH_ROWS", {"triggers": 10**9, "direct": 1}[request.param])
     monkeypatch.setattr(load, "_SORTED_KEYS", 30)
     return request.param
+
+
+@pytest.fixture
+def add(database):
+    """Load these fingerprints into `article`, in a transaction; return how many."""
+
+    def load_fingerprints(fingerprints):
+        with database.begin() as transaction:
+            return load_rows(transaction, "article", ["fingerprint"], ((number,) for number in fingerprints))
+
+    return load_fingerprints
 
 
 both_ways = pytest.mark.parametrize("way", WAYS, indirect=True)
@@ -78,11 +90,10 @@ def test_all_ways_give_equal_keys(connection, database, monkeypatch, design):
     assert len(found[0]) == Design(*design).tables
 
 
-def test_many_rows_switch_the_trigger_off_and_few_do_not(articles, database, monkeypatch):
+def test_many_rows_switch_the_trigger_off_and_few_do_not(articles, add, database, monkeypatch):
     before = triggers(articles)
     for count, direct in ((9_999, False), (10_000, True)):
-        with database.begin() as transaction:
-            assert load_rows(transaction, "article", ["fingerprint"], ((f,) for f in range(count))) == count
+        assert add(range(count)) == count
         assert (triggers(articles) != before) == direct
     monkeypatch.setattr(load, "_BATCH_SIZE", 1000)
     for size, direct in ((99, False), (100, True)):
@@ -155,7 +166,7 @@ def test_where_writing_keys_would_be_wrong_triggers_do(articles, database, way):
 
 
 @directly
-def test_a_trigger_that_concerns_no_insert_is_no_obstacle(articles, database, way):
+def test_a_trigger_that_concerns_no_insert_is_no_obstacle(articles, add, way):
     articles.execute(
         "CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''stop''; END';"
         "CREATE TRIGGER u BEFORE UPDATE ON article FOR EACH ROW EXECUTE FUNCTION stop();"
@@ -164,8 +175,7 @@ def test_a_trigger_that_concerns_no_insert_is_no_obstacle(articles, database, wa
         "ALTER TABLE article DISABLE TRIGGER i"
     )
     before = triggers(articles)
-    with database.begin() as transaction:
-        assert load_rows(transaction, "article", ["fingerprint"], [(f,) for f in range(40)]) == 40
+    assert add(range(40)) == 40
     assert triggers(articles) != before
     assert missing_keys(articles) == []
 
@@ -217,12 +227,11 @@ def test_during_a_direct_load_others_read_and_no_other_writes(articles, database
 
 
 @directly
-def test_two_direct_loads_take_turns(articles, database, way, connect):
+def test_two_direct_loads_take_turns(articles, add, database, way, connect):
     from threading import Thread
 
     def second():
-        with database.begin() as transaction:
-            load_rows(transaction, "article", ["fingerprint"], [(f,) for f in range(200, 240)])
+        add(range(200, 240))
 
     thread = Thread(target=second)
     with database.connect() as transaction:
@@ -265,9 +274,7 @@ def test_who_may_load_how(articles, as_role, way, owns):
     else:
         articles.execute(f"ALTER TABLE article OWNER TO {role}")
     if owns == "both":
-        articles.execute(
-            f"GRANT CREATE ON SCHEMA simsql TO {role}; GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {role}"
-        )
+        allow_indexes(articles, role)
         articles.execute("SELECT simsql.drop_index('article')")
         articles.execute(f"SET ROLE {role}; SELECT simsql.create_index('article', 'fingerprint'); RESET ROLE")
     before = triggers(articles)
@@ -382,25 +389,16 @@ def test_arguments_that_do_not_fit(articles, database):
 
 
 @directly
-def test_loading_begins_a_transaction_that_commit_ends(articles, database, way):
+def test_loading_begins_a_transaction_to_which_the_rows_belong(articles, database, way):
+    found = text("SELECT count(*) FROM simsql.near('article', 8, 0)")
     with database.connect() as transaction:
-        load_rows(transaction, "article", ["fingerprint"], [(8,)])
-        assert transaction.in_transaction()
-        transaction.commit()
-        load_rows(transaction, "article", ["fingerprint"], [(9,)])
-        transaction.rollback()
-    assert near(articles, 8, 0) == [(8, 0)]
-    assert near(articles, 9, 0) == []
-
-
-@directly
-def test_loaded_rows_belong_to_the_transaction(articles, database, way):
-    with database.connect() as transaction:
-        load_rows(transaction, "article", ["fingerprint"], [(8,)])
-        assert transaction.execute(text("SELECT count(*) FROM simsql.near('article', 8, 0)")).scalar_one() == 1
-        assert near(articles, 8, 0) == []
-        transaction.rollback()
-    assert near(articles, 8, 0) == []
+        for end, committed in ((transaction.rollback, []), (transaction.commit, [(8, 0)])):
+            load_rows(transaction, "article", ["fingerprint"], [(8,)])
+            assert transaction.in_transaction()
+            assert transaction.execute(found).scalar_one() == 1
+            assert near(articles, 8, 0) == []
+            end()
+            assert near(articles, 8, 0) == committed
 
 
 @both_ways

@@ -23,12 +23,6 @@ down_revision = "{newest}"
 '''
 
 
-@pytest.fixture
-def server(newest):
-    """The server for the tests of this module, which need not run on each."""
-    return newest
-
-
 @pytest.fixture(scope="module")
 def longer(tmp_path_factory) -> History:
     """The history after another release, which has added a column and a function."""

@@ -16,11 +16,6 @@ WEIGHED = replace(DEFAULT_RECIPE, weight="tf", idf=IdfTable(np.zeros(0, np.uint6
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def articles(database):
     """A table with two columns of fingerprints: one index by WEIGHED, one by the default recipe."""
     with database.begin() as connection:

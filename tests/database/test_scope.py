@@ -9,7 +9,6 @@ from uuid import UUID
 import numpy as np
 import oracle
 import pytest
-from servers import find_programs
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
@@ -17,7 +16,6 @@ from simsql import Design
 from simsql.database import SearchIndex, create_index, from_bigint, load_rows, search_index
 from simsql.database.transfer import encode_scope
 
-newest = pytest.mark.parametrize("server", find_programs()[:1], indirect=True, ids=lambda program: program.name)
 FINGERPRINTS = oracle.clustered(240, seed=41)
 TENANT = UUID("00000000-0000-4000-8000-0000000000ff")
 SCOPE = {"tenant": TENANT, "day": datetime.date(2024, 5, 6)}
@@ -50,7 +48,6 @@ def unsigned(rows, places):
     )
 
 
-@newest
 def test_every_search_keeps_to_its_scope(index, monkeypatch):
     assert index.verify() == []
     for query in (0, from_bigint(MINE[5])):
@@ -70,7 +67,6 @@ def test_every_search_keeps_to_its_scope(index, monkeypatch):
     assert index.recipe()
 
 
-@newest
 @pytest.mark.parametrize(
     "search",
     [
@@ -118,7 +114,6 @@ def test_other_values_are_an_error(value, error):
         encode_scope({"tenant": value})
 
 
-@newest
 def test_a_large_load_goes_through_the_triggers_of_a_scoped_index_and_beside_those_of_others(database, connection):
     fingerprints = np.arange(10_001, dtype=np.uint64) << np.uint64(20)
     with database.begin() as transaction:
@@ -135,7 +130,6 @@ def test_a_large_load_goes_through_the_triggers_of_a_scoped_index_and_beside_tho
         assert len(SearchIndex(transaction, "article", "fingerprint").near(0, 1)) == 15
 
 
-@newest
 def test_build_makes_the_b_tree_on_the_scope_too(database):
     with database.begin() as connection:
         connection.execute(text('CREATE TABLE article ("Tenant" text, fingerprint bigint)'))

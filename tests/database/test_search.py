@@ -57,20 +57,6 @@ def test_near_rows_equals_brute_force(within, index):
         assert all(set(match.row) == {"id", "body", "fingerprint"} for match in found)
 
 
-@pytest.mark.parametrize("within", DISTANCES[:3])
-def test_pairs_equal_brute_force(within, index):
-    found = list(index.pairs(within))
-    assert sorted((to_bigint(a), to_bigint(b), d) for a, b, d in found) == oracle.pairs(FINGERPRINTS, within)
-    assert all(0 <= number < 2**64 for pair in found for number in pair)
-
-
-@pytest.mark.parametrize("within", DISTANCES[:3])
-def test_clusters_equal_brute_force(within, index):
-    found = list(index.clusters(within))
-    assert [(to_bigint(c), to_bigint(f)) for c, f in found] == oracle.clusters(FINGERPRINTS, within)
-    assert all(0 <= number < 2**64 for member in found for number in member)
-
-
 def test_without_a_distance_the_index_has_one(index):
     assert index.near(0) == index.near(0, 7)
     assert index.near_rows(0) == index.near_rows(0, 7)

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from simsql import UsageError
-from simsql.database import SearchIndex, create_index, from_bigint, load_rows
+from simsql.database import SearchIndex, create_index, load_rows
 
 FINGERPRINTS = [*oracle.clustered(60, seed=17), 5, 5, None]
 SEARCHES = {
@@ -66,15 +66,6 @@ def test_a_distance_out_of_range_is_refused(articles, search):
         with pytest.raises(TypeError, match="distance must be an int between 0 and 64, not '3'"):
             search(index, "3")
         search(index, np.int64(64))
-
-
-def test_with_an_engine_it_equals_brute_force(articles):
-    index = SearchIndex(articles, "article", "fingerprint")
-    for within in (0, 3, 7):
-        expected = [(from_bigint(f), d) for f, d in oracle.near(FINGERPRINTS, 5, within)]
-        assert index.near(5, within) == expected
-        expected = sorted((from_bigint(a), from_bigint(b), d) for a, b, d in oracle.pairs(FINGERPRINTS, within))
-        assert sorted(index.pairs(within)) == rows_of(index.pairs(within)) == expected
 
 
 def test_what_is_broken_off_gives_its_connection_back(articles):

@@ -26,11 +26,6 @@ finders = pytest.mark.parametrize("find", FINDERS.values(), ids=FINDERS)
 
 
 @pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture
 def articles(database):
     """A connection to a table with three columns of fingerprints of the same texts, by three recipes."""
     with database.connect() as connection:

@@ -5,10 +5,11 @@ import threading
 
 import pytest
 from articles import create_table, missing_keys
+from internals import set_batch_size
 from program import wait_until
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
-from upkeep import set_batch_size, stored_fingerprints
+from upkeep import stored_fingerprints
 
 from simsql import Design, Recipe
 from simsql.database import IndexSpec, SearchIndex, create_index, read_status

@@ -1,15 +1,13 @@
-"""One embedded server for the tests of the job, running all the while so that runs need not start it."""
+"""Texts and databases for the tests of the job, on the running embedded server."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from program import kill_started, running_home, write_lines
+from program import kill_started, write_lines
 from sqlalchemy import Engine, NullPool, create_engine
 
-from simsql.errors import SimsqlError
 from simsql.server import scratch_database, start_embedded
-from simsql.server.binaries import bundled_programs
 
 # Three texts that are near each other, a fourth that is like none, and a fifth that is a copy of the fourth.
 FOX = "The quick brown fox jumps over the lazy dog and runs away from the old barn near the river"
@@ -27,17 +25,6 @@ TEXTS = {
 def _nothing_left_running() -> Iterator[None]:
     yield
     kill_started()
-
-
-@pytest.fixture(scope="session")
-def home() -> Iterator[Path]:
-    """`SIMSQL_HOME` of a running embedded server."""
-    try:
-        bundled_programs()
-    except SimsqlError as error:
-        pytest.skip(str(error))
-    with running_home() as path:
-        yield path
 
 
 @pytest.fixture

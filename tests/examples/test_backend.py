@@ -15,12 +15,12 @@ from threading import Barrier
 import httpx
 import numpy as np
 import psycopg
+from documentation import BACKEND as PAGE
+from documentation import REPOSITORY, assert_output, read_blocks, read_commands
 from numpy.typing import NDArray
 from oracle import distance
 from program import environment, temporary_folder, wait_until
 from servers import Server
-from test_docs import BACKEND as PAGE
-from test_docs import REPOSITORY, assert_output, read_blocks, read_commands
 
 from simsql import simhash, simhash_many
 
@@ -160,10 +160,10 @@ def similar(fingerprints: NDArray[np.uint64], number: int, within: int) -> list[
     return [(other, bits) for bits, _, other in sorted(found) if other != number]
 
 
-def test_the_service_gains_near_duplicate_search_and_loses_it_again(newest: Server) -> None:
+def test_the_service_gains_near_duplicate_search_and_loses_it_again(server: Server) -> None:
     with (
         temporary_folder() as folder,
-        newest.new_database(template="template0") as url,
+        server.new_database(template="template0") as url,
         psycopg.connect(dbname=url.database, user="postgres", autocommit=True, **url.query) as connection,
     ):
         before, after = write_commits(folder)
@@ -173,7 +173,7 @@ def test_the_service_gains_near_duplicate_search_and_loses_it_again(newest: Serv
         shell.run(before, "alembic upgrade head")
         assert "simsql" not in "".join(path.read_text() for path in before.rglob("*.py"))
         texts = fill(connection)
-        as_it_was = schema_of(newest, url.database)
+        as_it_was = schema_of(server, url.database)
         with running(before, shell.variables) as old:
             assert old.post("/authors", json={"name": "Grace"}).status_code == 201
             assert old.post("/authors", json={"name": "Grace"}).status_code == 409
@@ -208,7 +208,7 @@ def test_the_service_gains_near_duplicate_search_and_loses_it_again(newest: Serv
             # And back.
             shell.run_next(after, "alembic downgrade")
             shell.check_that_all_was_run()
-            assert schema_of(newest, url.database) == as_it_was
+            assert schema_of(server, url.database) == as_it_was
             assert post_together(old, random.Random(2)) == [201, 201]
 
 

@@ -5,6 +5,8 @@ import pytest
 from articles import create_articles
 from upkeep import problems
 
+pytestmark = pytest.mark.oldest_version
+
 STATISTICS = "SELECT pg_stat_force_next_flush()"
 
 

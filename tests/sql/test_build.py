@@ -3,7 +3,9 @@
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+import articles
 import pytest
 from articles import (
     DESIGNS,
@@ -11,22 +13,22 @@ from articles import (
     create_articles,
     create_index,
     create_table,
-    fingerprints_of,
     missing_keys,
     near,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from internals import begin_build, build_batch, set_batch_size, take_turn
 from oracle import EXTREMES, clustered
-from oracle import near as expected_near
 from program import wait_until
 from psycopg import errors
+from roles import allow_indexes
 from sessions import ALL_LEVELS, begin, blocked
-from upkeep import notices, problems, set_batch_size, stored_fingerprints
+from upkeep import notices, problems, stored_fingerprints
+
+pytestmark = pytest.mark.oldest_version
 
 BUILD = "CALL simsql.build('article', 'fingerprint')"
-BEGIN_BUILD = "SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL)"
-BATCH = "SELECT ready FROM simsql._build_batch('article', 'fingerprint')"
 
 
 @pytest.fixture
@@ -40,16 +42,11 @@ def table(connection):
 
 def finish(connection):
     """Go on until the index is ready."""
-    while connection.execute(BATCH).fetchone() != (True,):
+    while not build_batch(connection):
         pass
 
 
-def searches_are_exact(connection):
-    live = fingerprints_of(connection)
-    assert missing_keys(connection) == []
-    for query in (7, *EXTREMES[2:4]):
-        for within in (3, 9, 64):
-            assert near(connection, query, within) == expected_near(live, query, within)
+searches_are_exact = partial(articles.searches_are_exact, queries=(7, *EXTREMES[2:4]), distances=(3, 9, 64))
 
 
 # The index
@@ -113,12 +110,12 @@ def test_a_long_one_says_how_far_it_is(connection):
 
 
 def test_it_is_searched_when_it_is_ready_and_not_before(table):
-    table.execute(BEGIN_BUILD)
+    begin_build(table)
     while True:
         assert table.execute("SELECT state FROM simsql.indexes").fetchone() == ("building",)
         with pytest.raises(errors.ObjectNotInPrerequisiteState, match="still being built") as refused:
             near(table, 7, 3)
-        if table.execute(BATCH).fetchone() == (True,):
+        if build_batch(table):
             break
     searches_are_exact(table)
     assert (
@@ -130,9 +127,9 @@ def test_it_is_searched_when_it_is_ready_and_not_before(table):
     ("level", "batches"), [("REPEATABLE READ", 0), ("SERIALIZABLE", 1), ("REPEATABLE READ", 2)]
 )
 def test_an_older_snapshot_than_ready_is_refused(table, connect, level, batches):
-    table.execute(BEGIN_BUILD)
+    begin_build(table)
     for _ in range(batches):
-        table.execute(BATCH)
+        build_batch(table)
     reader = connect()
     begin(reader, level)
     finish(table)
@@ -166,14 +163,14 @@ def test_whatever_is_written_between_batches(connection, connect, level, steps, 
     set_batch_size(connection, size)
     writer = connect()
     begin(writer, level)  # older than the index
-    connection.execute(BEGIN_BUILD)
+    begin_build(connection)
     for statements, end in steps:
         for name, a, b in statements:
             writer.execute(WRITES[name].format(a=a, b=b))
         if end:
             writer.execute(end)
             begin(writer, level)
-        connection.execute(BATCH)
+        build_batch(connection)
     finish(connection)
     assert missing_keys(connection) == []
     writer.execute("COMMIT")
@@ -186,9 +183,9 @@ def test_a_writer_that_began_before_and_writes_afterwards_adds_its_keys(table, c
     early, between = connect(), connect()
     begin(early, level)
     begin(between, level)
-    table.execute(BEGIN_BUILD)
+    begin_build(table)
     between.execute("INSERT INTO article (fingerprint) VALUES (1)")
-    table.execute(BATCH)
+    build_batch(table)
     between.execute("INSERT INTO article (fingerprint) VALUES (12)")
     finish(table)
     assert missing_keys(table) == []
@@ -211,9 +208,9 @@ def test_it_waits_for_a_writer_that_has_written_and_sees_its_rows(table, connect
 
 
 def test_a_batch_stops_no_writer(table, connect):
-    table.execute(BEGIN_BUILD)
+    begin_build(table)
     table.execute("BEGIN")
-    table.execute(BATCH)
+    build_batch(table)
     writer = connect()
     writer.execute("SET lock_timeout = '1s'")
     for write in WRITES.values():
@@ -227,8 +224,8 @@ def test_a_batch_stops_no_writer(table, connect):
 
 
 def test_called_again_it_goes_on_where_it_stopped(table):
-    table.execute(BEGIN_BUILD)
-    table.execute(BATCH)
+    begin_build(table)
+    build_batch(table)
     assert count_keys(table) == [2] * 4
     table.execute(BUILD)
     assert count_keys(table) == [5] * 4
@@ -243,7 +240,7 @@ def test_a_killed_session_leaves_a_build_to_go_on_with(table, connect):
         with pytest.raises(errors.OperationalError):
             connection.execute(BUILD)
 
-    table.execute(BEGIN_BUILD)
+    begin_build(table)
     builder = connect()
     (process,) = builder.execute("SELECT pg_backend_pid()").fetchone()
     with ThreadPoolExecutor(1) as thread:
@@ -262,14 +259,14 @@ def test_a_killed_session_leaves_a_build_to_go_on_with(table, connect):
 
 
 def test_two_calls_at_once_take_turns(table, connect):
-    table.execute(BEGIN_BUILD)
+    begin_build(table)
     table.execute("BEGIN")
-    table.execute(BATCH)
+    build_batch(table)
     with blocked(connect, lambda other: other.execute(BUILD)) as second:
         table.execute("COMMIT")
     second.result()
     assert count_keys(table) == [5] * 4
-    assert table.execute(BATCH).fetchone() == (True,)
+    assert build_batch(table)
     searches_are_exact(table)
 
 
@@ -292,7 +289,8 @@ def test_a_call_that_has_waited_for_its_turn_is_done_if_the_index_is_ready_by_th
     """Whether the other build has a batch left is chance."""
     other_arguments = BUILD.replace(")", ", 5)")
     turn = connect()
-    turn.execute("BEGIN; SELECT simsql._take_turn('article', 'build')")
+    turn.execute("BEGIN")
+    take_turn(turn, "build")
     with (
         blocked(connect, lambda other: other.execute(BUILD)) as same,
         blocked(connect, lambda other: other.execute(other_arguments)) as different,
@@ -305,7 +303,7 @@ def test_a_call_that_has_waited_for_its_turn_is_done_if_the_index_is_ready_by_th
 
 
 def test_other_arguments_do_not_go_on_with_it_and_the_hint_does(table):
-    table.execute(BEGIN_BUILD)
+    begin_build(table)
     for arguments in ("distance => 4", "blocks => 2", "lead => 2, blocks => 4", "blocks => 4, inner_blocks => 4"):
         with pytest.raises(errors.DuplicateObject, match="has other arguments") as refused:
             table.execute(f"CALL simsql.build('article', 'fingerprint', {arguments})")
@@ -314,7 +312,7 @@ def test_other_arguments_do_not_go_on_with_it_and_the_hint_does(table):
 
 
 def test_create_index_says_that_a_build_is_unfinished_and_the_hint_finishes_it(table):
-    table.execute(BEGIN_BUILD)
+    begin_build(table)
     with pytest.raises(errors.DuplicateObject, match="already has an unfinished simhash index") as refused:
         create_index(table)
     table.execute(refused.value.diag.message_hint.partition(": ")[2].partition(" Or")[0])
@@ -322,17 +320,17 @@ def test_create_index_says_that_a_build_is_unfinished_and_the_hint_finishes_it(t
 
 
 def test_an_unfinished_index_can_be_dropped(table, connect):
-    table.execute(BEGIN_BUILD)
-    table.execute(BATCH)
+    begin_build(table)
+    build_batch(table)
     table.execute("BEGIN")
-    table.execute(BATCH)
+    build_batch(table)
     drop = "SELECT simsql.drop_index('article')"
     with blocked(connect, lambda other: other.execute(drop)) as dropped:
         table.execute("COMMIT")
     dropped.result()
     assert count_keys(table) == []
     with pytest.raises(errors.UndefinedObject, match="was dropped during the build"):
-        table.execute(BATCH)
+        build_batch(table)
     create_index(table)
     searches_are_exact(table)
 
@@ -357,23 +355,23 @@ STOPPED = {
 
 
 def test_a_build_stops_where_it_could_not_be_exact(table):
-    table.execute(BEGIN_BUILD)
-    table.execute(BATCH)
+    begin_build(table)
+    build_batch(table)
     (oid,) = table.execute("SELECT 'article'::regclass::oid").fetchone()
     for change, error in STOPPED.items():
         table.execute("BEGIN")
         table.execute(change)
         with pytest.raises(errors.Error, match=error):
-            table.execute("SELECT simsql._build_batch(%s::oid::regclass, 'fingerprint')", [oid])
+            build_batch(table, oid)
         table.execute("ROLLBACK")
     finish(table)
     searches_are_exact(table)
 
 
 def test_after_a_repair_it_begins_again(table):
-    table.execute(BEGIN_BUILD)
+    begin_build(table)
     for _ in range(2):
-        table.execute(BATCH)
+        build_batch(table)
     table.execute("ALTER TABLE article DISABLE TRIGGER ALL")
     table.execute("INSERT INTO article (fingerprint) VALUES (1), (2), (100)")
     table.execute("ALTER TABLE article ENABLE TRIGGER ALL")
@@ -428,12 +426,11 @@ def test_what_create_index_refuses_is_refused(table):
 def test_only_the_owner_goes_on_with_a_build(table, new_role, connect):
     name = new_role()
     table.execute(f"GRANT ALL ON article TO {name}")
-    table.execute(f"GRANT CREATE ON SCHEMA simsql TO {name}")
-    table.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {name}")
+    allow_indexes(table, name)
     other = connect(name)
     with pytest.raises(errors.InsufficientPrivilege, match="must be owner of table"):
         other.execute(BUILD)
-    table.execute(BEGIN_BUILD)
+    begin_build(table)
     with pytest.raises(errors.InsufficientPrivilege, match="must be owner of the simhash index"):
         other.execute(BUILD)
 
@@ -441,8 +438,8 @@ def test_only_the_owner_goes_on_with_a_build(table, new_role, connect):
 def test_only_the_owner_of_an_index_learns_how_far_its_build_is(table, new_role, connect):
     """It is the fingerprint of a row, and the scope of one."""
     owner, member, other = new_role(), new_role(), new_role()
-    table.execute(f"GRANT CREATE ON SCHEMA simsql TO {owner}, {member}; GRANT {owner} TO {member}")
-    table.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {owner}, {member}")
+    allow_indexes(table, owner, member)
+    table.execute(f"GRANT {owner} TO {member}")
     table.execute("ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC")
     secret = 0x5EC2E7
     table.execute(
@@ -451,10 +448,9 @@ def test_only_the_owner_of_an_index_learns_how_far_its_build_is(table, new_role,
     table.execute("CREATE INDEX ON article (tenant, fingerprint)")
     table.execute(f"INSERT INTO article (fingerprint) VALUES ({secret} + 1), ({secret} + 2), ({secret} + 3)")
     table.execute(f"ALTER TABLE article OWNER TO {owner}")
-    begin = "SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL, '{tenant}')"
-    connect(owner).execute(begin)
+    begin_build(connect(owner), scope=["tenant"])
     reader, builder = connect(other), connect(member)
-    assert builder.execute(BATCH).fetchone() == (False,)
+    assert not build_batch(builder)
     assert builder.execute("TABLE simsql.built_1").fetchall() == [(secret + 1, ["secret"])]
     relations = (
         "SELECT relname FROM pg_class WHERE relnamespace = 'simsql'::regnamespace AND relkind IN ('r', 'v', 'm')"
@@ -465,8 +461,7 @@ def test_only_the_owner_of_an_index_learns_how_far_its_build_is(table, new_role,
         except errors.InsufficientPrivilege:
             continue
         assert not any(str(secret + 1) in row or "secret" in row for (row,) in rows), relation
-    while builder.execute(BATCH).fetchone() != (True,):
-        pass
+    finish(builder)
     assert problems(table) == set()
     assert stored_fingerprints(table) == [[secret + number for number in range(4)]] * 4
     assert table.execute("SELECT to_regclass('simsql.built_1')").fetchone() == (None,)
@@ -476,7 +471,7 @@ def test_a_batch_reads_its_range_of_the_b_tree_and_no_more(table):
     table.execute("INSERT INTO article (fingerprint) SELECT n FROM generate_series(1, 5000) AS n")
     table.execute("ANALYZE article")  # small enough for the planner to rather scan and sort it
     set_batch_size(table, 50)
-    table.execute(BEGIN_BUILD)
+    begin_build(table)
     read = (
         "SELECT sum(pg_stat_get_xact_tuples_returned(oid)) FROM pg_class"
         " WHERE relname IN ('article', 'article_fingerprint_idx')"
@@ -484,6 +479,6 @@ def test_a_batch_reads_its_range_of_the_b_tree_and_no_more(table):
     for _ in range(3):
         table.execute("BEGIN")
         (before,) = table.execute(read).fetchone()
-        table.execute(BATCH)
+        build_batch(table)
         assert 50 <= table.execute(read).fetchone()[0] - before < 60
         table.execute("COMMIT")

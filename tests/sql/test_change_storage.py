@@ -2,16 +2,19 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+import articles
 import pytest
 from articles import create_table, fingerprints_of, near
+from claims import CENTRE, check_waiting_claim, claim, post
 from oracle import clustered, flip
 from oracle import near as expected_near
 from oracle import pairs as expected_pairs
 from program import wait_until
 from psycopg import errors
+from roles import allow_indexes
 from sessions import ONE_SNAPSHOT, begin, blocked, started
-from sql.test_claim import CENTRE, claim, held, post
 from upkeep import problems
 
 from simsql.database import change_storage
@@ -21,11 +24,6 @@ FINGERPRINTS = clustered(300, seed=16)
 QUERIES = [0, -1, FINGERPRINTS[17], flip(FINGERPRINTS[5], [63, 31, 0])]
 OTHER = {"tables": "expression", "expression": "tables"}
 from_either = pytest.mark.parametrize("storage", OTHER)
-
-
-@pytest.fixture
-def server(newest):
-    return newest
 
 
 def create_index(connection, storage, more=""):
@@ -53,11 +51,7 @@ def objects(connection):
     return sorted(re.sub("_[0-9]+", "_ID", name, count=1) for (name,) in rows)
 
 
-def searches_are_exact(connection):
-    live = fingerprints_of(connection)
-    for query in QUERIES:
-        for within in (0, 3, 7, 10):
-            assert near(connection, query, within) == expected_near(live, query, within)
+searches_are_exact = partial(articles.searches_are_exact, queries=QUERIES)
 
 
 @from_either
@@ -129,9 +123,8 @@ def test_what_cannot_be_changed(connection, new_role, connect):
 def test_an_owner_who_may_create_an_index_may_change_it(connection, new_role, connect, storage):
     create_table(connection, FINGERPRINTS)
     role = new_role()
-    connection.execute(f"ALTER TABLE article OWNER TO {role}; GRANT CREATE ON SCHEMA simsql TO {role}")
-    connection.execute(f"GRANT CREATE ON SCHEMA public TO {role}")
-    connection.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {role}")
+    connection.execute(f"ALTER TABLE article OWNER TO {role}")
+    allow_indexes(connection, role)
     owner = connect(role)
     create_index(owner, storage)
     change(owner, OTHER[storage])
@@ -269,23 +262,7 @@ def test_of_two_claims_before_and_after_a_change_one_finds_the_other(connection,
 def test_a_claim_that_waits_for_its_locks_meets_those_after_the_change(connection, connect, storage):
     create_table(connection)
     create_index(connection, storage)
-    with connection.transaction(force_rollback=True):
-        claim(connection, CENTRE)
-        numbers = held(connection)
-    # In the way of the first claim, without a lock on the table.
-    connection.execute("SELECT pg_advisory_lock(l) FROM unnest(%s::bigint[]) AS l", [list(numbers)])
-
-    def claim_and_insert(session):
-        session.execute("BEGIN")
-        return session, post(session, CENTRE)
-
-    with blocked(connect, claim_and_insert) as first:
-        change(connect(), OTHER[storage])
-        connection.execute("SELECT pg_advisory_unlock_all()")
-        session, found = first.result()
-        with started(connect, lambda other: post(other, CENTRE)) as second:
-            session.execute("COMMIT")
-    assert (found, second.result()) == ([], [(CENTRE, 0)]), "two claims were free"
+    check_waiting_claim(connection, connect, lambda session: change(session, OTHER[storage]))
 
 
 # Online
@@ -348,18 +325,15 @@ def test_what_an_interrupted_change_has_left_is_dropped(connection):
 
 
 @from_either
-def test_a_dump_restores_a_changed_index(server, connection, tmp_path, storage):
+def test_a_dump_restores_a_changed_index(connection, restore, storage):
     create_table(connection, FINGERPRINTS)
     create_index(connection, storage)
     change(connection, OTHER[storage])
-    file = str(tmp_path / "dump")
-    server.run("pg_dump", "-d", connection.info.dbname, "-f", file)
-    with server.new_database(template="template0") as url, server.connect(url.database) as restored:
-        server.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", url.database, "-f", file)
-        assert problems(restored) == set()
-        searches_are_exact(restored)
-        change(restored, storage)
-        searches_are_exact(restored)
+    restored = restore()
+    assert problems(restored) == set()
+    searches_are_exact(restored)
+    change(restored, storage)
+    searches_are_exact(restored)
 
 
 def test_create_index_says_how_to_change_the_storage(connection):

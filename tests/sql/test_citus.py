@@ -7,24 +7,22 @@ import psycopg
 import pytest
 from articles import near
 from oracle import near as expected_near
+from partitions import (
+    COLUMNS,
+    DISTRIBUTE,
+    FINGERPRINTS,
+    QUERIES,
+    create_distributed,
+    create_index,
+    insert,
+    searches_are_exact,
+)
 from psycopg import errors, sql
 from sessions import blocked
-from sql.test_partitions import COLUMNS, FINGERPRINTS, QUERIES, create_index, insert, searches_are_exact
 from upkeep import problems
 
 import simsql.database
-
-DISTRIBUTE = {
-    "distributed by id": "SELECT create_distributed_table('article', 'id')",
-    "distributed by tenant": "SELECT create_distributed_table('article', 'tenant')",
-    "in a single shard": "SELECT create_distributed_table('article', NULL)",
-    "reference": "SELECT create_reference_table('article')",
-    "local": "SELECT citus_add_local_table_to_metadata('article')",
-    "partitioned": "SELECT create_distributed_table('article', 'id')",
-}
-PARTITIONS = """
-    CREATE TABLE part_1 PARTITION OF article FOR VALUES FROM ('2025-01-01') TO ('2025-02-01');
-    CREATE TABLE part_2 PARTITION OF article FOR VALUES FROM ('2025-02-01') TO ('2026-01-01')"""
+from simsql import Design
 
 
 @pytest.fixture
@@ -32,17 +30,9 @@ def server(citus):
     return citus
 
 
-def create_table(connection: psycopg.Connection, kind: str = "distributed by id") -> None:
-    if kind == "partitioned":
-        connection.execute(f"CREATE TABLE article ({COLUMNS}) PARTITION BY RANGE (day); {PARTITIONS}")
-    else:
-        connection.execute(f"CREATE TABLE article ({COLUMNS})")
-    connection.execute(DISTRIBUTE[kind])
-
-
 @pytest.mark.parametrize("kind", DISTRIBUTE)
 def test_every_kind_of_table_is_searched_exactly(connection, kind):
-    create_table(connection, kind)
+    create_distributed(connection, kind)
     insert(connection, FINGERPRINTS[:150])
     create_index(connection)
     insert(connection, [*FINGERPRINTS[150:], None])
@@ -55,7 +45,7 @@ def test_every_kind_of_table_is_searched_exactly(connection, kind):
 
 @pytest.mark.parametrize("kind", ["distributed by id", "in a single shard", "reference"])
 def test_every_row_of_a_match_is_found(connection, kind):
-    create_table(connection, kind)
+    create_distributed(connection, kind)
     insert(connection, [*FINGERPRINTS, *FINGERPRINTS[:40]])
     connection.execute("ALTER TABLE article ADD PRIMARY KEY (id)")
     create_index(connection)
@@ -84,7 +74,7 @@ def test_every_row_of_a_match_is_found(connection, kind):
 
 @pytest.mark.parametrize("kind", ["distributed by tenant", "partitioned", "reference"])
 def test_a_scope_restricts_a_search(connection, kind):
-    create_table(connection, kind)
+    create_distributed(connection, kind)
     insert(connection, FINGERPRINTS)
     create_index(connection, ", scope => '{tenant}'")
     rows = connection.execute("SELECT tenant, fingerprint FROM article").fetchall()
@@ -104,7 +94,7 @@ def test_a_scope_restricts_a_search(connection, kind):
 
 
 def test_key_tables_are_refused(connection):
-    create_table(connection)
+    create_distributed(connection)
     with pytest.raises(errors.FeatureNotSupported, match="managed by Citus") as caught:
         create_index(connection, ", storage => 'tables'")
     assert "storage => 'expression'" in caught.value.diag.message_hint
@@ -119,7 +109,7 @@ def plan_of(connection: psycopg.Connection, within: int, more: str = "") -> str:
 
 
 def test_each_shard_is_read_by_its_b_trees(connection):
-    create_table(connection, "distributed by tenant")
+    create_distributed(connection, "distributed by tenant")
     connection.execute(
         "INSERT INTO article SELECT n, n % 16, '2025-01-01', ('x' || left(md5(n::text), 16))::bit(64)::bigint"
         " FROM generate_series(1, 8000) AS n"
@@ -193,7 +183,7 @@ def test_a_table_with_key_tables_cannot_be_distributed(connection):
     ],
 )
 def test_an_index_follows_its_table_when_citus_re_creates_it(connection, change):
-    create_table(connection)
+    create_distributed(connection)
     insert(connection, FINGERPRINTS)
     create_index(connection)
     connection.execute(f"SELECT {change}")
@@ -214,7 +204,7 @@ def test_an_index_follows_its_table_when_citus_re_creates_it(connection, change)
 
 
 def test_a_transaction_that_has_searched_sees_an_attached_partition(connection, connect):
-    create_table(connection, "partitioned")
+    create_distributed(connection, "partitioned")
     create_index(connection)
     session = connect()
     session.execute("BEGIN")
@@ -233,12 +223,14 @@ def test_a_transaction_that_has_searched_sees_an_attached_partition(connection, 
 @pytest.mark.parametrize("kind", ["distributed by id", "partitioned"])
 @pytest.mark.parametrize("online", [False, True], ids=["call", "client"])
 def test_an_index_is_built_beside_writers(connection, database, kind, online):
-    create_table(connection, kind)
+    create_distributed(connection, kind)
     insert(connection, FINGERPRINTS)
     if online:
-        simsql.database.create_index(database, "article", "fingerprint", recipe=None, concurrently=True)
+        simsql.database.create_index(
+            database, "article", "fingerprint", design=Design(2), recipe=None, concurrently=True
+        )
     else:
-        connection.execute("CALL simsql.build('article', 'fingerprint')")
+        connection.execute("CALL simsql.build('article', 'fingerprint', blocks => 2)")
     searches_are_exact(connection)
     connection.execute("DROP INDEX simsql_1_1")
     assert problems(connection) == {("search B-tree missing", "simsql_1_1")}
@@ -251,7 +243,7 @@ def test_an_index_is_built_beside_writers(connection, database, kind, online):
 
 def test_all_happens_in_one_transaction_or_not_at_all(connection):
     connection.execute("BEGIN")
-    create_table(connection)
+    create_distributed(connection)
     insert(connection, FINGERPRINTS)
     create_index(connection)
     searches_are_exact(connection)
@@ -283,7 +275,7 @@ def change_on_shard(citus, connection: psycopg.Connection, name: str, statement:
 
 @pytest.mark.parametrize("kind", ["distributed by id", "partitioned", "reference"])
 def test_a_b_tree_that_a_shard_has_lost_is_reported_and_repaired(citus, connection, kind):
-    create_table(connection, kind)
+    create_distributed(connection, kind)
     insert(connection, FINGERPRINTS)
     create_index(connection)
     change_on_shard(citus, connection, "simsql_1_2", DROP)
@@ -340,7 +332,7 @@ def test_names_of_all_kinds(connection):
 
 
 def test_a_role_searches_the_columns_that_it_can_read(connection, connect, new_role):
-    create_table(connection)
+    create_distributed(connection)
     insert(connection, FINGERPRINTS)
     create_index(connection)
     role = new_role()
@@ -362,7 +354,7 @@ def test_a_role_searches_the_columns_that_it_can_read(connection, connect, new_r
 
 def test_a_search_runs_no_code_of_the_tables_owner(connection):
     """The generated function alone, as if the table had been replaced after the checks of `near`."""
-    create_table(connection)
+    create_distributed(connection)
     create_index(connection)
     connection.execute(
         "CREATE SEQUENCE calls;"
@@ -383,7 +375,7 @@ def test_a_search_runs_no_code_of_the_tables_owner(connection):
 
 
 def test_claims_of_near_fingerprints_wait_for_each_other(connection, connect):
-    create_table(connection)
+    create_distributed(connection)
     create_index(connection)
     first = connect()
     first.execute("BEGIN")
@@ -396,7 +388,7 @@ def test_claims_of_near_fingerprints_wait_for_each_other(connection, connect):
 
 
 def test_a_worker_refuses(connection, server):
-    create_table(connection)
+    create_distributed(connection)
     insert(connection, FINGERPRINTS)
     create_index(connection)
     with server.connect(connection.info.dbname, node=1) as worker:
@@ -419,7 +411,7 @@ def test_a_worker_refuses(connection, server):
 
 @pytest.mark.parametrize("together", [True, False])
 def test_simsql_is_removed_from_all_nodes(connection, server, together):
-    create_table(connection)
+    create_distributed(connection)
     create_index(connection)
     if together:
         connection.execute("SELECT simsql.uninstall(drop_indexes => true)")

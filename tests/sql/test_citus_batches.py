@@ -4,24 +4,17 @@ import json
 
 import psycopg
 import pytest
+from internals import near_many_statements, run_statements
 from oracle import clustered
 from oracle import clusters as expected_clusters
 from oracle import near as expected_near
 from oracle import pairs as expected_pairs
+from partitions import create_distributed, create_index, insert
 
 FINGERPRINTS = clustered(200, seed=16)
 QUERIES = [*FINGERPRINTS[::7], *clustered(20, seed=17)]
 DISTANCES = (0, 3, 7, 10)
-PARTITIONED = """
-    CREATE TABLE article (id bigint, tenant integer NOT NULL, fingerprint bigint) PARTITION BY RANGE (tenant);
-    CREATE TABLE part_1 PARTITION OF article FOR VALUES FROM (0) TO (2);
-    CREATE TABLE part_2 PARTITION OF article DEFAULT"""
-DISTRIBUTE = {
-    "distributed by id": "SELECT create_distributed_table('article', 'id')",
-    "distributed by tenant": "SELECT create_distributed_table('article', 'tenant')",
-    "reference": "SELECT create_reference_table('article')",
-    "partitioned": "SELECT create_distributed_table('article', 'id')",
-}
+KINDS = ["distributed by id", "distributed by tenant", "reference", "partitioned"]
 
 
 @pytest.fixture
@@ -30,17 +23,10 @@ def server(citus):
 
 
 def create_articles(connection: psycopg.Connection, kind: str, scope: str = "{}") -> None:
-    """Rows of the tenants 0 to 3, some of which have the same fingerprint, and one without a fingerprint."""
-    table = "CREATE TABLE article (id bigint, tenant integer NOT NULL, fingerprint bigint)"
-    connection.execute(PARTITIONED if kind == "partitioned" else table)
-    connection.execute(DISTRIBUTE[kind])
-    connection.execute(
-        "INSERT INTO article SELECT n, n %% 4, f FROM unnest(%s::bigint[]) WITH ORDINALITY AS u (f, n)",
-        [[*FINGERPRINTS, *FINGERPRINTS[:9], None]],
-    )
-    connection.execute(
-        "SELECT simsql.create_index('article', 'fingerprint', blocks => 4, scope => %s::text[])", [scope]
-    )
+    """Rows of the tenants 1 to 4, some of which have the same fingerprint, and one without a fingerprint."""
+    create_distributed(connection, kind)
+    insert(connection, [*FINGERPRINTS, *FINGERPRINTS[:9], None])
+    create_index(connection, f", scope => '{scope}'")
 
 
 def expected_many(fingerprints, within: int) -> list[tuple[int, int, int]]:
@@ -49,7 +35,7 @@ def expected_many(fingerprints, within: int) -> list[tuple[int, int, int]]:
     )
 
 
-@pytest.mark.parametrize("kind", DISTRIBUTE)
+@pytest.mark.parametrize("kind", KINDS)
 def test_batches_are_exact_on_every_kind_of_table(connection, kind):
     create_articles(connection, kind)
     connection.execute("CREATE TABLE query (f bigint)")
@@ -73,17 +59,10 @@ def test_batches_are_exact_on_every_kind_of_table(connection, kind):
 )
 def test_each_strategy_is_exact(connection, strategy, queries, rows):
     create_articles(connection, "distributed by id")
-    raw = psycopg.RawCursor(connection)
     for within in DISTANCES:
-        plan = raw.execute(
-            "SELECT p.* FROM simsql.registry AS r CROSS JOIN simsql._near_many_statements(r, $1, $2, $3) AS p",
-            [queries, rows, within],
-        ).fetchone()
-        assert plan[0] == strategy
-        found = []
-        for statement in plan[1]:
-            found += raw.execute(statement, [sorted(set(QUERIES)), within]).fetchall()
-        assert sorted(found) == expected_many(FINGERPRINTS, within)
+        chosen, statements = near_many_statements(connection, queries, rows, within)
+        assert chosen == strategy
+        assert run_statements(connection, statements, QUERIES, within) == expected_many(FINGERPRINTS, within)
 
 
 @pytest.mark.parametrize("kind", ["distributed by id", "distributed by tenant"])
@@ -119,7 +98,7 @@ def test_the_rows_of_one_shard_are_estimated(connection):
 
     shards = connection.execute("SELECT count(*) FROM pg_dist_shard").fetchone()[0]
     assert expected_keys() == (len(FINGERPRINTS) + 9) // shards
-    connection.execute("INSERT INTO article SELECT n, 0, n FROM generate_series(1, 40000) AS n")
+    connection.execute("INSERT INTO article SELECT n, 0, '2025-01-01', n FROM generate_series(1, 40000) AS n")
     assert 40_000 / shards / 3 < expected_keys() < 40_000 / shards * 3
     connection.execute("DROP TABLE article")
     create_articles(connection, "distributed by tenant", "{tenant}")

@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 
+import articles
 import psycopg
 import pytest
 from articles import near
@@ -34,10 +35,7 @@ def create_articles(connection: psycopg.Connection, count: int) -> None:
 
 
 def searches_are_exact(connection: psycopg.Connection) -> None:
-    live = [found for (found,) in connection.execute("SELECT fingerprint FROM article")]
-    for query in QUERIES:
-        for within in DISTANCES:
-            assert near(connection, query, within) == expected_near(live, query, within)
+    articles.searches_are_exact(connection, queries=QUERIES)
     assert problems(connection) == set()
 
 

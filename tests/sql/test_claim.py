@@ -6,29 +6,16 @@ from threading import Barrier
 
 import pytest
 from articles import create_articles, create_index, create_table, fingerprints_of
+from claims import CENTRE, HELD, check_waiting_claim, claim, held, post
 from oracle import clustered, flip
 from oracle import near as expected_near
 from psycopg import errors
-from sessions import ONE_SNAPSHOT, blocked, started
+from sessions import ONE_SNAPSHOT, blocked
 
 from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
 
-CENTRE = 0x0123456789ABCDEF
-
-
-def claim(connection, fingerprint, within=None):
-    statement = "SELECT fingerprint, distance FROM simsql.claim('article', %s::bigint, %s::integer)"
-    return connection.execute(statement, [fingerprint, within]).fetchall()
-
-
-def post(connection, fingerprint, within=None):
-    """What a service does: insert what has no near-duplicate yet. Returns those that it has found."""
-    with connection.transaction():
-        found = claim(connection, fingerprint, within)
-        if not found:
-            connection.execute("INSERT INTO article (fingerprint) VALUES (%s)", [fingerprint])
-        return found
+pytestmark = pytest.mark.oldest_version
 
 
 def agreeing_in(block, within):
@@ -43,9 +30,9 @@ def articles(connection):
     return connection
 
 
-def test_a_claim_finds_the_nearest_that_a_search_finds(connection):
+def test_a_claim_finds_the_nearest_that_a_search_finds(connection, storage):
     fingerprints = clustered(150, seed=41)
-    create_articles(connection, [*fingerprints, None])
+    create_articles(connection, [*fingerprints, None], storage=storage)
     chance = random.Random(42)
     for within in (0, 1, 3, 4, 7, 12, 40, 63, 64):
         for centre in (0, -1, *chance.sample(fingerprints, 4)):
@@ -131,9 +118,10 @@ def test_claims_of_what_is_far_and_of_other_indexes_do_not_wait(articles, connec
             post(other, CENTRE)
 
 
-def test_claims_wait_within_a_scope_however_it_is_written(connection, connect):
+def test_claims_wait_within_a_scope_however_it_is_written(connection, connect, storage):
     connection.execute("CREATE TABLE article (lang text, at timestamptz, fingerprint bigint)")
-    connection.execute("SELECT simsql.create_index('article', 'fingerprint', scope => ARRAY['at', 'lang'])")
+    create = "SELECT simsql.create_index('article', 'fingerprint', scope => ARRAY['at', 'lang'], storage => %s)"
+    connection.execute(create, [storage])
 
     def post_in(session, scope, fingerprint=CENTRE):
         with session.transaction():
@@ -265,17 +253,6 @@ def test_what_cannot_be_claimed(articles):
 # What others see of claims
 
 
-HELD = (
-    "SELECT DISTINCT classid::bigint << 32 | objid::bigint FROM pg_locks"
-    " WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-)
-
-
-def held(connection):
-    """The numbers of the advisory locks that are held in the database, as any role can read them."""
-    return {lock for (lock,) in connection.execute(HELD)}
-
-
 def test_the_locks_of_claims_do_not_tell_an_outsider_what_is_claimed(articles, new_role, connect):
     """All there is to try are 2**16 values of each of four blocks."""
     claimed = [random.Random(seed).getrandbits(64) - 2**63 for seed in range(10)]
@@ -299,9 +276,10 @@ def test_the_locks_of_claims_do_not_tell_an_outsider_what_is_claimed(articles, n
     assert recovered == [], f"{len(recovered)} of {len(claimed)} fingerprints were recovered from pg_locks"
 
 
-def test_only_roles_that_can_read_the_columns_of_an_index_learn_its_key(connection, new_role, connect):
+def test_only_roles_that_can_read_the_columns_of_an_index_learn_its_key(connection, new_role, connect, storage):
     connection.execute("CREATE TABLE article (tenant integer, fingerprint bigint, other bigint)")
-    connection.execute("SELECT simsql.create_index('article', 'fingerprint', scope => '{tenant}')")
+    create = "SELECT simsql.create_index('article', 'fingerprint', scope => '{tenant}', storage => %s)"
+    connection.execute(create, [storage])
     role = new_role()
     outsider = connect(role)
     connection.execute(f"GRANT SELECT (fingerprint, other) ON article TO {role}")
@@ -369,15 +347,12 @@ def test_copies_of_a_database_take_other_locks(server, articles):
 
 
 @pytest.mark.parametrize("options", [[], ["--schema-only"]], ids=["data", "no_data"])
-def test_a_restored_database_has_a_secret_of_its_own(server, connection, tmp_path, options):
-    file = str(tmp_path / "dump")
-    server.run("pg_dump", *options, f"--file={file}", connection.info.dbname)
+def test_a_restored_database_has_a_secret_of_its_own(connection, restore, options):
+    restored = restore(*options)
     secret = "SELECT secret FROM simsql._claim_secret"
-    with server.new_database(template="template0") as url, server.connect(url.database) as restored:
-        server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", url.database)
-        create_articles(restored)
-        assert claim(restored, CENTRE) == []
-        assert restored.execute(secret).fetchone() != connection.execute(secret).fetchone()
+    create_articles(restored)
+    assert claim(restored, CENTRE) == []
+    assert restored.execute(secret).fetchone() != connection.execute(secret).fetchone()
 
 
 def test_a_secret_that_was_not_restored_is_made_by_the_first_claim(articles, new_role, connect):
@@ -408,27 +383,12 @@ def test_a_new_secret_waits_for_the_claims_under_the_old_one(articles, connect):
 
 
 def test_an_index_that_is_created_again_while_a_claim_waits_lets_no_other_claim_pass(articles, connect):
-    with articles.transaction(force_rollback=True):
-        claim(articles, CENTRE)
-        numbers = held(articles)
-    # In the way of the first claim, without a lock on the table.
-    articles.execute("SELECT pg_advisory_lock(l) FROM unnest(%s::bigint[]) AS l", [list(numbers)])
-
-    def claim_and_insert(session):
-        session.execute("BEGIN")
-        return session, post(session, CENTRE)
-
     def create_again(session):
         with session.transaction():
             session.execute("SELECT simsql.drop_index('article')")
             create_index(session)
 
-    with blocked(connect, claim_and_insert) as first, started(connect, create_again):
-        articles.execute("SELECT pg_advisory_unlock_all()")
-        session, found = first.result()
-        with started(connect, lambda other: post(other, CENTRE)) as second:
-            session.execute("COMMIT")
-    assert (found, second.result()) == ([], [(CENTRE, 0)]), "two claims were free"
+    check_waiting_claim(articles, connect, create_again)
 
 
 def test_a_scope_column_that_changes_while_a_claim_waits_lets_no_other_claim_pass(connection, connect):

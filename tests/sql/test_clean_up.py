@@ -11,6 +11,8 @@ from sessions import ALL_LEVELS, blocked, started
 
 from simsql.dedup.rules import Rules
 
+pytestmark = pytest.mark.oldest_version
+
 TEXT = "the quick brown fox jumps over the lazy dog near the river bank at dawn"
 # Each of them leaves TEXT in at most one of the rows a, which is kept, and b, which is to be dropped.
 CHANGES = {

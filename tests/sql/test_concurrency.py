@@ -2,38 +2,33 @@
 
 import pytest
 from articles import count_keys, create_articles, create_index, create_table, missing_keys, near
+from internals import key_tables
 from psycopg import errors
 from sessions import ALL_LEVELS, ONE_SNAPSHOT, begin, blocked
+
+pytestmark = pytest.mark.oldest_version
 
 FINGERPRINT = 7
 INSERT = f"INSERT INTO article (fingerprint) VALUES ({FINGERPRINT})"
 
 
-def key_tables(connection):
-    """(name, expression that turns a key k.key into a fingerprint) of each table of the only index."""
-    return connection.execute(
-        "SELECT format('simsql.keys_%s_%s', r.id, p.number), simsql._unpermute('k.key', p.lead_mask)"
-        " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p"
-    ).fetchall()
-
-
 def remove_superfluous_keys(connection, kept="min"):
     """What a vacuum may do: in each table one statement, that is one snapshot, and deletes by place."""
-    for keys, fingerprint in key_tables(connection):
+    for keys in key_tables(connection):
         connection.execute(
-            f"DELETE FROM {keys} AS k WHERE"
-            f" NOT EXISTS (SELECT FROM article AS t WHERE t.fingerprint = {fingerprint})"
-            f" OR k.ctid <> (SELECT {kept}(same.ctid) FROM {keys} AS same WHERE same.key = k.key)"
+            f"DELETE FROM simsql.{keys.name} AS k WHERE"
+            f" NOT EXISTS (SELECT FROM article AS t WHERE t.fingerprint = {keys.fingerprint})"
+            f" OR k.ctid <> (SELECT {kept}(same.ctid) FROM simsql.{keys.name} AS same WHERE same.key = k.key)"
         )
 
 
 def look_before_adding(connection):
     """Break the insert trigger: it leaves out keys that are already there."""
     (definition,) = connection.execute("SELECT pg_get_functiondef('simsql.add_on_insert_1'::regproc)").fetchone()
-    for keys, fingerprint in key_tables(connection):
-        look = f"WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE {fingerprint} = f.fp)"
+    for keys in key_tables(connection):
+        look = f"WHERE NOT EXISTS (SELECT FROM simsql.{keys.name} AS k WHERE {keys.fingerprint} = f.fp)"
         # A single row has a statement of its own, the last one.
-        before, insert, after = definition.rpartition(f"INSERT INTO {keys} ")
+        before, insert, after = definition.rpartition(f"INSERT INTO simsql.{keys.name} ")
         definition = before + insert + after.replace(";", f" {look};", 1)
     connection.execute(definition)
 
@@ -160,43 +155,6 @@ def test_an_update_of_other_columns_keeps_the_key_beside_a_vacuum(articles, conn
 
 
 # Beside create_index and drop_index
-
-
-@pytest.mark.parametrize("level", ONE_SNAPSHOT)
-@pytest.mark.parametrize("write", [INSERT, "UPDATE article SET fingerprint = 8 WHERE fingerprint = 5"])
-def test_a_writer_with_an_older_snapshot_than_the_index_adds_its_keys(connection, connect, level, write):
-    create_table(connection, [5])
-    writer = connect()
-    begin(writer, level)
-    create_index(connection)
-    writer.execute(write)
-    writer.execute("COMMIT")
-    assert missing_keys(connection) == []
-
-
-@pytest.mark.parametrize("level", ONE_SNAPSHOT)
-def test_a_search_with_an_older_snapshot_than_the_index_fails_instead_of_finding_nothing(
-    connection, connect, level
-):
-    create_table(connection, [FINGERPRINT])
-    reader = connect()
-    begin(reader, level)
-    create_index(connection)
-    with pytest.raises(errors.UndefinedObject, match="has no simhash index") as refused:
-        near(reader, FINGERPRINT, 0)
-    assert "after this transaction took its snapshot" in refused.value.diag.message_hint
-    reader.execute("ROLLBACK")
-    assert near(reader, FINGERPRINT, 0) == [(FINGERPRINT, 0)]
-
-
-@pytest.mark.parametrize("level", ONE_SNAPSHOT)
-def test_a_search_with_an_older_snapshot_than_a_rebuild_fails_instead_of_finding_nothing(articles, connect, level):
-    reader = connect()
-    begin(reader, level)
-    articles.execute("SELECT simsql.drop_index('article')")
-    create_index(articles)
-    with pytest.raises(errors.UndefinedObject, match="was dropped after this transaction"):
-        near(reader, FINGERPRINT, 0)
 
 
 @pytest.mark.parametrize("level", ALL_LEVELS)

@@ -2,10 +2,10 @@
 
 import pytest
 from articles import create_articles, create_table, near
+from partitions import FINGERPRINTS, create_months, create_partitioned, insert, searches_are_exact
+from partitions import create_index as create_index_on_partitions
 from psycopg import errors
 from sessions import blocked
-from sql.test_partitions import FINGERPRINTS, create_months, create_partitioned, insert, searches_are_exact
-from sql.test_partitions import create_index as create_index_on_partitions
 from upkeep import problems
 
 from simsql.database import create_index, load_rows
@@ -16,11 +16,6 @@ CONCURRENTLY = [
     ("expression", "DROP INDEX CONCURRENTLY article_fingerprint_idx"),
 ]
 REFUSED = "another session is changing an index or a partition of public.{} concurrently"
-
-
-@pytest.fixture
-def server(newest):
-    return newest
 
 
 @pytest.fixture

@@ -6,9 +6,12 @@ import random
 
 import pytest
 from articles import DESIGNS, create_articles, create_index, create_table, near
+from internals import key_tables, near_many_statements, run_statements, set_candidates
 from oracle import flip
 from oracle import near as expected_near
-from scoped import create_scoped, expected, newest, search
+from scoped import create_scoped, expected, search
+
+pytestmark = pytest.mark.oldest_version
 
 HOT = 0x0123456789ABCDEF
 COPIES = 20_000
@@ -19,14 +22,11 @@ QUERIES = [flip(HOT, bits) for bits in FLIPPED]
 
 def add_copies(connection, fingerprint, copies):
     """What so many inserts of one row each leave in the key tables of the only index, and not in the table."""
-    tables = connection.execute(
-        "SELECT format('simsql.keys_%%s_%%s', r.id, p.number), simsql._permute(%s, p.lead_mask)"
-        " FROM simsql.registry AS r, simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p",
-        [f"('{fingerprint}'::bigint)"],
-    ).fetchall()
-    for keys, key in tables:
+    for keys in key_tables(connection, fingerprint=f"('{fingerprint}'::bigint)"):
         connection.execute(
-            f"INSERT INTO {keys} SELECT k.* FROM {keys} AS k, generate_series(1, %s) WHERE k.key = {key}", [copies]
+            f"INSERT INTO simsql.{keys.name} SELECT k.* FROM simsql.{keys.name} AS k, generate_series(1, %s)"
+            f" WHERE k.key = {keys.key}",
+            [copies],
         )
 
 
@@ -77,14 +77,6 @@ def test_explain_near_tells_that_equal_keys_are_skipped(hot):
 # What is found
 
 
-def set_candidates(connection, number):
-    """After how many candidates a search begins again, for indexes that are created from now on."""
-    connection.execute(
-        "CREATE OR REPLACE FUNCTION simsql._candidates() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE"
-        f" RETURN {number}"
-    )
-
-
 def neighbours(seed):
     """HOT, the numbers right before and behind it, and some hundred fingerprints that share a block with it."""
     chance = random.Random(seed)
@@ -123,21 +115,11 @@ def test_nothing_is_lost_where_many_searches_skip_keys(connection, scope):
     live = connection.execute("SELECT print FROM article WHERE %s OR tenant = 1", [scope is None]).fetchall()
     queries = [*fingerprints[:9], ~HOT]
     for within in (0, 3, 7):
-        statements = connection.execute(
-            "SELECT unnest(s.statements)"
-            " FROM simsql.registry AS r, simsql._near_many_statements(r, 21, 10000000, %s, %s) AS s",
-            [within, scope and json.dumps(scope)],
-        ).fetchall()
-        found = []
-        for (statement,) in statements:
-            connection.execute(f"PREPARE matches (bigint[], integer) AS {statement}")
-            array = ",".join(map(str, queries))
-            found += connection.execute(f"EXECUTE matches ('{{{array}}}', {within})").fetchall()
-            connection.execute("DEALLOCATE matches")
-        assert sorted(found) == expected("near_many", [row[0] for row in live], within, queries)
+        _, statements = near_many_statements(connection, 21, 10**7, within, scope and json.dumps(scope))
+        found = run_statements(connection, statements, queries, within)
+        assert found == expected("near_many", [row[0] for row in live], within, queries)
 
 
-@newest
 def test_keys_are_skipped_within_a_scope(connection):
     set_candidates(connection, 3)
     fingerprints = neighbours(55)

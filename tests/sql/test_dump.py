@@ -10,6 +10,8 @@ from psycopg import errors
 from skew import skewed
 from upkeep import problems
 
+pytestmark = pytest.mark.oldest_version
+
 FINGERPRINTS = clustered(200, seed=10)
 
 
@@ -25,13 +27,6 @@ def dumped(connection):
     connection.execute('INSERT INTO "my app"."An ""article" VALUES (1), (2)')
     connection.execute("DROP TABLE gone")
     return connection
-
-
-@pytest.fixture
-def restored(server):
-    """A connection to a database without simsql, into which the test restores."""
-    with server.new_database(template="template0") as url, server.connect(url.database) as connection:
-        yield connection
 
 
 def check(connection):
@@ -55,33 +50,49 @@ def check(connection):
     assert create_index(connection, "later") == 3
 
 
+@pytest.fixture
+def dump(server, dumped, tmp_path):
+    """Dump the database with these options, in the custom format; return the file."""
+
+    def dump_to_file(*options):
+        file = str(tmp_path / f"dump{len(list(tmp_path.iterdir()))}")
+        server.run("pg_dump", "--format=custom", *options, f"--file={file}", dumped.info.dbname)
+        return file
+
+    return dump_to_file
+
+
+@pytest.fixture
+def load(server, restored):
+    """Restore a file into the other database, with these options."""
+
+    def restore_file(file, *options):
+        server.run("pg_restore", "--exit-on-error", *options, f"--dbname={restored.info.dbname}", file)
+
+    return restore_file
+
+
 @pytest.mark.parametrize("kind", ["plain", "custom"])
-def test_a_dump_restores_a_working_index(server, dumped, restored, tmp_path, kind):
-    file = str(tmp_path / "dump")
-    server.run("pg_dump", f"--format={kind}", f"--file={file}", dumped.info.dbname)
+def test_a_dump_restores_a_working_index(dumped, dump, load, restore, restored, kind):
     if kind == "plain":
-        server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", restored.info.dbname)
+        restore()
     else:
-        server.run("pg_restore", "--exit-on-error", "--jobs=2", f"--dbname={restored.info.dbname}", file)
+        load(dump(), "--jobs=2")
     check(restored)
 
 
-def test_what_an_index_has_learned_is_restored(server, connection, restored, tmp_path):
+def test_what_an_index_has_learned_is_restored(connection, restore):
     create_articles(connection, skewed(2_000))
     learned = "SELECT candidate_shares FROM simsql.registry"
     before = connection.execute(learned).fetchone()
-    file = str(tmp_path / "dump")
-    server.run("pg_dump", f"--file={file}", connection.info.dbname)
-    server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", restored.info.dbname)
     assert len(before[0]) == 65
+    restored = restore()
     assert restored.execute(learned).fetchone() == before
     assert problems(restored) == set()
 
 
-def test_a_restore_without_privileges_is_found_and_mended(server, dumped, restored, tmp_path, new_role):
-    file = str(tmp_path / "dump")
-    server.run("pg_dump", "--format=custom", f"--file={file}", dumped.info.dbname)
-    server.run("pg_restore", "--exit-on-error", "--no-acl", f"--dbname={restored.info.dbname}", file)
+def test_a_restore_without_privileges_is_found_and_mended(server, restored, dump, load, new_role):
+    load(dump(), "--no-acl")
     found = {(problem, name) for problem, name in problems(restored) if "keys" not in name}
     events = ("insert", "replica", "update")
     assert found == {("function can be called by others", f"simsql.add_on_{event}_1") for event in events}
@@ -102,23 +113,17 @@ def test_a_restore_without_privileges_is_found_and_mended(server, dumped, restor
     check(restored)
 
 
-def test_a_dump_restored_by_sections_is_a_working_index(server, dumped, restored, tmp_path):
-    file = str(tmp_path / "dump")
-    server.run("pg_dump", "--format=custom", f"--file={file}", dumped.info.dbname)
+def test_a_dump_restored_by_sections_is_a_working_index(restored, dump, load):
+    file = dump()
     for section in ("pre-data", "data", "post-data"):
-        server.run(
-            "pg_restore", "--exit-on-error", f"--section={section}", f"--dbname={restored.info.dbname}", file
-        )
+        load(file, f"--section={section}")
     check(restored)
 
 
-def test_data_restored_into_an_existing_schema_keeps_its_index(server, dumped, restored, tmp_path):
+def test_data_restored_into_an_existing_schema_keeps_its_index(restored, dump, load):
     """With --disable-triggers the keys come from the dump; the triggers are no longer ALWAYS afterwards."""
-    schema, data = str(tmp_path / "schema"), str(tmp_path / "data")
-    server.run("pg_dump", "--schema-only", "--format=custom", f"--file={schema}", dumped.info.dbname)
-    server.run("pg_dump", "--data-only", "--format=custom", f"--file={data}", dumped.info.dbname)
-    server.run("pg_restore", "--exit-on-error", f"--dbname={restored.info.dbname}", schema)
-    server.run("pg_restore", "--exit-on-error", "--disable-triggers", f"--dbname={restored.info.dbname}", data)
+    load(dump("--schema-only"))
+    load(dump("--data-only"), "--disable-triggers")
     with pytest.raises(errors.ObjectNotInPrerequisiteState) as refused:
         near(restored, 0, 0)
     assert refused.value.diag.message_hint.endswith("SELECT * FROM simsql.repair('public.article');")
@@ -126,23 +131,16 @@ def test_data_restored_into_an_existing_schema_keeps_its_index(server, dumped, r
     check(restored)
 
 
-def test_data_restored_with_its_triggers_has_every_key(server, dumped, restored, tmp_path):
-    schema, data = str(tmp_path / "schema"), str(tmp_path / "data")
-    server.run("pg_dump", "--schema-only", "--format=custom", f"--file={schema}", dumped.info.dbname)
-    server.run("pg_dump", "--data-only", "--format=custom", f"--file={data}", dumped.info.dbname)
-    server.run("pg_restore", "--exit-on-error", f"--dbname={restored.info.dbname}", schema)
-    server.run("pg_restore", "--exit-on-error", f"--dbname={restored.info.dbname}", data)
+def test_data_restored_with_its_triggers_has_every_key(restored, dump, load):
+    load(dump("--schema-only"))
+    load(dump("--data-only"))
     check(restored)
 
 
 @pytest.mark.parametrize(("table", "column"), [("article", "fingerprint"), ('"my app"."An ""article"', "print")])
-def test_an_index_is_created_on_a_schema_restored_without_its_data(
-    server, dumped, restored, tmp_path, table, column
-):
+def test_an_index_is_created_on_a_schema_restored_without_its_data(restored, dump, load, table, column):
     """The table has triggers, and the schema of simsql has keys, of indexes that are not in the registry."""
-    schema = str(tmp_path / "schema")
-    server.run("pg_dump", "--schema-only", "--format=custom", f"--file={schema}", dumped.info.dbname)
-    server.run("pg_restore", "--exit-on-error", f"--dbname={restored.info.dbname}", schema)
+    load(dump("--schema-only"))
     create_index(restored, table, column)
     restored.execute(f"INSERT INTO {table} ({column}) SELECT unnest(%s::bigint[])", [FINGERPRINTS])
     assert missing_keys(restored, table) == []
@@ -150,12 +148,9 @@ def test_an_index_is_created_on_a_schema_restored_without_its_data(
     assert near(restored, 0, 7, table) == expected_near(FINGERPRINTS, 0, 7)
 
 
-def test_a_single_table_is_restored_over_its_own_truncated_self(server, dumped, tmp_path):
-    file = str(tmp_path / "dump")
+def test_a_single_table_is_restored_over_its_own_truncated_self(server, dumped, dump):
     dumped.execute("SELECT simsql.drop_index('article')")
-    server.run(
-        "pg_dump", "--data-only", "--table=article", "--format=custom", f"--file={file}", dumped.info.dbname
-    )
+    file = dump("--data-only", "--table=article")
     create_index(dumped)
     dumped.execute("TRUNCATE article")
     dumped.execute("DELETE FROM simsql.keys_3_0")

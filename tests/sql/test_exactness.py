@@ -5,11 +5,6 @@ import pytest
 from exactness import KINDS, Trial, uniform
 
 
-@pytest.fixture
-def server(newest):
-    return newest
-
-
 @pytest.fixture(autouse=True)
 def _fewer_distances(monkeypatch):
     monkeypatch.setattr(exactness, "DISTANCES", (3, 10))

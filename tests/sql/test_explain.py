@@ -6,9 +6,12 @@ import re
 import psycopg
 import pytest
 from articles import create_articles, create_index, near
+from internals import key_tables
 from oracle import clustered
 from psycopg import errors
 from servers import find_programs
+
+pytestmark = pytest.mark.oldest_version
 
 PROGRAMS = find_programs()
 FINGERPRINTS = clustered(5_000, seed=9)
@@ -112,12 +115,9 @@ def test_plans_stay_index_only_probes_however_large_the_table_is(connection, ser
 
 def fill_keys(connection, rows):
     """The keys of all rows after so many; sorted, so that their pages are as after a build."""
-    permutations = connection.execute(
-        "SELECT p.number, simsql._permute('t.fingerprint', p.lead_mask) FROM simsql._permutations(4, 1, 0) AS p"
-    ).fetchall()
-    for number, key in permutations:
+    for keys in key_tables(connection, fingerprint="t.fingerprint"):
         connection.execute(
-            f"INSERT INTO simsql.keys_1_{number} SELECT DISTINCT {key} FROM"
+            f"INSERT INTO simsql.{keys.name} SELECT DISTINCT {keys.key} FROM"
             " (SELECT * FROM article OFFSET %s) AS t ORDER BY 1",
             [rows],
         )

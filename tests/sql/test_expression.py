@@ -1,7 +1,4 @@
-"""With the storage `expression`, an index is kept in B-trees on the table itself, and searches find the same.
-
-The tests that are imported here run over this storage, too.
-"""
+"""With the storage `expression`, an index is kept in B-trees on the table itself, and searches find the same."""
 
 import contextlib
 import json
@@ -9,40 +6,18 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 
 import articles
-import oracle
 import pytest
-from articles import count_keys, create_articles, create_index, create_table, fingerprints_of, near
+from articles import count_keys, create_table, near
+from articles import create_articles as create_any_articles
+from articles import create_index as create_any_index
+from internals import begin_build, build_batch
 from oracle import clustered, flip
-from oracle import near as expected_near
 from program import wait_until
 from psycopg import errors
-from sql.test_claim import (  # noqa: F401
-    test_a_claim_finds_the_nearest_that_a_search_finds,
-    test_claims_wait_within_a_scope_however_it_is_written,
-    test_only_roles_that_can_read_the_columns_of_an_index_learn_its_key,
-)
-from sql.test_near import (  # noqa: F401
-    test_a_null_fingerprint_matches_nothing,
-    test_a_snapshot_older_than_a_new_layout_gets_an_error_not_a_part,
-    test_a_snapshot_sees_its_own_state_while_others_write,
-    test_near_can_be_asked_for_every_row_of_a_table,
-    test_near_finds_what_brute_force_finds,
-    test_near_is_exact_at_every_distance,
-    test_near_reports_what_is_alive_after_any_history,
-    test_near_rows_gives_every_document_nearest_first,
-    test_near_runs_in_a_read_only_transaction,
-    test_searches_leave_the_settings_of_the_session_as_they_were,
-    test_what_was_rolled_back_is_not_found_and_what_it_replaced_is,
-)
-from sql.test_near_many import (  # noqa: F401
-    test_each_strategy_finds_each_match_in_one_statement,
-    test_it_finds_what_brute_force_finds,
-)
-from sql.test_pairs import test_pairs_and_clusters_are_what_brute_force_finds  # noqa: F401
-from sql.test_scope import test_searches_find_what_brute_force_finds_in_the_scope  # noqa: F401
 from upkeep import notices, problems
 
 import simsql.database
@@ -50,6 +25,8 @@ from simsql.database import drop_index
 from simsql.database import index as index_module
 from simsql.database.index import vacuum
 
+create_articles = partial(create_any_articles, storage="expression")
+create_index = partial(create_any_index, storage="expression")
 FINGERPRINTS = clustered(3_000, seed=14)
 QUERIES = [0, -1, FINGERPRINTS[17], flip(FINGERPRINTS[5], [63, 31, 0])]
 
@@ -60,21 +37,7 @@ def create_online(database, column="fingerprint", **options):
     )
 
 
-@pytest.fixture
-def server(newest):
-    return newest
-
-
-@pytest.fixture(autouse=True)
-def _expression(monkeypatch):
-    monkeypatch.setattr(articles, "STORAGE", "expression")
-
-
-def searches_are_exact(connection, fingerprints=None):
-    live = fingerprints_of(connection) if fingerprints is None else fingerprints
-    for query in QUERIES:
-        for within in (0, 3, 7, 10):
-            assert near(connection, query, within) == expected_near(live, query, within)
+searches_are_exact = partial(articles.searches_are_exact, queries=QUERIES)
 
 
 def btrees(connection, table="article"):
@@ -274,10 +237,9 @@ def test_a_build_creates_the_same_index(connection, database):
 
 def test_an_interrupted_build_is_resumed(connection, database):
     create_table(connection, FINGERPRINTS[:50])
-    begin = "SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL, storage => 'expression')"
-    connection.execute(begin)
+    begin_build(connection, storage="expression")
     for _ in range(3):
-        connection.execute("SELECT simsql._build_batch('article', 'fingerprint')")
+        build_batch(connection)
     connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'simsql_1_1'::regclass")
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match="is still being built") as caught:
         near(connection, 0, 3)
@@ -468,19 +430,3 @@ def test_only_the_owner_maintains_it(connection, new_role, connect):
     ):
         with pytest.raises(errors.InsufficientPrivilege):
             connect(role).execute(call)
-
-
-# Dump and restore
-
-
-def test_a_dump_restores_the_index(server, connection, tmp_path):
-    create_articles(connection, FINGERPRINTS[:200])
-    file = str(tmp_path / "dump")
-    server.run("pg_dump", "-d", connection.info.dbname, "-f", file)
-    with server.new_database(template="template0") as url, server.connect(url.database) as restored:
-        server.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", url.database, "-f", file)
-        assert problems(restored) == set()
-        for within in (3, 10):
-            assert near(restored, 0, within) == oracle.near(FINGERPRINTS[:200], 0, within)
-        restored.execute("CREATE TABLE later (fingerprint bigint)")
-        create_index(restored, "later")

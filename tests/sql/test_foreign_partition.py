@@ -4,11 +4,13 @@ import pytest
 from articles import near
 from oracle import near as expected_near
 from oracle import pairs as expected_pairs
+from partitions import FINGERPRINTS, QUERIES, create_index, create_months, insert, searches_are_exact
 from psycopg import errors
-from sql.test_partitions import FINGERPRINTS, QUERIES, create_index, create_months, insert, searches_are_exact
 
 import simsql.database
 from simsql.database import SearchIndex, search_index
+
+pytestmark = pytest.mark.oldest_version
 
 
 @pytest.fixture

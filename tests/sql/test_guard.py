@@ -8,6 +8,8 @@ from psycopg import Connection, Error, errors
 from sessions import blocked
 from upkeep import problems
 
+pytestmark = pytest.mark.oldest_version
+
 CALLS = [
     "CALL simsql.vacuum('bob.article')",
     "SELECT * FROM simsql.pairs('bob.article', 3{scope})",

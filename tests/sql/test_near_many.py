@@ -2,15 +2,17 @@
 
 import random
 
-import articles
 import psycopg
 import pytest
 from articles import DESIGNS, create_articles, near
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from internals import near_many_statements, run_statements
 from oracle import EXTREMES, clustered, flip
 from oracle import near as expected_near
 from psycopg import errors
+
+pytestmark = pytest.mark.oldest_version
 
 FINGERPRINTS = clustered(400, seed=21)
 QUERIES = [*FINGERPRINTS[:25], *clustered(25, seed=22), *EXTREMES]
@@ -30,8 +32,8 @@ def expected(fingerprints, queries, within):
 
 
 @pytest.mark.parametrize("design", DESIGNS[:-1], ids=str)
-def test_it_finds_what_brute_force_finds(connection, design):
-    create_articles(connection, [*FINGERPRINTS, None], design)
+def test_it_finds_what_brute_force_finds(connection, storage, design):
+    create_articles(connection, [*FINGERPRINTS, None], design, storage)
     for within in (0, 2, 3, 7, 10, 30, 64):
         assert near_many(connection, QUERIES, within) == expected(FINGERPRINTS, QUERIES, within)
 
@@ -39,26 +41,17 @@ def test_it_finds_what_brute_force_finds(connection, design):
 @pytest.mark.parametrize(
     ("strategy", "queries", "rows"), [("probes", 10, 10**7), ("join", 10**7, 10**6), ("scan", 10, 10)]
 )
-def test_each_strategy_finds_each_match_in_one_statement(connection, strategy, queries, rows):
-    create_articles(connection, FINGERPRINTS + FINGERPRINTS[:50])
-    if articles.STORAGE != "expression":  # a key twice
+def test_each_strategy_finds_each_match_in_one_statement(connection, storage, strategy, queries, rows):
+    create_articles(connection, FINGERPRINTS + FINGERPRINTS[:50], storage=storage)
+    if storage == "tables":  # a key twice
         connection.execute("INSERT INTO simsql.keys_1_0 SELECT key FROM simsql.keys_1_0 LIMIT 50")
     # Keys without a row.
     connection.execute("DELETE FROM article WHERE id % 3 = 0")
     alive = [found for (found,) in connection.execute("SELECT fingerprint FROM article")]
-    array = "{" + ",".join(map(str, set(QUERIES))) + "}"
     for within in (0, 1, 3, 4, 7):
-        chosen, statements = connection.execute(
-            "SELECT s.* FROM simsql.registry AS r, simsql._near_many_statements(r, %s, %s, %s) AS s",
-            [queries, rows, within],
-        ).fetchone()
+        chosen, statements = near_many_statements(connection, queries, rows, within)
         assert chosen == strategy
-        found = []
-        for statement in statements:
-            connection.execute(f"PREPARE matches (bigint[], integer) AS {statement}")
-            found += connection.execute(f"EXECUTE matches ('{array}', {within})").fetchall()
-            connection.execute("DEALLOCATE matches")
-        assert sorted(found) == expected(alive, QUERIES, within)
+        assert run_statements(connection, statements, QUERIES, within) == expected(alive, QUERIES, within)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -86,9 +79,7 @@ def test_range_scans_go_through_the_indexes_alone(connection, queries, times_as_
     connection.execute(
         "UPDATE pg_class SET reltuples = reltuples * %s WHERE relname ~ '^(keys_|article)'", [times_as_many_rows]
     )
-    (statements,) = connection.execute(
-        "SELECT (simsql._near_many_statements(r, 100, 20000, 3)).statements FROM simsql.registry AS r"
-    ).fetchone()
+    _, statements = near_many_statements(connection, 100, 20_000, 3)
     (settings,) = connection.execute(
         "SELECT proconfig FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace AND proname = 'near_many'"
         " AND pronargs = 5"

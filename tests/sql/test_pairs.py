@@ -6,6 +6,7 @@ import pytest
 from articles import DESIGNS, count_keys, create_articles
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from internals import run_statements
 from oracle import EXTREMES, clustered, flip, to_bigint
 from oracle import clusters as expected_clusters
 from oracle import pairs as expected_pairs
@@ -26,6 +27,7 @@ def clusters(connection, within):
     ).fetchall()
 
 
+@pytest.mark.oldest_version
 @designs
 def test_pairs_and_clusters_are_exact_at_every_distance(connection, design):
     fingerprints = [*clustered(36, seed=5), None, 0, 0]
@@ -36,10 +38,10 @@ def test_pairs_and_clusters_are_exact_at_every_distance(connection, design):
         assert clusters(connection, within) == expected_clusters(fingerprints, within)
 
 
+@pytest.mark.oldest_version
 @pytest.mark.parametrize("within", range(13))
 def test_joined_by_prefix_each_pair_is_found_by_one_statement(connection, within):
     fingerprints = [to_bigint(number) for number in range(40)] + clustered(300, seed=7)
-    found = []
     # As for so many fingerprints: each permutation of a design is a statement.
     statements = connection.execute(
         "SELECT s FROM simsql._join_design(100000000, 100000000, %s) AS d,"
@@ -47,16 +49,9 @@ def test_joined_by_prefix_each_pair_is_found_by_one_statement(connection, within
         [within, within],
     ).fetchall()
     assert statements
-    for (statement,) in statements:
-        assert "a.prefix" in statement
-        connection.execute(f"PREPARE pairs (bigint[], integer) AS {statement}")
-        found += connection.execute(f"EXECUTE pairs ('{set_of(fingerprints)}', {within})").fetchall()
-        connection.execute("DEALLOCATE pairs")
-    assert sorted(found) == expected_pairs(fingerprints, within)
-
-
-def set_of(fingerprints):
-    return "{" + ",".join(map(str, set(fingerprints))) + "}"
+    assert all("a.prefix" in statement for (statement,) in statements)
+    found = run_statements(connection, (statement for (statement,) in statements), fingerprints, within)
+    assert found == expected_pairs(fingerprints, within)
 
 
 def statements_for(connection, fingerprints, within):
@@ -66,15 +61,10 @@ def statements_for(connection, fingerprints, within):
 
 def count_compared(connection, fingerprints, statements):
     """How many pairs the hash joins of these statements compare, of any distance."""
-    compared = 0
-    for statement in statements:
-        inside = statement.replace("bit_count((a.fp # b.fp)::bit(64)) <= $2", "true").partition(" AND bit_count")[
-            0
-        ]
-        connection.execute(f"PREPARE compared (bigint[]) AS SELECT count(*) FROM ({inside}) AS c")
-        compared += connection.execute(f"EXECUTE compared ('{set_of(fingerprints)}')").fetchone()[0]
-        connection.execute("DEALLOCATE compared")
-    return compared
+    distance = "bit_count((a.fp # b.fp)::bit(64)) <= $2"
+    inside = [statement.replace(distance, "true").partition(" AND bit_count")[0] for statement in statements]
+    counts = [f"SELECT count(*) FROM ({statement}) AS c WHERE $2 = 0" for statement in inside]
+    return sum(count for (count,) in run_statements(connection, counts, fingerprints, 0))
 
 
 def pairs_by_self_join(connection, within):
@@ -122,9 +112,9 @@ def test_fingerprints_that_crowd_every_prefix_are_compared_one_by_one(connection
     design=st.sampled_from(DESIGNS[:-1]),
     within=st.integers(0, 64),
 )
-def test_pairs_and_clusters_are_what_brute_force_finds(connection, fingerprints, design, within):
+def test_pairs_and_clusters_are_what_brute_force_finds(connection, storage, fingerprints, design, within):
     with connection.transaction(force_rollback=True):
-        create_articles(connection, fingerprints, design)
+        create_articles(connection, fingerprints, design, storage)
         assert pairs(connection, within) == expected_pairs(fingerprints, within)
         assert clusters(connection, within) == expected_clusters(fingerprints, within)
 
@@ -135,6 +125,7 @@ def test_without_a_distance_the_one_of_the_index_is_taken(connection):
     assert clusters(connection, None) == [(0b0, 0b0), (0b0, 0b111)]
 
 
+@pytest.mark.oldest_version
 def test_pairs_and_clusters_see_what_is_alive(connection):
     create_articles(connection, [0, 1, 2])
     connection.execute("DELETE FROM article WHERE fingerprint = 0")

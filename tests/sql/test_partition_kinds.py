@@ -2,17 +2,12 @@
 
 import pytest
 from oracle import pairs as expected_pairs
+from partitions import FINGERPRINTS, create_index, create_months, insert, searches_are_exact
 from program import run
-from sql.test_partitions import FINGERPRINTS, create_index, create_months, insert, searches_are_exact
-from sql.test_replication import rows_of, subscriber, subscription, wait_for  # noqa: F401
+from replication import rows_of, subscription, wait_for
 
 from simsql.database import load_rows
 from simsql.database.backfill import fill_fingerprints
-
-
-@pytest.fixture
-def server(newest):
-    return newest
 
 
 @pytest.fixture
@@ -63,7 +58,7 @@ def test_a_partition_filled_with_copy_freeze(months):
 
 
 @pytest.mark.parametrize("through_root", [True, False], ids=["through the root", "partition by partition"])
-def test_replicated_partitions(connection, subscriber, through_root):  # noqa: F811
+def test_replicated_partitions(connection, subscriber, through_root):
     for side in (connection, subscriber):
         create_months(side)
         side.execute("ALTER TABLE article ADD PRIMARY KEY (id, day)")
@@ -83,7 +78,7 @@ def test_replicated_partitions(connection, subscriber, through_root):  # noqa: F
         searches_are_exact(subscriber)
 
 
-def test_partitions_gathered_by_replication_in_one_table(connection, subscriber):  # noqa: F811
+def test_partitions_gathered_by_replication_in_one_table(connection, subscriber):
     """The rows of a partitioned table in an ordinary one, whose triggers keep its keys."""
     create_months(connection)
     connection.execute("ALTER TABLE article ADD PRIMARY KEY (id, day)")

@@ -6,67 +6,27 @@ import re
 import psycopg
 import pytest
 from articles import near
-from oracle import clustered
+from internals import begin_build, build_batch
 from oracle import near as expected_near
 from oracle import pairs as expected_pairs
+from partitions import (
+    COLUMNS,
+    FINGERPRINTS,
+    KINDS,
+    QUERIES,
+    create_index,
+    create_months,
+    create_partitioned,
+    insert,
+    searches_are_exact,
+)
 from psycopg import errors
 from upkeep import problems
 
 import simsql.database
 from simsql.database import SearchIndex, search_index
 
-FINGERPRINTS = clustered(300, seed=15)
-QUERIES = [0, -1, FINGERPRINTS[17], FINGERPRINTS[150]]
-# Columns by which the kinds of tables below are partitioned.
-COLUMNS = "id bigint, tenant integer NOT NULL, day date NOT NULL, fingerprint bigint"
-KINDS = {
-    "range": """
-        CREATE TABLE article (columns) PARTITION BY RANGE (day);
-        CREATE TABLE part_1 PARTITION OF article FOR VALUES FROM ('2025-01-01') TO ('2025-02-01');
-        CREATE TABLE part_2 PARTITION OF article FOR VALUES FROM ('2025-02-01') TO ('2025-03-01');
-        CREATE TABLE part_3 PARTITION OF article DEFAULT""",
-    "list": """
-        CREATE TABLE article (columns) PARTITION BY LIST (tenant);
-        CREATE TABLE part_1 PARTITION OF article FOR VALUES IN (1);
-        CREATE TABLE part_2 PARTITION OF article FOR VALUES IN (2, 3);
-        CREATE UNLOGGED TABLE part_3 PARTITION OF article DEFAULT""",
-    "hash": """
-        CREATE TABLE article (columns) PARTITION BY HASH (id);
-        CREATE TABLE part_1 PARTITION OF article FOR VALUES WITH (MODULUS 3, REMAINDER 0);
-        CREATE TABLE part_2 PARTITION OF article FOR VALUES WITH (MODULUS 3, REMAINDER 1);
-        CREATE TABLE part_3 PARTITION OF article FOR VALUES WITH (MODULUS 3, REMAINDER 2)""",
-    "partitions of partitions": """
-        CREATE TABLE article (columns) PARTITION BY LIST (tenant);
-        CREATE TABLE part_1 PARTITION OF article FOR VALUES IN (1) PARTITION BY RANGE (day);
-        CREATE TABLE part_1_1 PARTITION OF part_1 FOR VALUES FROM ('2025-01-01') TO ('2025-02-01');
-        CREATE TABLE part_1_2 PARTITION OF part_1 DEFAULT;
-        CREATE TABLE part_2 PARTITION OF article DEFAULT""",
-}
-
-
-def create_partitioned(connection: psycopg.Connection, kind: str) -> None:
-    connection.execute(KINDS[kind].replace("columns", COLUMNS, 1))
-
-
-def insert(connection: psycopg.Connection, fingerprints: list[int | None], table: str = "article") -> None:
-    """Rows of the tenants 1 to 4 in the first three months of a year."""
-    connection.execute(
-        f"INSERT INTO {table} SELECT n, 1 + n %% 4, date '2025-01-01' + (n * 7 %% 90)::integer, f"
-        " FROM unnest(%s::bigint[]) WITH ORDINALITY AS u (f, n)",
-        [fingerprints],
-    )
-
-
-def create_index(connection: psycopg.Connection, more: str = "") -> None:
-    connection.execute(f"SELECT simsql.create_index('article', 'fingerprint', blocks => 4{more})")
-
-
-def searches_are_exact(connection: psycopg.Connection) -> None:
-    live = [found for (found,) in connection.execute("SELECT fingerprint FROM article")]
-    for query in QUERIES:
-        for within in (0, 3, 7, 10):
-            assert near(connection, query, within) == expected_near(live, query, within)
-    assert problems(connection) == set()
+pytestmark = pytest.mark.oldest_version
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -90,12 +50,6 @@ def test_every_kind_of_partitioned_table_is_searched_exactly(connection, kind):
     searches_are_exact(connection)
     connection.execute("TRUNCATE part_2")
     searches_are_exact(connection)
-
-
-def create_months(connection: psycopg.Connection) -> None:
-    """Without a default partition, partitions are attached and detached beside searches."""
-    months = KINDS["range"].replace("DEFAULT", "FOR VALUES FROM ('2025-03-01') TO ('2025-04-01')")
-    connection.execute(months.replace("columns", COLUMNS, 1))
 
 
 @pytest.fixture
@@ -239,9 +193,9 @@ def test_a_build_goes_from_partition_to_partition(connection, database, online):
     create_partitioned(connection, "partitions of partitions")
     insert(connection, FINGERPRINTS)
     # Half of what an interrupted build has left.
-    connection.execute("SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL)")
+    begin_build(connection)
     for _ in range(7):
-        connection.execute("SELECT simsql._build_batch('article', 'fingerprint')")
+        build_batch(connection)
     connection.execute(
         "UPDATE pg_index SET indisvalid = false"
         " WHERE indexrelid = (SELECT max(oid) FROM pg_class WHERE relname LIKE 'simsql\\_1\\_0\\_%')"

@@ -1,11 +1,12 @@
 """pg_partman keeps the partitions of a table with an index: searches stay exact through its maintenance."""
 
+import articles
 import pytest
-from articles import near
 from oracle import clustered
-from oracle import near as expected_near
 from psycopg import errors
 from upkeep import problems
+
+pytestmark = pytest.mark.oldest_version
 
 FINGERPRINTS = clustered(400, seed=16)
 
@@ -32,10 +33,7 @@ def months(connection):
 
 
 def searches_are_exact(connection):
-    live = [found for (found,) in connection.execute("SELECT fingerprint FROM article")]
-    for query in (0, -1, *FINGERPRINTS[:4]):
-        for within in (0, 3, 7, 10):
-            assert near(connection, query, within) == expected_near(live, query, within)
+    articles.searches_are_exact(connection, queries=(0, -1, *FINGERPRINTS[:4]))
     assert problems(connection) == set()
 
 

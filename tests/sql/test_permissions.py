@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 from articles import create_index, create_table
+from documentation import REPOSITORY, rows_of_table
+from internals import begin_build
 from program import run
 from psycopg import errors
-from test_docs import REPOSITORY, rows_of_table
 
 PAGE = REPOSITORY / "docs/permissions.md"
 FUNCTIONS = {row[0].strip("`"): row[2] for row in rows_of_table(PAGE, "object", "purpose", "least privileges")}
@@ -98,12 +99,6 @@ class Workplace:
 
 
 @pytest.fixture
-def server(newest):
-    """One server: privileges and locks of rows are the same in all of them."""
-    return newest
-
-
-@pytest.fixture
 def workplace(connection, connect, new_role) -> Iterator[Workplace]:
     role = new_role()
     yield Workplace(connection, connect, role)
@@ -191,7 +186,7 @@ def test_every_object_of_the_schema_is_on_the_page(connection):
     assert set(FUNCTIONS) == {name for (name,) in names} == set(USES)
     create_table(connection)
     connection.execute("CREATE INDEX ON article (fingerprint)")
-    connection.execute("SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL)")
+    begin_build(connection)
     listed = {name: row[2] for row in RELATIONS for name in re.findall(r"`(simsql\..+?)`", row[0])}
     found = connection.execute(
         "SELECT 'simsql.' || c.relname, coalesce("

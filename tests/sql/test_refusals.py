@@ -184,30 +184,6 @@ def test_a_distance_out_of_range_is_refused(connection, distance):
         connection.execute("SELECT simsql.create_index('article', 'fingerprint', distance => %s)", [distance])
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("-1", "-1 is not an unsigned"),
-        ("18446744073709551616", "18446744073709551616 is not"),
-        ("0.5", "0.5 is not"),
-        ("'NaN'", "NaN is not"),
-        ("'Infinity'", "Infinity is not"),
-    ],
-)
-def test_a_number_that_is_no_fingerprint_is_refused(connection, value, message):
-    with pytest.raises(errors.NumericValueOutOfRange, match=message):
-        connection.execute(f"SELECT simsql.fp({value})")
-
-
-@pytest.mark.parametrize("fingerprint", [0, 1, 2**63 - 1, 2**63, 2**64 - 1])
-def test_an_unsigned_decimal_becomes_the_bigint_with_the_same_bits(connection, fingerprint):
-    bits, distance = connection.execute(
-        f"SELECT simsql.fp({fingerprint})::bit(64)::text, simsql.hamming_distance(0, simsql.fp({fingerprint}))"
-    ).fetchone()
-    assert int(bits, 2) == fingerprint
-    assert distance == fingerprint.bit_count()
-
-
 def test_an_index_that_is_not_there_cannot_be_dropped(connection):
     create_table(connection)
     with pytest.raises(errors.UndefinedObject, match="article has no simhash index"):

@@ -1,65 +1,15 @@
 """Rows that logical replication applies have keys, and so have those that a restore writes as a replica."""
 
-import contextlib
-import itertools
-
 import pytest
 from articles import count_keys, create_articles, create_index, create_table, missing_keys, near
 from oracle import clustered
 from program import wait_until
+from replication import rows_of, subscription, wait_for
 from upkeep import problems
 
+pytestmark = pytest.mark.oldest_version
+
 FINGERPRINTS = clustered(120, seed=50)
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def subscriber(server):
-    """A connection to another database on the same server."""
-    with server.new_database() as url, server.connect(url.database) as connection:
-        yield connection
-
-
-@contextlib.contextmanager
-def subscription(publisher, subscriber, *, options="", table="article", condition=""):
-    """Let the changes of a table reach the same table of another database on this server."""
-    name = f"feed_{next(_numbers)}"
-    publisher.execute(f"CREATE PUBLICATION {name} FOR TABLE {table} {condition}")
-    # On one server, CREATE SUBSCRIPTION would wait for itself to make the slot.
-    publisher.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
-    address = f"host={publisher.info.host} port={publisher.info.port} user=postgres dbname={publisher.info.dbname}"
-    subscriber.execute(
-        f"CREATE SUBSCRIPTION {name} CONNECTION '{address}' PUBLICATION {name} WITH (create_slot = false{options})"
-    )
-    copied = (
-        "SELECT FROM pg_subscription_rel AS r JOIN pg_subscription AS s ON s.oid = r.srsubid WHERE subname = %s"
-    )
-    wait_until(
-        lambda: not subscriber.execute(f"{copied} AND srsubstate <> 'r'", [name]).fetchall(), "the initial copy"
-    )
-    try:
-        yield name
-    finally:
-        subscriber.execute(f"ALTER SUBSCRIPTION {name} DISABLE")
-        subscriber.execute(f"ALTER SUBSCRIPTION {name} SET (slot_name = NONE)")
-        subscriber.execute(f"DROP SUBSCRIPTION {name}")
-        wait_until(
-            lambda: (
-                not publisher.execute(
-                    "SELECT FROM pg_replication_slots WHERE slot_name = %s AND active", [name]
-                ).fetchall()
-            ),
-            "the slot to be free",
-        )
-        publisher.execute(f"SELECT pg_drop_replication_slot('{name}')")
-
-
-def rows_of(connection):
-    return sorted(connection.execute("SELECT id, fingerprint FROM article").fetchall())
-
-
-def wait_for(subscriber, rows):
-    wait_until(lambda: rows_of(subscriber) == rows, "the rows to be replicated")
 
 
 def check(connection):

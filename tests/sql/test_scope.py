@@ -8,6 +8,7 @@ import pytest
 from articles import count_keys, missing_keys
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from internals import near_many_statements, run_statements, set_batch_size
 from psycopg import errors, sql
 from scoped import (
     COLUMNS,
@@ -20,11 +21,10 @@ from scoped import (
     expected,
     explain,
     insert,
-    newest,
     search,
     stored_keys,
 )
-from upkeep import problems, set_batch_size
+from upkeep import problems
 
 
 @pytest.fixture
@@ -46,7 +46,6 @@ def scoped_tables(draw):
     return names, draw(st.lists(st.tuples(*values, few_bits | st.none()), max_size=30))
 
 
-@newest
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     table=scoped_tables(),
@@ -54,13 +53,13 @@ def scoped_tables(draw):
     within=st.integers(0, 64),
     data=st.data(),
 )
-def test_searches_find_what_brute_force_finds_in_the_scope(connection, table, design, within, data):
+def test_searches_find_what_brute_force_finds_in_the_scope(connection, storage, table, design, within, data):
     names, rows = table
     with connection.transaction(force_rollback=True):
         columns = [
             sql.SQL("{} " + COLUMNS[name][0]).format(sql.Identifier(name)).as_string(connection) for name in names
         ]
-        create_scoped(connection, columns, names, rows[::2], design)
+        create_scoped(connection, columns, names, rows[::2], design, storage)
         insert(connection, rows[1::2])
         if rows:
             # A row moves to the scope of another one, and a third goes.
@@ -84,7 +83,6 @@ def test_searches_find_what_brute_force_finds_in_the_scope(connection, table, de
             check(connection, dict(zip(names, values, strict=True)), fingerprints, within, (0, -1))
 
 
-@newest
 @pytest.mark.parametrize(("design", "probed"), [((4, 1, 0), 7), ((5, 2, 0), 4)], ids=str)
 def test_each_strategy_is_chosen_by_the_size_of_the_scope(connection, design, probed):
     """Not by that of the table: tenant 1 has most of the rows."""
@@ -103,7 +101,6 @@ def test_each_strategy_is_chosen_by_the_size_of_the_scope(connection, design, pr
 @pytest.mark.parametrize(
     ("strategy", "queries", "keys"), [("probes", 1, 10**7), ("join", 10**7, 10**6), ("scan", 10, 10)]
 )
-@newest
 def test_near_many_keeps_to_the_scope_however_it_searches(connection, strategy, queries, keys):
     fingerprints = oracle.clustered(300, seed=32)
     create_scoped(connection, rows=[(number % 3, found) for number, found in enumerate(fingerprints)])
@@ -111,20 +108,13 @@ def test_near_many_keeps_to_the_scope_however_it_searches(connection, strategy, 
     live = [row[0] for row in connection.execute("SELECT print FROM article WHERE tenant = 1")]
     wanted = sorted({*fingerprints[:50], 0, -1})
     for within in (0, 3, 7):
-        chosen, statements = connection.execute(
-            "SELECT s.* FROM simsql.registry AS r, simsql._near_many_statements(r, %s, %s, %s, %s) AS s",
-            [queries, keys, within, '{"tenant": 1}'],
-        ).fetchone()
+        chosen, statements = near_many_statements(connection, queries, keys, within, '{"tenant": 1}')
         assert chosen == strategy
-        found = []
-        for number, statement in enumerate(statements):
-            connection.execute(f"PREPARE s{number} (bigint[], integer) AS {statement}")
-            run = sql.SQL("EXECUTE {} ({}, {})").format(sql.Identifier(f"s{number}"), sql.Literal(wanted), within)
-            found += connection.execute(run).fetchall()
-            connection.execute(f"DEALLOCATE s{number}")
-        assert sorted(found) == expected("near_many", live, within, wanted)
+        found = run_statements(connection, statements, wanted, within)
+        assert found == expected("near_many", live, within, wanted)
 
 
+@pytest.mark.every_version
 def test_near_rows_are_those_of_the_scope(articles):
     rows = articles.execute(
         "SELECT id FROM simsql.near_rows(NULL::article, 1, 1, scope => jsonb_build_object('tenant', 2))"
@@ -132,7 +122,6 @@ def test_near_rows_are_those_of_the_scope(articles):
     assert sorted(rows.fetchall()) == [(4,), (5,), (10,)]
 
 
-@newest
 def test_the_same_fingerprint_in_two_scopes_is_two(articles):
     assert search(articles, "near", {"tenant": 1}, 0, [1]) == search(articles, "near", {"tenant": 2}, 0, [1])
     articles.execute("DELETE FROM article WHERE tenant = 1 AND print = 1")
@@ -141,6 +130,7 @@ def test_the_same_fingerprint_in_two_scopes_is_two(articles):
     check_tenants(articles)
 
 
+@pytest.mark.every_version
 def test_pairs_of_all_scopes_by_a_lateral_join(articles):
     found = articles.execute(
         "SELECT s.tenant, p.a, p.b FROM (SELECT DISTINCT tenant FROM article WHERE tenant IS NOT NULL) AS s"
@@ -167,7 +157,6 @@ WRITES = [
 ]
 
 
-@newest
 def test_every_way_to_write_keeps_every_scope_exact(articles):
     for statement in WRITES:
         with articles.transaction(force_rollback=True):
@@ -175,6 +164,7 @@ def test_every_way_to_write_keeps_every_scope_exact(articles):
             check_tenants(articles, (0, 3))
 
 
+@pytest.mark.every_version
 def test_copy_and_merge_keep_every_scope_exact(articles, server):
     with articles.cursor().copy("COPY article (tenant, print) FROM STDIN") as copy:
         for row in ([1, 12], [2, 12], [None, 12], [7, -(2**63)], [7, None]):
@@ -188,7 +178,6 @@ def test_copy_and_merge_keep_every_scope_exact(articles, server):
     check_tenants(articles)
 
 
-@newest
 def test_only_a_new_pair_of_scope_and_fingerprint_adds_keys(articles):
     assert count_keys(articles) == [6] * 4  # neither those of no tenant nor one twice
     articles.execute("UPDATE article SET tenant = tenant, print = print")
@@ -200,7 +189,6 @@ def test_only_a_new_pair_of_scope_and_fingerprint_adds_keys(articles):
     assert count_keys(articles) == [7] * 4
 
 
-@newest
 def test_a_stored_generated_column_is_a_scope(connection):
     create_scoped(connection, ["name text", "tenant integer GENERATED ALWAYS AS (length(name)) STORED"], rows=[])
     connection.execute("INSERT INTO article (name, print) VALUES ('a', 0), ('b', 1), ('cc', 3)")
@@ -211,7 +199,6 @@ def test_a_stored_generated_column_is_a_scope(connection):
 # What is read
 
 
-@newest
 def test_a_search_touches_its_scope_alone(connection):
     """100,000 rows in 200 scopes of 500."""
     fingerprint = "('x' || md5(i::text))::bit(64)::bigint"
@@ -261,6 +248,7 @@ def test_a_search_touches_its_scope_alone(connection):
     )
 
 
+@pytest.mark.every_version
 def test_a_large_scope_is_probed_by_index_conditions(connection):
     fingerprints = oracle.clustered(6_000, seed=33)
     create_scoped(connection, rows=[(1 + number // 5_000, found) for number, found in enumerate(fingerprints)])
@@ -278,6 +266,7 @@ def new_index(connection):
     return connection
 
 
+@pytest.mark.every_version
 def test_a_new_index_is_probed_by_index_conditions(new_index, new_role, connect):
     role = new_role()
     new_index.execute(f"GRANT SELECT ON article TO {role}")
@@ -292,11 +281,9 @@ def test_a_new_index_is_probed_by_index_conditions(new_index, new_role, connect)
             assert re.search(r"article t .*\n +Index Cond: \(\(tenant = \$\d+\) AND \(print = ", plan)
 
 
+@pytest.mark.every_version
 def test_near_many_probes_a_new_index_by_index_conditions(new_index):
-    strategy, statements = new_index.execute(
-        "SELECT s.* FROM simsql.registry AS r, simsql._near_many_statements(r, 5, 6000, 7, %s) AS s",
-        ['{"tenant": 1}'],
-    ).fetchone()
+    strategy, statements = near_many_statements(new_index, 5, 6000, 7, '{"tenant": 1}')
     assert strategy == "probes"
     with new_index.transaction(force_rollback=True):
         for setting in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "hashagg"):
@@ -312,7 +299,6 @@ def test_near_many_probes_a_new_index_by_index_conditions(new_index):
             assert re.search(r"article t .*\n +Index Cond: \(\(tenant = 1\) AND \(print = ", plan)
 
 
-@newest
 def test_an_ordinary_role_reads_by_index_conditions_too(articles, new_role, connect):
     role = new_role()
     articles.execute(f"GRANT SELECT ON article TO {role}")
@@ -322,7 +308,6 @@ def test_an_ordinary_role_reads_by_index_conditions_too(articles, new_role, conn
         assert conditions == ["Index Cond"] * (4 if within == 3 else 1)
 
 
-@newest
 def test_whoever_may_not_read_the_scope_reads_no_keys(articles, new_role, connect):
     role = new_role()
     reader = connect(role)
@@ -348,7 +333,6 @@ NO_SCOPES = [
 ]
 
 
-@newest
 def test_a_search_needs_a_value_of_each_scope_column(articles):
     for function in SEARCHES:
         for scope, message in NO_SCOPES:
@@ -357,7 +341,6 @@ def test_a_search_needs_a_value_of_each_scope_column(articles):
             assert "scope => jsonb_build_object('tenant', ...)" in caught.value.diag.message_hint
 
 
-@newest
 def test_an_index_without_a_scope_is_searched_without_one(connection):
     create_scoped(connection, scope=())
     message = r"index on public\.article\(print\) has no scope"
@@ -368,14 +351,12 @@ def test_an_index_without_a_scope_is_searched_without_one(connection):
         explain(connection, {"tenant": 1}, 3)
 
 
-@newest
 def test_a_value_that_the_column_cannot_have_is_an_error(articles):
     for function in SEARCHES:
         with pytest.raises(errors.InvalidTextRepresentation, match='type integer: "one"'):
             search(articles, function, {"tenant": "one"}, 3)
 
 
-@newest
 @pytest.mark.parametrize(
     ("scope", "error", "message"),
     [
@@ -445,7 +426,6 @@ TYPES = {
 }
 
 
-@newest
 def test_a_scope_of_any_plain_type(connection):
     connection.execute("SET datestyle = 'SQL, DMY'; SET extra_float_digits = -5")
     connection.execute("CREATE DOMAIN short AS varchar(3) CHECK (value <> '')")
@@ -454,6 +434,7 @@ def test_a_scope_of_any_plain_type(connection):
         check_type(connection, type_, values, query)
 
 
+@pytest.mark.every_version
 def test_values_that_a_collation_takes_as_equal_are_one_scope(connection, server):
     try:
         connection.execute(
@@ -488,7 +469,6 @@ def check_type(connection, type_, values, query):
     connection.execute("SELECT simsql.drop_index('article'); DROP TABLE article")
 
 
-@newest
 @pytest.mark.parametrize("type_", ["varchar(3)", "char(3)", "short"])
 def test_a_value_too_long_for_the_column_is_in_no_scope(connection, type_):
     connection.execute("CREATE DOMAIN short AS varchar(3)")

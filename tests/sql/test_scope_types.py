@@ -4,6 +4,7 @@ import itertools
 import re
 
 import pytest
+from internals import begin_build, build_batch
 from psycopg import errors, sql
 from sqlalchemy.exc import OperationalError
 from upkeep import problems
@@ -37,11 +38,6 @@ CALLS = {
     "pairs": "SELECT a FROM simsql.pairs('article', {within}, scope => {scope}) UNION"
     " SELECT b FROM simsql.pairs('article', {within}, scope => {scope})",
 }
-
-
-@pytest.fixture
-def server(newest):
-    return newest
 
 
 @pytest.fixture
@@ -159,8 +155,8 @@ def test_an_unfinished_index_and_one_whose_storage_changes_notice_a_new_type(typ
     typed.execute("CREATE TABLE article (id integer, s real, print bigint) PARTITION BY RANGE (id)")
     typed.execute("CREATE TABLE part PARTITION OF article FOR VALUES FROM (0) TO (10)")
     typed.execute("INSERT INTO article SELECT n, 0.1, n FROM generate_series(0, 9) AS n")
-    typed.execute("SELECT simsql._begin_build('article', 'print', 3, 4, 1, 0, NULL, '{s}')")
-    typed.execute("SELECT simsql._build_batch('article', 'print')")
+    begin_build(typed, column="print", scope=["s"])
+    build_batch(typed, column="print")
     typed.execute("ALTER TABLE article ALTER s TYPE double precision")
     build = "CALL simsql.build('article', 'print', 3, 4, 1, 0, NULL, '{s}')"
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match=CHANGED):

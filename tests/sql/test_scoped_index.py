@@ -4,9 +4,9 @@ import random
 import re
 
 import oracle
-import psycopg
 import pytest
 from articles import missing_keys
+from internals import begin_build, build_batch, set_batch_size
 from psycopg import errors
 from scoped import (
     RENAMED,
@@ -16,11 +16,10 @@ from scoped import (
     create_index,
     create_scoped,
     create_tenants,
-    newest,
     search,
     stored_keys,
 )
-from upkeep import problems, set_batch_size
+from upkeep import problems
 
 
 @pytest.fixture
@@ -51,7 +50,6 @@ def test_a_renamed_scope_column_is_an_error_until_it_is_named_as_before_or_repai
         search(articles, "near", {"customer": 1}, 3)
 
 
-@newest
 def test_scope_columns_that_swap_their_names_are_not_taken_for_one_another(connection):
     rows = [(1, 2, 0), (1, 2, 1), (2, 1, 3), (2, 1, 7)]
     create_scoped(connection, ["tenant integer", "shop integer"], ["tenant", "shop"], rows)
@@ -65,7 +63,6 @@ def test_scope_columns_that_swap_their_names_are_not_taken_for_one_another(conne
     check(connection, {"tenant": 2, "shop": 1}, [0, 1])
 
 
-@newest
 def test_a_scope_column_is_neither_dropped_nor_of_another_type_in_passing(articles):
     with pytest.raises(errors.FeatureNotSupported, match="used in a trigger definition"):
         articles.execute("ALTER TABLE article ALTER tenant TYPE bigint")
@@ -86,7 +83,6 @@ def test_a_scope_column_is_neither_dropped_nor_of_another_type_in_passing(articl
     assert stored_keys(articles) == []
 
 
-@newest
 def test_verify_names_missing_keys_of_one_scope_and_repair_adds_them(articles):
     articles.execute("DELETE FROM simsql.keys_1_2 WHERE scope_1 = 2")
     articles.execute("ALTER TABLE article DISABLE TRIGGER ALL")
@@ -116,7 +112,6 @@ DAMAGES = [
 ]
 
 
-@newest
 def test_objects_of_a_scoped_index_are_mended(articles):
     assert problems(articles) == set()
     for damage, found in DAMAGES:
@@ -130,7 +125,6 @@ def test_objects_of_a_scoped_index_are_mended(articles):
 
 
 @pytest.mark.parametrize("size", [2, 3, 1000])
-@newest
 def test_vacuum_removes_superfluous_keys_of_all_scopes_batch_by_batch(articles, size):
     articles.execute("UPDATE article SET tenant = 3 - tenant")
     articles.execute("INSERT INTO article (tenant, print) VALUES (1, -5), (2, 1), (5, -5)")
@@ -148,7 +142,6 @@ def test_vacuum_removes_superfluous_keys_of_all_scopes_batch_by_batch(articles, 
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-@newest
 def test_build_makes_the_keys_that_create_index_makes(connection, size):
     chance = random.Random(6)
     rows = [
@@ -165,21 +158,18 @@ def test_build_makes_the_keys_that_create_index_makes(connection, size):
     assert problems(connection) == set()
 
 
-@newest
 def test_a_build_goes_on_beside_writers_with_the_same_scope_only(articles):
     articles.execute("SELECT simsql.drop_index('article'); DROP INDEX article_tenant_print_idx")
     set_batch_size(articles, 2)
-    begin = "SELECT simsql._begin_build('article', 'print', 3, 4, 1, 0, NULL, %s)"
     with pytest.raises(
         errors.ObjectNotInPrerequisiteState, match=r"columns tenant, print of .* have no B-tree"
     ) as caught:
-        articles.execute(begin, [["tenant"]])
+        begin_build(articles, column="print", scope=["tenant"])
     articles.execute(caught.value.diag.message_hint)
-    articles.execute(begin, [["tenant"]])
+    begin_build(articles, column="print", scope=["tenant"])
     with pytest.raises(errors.DuplicateObject, match="has other arguments") as caught:
-        articles.execute(begin, [[]])
-    (ready,) = articles.execute("SELECT ready FROM simsql._build_batch('article', 'print')").fetchone()
-    assert not ready
+        begin_build(articles, column="print")
+    assert not build_batch(articles, column="print")
     # Behind the place that the build has come to, and before it.
     articles.execute("UPDATE article SET tenant = 3 - tenant WHERE id IN (1, 2, 4)")
     articles.execute("INSERT INTO article (tenant, print) VALUES (0, 9), (3, 9)")
@@ -187,7 +177,6 @@ def test_a_build_goes_on_beside_writers_with_the_same_scope_only(articles):
     check_tenants(articles)
 
 
-@newest
 def test_a_long_build_and_a_long_vacuum_say_how_far_they_are(articles):
     heard = []
     articles.add_notice_handler(lambda diagnostic: heard.append(diagnostic.message_primary))
@@ -207,7 +196,6 @@ def test_a_long_build_and_a_long_vacuum_say_how_far_they_are(articles):
         assert shares[-1] < 100
 
 
-@newest
 def test_a_snapshot_sees_rows_in_the_scopes_that_it_sees(articles, connect):
     reader = connect()
     reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -221,7 +209,6 @@ def test_a_snapshot_sees_rows_in_the_scopes_that_it_sees(articles, connect):
     check_tenants(reader)
 
 
-@newest
 def test_a_b_tree_on_the_same_columns_is_taken_and_no_other_is(articles):
     def b_trees():
         return articles.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'article'").fetchone()[0]
@@ -243,7 +230,6 @@ def test_a_b_tree_on_the_same_columns_is_taken_and_no_other_is(articles):
     assert b_trees() == 2
 
 
-@newest
 def test_without_a_design_the_largest_scope_chooses_it(connection):
     connection.execute(
         "CREATE TABLE article (tenant integer, print bigint);"
@@ -262,7 +248,6 @@ def test_without_a_design_the_largest_scope_chooses_it(connection):
         connection.execute("SELECT simsql.drop_index('article')")
 
 
-@newest
 def test_what_is_refused_by_null_or_empty_scopes_of_an_index(connection):
     create_scoped(connection, scope=())
     connection.execute("SELECT simsql.drop_index('article')")
@@ -271,8 +256,7 @@ def test_what_is_refused_by_null_or_empty_scopes_of_an_index(connection):
     assert search(connection, "near", None, 3) == []
 
 
-@newest
-def test_a_dump_restores_a_scoped_index(server, connection, tmp_path):
+def test_a_dump_restores_a_scoped_index(connection, restore):
     create_scoped(
         connection,
         ["gone integer", "name text", "tenant integer"],
@@ -280,26 +264,11 @@ def test_a_dump_restores_a_scoped_index(server, connection, tmp_path):
         [(0, "a", 1, 0), (0, "a", 1, 1), (0, "b", 1, 3), (0, None, 1, 0)],
     )
     connection.execute("ALTER TABLE article DROP COLUMN gone")  # the others have other numbers afterwards
-    file = str(tmp_path / "dump")
-    server.run("pg_dump", "--format=plain", f"--file={file}", connection.info.dbname)
-    with server.new_database(template="template0") as url, server.connect(url.database) as restored:
-        server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", url.database)
-        assert problems(restored) == set()
-        restored.execute("UPDATE article SET name = 'a' WHERE name = 'b'")
-        assert missing_keys(restored) == []
-        check(restored, {"name": "a", "tenant": 1}, [0, 1, 3])
-        restored.execute("ALTER TABLE article RENAME name TO title")
-        with pytest.raises(psycopg.Error, match=r"column name of public\.article was renamed"):
-            search(restored, "near", {"name": "a", "tenant": 1}, 3)
-
-
-@newest
-def test_dropping_the_index_leaves_the_b_tree_alone(articles):
-    articles.execute("SELECT simsql.drop_index('article')")
-    left = articles.execute(
-        "SELECT relname FROM pg_class WHERE relname ~ '^keys_' UNION ALL"
-        " SELECT tgname FROM pg_trigger WHERE tgrelid = 'article'::regclass UNION ALL"
-        " SELECT proname FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace AND proname ~ '_1$'"
-    )
-    assert left.fetchall() == []
-    assert articles.execute("SELECT FROM pg_class WHERE relname = 'article_tenant_print_idx'").fetchall() == [()]
+    restored = restore()
+    assert problems(restored) == set()
+    restored.execute("UPDATE article SET name = 'a' WHERE name = 'b'")
+    assert missing_keys(restored) == []
+    check(restored, {"name": "a", "tenant": 1}, [0, 1, 3])
+    restored.execute("ALTER TABLE article RENAME name TO title")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=r"column name of public\.article was renamed"):
+        search(restored, "near", {"name": "a", "tenant": 1}, 3)

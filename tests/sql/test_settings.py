@@ -7,6 +7,7 @@ import itertools
 import json
 
 import pytest
+from internals import begin_build, build_batch, set_batch_size
 from psycopg import errors
 
 ROWS = [(number, f"2026-0{1 + number % 2}-11", number % 3 and 'it\'s \\ "%s"', number * 5) for number in range(40)]
@@ -49,12 +50,7 @@ FUNCTIONS = {
 CREATE = (
     "SELECT simsql.create_index({table}, 'fingerprint', blocks => 2, scope => {columns}, storage => '{storage}')"
 )
-COLUMNS = "ARRAY['day', 'NULL', 'share']"
-
-
-@pytest.fixture
-def server(newest):
-    return newest
+COLUMNS = ["day", "NULL", "share"]
 
 
 @pytest.fixture
@@ -69,9 +65,7 @@ def tables(connection):
         if storage in ("tables", "expression"):
             connection.execute(call(CREATE, storage, storage))
     connection.execute('CREATE INDEX ON built (day, "NULL", share, fingerprint)')
-    connection.execute(
-        "CREATE OR REPLACE FUNCTION simsql._batch_size() RETURNS integer LANGUAGE sql IMMUTABLE RETURN 30"
-    )
+    set_batch_size(connection, 30)
     return connection
 
 
@@ -81,7 +75,7 @@ def call(statement, table, storage=None):
         name=table,
         scope="scope => %(scope)s::jsonb",
         queries=f"ARRAY{QUERIES}::bigint[]",
-        columns=COLUMNS,
+        columns=f"ARRAY{COLUMNS}",
         storage=storage,
     )
 
@@ -105,12 +99,8 @@ def results(connection, settings):
             found += work(connection, "created")
             if storage == "tables":
                 connection.execute("SELECT simsql.drop_index('public.created')")
-        connection.execute(
-            f"SELECT simsql._begin_build('public.built', 'fingerprint', 3, 2, 1, 0, NULL, {COLUMNS})"
-        )
-        while not connection.execute(
-            "SELECT ready FROM simsql._build_batch('public.built', 'fingerprint')"
-        ).fetchone()[0]:
+        begin_build(connection, "public.built", blocks=2, scope=COLUMNS)
+        while not build_batch(connection, "public.built"):
             pass
         for name, _ in settings:
             connection.execute(f"RESET {name}")

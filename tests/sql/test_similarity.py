@@ -18,12 +18,6 @@ from simsql.fingerprint.characters import CONTEXT, DROPPED, character_table, cla
 from simsql.fingerprint.extract import find_tokens
 
 
-@pytest.fixture
-def server(newest):
-    """One server: the characters come from the same table in all of them."""
-    return newest
-
-
 def tokens_in_sql(connection, texts: Sequence[str]) -> list[list[str]]:
     """Return the tokens of texts, without the numbers before units."""
     connection.execute("CREATE TEMP TABLE IF NOT EXISTS given (number integer, body text)")

@@ -1,7 +1,6 @@
 """A short soak of writers, searchers, vacuums and builds; and proof that a soak sees what it looks for."""
 
 import pytest
-from scoped import newest
 from soak import IndexSoak
 from soak_texts import TextSoak
 
@@ -68,7 +67,6 @@ def test_no_snapshot_misses_a_row(connect_often):
     assert {what for what, least in ENOUGH.items() if counts[what] < least} == set()
 
 
-@newest
 def test_a_trigger_that_adds_nothing_is_noticed(connect_often):
     def sabotage(connection):
         # Disabling it would make searches refuse.
@@ -80,12 +78,10 @@ def test_a_trigger_that_adds_nothing_is_noticed(connect_often):
     assert NeverRebuilt(connect_often, seed=2).run(seconds=60, sabotage=sabotage)["rows lost"] > 0
 
 
-@newest
 def test_a_vacuum_that_keeps_none_of_equal_keys_is_noticed(connect_often):
     assert GreedyVacuum(connect_often, seed=3).run(seconds=60)["rows lost"] > 0
 
 
-@newest
 def test_writers_that_look_whether_a_key_is_there_are_noticed(connect_often):
     def sabotage(connection):
         for event in ("insert", "update"):
@@ -120,7 +116,6 @@ class WithoutClaims(TextSoak):
     claim = TextSoak.claim.replace("claim", "near")
 
 
-@newest
 def test_no_text_is_lost_and_no_near_duplicate_accepted(connect_often):
     soak = ShortOfTexts(connect_often, seed=1)
     counts = soak.run(seconds=60)
@@ -128,7 +123,6 @@ def test_no_text_is_lost_and_no_near_duplicate_accepted(connect_often):
     assert {what for what, least in soak.enough.items() if counts[what] < least} == set()
 
 
-@newest
 @pytest.mark.parametrize("soak", [WithoutLock, WithoutDigests, WithoutClaims])
 def test_lost_texts_and_near_duplicates_are_noticed(connect_often, soak):
     counts = soak(connect_often, seed=2).run(seconds=60)

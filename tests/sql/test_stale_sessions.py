@@ -7,6 +7,8 @@ import pytest
 from articles import create_articles, create_index, near
 from psycopg import errors
 
+pytestmark = pytest.mark.every_version
+
 OLD, NEW = 5, 7
 INSERT = f"INSERT INTO article (fingerprint) VALUES ({NEW})"
 

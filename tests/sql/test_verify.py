@@ -1,16 +1,21 @@
 """verify names what is wrong with an index, repair mends it, and then searches are exact."""
 
 import contextlib
+from functools import partial
 
+import articles as articles_module
 import pytest
 from articles import DESIGNS, create_articles, create_index, create_table, fingerprints_of, missing_keys, near
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from internals import begin_build
 from oracle import EXTREMES, clustered
 from oracle import near as expected_near
 from psycopg import errors
 from sessions import ALL_LEVELS, ONE_SNAPSHOT, begin, blocked
 from upkeep import problems
+
+pytestmark = pytest.mark.oldest_version
 
 KEYS = [f"simsql.keys_1_{number}" for number in range(4)]
 
@@ -46,16 +51,7 @@ def repaired(connection, table="article"):
     return set(found.fetchall())
 
 
-def searches_are_exact(connection, table="article", column="fingerprint"):
-    live = [row[0] for row in connection.execute(f"SELECT {column} FROM {table}")]
-    assert missing_keys(connection, table) == []
-    for query in (7, *EXTREMES[2:4]):
-        for within in (3, 9, 64):
-            found = connection.execute(
-                "SELECT fingerprint, distance FROM simsql.near(%s::regclass, %s, %s, %s)",
-                [table, query, within, column],
-            )
-            assert found.fetchall() == expected_near(live, query, within)
+searches_are_exact = partial(articles_module.searches_are_exact, queries=(7, *EXTREMES[2:4]), distances=(3, 9, 64))
 
 
 @pytest.mark.parametrize("design", [*DESIGNS[3::3], (64, 1, 0)], ids=str)
@@ -287,7 +283,7 @@ def test_a_renamed_table_is_followed(sound):
     assert problems(sound, "app.paper") == {("table renamed", "app.paper")}
     assert repaired(sound, "app.paper") == {("table renamed", "app.paper")}
     assert problems(sound, None) == set()
-    searches_are_exact(sound, "app.paper")
+    searches_are_exact(sound, table="app.paper")
 
 
 def test_of_two_swapped_tables_each_keeps_its_index(sound):
@@ -301,7 +297,7 @@ def test_of_two_swapped_tables_each_keeps_its_index(sound):
     assert repaired(sound) == {("table renamed", "public.article")}
     searches_are_exact(sound)
     assert repaired(sound, "copy") == {("table renamed", "public.copy")}
-    searches_are_exact(sound, "copy")
+    searches_are_exact(sound, table="copy")
     assert problems(sound, None) == set()
 
 
@@ -313,7 +309,7 @@ def test_the_index_of_a_table_whose_name_another_one_has_got_is_named(articles):
     with pytest.raises(errors.UndefinedObject, match="article has no simhash index"):
         repaired(articles)
     articles.execute(hint)
-    searches_are_exact(articles, "old")
+    searches_are_exact(articles, table="old")
 
 
 def test_swapped_columns_are_followed(sound):
@@ -473,30 +469,20 @@ def test_a_snapshot_older_than_the_repair_is_refused_or_exact(articles, connect,
 
 
 def test_an_unlogged_table_that_is_set_logged(connection):
+    """It is not searched before the repair, since a crash would empty its keys."""
     connection.execute("CREATE UNLOGGED TABLE article (id int, fingerprint bigint)")
     create_index(connection)
     connection.execute("INSERT INTO article VALUES (1, 7)")
+    assert near(connection, 7, 0) == [(7, 0)]
     connection.execute("ALTER TABLE article SET LOGGED")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="article was set logged") as caught:
+        near(connection, 7, 0)
     assert problems(connection) == keys("key table unlogged")
-    assert repaired(connection) == keys("key table unlogged")
+    connection.execute(caught.value.diag.message_hint.partition(": ")[2])
     searches_are_exact(connection)
     assert connection.execute(
         "SELECT DISTINCT relpersistence FROM pg_class WHERE relname ~ '^keys_1_'"
     ).fetchall() == [("p",)]
-
-
-@pytest.fixture
-def owner(connection, new_role):
-    """The role that owns `article` and its index, and is no superuser."""
-    create_table(connection, clustered(20, seed=3))
-    name = new_role()
-    connection.execute(f"ALTER TABLE article OWNER TO {name}")
-    connection.execute(f"GRANT CREATE ON SCHEMA simsql, public TO {name}")
-    connection.execute(f"GRANT INSERT, UPDATE, DELETE ON simsql.registry TO {name}")
-    connection.execute(f"SET ROLE {name}")
-    connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
-    connection.execute("RESET ROLE")
-    return name
 
 
 def test_who_may_read_the_column_may_verify_and_only_the_owner_may_repair(connection, owner, new_role, connect):
@@ -544,7 +530,7 @@ def test_what_a_superuser_has_repaired_is_still_the_owners(connection, owner, co
 def test_an_unfinished_build_is_named(connection):
     create_table(connection, [1, 2, 3])
     connection.execute("CREATE INDEX ON article (fingerprint)")
-    connection.execute("SELECT simsql._begin_build('article', 'fingerprint', 3, 4, 1, 0, NULL)")
+    begin_build(connection)
     assert problems(connection) == {("not ready", "public.article")}
     assert repaired(connection) == set()
     connection.execute("DROP TABLE simsql.keys_1_2")

@@ -5,6 +5,8 @@ from articles import count_keys, create_articles, create_index, create_table, fi
 from oracle import EXTREMES
 from psycopg import errors
 
+pytestmark = pytest.mark.every_version
+
 
 @pytest.fixture
 def articles(connection):
@@ -95,13 +97,6 @@ def test_a_statement_without_rows_adds_no_key(articles):
     assert count_keys(articles) == [2] * 4
 
 
-def test_a_replica_adds_keys(articles):
-    articles.execute("SET session_replication_role = replica")
-    articles.execute("INSERT INTO article (fingerprint) VALUES (7)")
-    articles.execute("UPDATE article SET fingerprint = 8 WHERE id = 1")
-    assert missing_keys(articles) == []
-
-
 def test_cascades_of_a_foreign_key_add_keys(connection):
     connection.execute("CREATE TABLE print (fp bigint PRIMARY KEY)")
     connection.execute("INSERT INTO print VALUES (1), (2), (99)")
@@ -156,19 +151,6 @@ def test_a_writer_whose_snapshot_is_older_than_the_index_adds_keys(connect, leve
     assert near(owner, 0, 64) == [(2, 1), (4, 1), (3, 2)]
 
 
-def test_create_index_waits_for_writers_and_indexes_what_they_wrote(connect):
-    owner, writer = connect(), connect()
-    create_table(owner)
-    writer.execute("BEGIN")
-    writer.execute("INSERT INTO article (fingerprint) VALUES (3)")
-    owner.execute("SET lock_timeout = '10ms'")
-    with pytest.raises(errors.LockNotAvailable):
-        create_index(owner)
-    writer.execute("COMMIT")
-    create_index(owner)
-    assert near(owner, 3, 0) == [(3, 0)]
-
-
 def test_no_other_trigger_stands_in_for_a_disabled_one(articles):
     articles.execute("ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_column")
     articles.execute("ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_no_parent")
@@ -217,13 +199,6 @@ def test_enabled_again_triggers_no_longer_fire_on_a_replica(articles):
     articles.execute("ALTER TABLE article ENABLE REPLICA TRIGGER simsql_1_replica")
     articles.execute("INSERT INTO article (fingerprint) VALUES (8)")
     assert {fingerprint for _, fingerprint in missing_keys(articles)} == {7}
-
-
-def test_an_index_on_a_table_without_rows_works(connection):
-    create_articles(connection)
-    assert near(connection, 0, 64) == []
-    connection.execute("INSERT INTO article (fingerprint) VALUES (0)")
-    assert near(connection, 0, 64) == [(0, 0)]
 
 
 def test_a_publication_of_all_tables_lets_keys_be_deleted(articles):

@@ -1,17 +1,11 @@
-"""Tests of models run on the newest server; those that concern each version ask for `server` by parameters."""
+"""Sessions for tests of models."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
-from servers import Program, Server, find_programs
 from sqlalchemy import Engine
 from sqlalchemy.orm import DeclarativeBase, Session
-
-
-@pytest.fixture(scope="session", params=find_programs()[:1], ids=lambda program: program.name)
-def server(request: pytest.FixtureRequest, _running: Callable[[Program], Server]) -> Server:
-    return _running(request.param)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from servers import find_programs
 from sqlalchemy import Column, Integer, MetaData, Table, Text, func, insert, literal, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -18,8 +17,6 @@ from simsql.sqlalchemy import Fingerprint
 PAGE = Path(__file__).parents[2] / "docs" / "sqlalchemy.md"
 WORDS = "Errors should never pass silently. Unless explicitly silenced."
 OTHER = "In the face of ambiguity, refuse the temptation to guess."
-
-every_server = pytest.mark.parametrize("server", find_programs(), ids=lambda program: program.name, indirect=True)
 
 
 class Base(DeclarativeBase):
@@ -151,7 +148,6 @@ KEPT = {"NULL": None, "unchanged": simhash(WORDS), "computed": simhash(OTHER), "
 CLEARED = KEPT | {"unchanged": None}
 
 
-@every_server
 @pytest.mark.parametrize("with_trigger", [False, True])
 def test_each_line_of_the_list_is_true(session_of, with_trigger):
     session = session_of(Base)

@@ -2,14 +2,13 @@
 
 import pytest
 from psycopg import errors
-from servers import TEMPLATE, find_programs
+from servers import TEMPLATE
 from sqlalchemy import text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from simsql import simhash
 from simsql.sqlalchemy import Fingerprint
 
-every_server = pytest.mark.parametrize("server", find_programs(), ids=lambda program: program.name, indirect=True)
 CLEAR = "SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['title', 'body'])"
 
 
@@ -33,7 +32,6 @@ def triggers(connection):
     return [name for (name,) in found]
 
 
-@every_server
 def test_a_fingerprint_is_cleared_when_its_text_alone_changes(articles):
     for change in ("title = 'x'", "body = NULL", "title = 'x', body = 'y', id = 7", "body = 'y', fingerprint = 5"):
         assert after(articles, change) is None, change
@@ -46,7 +44,6 @@ def test_a_fingerprint_is_cleared_when_its_text_alone_changes(articles):
     assert after(articles, "title = 'x'") is None
 
 
-@every_server
 def test_every_row_and_every_other_column_stays_as_it_is(articles):
     note = '{"b": 1, "a": 1.50}'
     articles.execute("INSERT INTO article SELECT n, 't', n, %s::json, n FROM generate_series(2, 9) AS n", [note])
@@ -59,7 +56,6 @@ def test_every_row_and_every_other_column_stays_as_it_is(articles):
     ]
 
 
-@every_server
 def test_renames_change_nothing(articles):
     articles.execute("CREATE SCHEMA other")
     for rename in (
@@ -78,7 +74,6 @@ def test_renames_change_nothing(articles):
     assert after(articles, "fingerprint = 'y'", table, column) == 5
 
 
-@every_server
 def test_a_restored_table_is_cleared_too(articles, server):
     """Dropped columns make the numbers of columns others in the copy."""
     articles.execute("ALTER TABLE article DROP COLUMN id")
@@ -91,7 +86,6 @@ def test_a_restored_table_is_cleared_too(articles, server):
         assert after(copy, "note = NULL", "public.article") == 5
 
 
-@every_server
 def test_update_is_all_that_a_role_needs(articles, new_role, connect):
     role = new_role()
     articles.execute(f"GRANT UPDATE (body) ON article TO {role}")
@@ -99,7 +93,6 @@ def test_update_is_all_that_a_role_needs(articles, new_role, connect):
     assert articles.execute("SELECT body, fingerprint FROM article").fetchone() == ("y", None)
 
 
-@every_server
 def test_texts_are_compared_byte_by_byte(articles):
     """Whatever their type takes for equal, or if it has no equality; with a collation where the server has one."""
     articles.execute("CREATE TABLE page (body text, price numeric, data json, fingerprint bigint)")

@@ -2,15 +2,12 @@
 
 import oracle
 import pytest
-from servers import find_programs
 from sqlalchemy import ForeignKey, func, insert, select, text, true
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 
 from simsql.database.transfer import from_bigint
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, near
-
-every_server = pytest.mark.parametrize("server", find_programs(), ids=lambda program: program.name, indirect=True)
 
 FINGERPRINTS = oracle.clustered(300, seed=6)
 QUERIES = [*FINGERPRINTS[::30], oracle.clustered(1, seed=99)[0], None]
@@ -87,7 +84,7 @@ def statements():
         yield statement.with_only_columns(query.id, Article.id, statement.selected_columns.distance), False
 
 
-@every_server
+@pytest.mark.every_version
 def test_a_lateral_join_searches_once_for_each_row(session, new_role):
     role = new_role()
     number = func.generate_series(1000, 21_000).column_valued("number")

@@ -8,7 +8,6 @@ from functools import partial
 
 import oracle
 import pytest
-from servers import find_programs
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -34,7 +33,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 from simsql.database.transfer import from_bigint, to_bigint
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, clusters, near, near_many, pairs
 
-every_server = pytest.mark.parametrize("server", find_programs(), ids=lambda program: program.name, indirect=True)
 # Scopes share fingerprints.
 FINGERPRINTS = [*oracle.clustered(60, seed=8), *oracle.clustered(60, seed=8)[:30]]
 TENANTS = 3
@@ -83,7 +81,6 @@ def within(tenant, language):
     return {n: f for n, f in enumerate(FINGERPRINTS) if scope_of(n) == (tenant, language)}
 
 
-@every_server
 def test_a_scoped_search_equals_brute_force_in_its_scope(session):
     assert [i.scope for i in SimhashIndex.of(Article.__table__)] == [("Tenant's", "language")]
     (btree,) = inspect(session.connection()).get_indexes("article")

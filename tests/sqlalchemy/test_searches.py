@@ -5,7 +5,6 @@ from functools import partial
 import oracle
 import pytest
 from asynchronous import each_driver, in_async_session
-from servers import find_programs
 from sqlalchemy import (
     ForeignKey,
     Text,
@@ -25,8 +24,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_col
 
 from simsql.database.transfer import from_bigint, to_bigint
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, clusters, near, near_many, pairs
-
-every_server = pytest.mark.parametrize("server", find_programs(), ids=lambda program: program.name, indirect=True)
 
 FINGERPRINTS = [*oracle.clustered(120, seed=4), -1, 2**63 - 1, None, None]
 QUERIES = [0, 2**63 - 1, 2**63, 2**64 - 1, *(from_bigint(f) for f in FINGERPRINTS[40:42])]
@@ -96,7 +93,6 @@ def distinct_near(query, within):
     return [(from_bigint(f), d) for f, d in oracle.near(FINGERPRINTS, to_bigint(query), within)]
 
 
-@every_server
 def test_near_equals_brute_force(session):
     """Of an entity, of an alias of it, of its subclasses; of a column, of an alias of its table."""
     alias = documents.alias("other")
@@ -114,7 +110,6 @@ def test_near_equals_brute_force(session):
     assert session.execute(near(documents.c.fp, 0)).all() == distinct_near(0, 8)  # the distance of the index
 
 
-@every_server
 def test_the_condition_equals_brute_force(session):
     polymorphic = with_polymorphic(Document, [Report])
     subquery = select(documents).where(documents.c.id > 20).subquery()
@@ -141,7 +136,6 @@ def test_the_condition_equals_brute_force(session):
     assert session.scalars(select(Document).where(Document.fingerprint.near(None, 64))).all() == []
 
 
-@every_server
 def test_a_query_may_be_an_expression(session):
     given = select(Document.id).where(Document.fingerprint.near(bindparam("query"), 3))
     assert sorted(session.scalars(given, {"query": 2**64 - 1})) == ids_near(2**64 - 1, 3)
@@ -151,7 +145,6 @@ def test_a_query_may_be_an_expression(session):
     assert session.execute(near(documents.c.fp, of_a_row, 3)).all() == distinct_near(QUERIES[4], 3)
 
 
-@every_server
 def test_rows_that_are_near_are_updated_and_deleted(session):
     query, expected = QUERIES[4], ids_near(QUERIES[4], 8)
     in_memory = session.get(Document, expected[0])
@@ -167,7 +160,6 @@ def test_rows_that_are_near_are_updated_and_deleted(session):
     session.rollback()
 
 
-@every_server
 def test_the_whole_table_equals_brute_force(session):
     for within in (0, 3, 8):
         found = session.execute(pairs(Document.fingerprint, within)).all()
@@ -184,7 +176,6 @@ def test_the_whole_table_equals_brute_force(session):
         assert [n.id for _, n in notes] == [n for _, _, n in rows if KINDS[n % 3] is Note]
 
 
-@every_server
 @pytest.mark.parametrize("within", [0, 8, None])
 def test_many_queries_find_what_one_query_finds(session, within):
     queries = [*QUERIES, None, QUERIES[0]]
@@ -200,7 +191,6 @@ def test_many_queries_find_what_one_query_finds(session, within):
     )
 
 
-@every_server
 def test_the_statement_around_a_search_scans_the_function_and_an_index(session):
     number = func.generate_series(1000, 21_000).column_valued("number")
     random = select(number, literal("document"), func.hashint8extended(number, 7))
@@ -288,7 +278,6 @@ def test_a_session_with_several_engines_finds_the_one_of_the_table(session, data
                 assert sorted((_plain(row) for row in other.execute(statement)), key=repr) == rows
 
 
-@every_server
 @each_driver
 def test_async_sessions_run_the_same_statements(session: Session, database_url, driver):
     fingerprint = 2**63 + 5

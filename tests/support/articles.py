@@ -1,8 +1,10 @@
 """A table of fingerprints with a simhash index, and a look at what the index holds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+import oracle
 import psycopg
+from internals import key_tables
 from psycopg import sql
 
 # (blocks, lead, inner blocks): one and several lead blocks, equal and unequal blocks, nested, most tables.
@@ -19,16 +21,16 @@ DESIGNS: list[Layout] = [
     (64, 1, 0),
 ]
 
-# The storage of new indexes; None lets simsql choose. Tests of the other storage set it.
-STORAGE: str | None = None
-
 
 def create_articles(
-    connection: psycopg.Connection, fingerprints: Iterable[int | None] = (), design: Layout = (4, 1, 0)
+    connection: psycopg.Connection,
+    fingerprints: Iterable[int | None] = (),
+    design: Layout = (4, 1, 0),
+    storage: str | None = None,
 ) -> None:
     """The table `article` (id, body, fingerprint), filled and indexed; ids count from 1 in this order."""
     create_table(connection, fingerprints)
-    create_index(connection, design=design)
+    create_index(connection, design=design, storage=storage)
 
 
 def create_table(connection: psycopg.Connection, fingerprints: Iterable[int | None] = ()) -> None:
@@ -43,17 +45,23 @@ def create_index(
     table: str = "article",
     column: str = "fingerprint",
     design: Layout = (4, 1, 0),
+    storage: str | None = None,
 ) -> int:
+    """Create an index and return its id; without a storage, simsql chooses it."""
     statement = "SELECT simsql.create_index(%s::regclass, %s, blocks => %s, lead => %s, inner_blocks => %s{})"
-    storage = f", storage => '{STORAGE}'" if STORAGE else ""  # a released version does not know it
-    return connection.execute(statement.format(storage), [table, column, *design]).fetchone()[0]
+    named = f", storage => '{storage}'" if storage else ""  # a released version does not know it
+    return connection.execute(statement.format(named), [table, column, *design]).fetchone()[0]
 
 
 def near(
-    connection: psycopg.Connection, query: int | None, within: int | None = None, table: str = "article"
+    connection: psycopg.Connection,
+    query: int | None,
+    within: int | None = None,
+    table: str = "article",
+    column: str | None = None,
 ) -> list[tuple[int, int]]:
-    statement = "SELECT fingerprint, distance FROM simsql.near(%s::regclass, %s::bigint, %s::integer)"
-    return connection.execute(statement, [table, query, within]).fetchall()
+    statement = "SELECT fingerprint, distance FROM simsql.near(%s::regclass, %s::bigint, %s::integer, %s)"
+    return connection.execute(statement, [table, query, within, column]).fetchall()
 
 
 def fingerprints_of(connection: psycopg.Connection) -> list[int | None]:
@@ -72,36 +80,49 @@ def count_keys(connection: psycopg.Connection, index: int = 1) -> list[int]:
 
 
 def missing_keys(connection: psycopg.Connection, table: str = "article") -> Sequence[tuple[str, int]]:
-    """(key table, fingerprint) for every key that a row of this snapshot should have: the invariant if empty."""
-    if STORAGE == "expression":
-        return []
-    branches = connection.execute(
-        "SELECT format('keys_%%s_%%s', r.id, p.number), r.column_name,"
-        " simsql._permute('t.f', p.lead_mask), r.scope_columns"
-        " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p"
-        " WHERE r.table_id = %s::regclass",
-        [table],
-    ).fetchall()
-    assert branches, f"{table} has no index"
-    # One statement, so that all is read with one snapshot.
+    """(key table, fingerprint) for every key that a row of this snapshot should have: the invariant if empty.
+
+    An index without key tables lacks none.
+    """
+    indexes = connection.execute("SELECT FROM simsql.registry WHERE table_id = %s::regclass", [table])
+    assert indexes.fetchall(), f"{table} has no index"
     missing = sql.SQL(
         "SELECT {name}, t.f FROM (SELECT {columns} FROM ONLY {table}) AS t ({names}) WHERE t.f IS NOT NULL"
         " {in_scope} AND NOT EXISTS (SELECT FROM simsql.{keys} AS k WHERE k.key = {key} {same_scope})"
     )
-    return connection.execute(
-        sql.SQL(" UNION ALL ").join(
-            missing.format(
-                name=keys,
-                columns=sql.SQL(", ").join(map(sql.Identifier, [column, *scope])),
-                names=sql.SQL(", ".join(["f", *(f"s{number}" for number, _ in enumerate(scope, 1))])),
-                table=sql.SQL(table),
-                in_scope=sql.SQL("".join(f" AND t.s{number} IS NOT NULL" for number, _ in enumerate(scope, 1))),
-                keys=sql.Identifier(keys),
-                key=sql.SQL(key),
-                same_scope=sql.SQL(
-                    "".join(f" AND k.scope_{number} = t.s{number}" for number, _ in enumerate(scope, 1))
-                ),
-            )
-            for keys, column, key, scope in branches
+    each = [
+        missing.format(
+            name=keys.name,
+            columns=sql.SQL(", ").join(map(sql.Identifier, [keys.column, *keys.scope])),
+            names=sql.SQL(", ".join(["f", *(f"s{number}" for number, _ in enumerate(keys.scope, 1))])),
+            table=sql.SQL(table),
+            in_scope=sql.SQL("".join(f" AND t.s{number} IS NOT NULL" for number, _ in enumerate(keys.scope, 1))),
+            keys=sql.Identifier(keys.name),
+            key=sql.SQL(keys.key),
+            same_scope=sql.SQL(
+                "".join(f" AND k.scope_{number} = t.s{number}" for number, _ in enumerate(keys.scope, 1))
+            ),
         )
-    ).fetchall()
+        for keys in key_tables(connection, table)
+    ]
+    # One statement, so that all is read with one snapshot.
+    return connection.execute(sql.SQL(" UNION ALL ").join(each)).fetchall() if each else []
+
+
+def searches_are_exact(
+    connection: psycopg.Connection,
+    live: Collection[int | None] | None = None,
+    *,
+    table: str = "article",
+    column: str | None = None,
+    queries: Iterable[int] = (0, -1),
+    distances: Iterable[int] = (0, 3, 7, 10),
+) -> None:
+    """Compare searches with brute force over the rows of the table, or over `live`; and look for missing keys."""
+    if live is None:
+        rows = sql.SQL("SELECT {} FROM {}").format(sql.Identifier(column or "fingerprint"), sql.SQL(table))
+        live = [fingerprint for (fingerprint,) in connection.execute(rows)]
+    assert missing_keys(connection, table) == []
+    for query in queries:
+        for within in distances:
+            assert near(connection, query, within, table, column) == oracle.near(live, query, within)

@@ -3,15 +3,10 @@
 import json
 from uuid import UUID
 
-import articles
 import oracle
-import pytest
 from articles import missing_keys
 from psycopg import sql
-from servers import find_programs
 
-# For what does not depend on the server's version.
-newest = pytest.mark.parametrize("server", find_programs()[:1], indirect=True, ids=lambda program: program.name)
 UNIQUE = [UUID(int=1), UUID("ffffffff-0000-4000-8000-00000000abcd")]
 # Names that are called like simsql's own or break what is quoted once too often or not at all.
 COLUMNS = {
@@ -24,12 +19,14 @@ RENAMED = r"column tenant of public\.article was renamed or dropped"
 SEARCHES = ["near", "near_many", "pairs", "clusters"]
 
 
-def create_scoped(connection, columns=("tenant integer",), scope=("tenant",), rows=(), design=(4, 1, 0)):
+def create_scoped(
+    connection, columns=("tenant integer",), scope=("tenant",), rows=(), design=(4, 1, 0), storage=None
+):
     """The table `article` with these columns and a fingerprint behind them, filled and then indexed."""
     id_ = "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
     connection.execute(f"CREATE TABLE article ({id_}, {', '.join(columns)}, print bigint)")
     insert(connection, rows)
-    create_index(connection, scope, design)
+    create_index(connection, scope, design, storage)
 
 
 def create_tenants(connection):
@@ -38,28 +35,24 @@ def create_tenants(connection):
     create_scoped(connection, rows=rows)
 
 
-def create_index(connection, scope, design=(4, 1, 0)):
+def create_index(connection, scope, design=(4, 1, 0), storage=None):
     statement = (
         "SELECT simsql.create_index('article', 'print', blocks => %s, lead => %s, inner_blocks => %s, scope => %s,"
         " storage => %s)"
     )
-    connection.execute(statement, [*design, list(scope), articles.STORAGE])
+    connection.execute(statement, [*design, list(scope), storage])
 
 
 def insert(connection, rows):
     """Add rows: the values of all columns but the id."""
-    names = [
-        sql.Identifier(name)
-        for (name,) in connection.execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = 'article'::regclass AND attnum > 1"
-            " AND NOT attisdropped ORDER BY attnum"
-        ).fetchall()
-    ]
-    values = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, row))) for row in rows]
-    if values:
-        # Without parameters, so that percent signs in names stay what they are.
-        statement = sql.SQL("INSERT INTO article ({}) VALUES {}")
-        connection.execute(statement.format(sql.SQL(", ").join(names), sql.SQL(", ").join(values)))
+    names = connection.execute(
+        "SELECT attname FROM pg_attribute WHERE attrelid = 'article'::regclass AND attnum > 1"
+        " AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"
+    ).fetchall()
+    columns = sql.SQL(", ").join(sql.Identifier(name) for (name,) in names)
+    with connection.cursor().copy(sql.SQL("COPY article ({}) FROM STDIN").format(columns)) as copy:
+        for row in rows:
+            copy.write_row(row)
 
 
 def search(connection, function, scope, within, queries=(0,)):

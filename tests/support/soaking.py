@@ -24,6 +24,9 @@ class Soak:
         self.connect = connect
         self.seed = seed
         self.done = threading.Event()
+        self.crashing = threading.Event()
+        """Set before the server is killed: a thread that finds no server then ends."""
+        self.rounds = 0
         self.counts: Counter[str] = Counter()
         self.failures: list[BaseException] = []
         self._counting = threading.Lock()
@@ -48,28 +51,40 @@ class Soak:
 
     def run(self, seconds: float, sabotage: Callable[[psycopg.Connection], None] | None = None) -> Counter[str]:
         """Run all threads for this long or until a fault is found. `sabotage` changes the database beforehand."""
-        with self.connect() as connection:
+        with contextlib.closing(self.connect()) as connection:
             self.prepare(connection)
             if sabotage:
                 sabotage(connection)
+        self.run_jobs(lambda: self.done.wait(seconds))
+        with contextlib.closing(self.connect()) as connection:
+            self.finish(connection)
+        return self.counts
+
+    def run_jobs(self, until: Callable[[], object]) -> None:
+        """Run all threads until a function returns; raise the first of their failures."""
+        self.done.clear()
+        self.rounds += 1
         threads = [threading.Thread(target=self._repeat, args=(job, n)) for n, job in enumerate(self.jobs())]
         for thread in threads:
             thread.start()
-        self.done.wait(seconds)
+        until()
         self.done.set()
         for thread in threads:
             thread.join()
         if self.failures:
             raise self.failures[0]
-        with self.connect() as connection:
-            self.finish(connection)
-        return self.counts
 
     def _repeat(self, job: Job, number: int) -> None:
-        chance = random.Random(f"{self.seed} {number}")
+        chance = random.Random(f"{self.seed} {number}" + f" {self.rounds}" * (self.rounds > 1))
         try:
             while not self.done.is_set():
-                with contextlib.closing(self.connect()) as connection:
+                try:
+                    connection = self.connect()
+                except psycopg.OperationalError:
+                    if self.crashing.is_set():
+                        return
+                    raise
+                with contextlib.closing(connection):
                     try:
                         self._repeat_on(connection, job, chance)
                     except psycopg.OperationalError:
@@ -89,3 +104,11 @@ class Soak:
                 self.count(f"retried: {type(error).__name__}")
             if self.done.is_set():
                 return
+
+
+def report(soak: Soak, title: str) -> int:
+    """Print what has happened, and return the exit code: 1 after a fault."""
+    print(title)
+    for what, number in sorted(soak.counts.items()):
+        print(f"{number:10,} {what}")
+    return int(any(soak.counts[fault] for fault in soak.FAULTS))

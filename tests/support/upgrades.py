@@ -7,12 +7,13 @@ from pathlib import Path
 import psycopg
 from articles import create_articles, create_index, missing_keys, near
 from catalog import contents_of_simsql
+from internals import begin_build
 from oracle import clustered
 from oracle import near as expected_near
 from sqlalchemy import Engine
 
 from simsql.database import open_engine
-from simsql.database.history import History
+from simsql.database.history import own_history
 
 # What `simsql sql`, now `simsql install --sql`, printed, by version.
 RELEASED = {path.stem: path for path in (Path(__file__).parents[1] / "released").glob("*.sql")}
@@ -58,18 +59,24 @@ def create_indexes(connection: psycopg.Connection) -> None:
     connection.execute("CREATE TABLE unfinished (fingerprint bigint)")
     connection.execute("INSERT INTO unfinished SELECT unnest(%s::bigint[])", [FINGERPRINTS])
     connection.execute("CREATE INDEX ON unfinished (fingerprint)")
-    connection.execute("SELECT simsql._begin_build('unfinished', 'fingerprint', 3, 4, 1, 0, NULL)")
+    begin_build(connection, "unfinished")
 
 
-def fresh_contents(server, history: History) -> list[tuple[str, ...]]:
-    """What an installation holds, with the indexes."""
-    with bare(server) as (connection, engine):
-        upgrade(engine, history)
-        create_indexes(connection)
-        return contents_of_simsql(engine)
+_fresh: dict[str, list[tuple[str, ...]]] = {}
 
 
-def upgrade(engine: Engine, history: History) -> None:
+def fresh_contents(server) -> list[tuple[str, ...]]:
+    """What an installation holds, with the indexes; made once for each server."""
+    if server.name not in _fresh:
+        with bare(server) as (connection, engine):
+            upgrade(engine)
+            create_indexes(connection)
+            _fresh[server.name] = contents_of_simsql(engine)
+    return _fresh[server.name]
+
+
+def upgrade(engine: Engine) -> None:
+    history = own_history()
     with engine.begin() as transaction:
         history.upgrade(transaction)
         assert history.current(transaction) == history.newest

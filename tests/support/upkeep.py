@@ -1,25 +1,14 @@
-"""Small batches for vacuum and build, and the keys that there should be after them."""
+"""What upkeep says and leaves behind: keys, findings and notices."""
 
 import psycopg
-
-
-def set_batch_size(connection: psycopg.Connection, size: int) -> None:
-    connection.execute(
-        "CREATE OR REPLACE FUNCTION simsql._batch_size() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE"
-        f" RETURN {size}"
-    )
+from internals import key_tables
 
 
 def stored_fingerprints(connection: psycopg.Connection, table: str = "article") -> list[list[int]]:
     """The fingerprints in each key table of a table's indexes, sorted, each as often as its key is stored."""
-    statements = connection.execute(
-        "SELECT format('SELECT array_agg(f ORDER BY f) FROM (SELECT %%s FROM simsql.keys_%%s_%%s AS k) AS s (f)',"
-        " simsql._unpermute('k.key', p.lead_mask), r.id, p.number)"
-        " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p"
-        " WHERE r.table_id = %s::regclass ORDER BY r.id, p.number",
-        [table],
-    ).fetchall()
-    return [connection.execute(statement).fetchone()[0] or [] for (statement,) in statements]
+    select = "SELECT array_agg(f ORDER BY f) FROM (SELECT {} FROM simsql.{} AS k) AS s (f)"
+    statements = [select.format(keys.fingerprint, keys.name) for keys in key_tables(connection, table)]
+    return [connection.execute(statement).fetchone()[0] or [] for statement in statements]
 
 
 def problems(connection: psycopg.Connection, table: str | None = "article") -> set[tuple[str, str]]:
