@@ -9,9 +9,9 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from simsql.cli._terminal import Format
-from simsql.dedup.rules import Keep, Rules
+from simsql.decide.rules import Keep, Rules
 from simsql.documents import STDOUT, printable
+from simsql.documents.output_formats import Format
 from simsql.errors import UsageError
 
 

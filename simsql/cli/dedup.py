@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from simsql.cli._app import command
-from simsql.cli._clusters import CLUSTER_WRITERS, FirstClusters, format_of_file
 from simsql.cli._database import database_or_default, postgresql_errors
 from simsql.cli._options import (
     Database,
@@ -36,23 +35,16 @@ from simsql.cli._options import (
     path_option,
 )
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import (
-    Format,
-    ProgressBars,
-    choose_format,
-    count_skips,
-    messages,
-    print_json,
-    print_skips,
-    print_summary,
-)
+from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
 from simsql.cores import usable_cores
+from simsql.decide.rules import show_similarity
+from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters, format_of_file
 from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
-from simsql.dedup.rules import show_similarity
-from simsql.dedup.workspace import Destination
+from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import ClusterCount, Output
 from simsql.documents import STDOUT, Selection, printable
+from simsql.documents.output_formats import Format, choose_format, print_json
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 

@@ -24,7 +24,7 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, messages, print_summary
 from simsql.cores import usable_cores
 from simsql.dedup.table_job import TableSummary, dedup_table
-from simsql.dedup.table_options import TableOptions
+from simsql.dedup.tables.options import TableOptions
 from simsql.fingerprint import DEFAULT_RECIPE
 
 

@@ -29,17 +29,7 @@ from simsql.cli._options import (
 )
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows, print_skips
-from simsql.dedup.chart import Panel, draw_chart, rule_panels
-from simsql.dedup.evaluation import (
-    NO_FINGERPRINT,
-    Estimate,
-    LabelledPairs,
-    RuleFigures,
-    best_rule,
-    evaluate_pairs,
-)
-from simsql.dedup.labels import Labelled, Labels, read_labels
+from simsql.cli._terminal import ProgressBars, messages, print_skips
 from simsql.documents import (
     STDOUT,
     Document,
@@ -53,7 +43,18 @@ from simsql.documents import (
     printable,
     reporting,
 )
+from simsql.documents.output_formats import Column, Format, choose_format, print_rows
 from simsql.errors import SimsqlError, UsageError
+from simsql.evaluate.chart import Panel, draw_chart, rule_panels
+from simsql.evaluate.labels import Labelled, Labels, read_labels
+from simsql.evaluate.measures import (
+    NO_FINGERPRINT,
+    Estimate,
+    LabelledPairs,
+    RuleFigures,
+    best_rule,
+    evaluate_pairs,
+)
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_many, similarity_many
 
 _DISTANCES = range(13)

@@ -23,18 +23,11 @@ from simsql.cli._options import (
 )
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import (
-    Column,
-    Format,
-    ProgressBars,
-    choose_format,
-    format_share,
-    messages,
-    print_rows,
-)
+from simsql.cli._terminal import ProgressBars, messages
 from simsql.database import Finding, IndexSpec, IndexStatus, SearchIndex, change_storage, drop_index, read_status
 from simsql.database.index import Report, build_keys, create_btree, create_described, verify
 from simsql.documents import printable
+from simsql.documents.output_formats import Column, Format, choose_format, format_share, print_rows
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design

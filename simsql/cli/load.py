@@ -29,8 +29,8 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
 from simsql.cores import usable_cores
 from simsql.database import SearchIndex
-from simsql.dedup.loading import LoadOptions, run_load
 from simsql.documents import Selection
+from simsql.documents.loading import LoadOptions, run_load
 from simsql.errors import UsageError
 
 _PARTS = 1000  # of a progress bar

@@ -28,10 +28,11 @@ from simsql.cli._options import (
     parse_size,
 )
 from simsql.cli._process import note
-from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, format_share, messages, print_rows
+from simsql.cli._terminal import ProgressBars, messages
 from simsql.database import install_schema, open_engine
 from simsql.database.calibrate import STEPS, measure_costs
 from simsql.database.statistics import HotPrefix, Statistics, read_statistics, sample_fingerprints
+from simsql.documents.output_formats import Column, Format, choose_format, format_share, print_rows
 from simsql.errors import UsageError
 from simsql.hamming import Choice, Costs, Nesting, Plan, fewest_tables, longest_prefix, plan
 from simsql.server import scratch_database, start_embedded

@@ -31,8 +31,6 @@ from simsql.cli._options import (
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, messages, print_skips
 from simsql.cores import usable_cores
-from simsql.dedup.sampling import Drawn, draw_pairs
-from simsql.dedup.spool import TextSpool
 from simsql.documents import (
     DELIMITERS,
     STDOUT,
@@ -47,7 +45,9 @@ from simsql.documents import (
     open_output,
     reporting,
 )
+from simsql.documents.spool import TextSpool
 from simsql.errors import SimsqlError, UsageError
+from simsql.evaluate.sampling import Drawn, draw_pairs
 from simsql.fingerprint import DEFAULT_RECIPE, simhash_items, similarity_many
 
 _FIELDS = ("id_a", "id_b", "label", "distance", "similarity", "weight", "text_a", "text_b")

@@ -29,10 +29,11 @@ from simsql.cli._options import (
 )
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_json, print_rows
+from simsql.cli._terminal import ProgressBars, messages
 from simsql.database import MatchingRow, MemberBatch, PairBatch, PrimaryKeys, SearchIndex, Stream
 from simsql.database.numpy_search import Batch
 from simsql.documents import UnfitError, printable, read_document, read_single_text
+from simsql.documents.output_formats import Column, Format, choose_format, print_json, print_rows
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash
 

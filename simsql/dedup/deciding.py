@@ -7,13 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.dedup.checking import find_close, find_similar
-from simsql.dedup.confirming import Confirmer, is_stream
-from simsql.dedup.decisions import SimilarPairs
-from simsql.dedup.results import Results, Rows
-from simsql.dedup.rules import Keep, Rules
-from simsql.dedup.spool import TokenSpool
-from simsql.dedup.verdicts import (
+from simsql.decide.rules import Keep, Rules
+from simsql.decide.stars import SimilarPairs
+from simsql.decide.verdicts import (
     GONE,
     PRESENT,
     UNKNOWN,
@@ -24,7 +20,11 @@ from simsql.dedup.verdicts import (
     decide_documents,
     group_nodes,
 )
+from simsql.dedup.candidates import find_close, find_similar
+from simsql.dedup.safety.confirming import Confirmer, is_stream
+from simsql.dedup.store.results import Results, Rows
 from simsql.documents import Report
+from simsql.documents.spool import TokenSpool
 from simsql.fingerprint import compare_documents
 
 I64 = NDArray[np.int64]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simsql.decide.rules import Rules, show_similarity
+from simsql.decide.verdicts import Verdicts
 from simsql.dedup.deciding import Decider
-from simsql.dedup.results import Results
-from simsql.dedup.rules import Rules, show_similarity
-from simsql.dedup.verdicts import Verdicts
+from simsql.dedup.store.results import Results
 from simsql.documents import printable
 from simsql.errors import UsageError
 

@@ -9,19 +9,17 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import Connection
 
-from simsql.dedup.confirming import Confirmer
+from simsql.decide.rules import Rules
+from simsql.decide.verdicts import Verdicts
 from simsql.dedup.deciding import Decider, Spooled
 from simsql.dedup.explaining import Explanation, explain_pair
-from simsql.dedup.refusing import refuse_drops
-from simsql.dedup.report import write_report
-from simsql.dedup.results import Results
-from simsql.dedup.rules import Rules
 from simsql.dedup.run_report import report_run
-from simsql.dedup.spool import TextSpool, TokenSpool
-from simsql.dedup.staging import Intake
-from simsql.dedup.store import DocumentStore, Loaded, Prepared
-from simsql.dedup.verdicts import Verdicts
-from simsql.dedup.workspace import Destination, open_store
+from simsql.dedup.safety.confirming import Confirmer
+from simsql.dedup.safety.refusing import refuse_drops
+from simsql.dedup.store.destination import Destination, open_store
+from simsql.dedup.store.intake import Intake
+from simsql.dedup.store.results import Results
+from simsql.dedup.store.table import DocumentStore, Loaded, Prepared
 from simsql.dedup.writing import ClusterCount, Output, write_clusters
 from simsql.documents import (
     MAX_DOCUMENT,
@@ -39,8 +37,10 @@ from simsql.documents import (
     reporting,
     storable,
 )
+from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+from simsql.report import write_report
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ from collections.abc import Container, Iterable, Sequence
 
 import numpy as np
 
+from simsql.decide.rules import Rules
 from simsql.dedup.deciding import Decider
 from simsql.dedup.members import Member, arrange_members
-from simsql.dedup.report import Closeness, ReportedMember, RunReport
-from simsql.dedup.report.content import Decision
-from simsql.dedup.results import StoredDocument
-from simsql.dedup.rules import Rules
-from simsql.dedup.spool import TextSpool
+from simsql.dedup.store.results import StoredDocument
 from simsql.documents import printable
+from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
+from simsql.report import Closeness, ReportedMember, RunReport
+from simsql.report.content import Decision
 
 _PATHS = 5  # of the input, which the report names
 

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Engine
 
-from simsql.dedup.checking import find_close, find_similar
-from simsql.dedup.decision_table import Decided, DecisionTable
-from simsql.dedup.decisions import SimilarPairs
-from simsql.dedup.rules import Keep
-from simsql.dedup.source_table import KeyOrder, Row, SourceTable, open_table
-from simsql.dedup.spool import TokenSpool
-from simsql.dedup.table_options import TableOptions
-from simsql.dedup.verdicts import UNKNOWN, Documents, Helpers, decide_documents, group_nodes
+from simsql.decide.rules import Keep
+from simsql.decide.stars import SimilarPairs
+from simsql.decide.verdicts import UNKNOWN, Documents, Helpers, decide_documents, group_nodes
+from simsql.dedup.candidates import find_close, find_similar
+from simsql.dedup.tables.decisions import Decided, DecisionTable
+from simsql.dedup.tables.options import TableOptions
+from simsql.dedup.tables.source import KeyOrder, Row, SourceTable, open_table
 from simsql.documents import Report, Stages
+from simsql.documents.spool import TokenSpool
 from simsql.fingerprint import (
     TokenLists,
     simhash_items_with_tokens,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from simsql.dedup.members import Member, arrange_members
-from simsql.dedup.results import StoredDocument
+from simsql.dedup.store.results import StoredDocument
 from simsql.documents import STDOUT, Outputs, Skip, SkipCount, Stages, open_output, printable
 
 _REPLACED = re.compile(r"\\x00|\\ud[89a-f]")  # by simsql.documents.storable

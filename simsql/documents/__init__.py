@@ -2,8 +2,9 @@
 
 from simsql.documents.content import MAX_DOCUMENT, UnfitError, read_document
 from simsql.documents.files import VISIBLE, Selection
-from simsql.documents.formats import Document, Skip, printable, storable
+from simsql.documents.input_formats import Document, Skip, printable, storable
 from simsql.documents.output import STDOUT, Outputs, abandon, open_output, standard_output
+from simsql.documents.output_formats import DELIMITERS, format_rows
 from simsql.documents.readers import DocumentReader, read_single_text, reporting
 from simsql.documents.reports import (
     DUPLICATE,
@@ -17,7 +18,6 @@ from simsql.documents.reports import (
     repeated_id,
     without_words,
 )
-from simsql.documents.tables import DELIMITERS, format_rows
 
 __all__ = [
     "DELIMITERS",

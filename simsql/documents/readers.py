@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from simsql.documents.content import MAX_DOCUMENT, READ_ERRORS, Stream, UnfitError, decode_text
 from simsql.documents.files import VISIBLE, Found, InputFiles, Selection, unreadable
-from simsql.documents.formats import (
+from simsql.documents.input_formats import (
     Document,
     Layout,
     Skip,
@@ -37,8 +37,8 @@ from simsql.documents.formats import (
     storable,
 )
 from simsql.documents.output import Outputs
+from simsql.documents.output_formats import DELIMITERS
 from simsql.documents.reports import Report
-from simsql.documents.tables import DELIMITERS
 from simsql.errors import SimsqlError, UsageError
 
 _COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from simsql.documents.formats import Skip, printable, storable
+from simsql.documents.input_formats import Skip, printable, storable
 
 Report = Callable[[int], None]
 """Reports how much of a stage is done, in the unit of its total. The caller decides how to show it."""

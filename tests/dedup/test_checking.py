@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.dedup.checking import find_close, find_similar
+from simsql.dedup.candidates import find_close, find_similar
 from simsql.errors import SimsqlError
 
 
@@ -85,8 +85,8 @@ def test_pairs_that_are_listed_in_portions_are_the_same(new, monkeypatch):
     nodes = [(int(bits), random.integers(0, 12, 8).tolist(), False) for bits in random.integers(0, 6, 300)]
     expected = as_dict(find(nodes, 1, 0.5, new=new))
     assert len(expected) > 1000
-    monkeypatch.setattr("simsql.dedup.checking._LISTED", 50)
-    monkeypatch.setattr("simsql.dedup.checking._TOGETHER", 120)
+    monkeypatch.setattr("simsql.dedup.candidates._LISTED", 50)
+    monkeypatch.setattr("simsql.dedup.candidates._TOGETHER", 120)
     reported = []
     assert as_dict(find(nodes, 1, 0.5, new=new, report=reported.append)) == expected
     assert len(reported) > 40
@@ -94,7 +94,7 @@ def test_pairs_that_are_listed_in_portions_are_the_same(new, monkeypatch):
 
 
 def test_too_many_pairs_are_refused(monkeypatch):
-    monkeypatch.setattr("simsql.dedup.checking._PAIRS_AT_MOST", 3)
+    monkeypatch.setattr("simsql.dedup.candidates._PAIRS_AT_MOST", 3)
     nodes = [(number, [1, 2], False) for number in range(3)]
     assert len(find(nodes, 2, 0.6).left) == 3
     with pytest.raises(SimsqlError, match="more than 3 pairs"):

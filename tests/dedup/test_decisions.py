@@ -6,7 +6,7 @@ import stars
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.dedup.decisions import Decisions, SimilarPairs, centrality, decide
+from simsql.decide.stars import Decisions, SimilarPairs, centrality, decide
 
 SIMILARITY, DROP = 0.6, 0.7
 

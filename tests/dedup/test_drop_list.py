@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from program import run as command
 
-from simsql.dedup.identity import Identities, RecordFile, read_status
+from simsql.dedup.safety.identity import Identities, RecordFile, read_status
 from simsql.documents import Document, DocumentReader
 
 Change = Callable[[Path, Path, str], object]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
 from simsql.documents.content import SAMPLE
-from simsql.documents.formats import storable
+from simsql.documents.input_formats import storable
 from simsql.documents.readers import Document
 
 

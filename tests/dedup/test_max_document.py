@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from program import run
 from reading import COMPRESSORS, from_stdin, read, write
 
-from simsql.documents import content, formats
+from simsql.documents import content, input_formats
 from simsql.documents.readers import Document, DocumentReader, Skip
 
 LONG = "longer than 20 bytes (--max-document)"
@@ -138,7 +138,7 @@ def rows_by_csv(table, limit):
 
 
 def rows_of_simsql(table, limit):
-    rows = formats._Rows(io.TextIOWrapper(io.BytesIO(table.encode()), "utf-8", newline=""), ",", limit)
+    rows = input_formats._Rows(io.TextIOWrapper(io.BytesIO(table.encode()), "utf-8", newline=""), ",", limit)
     with contextlib.suppress(StopIteration):
         while True:
             number = rows.number + 1
@@ -155,7 +155,7 @@ TABLES = st.lists(st.lists(FIELDS, min_size=1, max_size=3).map(",".join), max_si
 @given(TABLES, st.integers(3, 30), st.integers(1, 5))
 def test_rows_around_one_that_is_too_long_are_what_they_were(table, limit, passed_over):
     expected = list(rows_by_csv(table, limit))
-    with mock.patch.object(formats, "_PASSED_OVER", passed_over):
+    with mock.patch.object(input_formats, "_PASSED_OVER", passed_over):
         found = list(rows_of_simsql(table, limit))
     assert [number for number, _ in found] == [number for number, _, _ in expected]
     for (_, row), (_, fields, size) in zip(found, expected, strict=True):

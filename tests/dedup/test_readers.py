@@ -19,7 +19,7 @@ from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
 from simsql.documents.content import SAMPLE
 from simsql.documents.files import Selection
-from simsql.documents.formats import printable, storable
+from simsql.documents.input_formats import printable, storable
 from simsql.documents.readers import Document, DocumentReader, Skip
 from simsql.errors import UsageError
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from program import run, write_lines
 
+from simsql.decide.rules import Rules
 from simsql.dedup.deciding import rank_values
-from simsql.dedup.rules import Rules
 from simsql.errors import UsageError
 
 WORDS = [f"word{number}" for number in range(60)]

@@ -14,9 +14,9 @@ from sqlalchemy import event, make_url
 
 from simsql import Recipe, simhash, simhash_many
 from simsql.database import open_engine
-from simsql.dedup.rules import Keep, Rules
+from simsql.decide.rules import Keep, Rules
 from simsql.dedup.table_job import dedup_table
-from simsql.dedup.table_options import TableOptions
+from simsql.dedup.tables.options import TableOptions
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Pattern
 from simsql.fingerprint.extract import find_tokens

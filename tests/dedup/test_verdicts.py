@@ -7,9 +7,9 @@ import stars
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simsql.dedup.decisions import SimilarPairs
-from simsql.dedup.rules import Rules
-from simsql.dedup.verdicts import GONE, PRESENT, UNKNOWN, Documents, Helpers, decide_documents, group_nodes
+from simsql.decide.rules import Rules
+from simsql.decide.stars import SimilarPairs
+from simsql.decide.verdicts import GONE, PRESENT, UNKNOWN, Documents, Helpers, decide_documents, group_nodes
 
 RULES = Rules(similarity=0.6, drop_similarity=0.7)
 TEXTS = 9

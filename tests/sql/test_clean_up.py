@@ -9,7 +9,7 @@ from corpus import make_texts
 from psycopg import errors
 from sessions import ALL_LEVELS, blocked, started
 
-from simsql.dedup.rules import Rules
+from simsql.decide.rules import Rules
 
 TEXT = "the quick brown fox jumps over the lazy dog near the river bank at dawn"
 # Each of them leaves TEXT in at most one of the rows a, which is kept, and b, which is to be dropped.

@@ -12,7 +12,7 @@ from sqlalchemy import URL, make_url
 
 from simsql.database import open_engine
 from simsql.dedup.table_job import TableSummary, dedup_table
-from simsql.dedup.table_options import TableOptions
+from simsql.dedup.tables.options import TableOptions
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 # The page says of these that the statement is to be repeated.

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from simsql import similarity
+from simsql.decide.rules import Rules
 from simsql.dedup.job import DedupOptions, run_dedup
-from simsql.dedup.rules import Rules
-from simsql.dedup.workspace import Destination
+from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import Output
 from simsql.errors import SimsqlError
 

@@ -33,9 +33,9 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql.expression import cast
 
 from simsql.database.transfer import copy_columns, raw_connection
-from simsql.dedup.confirming import Reference
-from simsql.dedup.store import DECIDED, MEMBERS, DocumentStore
-from simsql.dedup.verdicts import Documents, Verdicts
+from simsql.decide.verdicts import Documents, Verdicts
+from simsql.dedup.safety.confirming import Reference
+from simsql.dedup.store.table import DECIDED, MEMBERS, DocumentStore
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]

@@ -22,7 +22,7 @@ from sqlalchemy import Engine
 from simsql.database.connect import one_line
 from simsql.database.index_spec import same_recipe
 from simsql.database.transfer import raw_connection
-from simsql.dedup.table_options import TableOptions
+from simsql.dedup.tables.options import TableOptions
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import Recipe, simhash_many
 

@@ -11,7 +11,7 @@ from psycopg import sql
 from sqlalchemy import Engine
 
 from simsql.database.transfer import raw_connection
-from simsql.dedup.source_table import I64, UNSTEADY, SourceTable
+from simsql.dedup.tables.source import I64, UNSTEADY, SourceTable
 from simsql.errors import SimsqlError, UsageError
 
 # Prefixes of the key columns: of the row that is kept, and of the row that represents the cluster.

@@ -9,10 +9,10 @@ from typing import Protocol
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simsql import __version__
-from simsql.dedup.report.charts import HEIGHT, WIDTH, draw_histograms
-from simsql.dedup.report.collected import Collected, to_json
-from simsql.dedup.report.content import RunReport
-from simsql.dedup.report.limits import Limits, Sizes, choose_limits, cut_text, left_out
+from simsql.report.charts import HEIGHT, WIDTH, draw_histograms
+from simsql.report.collected import Collected, to_json
+from simsql.report.content import RunReport
+from simsql.report.limits import Limits, Sizes, choose_limits, cut_text, left_out
 
 SIZE_LIMIT = 50_000_000
 """Bytes of a report at most."""

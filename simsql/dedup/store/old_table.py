@@ -5,7 +5,7 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from simsql.dedup.identity import hash_key, identities_of_record, real_path
+from simsql.dedup.safety.identity import hash_key, identities_of_record, real_path
 from simsql.documents import printable
 
 OLD_IDENTITY = "name_digest"

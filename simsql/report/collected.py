@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from simsql.dedup.report.content import Closeness, Decision, ReportedMember, RunReport
-from simsql.dedup.spool import TextSpool
+from simsql.documents.spool import TextSpool
+from simsql.report.content import Closeness, Decision, ReportedMember, RunReport
 
 MAX_TEXT = 1 << 20
 """Characters of a text that a report shows at most."""

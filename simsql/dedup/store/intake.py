@@ -8,10 +8,10 @@ from itertools import islice
 import numpy as np
 
 from simsql.database import to_bigints
-from simsql.dedup.identity import Identities, digest_text
-from simsql.dedup.spool import TextSpool, TokenSpool
-from simsql.dedup.store import StagedDocument
+from simsql.dedup.safety.identity import Identities, digest_text
+from simsql.dedup.store.table import StagedDocument
 from simsql.documents import Document, Skip, SkipCount, without_words
+from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.fingerprint import Recipe, simhash_items, simhash_items_with_tokens
 
 _LOOK_UP = 500  # documents that are looked up in the table at once

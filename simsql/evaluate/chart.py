@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from simsql.dedup.evaluation import Estimate, RuleFigures
+from simsql.evaluate.measures import Estimate, RuleFigures
 
 _WIDTH, _HEIGHT = 360, 300  # of a panel
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 16, 34, 46  # the margins around its plot

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.dedup.decisions import Nodes, SimilarPairs
+from simsql.decide.stars import Nodes, SimilarPairs
 from simsql.errors import SimsqlError
 from simsql.fingerprint import compare_pairs, documents_of, pairs_of
 from simsql.hamming import find_matches, iter_pairs

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.dedup.report.collected import MAX_TEXT, Collected, json_size
+from simsql.report.collected import MAX_TEXT, Collected, json_size
 
 LEAST_TEXT = 1000
 """Bytes of a text, as JSON, that are shown at least: if the texts do not fit, members are left out."""

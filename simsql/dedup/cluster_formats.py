@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from simsql.cli._terminal import Format
+from simsql.decide.rules import show_similarity
 from simsql.dedup.members import Member
-from simsql.dedup.rules import show_similarity
 from simsql.dedup.writing import ClusterWriter, JsonLines, describe_member
 from simsql.documents import DELIMITERS, format_rows, printable
+from simsql.documents.output_formats import Format
 
 _SHOWN = 10  # members of a cluster in a table
 _SHOWN_CLUSTERS = 20  # at a terminal

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from simsql.database import open_engine
-from simsql.dedup.store import DECIDED, MEMBERS, STAGED, DocumentStore
+from simsql.dedup.store.table import DECIDED, MEMBERS, STAGED, DocumentStore
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe
 from simsql.server import scratch_database, start_embedded

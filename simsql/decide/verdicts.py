@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.dedup.decisions import Decisions, SimilarPairs, centrality, decide
-from simsql.dedup.rules import Rules
+from simsql.decide.rules import Rules
+from simsql.decide.stars import Decisions, SimilarPairs, centrality, decide
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]

@@ -6,8 +6,8 @@ The decisions are about what the run has read. Since then, somebody may have cha
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from simsql.dedup.confirming import Confirmer, Location
-from simsql.dedup.results import StoredDocument
+from simsql.dedup.safety.confirming import Confirmer, Location
+from simsql.dedup.store.results import StoredDocument
 from simsql.documents import Skip
 
 _AT_ONCE = 5_000  # pairs of documents

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from simsql.dedup.identity import Identities, RecordFile, digest_text, file_of, read_status
+from simsql.dedup.safety.identity import Identities, RecordFile, digest_text, file_of, read_status
 from simsql.documents import Document, DocumentReader, printable, storable
 from simsql.errors import UsageError
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from simsql.dedup.rules import Rules
+from simsql.decide.rules import Rules
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 

@@ -46,8 +46,8 @@ from sqlalchemy.sql.expression import cast
 from simsql.database import create_index, install_schema
 from simsql.database.load import copy_rows
 from simsql.database.transfer import raw_connection
-from simsql.dedup.old_table import OLD_IDENTITY, identify_anew
-from simsql.dedup.rules import Rules
+from simsql.decide.rules import Rules
+from simsql.dedup.store.old_table import OLD_IDENTITY, identify_anew
 from simsql.documents import printable, storable
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from simsql.dedup.report.collected import Collected
-from simsql.dedup.report.content import RunReport
+from simsql.report.collected import Collected
+from simsql.report.content import RunReport
 
 WIDTH, HEIGHT = 360, 160
 _MARGIN, _TOP, _BOTTOM = 10, 30, 20
