@@ -123,7 +123,9 @@ MEANINGS = {
     "--quiet": Meaning(None, "Print only results and errors: no progress, summary or remarks", "-q"),
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
     "--report": Meaning("FILE", "Write a page to look at the clusters and their texts in a browser"),
-    "--redecide": Meaning(None, "Decide afresh about all documents in the table, also by other rules"),
+    "--redecide": Meaning(
+        None, "Discard the decisions in the table and decide again, as you must after a change of the rules"
+    ),
     "--replace": Meaning(None, "Replace the table of --into, if this command has created it before"),
     "--rows": Meaning("N", "Plan for this many fingerprints (0 or more)"),
     "--scope": Meaning("COLUMN=VALUE", "Search within this scope; repeat for each scope column of the index"),
@@ -135,6 +137,7 @@ MEANINGS = {
     "--similarity": Meaning(
         "SHARE", "Count texts as similar if their word trigrams are at least this similar (0 to 1)"
     ),
+    "--store-in": Meaning("NAME", "Store documents and decisions in this table, which later runs add to"),
     "--storage": Meaning(
         "|".join(Storage),
         "Keep the index in key tables, or in B-trees on the table itself; by default, expression for a partitioned"

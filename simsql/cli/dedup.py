@@ -69,13 +69,9 @@ def dedup_command(
     workers: Workers = None,
     database: Database = None,
     server_dir: ServerDir = None,
-    table: Annotated[
+    store_in: Annotated[
         str | None,
-        option(
-            "--table",
-            ": keep the documents in it for later runs; by default, simsql_documents with --server-dir and none"
-            " with --database",
-        ),
+        option("--store-in", "; by default, simsql_documents with --server-dir, and none with --database"),
     ] = None,
     redecide: Annotated[bool, option("--redecide")] = False,
     output: Annotated[Path | None, path_option("--output")] = None,
@@ -115,7 +111,7 @@ def dedup_command(
         encoding=encoding,
         max_document=parse_max_document(max_document),
         workers=workers or usable_cores(),
-        destination=Destination(target, server_dir, table),
+        destination=Destination(target, server_dir, store_in),
         output=Output(output, first or CLUSTER_WRITERS[chosen], drop_list, null, report),
         explain=explain,
     )

@@ -1,4 +1,4 @@
-"""Decide which of similar texts are kept: stars, in which every text was compared with the one that is kept.
+"""Choose which of similar texts are kept: stars, in which every text was compared with the one that is kept.
 
 Connected components chain strangers, because each text has to resemble only one other. Here a dropped text
 resembles the text that is kept in its favour, and a kept text resembles the representative of its cluster.
@@ -32,7 +32,12 @@ class SimilarPairs(NamedTuple):
         return SimilarPairs(self.left[chosen], self.right[chosen], self.similarity[chosen])
 
 
-class Decisions(NamedTuple):
+def join_pairs(*pairs: SimilarPairs) -> SimilarPairs:
+    """Return the pairs of all arguments."""
+    return SimilarPairs(*map(np.concatenate, zip(*pairs, strict=True)))
+
+
+class Stars(NamedTuple):
     """For each node, the node that is kept in its favour and the representative of its cluster."""
 
     kept: Nodes
@@ -54,10 +59,10 @@ def centrality(nodes: int, pairs: SimilarPairs, drop: float) -> NDArray[np.int64
     return sums
 
 
-def decide(
-    order: Nodes, pairs: SimilarPairs, *, similarity: float, drop: float, earlier: Decisions | None = None
-) -> Decisions:
-    """Decide about all nodes: which are kept, and which represent a cluster.
+def choose_stars(
+    order: Nodes, pairs: SimilarPairs, *, similarity: float, drop: float, earlier: Stars | None = None
+) -> Stars:
+    """Choose the nodes that are kept, and those that represent a cluster.
 
     `order` lists all nodes, 0 to len(order) - 1, the most worth keeping first. In this order, a node is kept
     unless one that is kept is at least `drop` similar. The others are dropped in favour of the most similar node
@@ -71,7 +76,7 @@ def decide(
     rank = np.empty(nodes, dtype=np.int64)
     rank[order] = np.arange(nodes)
     if earlier is None:
-        earlier = Decisions(np.full(nodes, _FREE), np.full(nodes, _FREE))
+        earlier = Stars(np.full(nodes, _FREE), np.full(nodes, _FREE))
     # Nodes are numbered by rank from here on.
     ranked = SimilarPairs(rank[pairs.left], rank[pairs.right], pairs.similarity)
     kept = _stars(ranked.at_least(drop), _by_rank(earlier.kept, order, rank))
@@ -83,7 +88,7 @@ def decide(
     representative = _stars(among, before)[kept]
     found = np.empty((2, nodes), dtype=np.int64)
     found[0, order], found[1, order] = order[kept], order[representative]
-    return Decisions(*found)
+    return Stars(*found)
 
 
 def _by_rank(decided: Nodes, order: Nodes, rank: Nodes) -> Nodes:

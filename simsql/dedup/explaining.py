@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simsql.decide.documents import Documents
 from simsql.decide.rules import Rules, show_similarity
 from simsql.decide.verdicts import Verdicts
-from simsql.dedup.deciding import Decider
+from simsql.dedup.comparing import Comparison
 from simsql.dedup.store.results import Results
 from simsql.documents import printable
 from simsql.errors import UsageError
@@ -43,20 +44,27 @@ class Explanation:
 
 
 def explain_pair(
-    results: Results, decider: Decider, verdicts: Verdicts, rules: Rules, names: tuple[str, str]
+    results: Results,
+    documents: Documents,
+    comparison: Comparison,
+    verdicts: Verdicts,
+    rules: Rules,
+    names: tuple[str, str],
 ) -> Explanation:
     """Explain the decisions about two documents.
 
     Raises UsageError if there is no document with one of the names, or both are the same document.
     """
-    return _Explainer(results, decider, verdicts, rules).explain(*names)
+    return _Explainer(results, documents, comparison, verdicts, rules).explain(*names)
 
 
 class _Explainer:
-    def __init__(self, results: Results, decider: Decider, verdicts: Verdicts, rules: Rules) -> None:
+    def __init__(
+        self, results: Results, documents: Documents, comparison: Comparison, verdicts: Verdicts, rules: Rules
+    ) -> None:
         self._results = results
-        self._documents = decider.documents
-        self._decider = decider
+        self._documents = documents
+        self._comparison = comparison
         self._verdicts = verdicts
         self._rules = rules
         self._names: dict[int, str] = {}
@@ -123,17 +131,17 @@ class _Explainer:
         )
 
     def _similarity(self, a: int, b: int) -> float | None:
-        nodes = self._decider.nodes.of_document[[a, b]]
+        nodes = self._comparison.nodes.of_document[[a, b]]
         if not self._rules.checks_texts or (nodes < 0).any():
             return None
         if nodes[0] == nodes[1]:
             return 1.0
-        return float(self._decider.compare(nodes[:1], nodes[1:])[0])
+        return float(self._comparison.compare(nodes[:1], nodes[1:])[0])
 
     def _why_together(self, a: int, b: int, explained: Sequence[ExplainedDocument]) -> str:
         kept = self._verdicts.kept
         clauses = [_decision(document) for document in explained]
-        nodes = self._decider.nodes.of_document
+        nodes = self._comparison.nodes.of_document
         if self._rules.checks_texts and nodes[a] == nodes[b]:
             return f"they have the same words; {'; '.join(clauses)}"
         if b in (kept[a], self._verdicts.representative[a]) or a in (kept[b], self._verdicts.representative[b]):

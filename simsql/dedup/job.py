@@ -3,23 +3,24 @@
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from sqlalchemy import Connection
 
 from simsql.decide.rules import Rules
-from simsql.decide.verdicts import Verdicts
-from simsql.dedup.deciding import Decider, Spooled
+from simsql.decide.verdicts import decide
+from simsql.dedup.comparing import Comparison
+from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.explaining import Explanation, explain_pair
 from simsql.dedup.run_report import report_run
 from simsql.dedup.safety.confirming import Confirmer
 from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
-from simsql.dedup.store.intake import Intake
+from simsql.dedup.store.intake import take_in
+from simsql.dedup.store.merging import Loaded
 from simsql.dedup.store.results import Results
-from simsql.dedup.store.table import DocumentStore, Loaded, Prepared
+from simsql.dedup.store.rows import Rows
 from simsql.dedup.writing import ClusterCount, Output, write_clusters
 from simsql.documents import (
     MAX_DOCUMENT,
@@ -28,17 +29,14 @@ from simsql.documents import (
     DocumentReader,
     Outputs,
     Selection,
-    Skip,
     SkipCount,
     Stages,
-    nothing_found,
     open_output,
     printable,
-    reporting,
     storable,
 )
 from simsql.documents.spool import TextSpool, TokenSpool
-from simsql.errors import SimsqlError, UsageError
+from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.report import write_report
 
@@ -97,33 +95,58 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     PostgreSQL errors.
     """
     if not options.paths and not (options.destination.table or options.destination.server_dir):
-        raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
+        raise UsageError("name the files to read: without them, --explain needs --store-in or --server-dir")
     outputs = options.output.check()
     reader = _open_reader(options, options.paths, outputs)
     _refuse_server_folder(options)
     with ExitStack() as stack:
         with stages.stage("connect" if options.destination.database else "start the server"):
-            store = stack.enter_context(open_store(options.destination, options.recipe))
-            if not options.paths:
-                # The decisions to explain are those of the table.
-                options = replace(options, rules=store.recorded_rules() or options.rules)
-            prepared = store.prepare(options.rules, redecide=options.redecide, create=bool(options.paths))
-        tokens = stack.enter_context(TokenSpool()) if options.rules.checks_texts else None
+            store = stack.enter_context(
+                open_store(
+                    options.destination,
+                    options.recipe,
+                    options.rules,
+                    redecide=options.redecide,
+                    create=bool(options.paths),
+                )
+            )
+        rules = store.rules
+        tokens = stack.enter_context(TokenSpool()) if rules.checks_texts else None
         texts = stack.enter_context(TextSpool()) if options.output.report else None
-        connection = stack.enter_context(store.connect())
-        skips = SkipCount()
-        intake, loaded = _load(store, connection, reader, stages, skips, options, prepared, tokens, texts)
-        spooled = Spooled(tokens, np.frombuffer(intake.ordinals, dtype=np.int64)) if tokens else None
-        results = Results(store, connection)
-        confirmer = Confirmer(lambda paths: _open_reader(options, paths), intake.identities.files, outputs.writes)
-        decider, verdicts = _decide(store, connection, results, confirmer, stages, options, spooled)
-        stored = store.count(connection)
+        intake, loaded = take_in(
+            store, reader, stages, paths=options.paths, workers=options.workers, tokens=tokens, texts=texts
+        )
+        with stages.stage("check texts" if rules.checks_texts else "compare fingerprints") as report:
+            rows = Rows(store, intake)
+            confirmer = Confirmer(
+                lambda paths: _open_reader(options, paths), intake.identities.files, outputs.writes
+            )
+            comparison = Comparison(
+                rows.documents, rows.tokens, rules, here=rows.here, workers=options.workers, report=report
+            )
+            evidence = gather_evidence(
+                rows.documents,
+                comparison.nodes,
+                comparison.find_pairs,
+                lambda positions: confirmer.look_for(rows.references(positions)),
+            )
+            verdicts = decide(
+                rows.documents, comparison.nodes, evidence, rules, rows.criterion(), rows.order_by_name
+            )
+            comparison.complete(verdicts)
+        results = Results(store)
+        with stages.stage("find clusters"):
+            results.save(rows.documents, verdicts)
+        if store.kept:
+            with stages.stage("index"):
+                store.keep_rules()
+        stored = store.count()
         explanation = None
         clusters = ClusterCount()
         if options.explain:
-            explanation = explain_pair(results, decider, verdicts, options.rules, options.explain)
+            explanation = explain_pair(results, rows.documents, comparison, verdicts, rules, options.explain)
         else:
-            store.commit(connection)
+            store.commit()
             with stages.stage("check files"):
                 refused = refuse_drops(results.clusters, confirmer)
             in_clusters = int(np.count_nonzero(verdicts.cluster))
@@ -131,18 +154,16 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             if texts and options.output.report:
                 with stages.stage("write report"), open_output(options.output.report) as file:
                     found = results.clusters()
-                    run = report_run(
-                        options.paths, options.recipe, options.rules, stored, found, decider, texts, refused
-                    )
+                    run = report_run(options.paths, options.recipe, rules, stored, found, rows, texts, refused)
                     write_report(file, run)
     return DedupSummary(
-        intake.read - skips.by_reason[READ_TWICE],
+        intake.read - intake.skips.by_reason[READ_TWICE],
         intake.wordless,
         loaded,
         stored,
-        int(np.count_nonzero(~decider.documents.compared)),
-        prepared.created_by_older,
-        skips,
+        int(np.count_nonzero(~rows.documents.compared)),
+        store.created_by_older,
+        intake.skips,
         clusters,
         explanation,
         stages.seconds,
@@ -175,64 +196,3 @@ def _open_reader(
         outputs=outputs,
         leave_out=filter(None, [options.destination.server_dir]),
     )
-
-
-def _load(
-    store: DocumentStore,
-    connection: Connection,
-    reader: DocumentReader,
-    stages: Stages,
-    skips: SkipCount,
-    options: DedupOptions,
-    prepared: Prepared,
-    tokens: TokenSpool | None,
-    texts: TextSpool | None,
-) -> tuple[Intake, Loaded]:
-    """Update the table with the documents. Return the intake that has read them, and the counts of changes."""
-    with stages.stage("read and fingerprint", reader.bytes_total) as report:
-        intake = Intake(
-            reporting(reader, report),
-            find_known=store.find_known(with_words=tokens is not None) if prepared.holds_documents else None,
-            recipe=options.recipe,
-            workers=options.workers,
-            skips=skips,
-            tokens=tokens,
-            texts=texts,
-            keep_tokens=store.kept,
-        )
-        store.stage(connection, intake)
-    if not intake.read and not prepared.holds_documents:
-        raise SimsqlError(nothing_found(options.paths, skips))
-    if intake.read and not intake.valued and options.rules.keep_field is not None:
-        raise SimsqlError(f"no document has a field {options.rules.keep_field!r}: choose with --keep-field")
-    with stages.stage("load"):
-        for place, first in store.drop_duplicates(connection):
-            skips.add(Skip(place, READ_TWICE, f"the same document was already read at {first}"))
-        loaded = store.merge(connection, options.rules.keep_field)
-    return intake, loaded
-
-
-def _decide(
-    store: DocumentStore,
-    connection: Connection,
-    results: Results,
-    confirmer: Confirmer,
-    stages: Stages,
-    options: DedupOptions,
-    spooled: Spooled | None,
-) -> tuple[Decider, Verdicts]:
-    """Decide about all documents of the table, and store the decisions."""
-    with stages.stage("check texts" if options.rules.checks_texts else "compare fingerprints") as report:
-        # Again: another run may have decided since.
-        decided = not options.redecide and store.holds_decisions(connection, options.rules)
-        rows = results.read(decided=decided)
-        decider = Decider(results, confirmer, rows, options.rules, spooled, kept=store.kept)
-        verdicts = decider.decide(report, options.workers)
-    with stages.stage("find clusters"):
-        results.store(decider.documents, verdicts)
-    if store.kept:
-        with stages.stage("index"):
-            if not decided:
-                store.record_rules(connection, options.rules)
-            store.build_index(connection, options.rules.distance)
-    return decider, verdicts

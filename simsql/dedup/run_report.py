@@ -5,9 +5,9 @@ from collections.abc import Container, Iterable, Sequence
 import numpy as np
 
 from simsql.decide.rules import Rules
-from simsql.dedup.deciding import Decider
 from simsql.dedup.members import Member, arrange_members
 from simsql.dedup.store.results import StoredDocument
+from simsql.dedup.store.rows import Rows
 from simsql.documents import printable
 from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
@@ -23,7 +23,7 @@ def report_run(
     rules: Rules,
     stored: int,
     clusters: Iterable[Sequence[StoredDocument]],
-    decider: Decider,
+    rows: Rows,
     texts: TextSpool,
     refused: Container[int],
 ) -> RunReport:
@@ -31,7 +31,7 @@ def report_run(
 
     `refused` are the ids of documents that are not droppable.
     """
-    ids, ordinals = decider.documents.id, decider.ordinal
+    ids, ordinals = rows.documents.id, rows.ordinal
 
     def read_text(document: int) -> str | None:
         ordinal = int(ordinals[np.searchsorted(ids, document)])

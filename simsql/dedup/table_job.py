@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Engine
 
-from simsql.decide.rules import Keep
-from simsql.decide.stars import SimilarPairs
-from simsql.decide.verdicts import UNKNOWN, Documents, Helpers, decide_documents, group_nodes
-from simsql.dedup.candidates import find_close, find_similar
-from simsql.dedup.tables.decisions import Decided, DecisionTable
+from simsql.decide.criteria import criterion
+from simsql.decide.documents import Documents
+from simsql.decide.verdicts import decide
+from simsql.dedup.comparing import Comparison, Tokens
+from simsql.dedup.evidence import gather_evidence
+from simsql.dedup.tables.decisions import DecisionTable, RowVerdicts
 from simsql.dedup.tables.options import TableOptions
 from simsql.dedup.tables.source import KeyOrder, Row, SourceTable, open_table
 from simsql.documents import Report, Stages
@@ -153,50 +154,25 @@ class _Rows(NamedTuple):
 
 def _decide(
     rows: _Rows, spool: TokenSpool, order: KeyOrder, options: TableOptions, report: Report
-) -> tuple[Decided, I64]:
+) -> tuple[RowVerdicts, I64]:
     """Return the decisions, and the size of the cluster of each row that represents one."""
     rules = options.rules
     order = order.find(rows.place)
     documents = _describe(rows, spool.digests, checks_texts=rules.checks_texts)
-    nodes = group_nodes(documents, documents.seen, by_words=rules.checks_texts, scope=order.scope)
-    scope = order.scope[nodes.example]
-    # Within a scope, fingerprints keep their distances; across scopes, they become as far apart as random numbers.
-    # So one search serves any number of scopes of any sizes, even if they all hold the same texts.
-    shift = np.random.default_rng(0).integers(0, 1 << 64, scope.max(initial=0) + 1, dtype=np.uint64)
-    shifted = nodes.fingerprint ^ shift[scope]
-
-    def find_pairs(*_: object) -> SimilarPairs:
-        found = find_all_pairs()
-        return found.where(scope[found.left] == scope[found.right])
-
-    def find_all_pairs() -> SimilarPairs:
-        if not rules.checks_texts:
-            return find_close(shifted, rules.distance, workers=options.workers, report=report)
-        return find_similar(
-            shifted,
-            rows.tokens[nodes.example],
-            lambda chosen: spool.read(rows.spooled[nodes.example[chosen]]),
-            rules.distance,
-            rules.similarity,
-            workers=options.workers,
-            report=report,
-        )
-
-    helpers = Helpers(
-        find_pairs=find_pairs,
-        # Of representatives, which need not be near enough to be compared. The table does not tell it.
-        compare=lambda left, _: np.full(len(left), np.nan),
-        look_for=lambda positions: np.full(len(positions), UNKNOWN, dtype=np.int8),
-        order_by_name=lambda positions: positions[np.argsort(order.by_key[positions])],
+    tokens = Tokens(rows.tokens, lambda positions: spool.read(rows.spooled[positions]))
+    comparison = Comparison(
+        documents, tokens, rules, here=documents.seen, scope=order.scope, workers=options.workers, report=report
     )
-    criteria = {
-        Keep.FIRST: -order.by_key,
-        Keep.LONGEST: rows.characters,
-        Keep.CENTRAL: np.zeros_like(order.by_key),
-    }
-    criterion = criteria[rules.keep] if rules.keep_field is None else -order.by_value
-    verdicts = decide_documents(documents, nodes, helpers, rules, criterion)
-    decided = Decided(
+    evidence = gather_evidence(documents, comparison.nodes, comparison.find_pairs)
+    verdicts = decide(
+        documents,
+        comparison.nodes,
+        evidence,
+        rules,
+        criterion(rules, order.by_key, rows.characters, -order.by_value),
+        lambda positions: positions[np.argsort(order.by_key[positions])],
+    )
+    decided = RowVerdicts(
         rows.place,
         rows.place[verdicts.kept],
         rows.place[verdicts.representative],

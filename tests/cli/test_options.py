@@ -109,7 +109,7 @@ def test_an_empty_path_is_not_this_folder(arguments):
     "arguments",
     [
         ["status", "--database", ""],
-        ["dedup", "nowhere", "--table", ""],
+        ["dedup", "nowhere", "--store-in", ""],
         ["backfill", "article", "--text-column", "body", "--text-column", ""],
         ["pairs", "article", "--into", ""],
         ["clusters", ""],

@@ -69,7 +69,7 @@ def test_build(posts, database_url, file):
 
 def test_dedup_into_a_table(connection, database_url, file, tmp_path):
     lines = write_lines(tmp_path / "a.jsonl", {"x": FOX, "y": FOX.upper(), "z": "A ship"})
-    at = ["dedup", lines, "--database", database_url, "--table", "kept"]
+    at = ["dedup", lines, "--database", database_url, "--store-in", "kept"]
     assert run(*at, "--recipe", file).done().groups == {frozenset({"x", "y"})}
     stored = connection.execute("SELECT name, fingerprint FROM kept ORDER BY name").fetchall()
     assert stored[0] == ("x", to_bigint(simhash(FOX, RECIPE)))

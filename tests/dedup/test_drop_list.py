@@ -481,7 +481,7 @@ def test_a_text_that_changes_during_a_run_is_not_kept(newest, tmp_path):
 def test_what_an_earlier_run_read_from_standard_input(newest, tmp_path, home):
     """It cannot be read again: decisions stay, but nothing is listed in its favour."""
     text, other_text = text_about("one"), text_about("two")
-    options = ["--database", newest[1], "--table", "kept", "--drop-list", tmp_path / "drop"]
+    options = ["--database", newest[1], "--store-in", "kept", "--drop-list", tmp_path / "drop"]
 
     def dedup(*paths, lines=()):
         data = "".join(as_line(id=identity, text=text) + "\n" for identity, text in lines).encode()
@@ -505,7 +505,7 @@ def test_what_an_earlier_run_read_from_standard_input(newest, tmp_path, home):
 def test_a_kept_file_that_this_run_overwrites_is_not_kept(newest, tmp_path):
     text = text_about("one")
     a, b, drop = (tmp_path / name for name in ("a.txt", "b.txt", "drop"))
-    options = ["--database", newest[1], "--table", "kept"]
+    options = ["--database", newest[1], "--store-in", "kept"]
     for path in (a, b):
         path.write_text(text)
     command("dedup", a, *options).done()

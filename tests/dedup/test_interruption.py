@@ -280,7 +280,7 @@ def test_reading_for_a_database(newest, out, how):
 def test_a_statement_that_runs_is_cancelled(newest, out, lines, groups, how):
     """The statement waits for a lock here; one that computes for an hour is no different."""
     engine, url = newest
-    options = ["--database", url, "--table", "kept"]
+    options = ["--database", url, "--store-in", "kept"]
     run("dedup", lines, *options).done()
     with engine.begin() as connection:
         connection.execute(text("LOCK TABLE kept IN SHARE MODE"))

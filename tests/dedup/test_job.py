@@ -264,14 +264,14 @@ def test_only_a_table_that_stays_needs_the_schema(empty_database, lines, groups)
     url = empty_database.url.render_as_string(hide_password=False)
     assert run("dedup", lines, "--database", url).done().groups == groups
     assert read_status(empty_database).revision is None
-    assert run("dedup", lines, "--database", url, "--table", "kept").done().groups == groups
+    assert run("dedup", lines, "--database", url, "--store-in", "kept").done().groups == groups
     status = read_status(empty_database)
     assert status.revision == status.newest_revision
     assert [index.table_name for index in status.indexes] == ["public.kept"]
 
 
 def test_a_table_stays_and_a_later_run_adds_to_it(database, database_url, tmp_path, texts, groups):
-    options = ["--database", database_url, "--table", "kept"]
+    options = ["--database", database_url, "--store-in", "kept"]
     names = list(texts)
     first = write_lines(tmp_path / "1.jsonl", {name: texts[name] for name in names[:2]})
     found = run("dedup", first, *options).done()

@@ -9,7 +9,7 @@ TEXT = "The quick brown fox jumps over the lazy dog and runs away from the old b
 @pytest.fixture
 def keep(newest):
     """Options that put the documents into a table that stays."""
-    return ["--database", newest[1], "--table", "kept"]
+    return ["--database", newest[1], "--store-in", "kept"]
 
 
 @pytest.fixture

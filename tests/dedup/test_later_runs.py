@@ -26,7 +26,7 @@ def kept(newest, tmp_path):
 
     def kept(texts, *options, table="kept"):
         path = write_lines(tmp_path / "texts.jsonl", texts)
-        found = run("dedup", path, "--database", newest[1], "--table", table, *options).done()
+        found = run("dedup", path, "--database", newest[1], "--store-in", table, *options).done()
         members = (member for cluster in found.clusters for member in cluster["members"])
         return found, {member["id"]: member["kept"] for member in members if member["id"] != member["kept"]}
 
@@ -49,7 +49,7 @@ def test_earlier_decisions_stay_until_the_text_that_is_kept_changes(kept):
 
 def test_other_rules_need_to_be_decided_afresh(kept, newest, tmp_path):
     _, before = kept(TEXTS)
-    options = [tmp_path / "texts.jsonl", "--database", newest[1], "--table", "kept"]
+    options = [tmp_path / "texts.jsonl", "--database", newest[1], "--store-in", "kept"]
     for other in (
         ["--distance", "9"],
         ["--similarity", "0.5"],
@@ -59,7 +59,7 @@ def test_other_rules_need_to_be_decided_afresh(kept, newest, tmp_path):
         run("dedup", *options, *other).failed(
             1,
             "table kept holds decisions by other rules: pass --distance 10 --similarity 0.6 --drop-similarity 0.7"
-            " --keep central, or decide afresh with --redecide",
+            " --keep central, or decide again with --redecide",
         )
     _, after = kept(TEXTS, "--drop-similarity", "1", "--redecide")
     assert before
@@ -131,7 +131,7 @@ def test_a_text_that_comes_back_is_compared_with_what_is_kept_since(tmp_path, ho
     folder = tmp_path / "texts"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    options = ["--database", newest[1], "--table", "kept", "--drop-list", tmp_path / "drop"]
+    options = ["--database", newest[1], "--store-in", "kept", "--drop-list", tmp_path / "drop"]
 
     def drops(**texts):
         for name in "abc":
@@ -149,7 +149,7 @@ def test_a_text_that_comes_back_is_compared_with_what_is_kept_since(tmp_path, ho
 def test_a_file_with_a_colon_in_its_name_is_not_taken_for_a_line_of_another(tmp_path, home, newest, monkeypatch):
     monkeypatch.chdir(tmp_path)
     drop = tmp_path / "drop"
-    options = ["--database", newest[1], "--table", "kept", "--drop-list", drop]
+    options = ["--database", newest[1], "--store-in", "kept", "--drop-list", drop]
     for name, words in {"a": TEXTS["d"], "a:b.txt": TEXTS["a"], "c": TEXTS["b"]}.items():
         (tmp_path / name).write_text(words)
     run("dedup", "a", "a:b.txt", "c", *options, home=home).done()
@@ -161,7 +161,7 @@ def test_a_file_with_a_colon_in_its_name_is_not_taken_for_a_line_of_another(tmp_
 
 def test_values_of_another_field_decide_nothing(tmp_path, newest):
     """Neither those of an earlier field, nor one that its document no longer has."""
-    options = [tmp_path / "texts.jsonl", "--database", newest[1], "--table", "kept"]
+    options = [tmp_path / "texts.jsonl", "--database", newest[1], "--store-in", "kept"]
 
     def kept(field, *values, redecide=False):
         lines = [{"id": name, "text": TEXTS[name], **value} for name, value in zip("ab", values, strict=True)]
@@ -177,7 +177,7 @@ def test_values_of_another_field_decide_nothing(tmp_path, newest):
 def test_an_explanation_changes_nothing(kept, newest, tmp_path):
     kept({name: TEXTS[name] for name in "ab"})
     path = write_lines(tmp_path / "texts.jsonl", TEXTS)
-    options = ["--database", newest[1], "--table", "kept"]
+    options = ["--database", newest[1], "--store-in", "kept"]
     found = run("dedup", path, *options, "--explain", "d", "e").done()
     assert found.lines[-1] == "together: d is kept; e is dropped in favour of d (similarity 0.90)"
     found = run("dedup", *options, "--explain", "a", "b").done()
@@ -186,7 +186,7 @@ def test_an_explanation_changes_nothing(kept, newest, tmp_path):
     run("dedup", path, *options, "--redecide", "--keep", "longest").done()
     found = run("dedup", *options, "--explain", "a", "b").done()
     assert found.lines[-1] == "together: a is kept; b is dropped in favour of a (similarity 0.90)"
-    run("dedup", "--database", newest[1], "--table", "typo", "--explain", "a", "b").failed(
+    run("dedup", "--database", newest[1], "--store-in", "typo", "--explain", "a", "b").failed(
         1, "there is no table typo: name the files to read"
     )
 
@@ -196,7 +196,16 @@ def drops(tmp_path, newest):
     """Run on paths, with a table that stays, and keep the longest text; return the drop list."""
 
     def drops(*paths, options=()):
-        kept = ["--database", newest[1], "--table", "kept", "--keep", "longest", "--drop-list", tmp_path / "drop"]
+        kept = [
+            "--database",
+            newest[1],
+            "--store-in",
+            "kept",
+            "--keep",
+            "longest",
+            "--drop-list",
+            tmp_path / "drop",
+        ]
         run("dedup", *paths, *kept, *options).done()
         return (tmp_path / "drop").read_text().splitlines()
 
@@ -240,7 +249,7 @@ def test_a_run_keeps_decisions_that_another_has_made_while_it_read(tmp_path, dro
     first = write_lines(tmp_path / "k.jsonl", [{"id": "K", "text": TEXTS["a"]}])
     second = write_lines(tmp_path / "x.jsonl", [{"id": "X", "text": LONGER}])
     engine, url = newest
-    options = ["--database", url, "--table", "kept", "--keep", "longest", "--drop-list", tmp_path / "late"]
+    options = ["--database", url, "--store-in", "kept", "--keep", "longest", "--drop-list", tmp_path / "late"]
     late = spawn("dedup", "-", *options)
     late.stdin.write(first.read_bytes())
     late.stdin.flush()

@@ -159,7 +159,7 @@ def without_places(cluster):
 def test_documents_that_are_added_change_no_earlier_decision(tmp_path, newest):
     texts = corpus.make_texts(3, families=100)
     names = list(texts)
-    options = ["--database", newest[1], "--table", "kept"]
+    options = ["--database", newest[1], "--store-in", "kept"]
     first = write_lines(tmp_path / "texts.jsonl", {name: texts[name] for name in names[: len(names) // 2]})
 
     def decide(*arguments):

@@ -153,7 +153,7 @@ def test_odd_ids(tmp_path, home):
 def test_long_and_odd_ids_are_told_apart_in_a_kept_table(tmp_path, database_url):
     names = ["n" * 5000, "n" * 4999 + "m", "two\nlines", "two", "lines", "N", "n", "n ", "nul\0"]
     path = write_lines(tmp_path / "a.jsonl", dict.fromkeys(names, WORDS))
-    options = ["--database", database_url, "--table", "kept"]
+    options = ["--database", database_url, "--store-in", "kept"]
     first = run("dedup", path, *options).done()
     assert first.clusters[0]["size"] == len(names)
     assert run("dedup", path, *options).done().table["known already"] == str(len(names))
@@ -246,7 +246,7 @@ def test_missing_paths_are_named_before_any_work(tmp_path):
 
 
 def test_a_kept_table_is_compared_even_when_nothing_new_can_be_read(tmp_path, lines, groups, database_url):
-    options = ["--database", database_url, "--table", "kept"]
+    options = ["--database", database_url, "--store-in", "kept"]
     run("dedup", lines, *options).done()
     (tmp_path / "empty").mkdir()
     assert run("dedup", tmp_path / "empty", *options).done().groups == groups
@@ -256,7 +256,7 @@ def test_a_kept_table_is_compared_even_when_nothing_new_can_be_read(tmp_path, li
 
 
 def test_texts_that_are_known_are_not_fingerprinted_again(tmp_path, texts, database, database_url):
-    options = ["--database", database_url, "--table", "kept"]
+    options = ["--database", database_url, "--store-in", "kept"]
     path = write_lines(tmp_path / "a.jsonl", texts)
     run("dedup", path, *options).done()
     # A fingerprint that no text has: it would be overwritten if the text were fingerprinted again.
@@ -275,7 +275,7 @@ def test_texts_that_are_known_are_not_fingerprinted_again(tmp_path, texts, datab
 
 
 def test_a_changed_text_may_lose_its_words_and_get_them_back(tmp_path, database_url):
-    options = ["--database", database_url, "--table", "kept"]
+    options = ["--database", database_url, "--store-in", "kept"]
     for text, expected in ((WORDS, [2]), ("...", []), (WORDS, [2])):
         path = write_lines(tmp_path / "a.jsonl", {"1": WORDS, "2": text})
         assert [cluster["size"] for cluster in run("dedup", path, *options).done().clusters] == expected

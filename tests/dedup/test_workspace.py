@@ -34,7 +34,7 @@ def test_a_run_leaves_no_database(databases, home, lines):
     before = databases()
     run("dedup", lines, home=home).done()
     assert databases() == before
-    run("dedup", lines, "--table", "x", home=home).failed(2, "--table", "--server-dir DIR or --database URL")
+    run("dedup", lines, "--store-in", "x", home=home).failed(2, "--store-in", "--server-dir DIR or --database URL")
     run("near", "no_table", "--fingerprint", "1", home=home).failed(1, "run simsql install")
     assert databases() == before
 
@@ -59,7 +59,7 @@ def test_a_kept_folder(tmp_path, home, lines, texts, groups):
         found = run("dedup", tmp_path / "nothing", "--server-dir", keep, home=home).done()
         assert found.groups == {frozenset({"fox", "fox 2", "fox 3"}), frozenset({"ship", "ship 2", "new"})}
         # Beside it another table, which knows nothing of the first.
-        found = run("dedup", other, "--server-dir", keep, "--table", "Other", home=home).done()
+        found = run("dedup", other, "--server-dir", keep, "--store-in", "Other", home=home).done()
         assert found.groups == groups
         status = run("status", "--format", "table", "--server-dir", keep, home=home).done()
         assert "simsql_documents" in status.out
@@ -105,7 +105,7 @@ def test_without_the_extra_one_line_says_what_to_install(lines):
 
 
 def test_the_variable_names_the_database(database, database_url, lines, groups):
-    found = run("dedup", lines, "--table", "kept", SIMSQL_DATABASE=database_url).done()
+    found = run("dedup", lines, "--store-in", "kept", SIMSQL_DATABASE=database_url).done()
     assert found.groups == groups
     assert query(database, "SELECT count(*) FROM kept") == [6]
     other = make_url(database_url).set(database="nothing").render_as_string(hide_password=False)
@@ -143,7 +143,7 @@ def test_tables_of_any_name(newest, lines, texts, groups, tmp_path, name):
     if schema:
         with engine.begin() as connection:
             connection.exec_driver_sql(f'CREATE SCHEMA "{schema.replace("%", "%%")}"')
-    options = ["--database", url, "--table", name]
+    options = ["--database", url, "--store-in", name]
     assert run("dedup", lines, *options).done().groups == groups
     texts["new"] = texts["ship"]
     found = run("dedup", write_lines(lines, texts), *options).done()
@@ -171,7 +171,7 @@ def test_tables_of_any_name(newest, lines, texts, groups, tmp_path, name):
     ],
 )
 def test_tables_that_cannot_be(newest, lines, name, code, part):
-    run("dedup", lines, "--database", newest[1], "--table", name).failed(code, part)
+    run("dedup", lines, "--database", newest[1], "--store-in", name).failed(code, part)
 
 
 @pytest.mark.parametrize(
@@ -189,13 +189,13 @@ def test_a_table_made_by_something_else_is_left_alone(newest, lines, statement, 
     engine, url = newest
     with engine.begin() as connection:
         connection.exec_driver_sql(statement)
-    found = run("dedup", lines, "--database", url, "--table", "kept")
-    found.failed(1, f"{message}; choose another name with --table".replace("table; ", "table: "))
+    found = run("dedup", lines, "--database", url, "--store-in", "kept")
+    found.failed(1, f"{message}; choose another name with --store-in".replace("table; ", "table: "))
 
 
 def test_a_partitioned_table(newest, lines, groups):
     engine, url = newest
-    run("dedup", lines, "--database", url, "--table", "kept").done()
+    run("dedup", lines, "--database", url, "--store-in", "kept").done()
     with engine.begin() as connection:
         connection.exec_driver_sql(
             "CREATE TABLE parts (LIKE kept INCLUDING DEFAULTS INCLUDING IDENTITY) PARTITION BY HASH (identity);"
@@ -203,24 +203,24 @@ def test_a_partitioned_table(newest, lines, groups):
             "CREATE UNIQUE INDEX ON parts (identity)"
         )
     for _ in range(2):
-        assert run("dedup", lines, "--database", url, "--table", "parts").done().groups == groups
+        assert run("dedup", lines, "--database", url, "--store-in", "parts").done().groups == groups
     assert query(engine, "SELECT count(*) FROM parts") == query(engine, "SELECT count(*) FROM kept")
 
 
 def test_a_table_of_another_recipe_is_left_alone(newest, lines):
     engine, url = newest
-    run("dedup", lines, "--database", url, "--table", "kept").done()
+    run("dedup", lines, "--database", url, "--store-in", "kept").done()
     other = Recipe(shingles=(3,)).id
     with engine.begin() as connection:
         connection.execute(text("UPDATE simsql.registry SET recipe = :other"), {"other": other})
-    found = run("dedup", lines, "--database", url, "--table", "kept")
-    found.failed(1, f"table kept has fingerprints with recipe {other}", "--table")
+    found = run("dedup", lines, "--database", url, "--store-in", "kept")
+    found.failed(1, f"table kept has fingerprints with recipe {other}", "--store-in")
 
 
 def test_two_runs_on_one_table(newest, tmp_path, texts, groups):
     engine, url = newest
     names = list(texts)
-    options = ["--database", url, "--table", "kept"]
+    options = ["--database", url, "--store-in", "kept"]
     first = write_lines(tmp_path / "a.jsonl", {name: texts[name] for name in names[:4]})
     second = write_lines(tmp_path / "b.jsonl", {name: texts[name] for name in reversed(names[2:])})
     # Both have come so far that they want to install the schema; from there they go on together.
@@ -239,7 +239,7 @@ def test_two_runs_on_one_table(newest, tmp_path, texts, groups):
 def test_two_runs_that_write_the_same_documents_wait_for_each_other(newest, tmp_path, texts, groups):
     """Both have staged the same documents when the table is still empty, in opposite order."""
     engine, url = newest
-    options = ["--database", url, "--table", "kept"]
+    options = ["--database", url, "--store-in", "kept"]
     processes = [spawn("dedup", "-", *options) for _ in range(2)]
     reading = READING + " AND datname = current_database()"
     wait_until(lambda: len(query(engine, reading)) == 2, "both read")
@@ -265,7 +265,7 @@ def test_two_runs_that_write_the_same_documents_wait_for_each_other(newest, tmp_
 def test_a_document_that_another_run_changes_meanwhile_keeps_a_fingerprint(newest, tmp_path, texts):
     """The text was known when it was looked up, and is another's when it is written."""
     engine, url = newest
-    options = ["--database", url, "--table", "kept"]
+    options = ["--database", url, "--store-in", "kept"]
     path = write_lines(tmp_path / "a.jsonl", texts)
     run("dedup", "-", *options, stdin=path.read_bytes()).done()
     process = spawn("dedup", "-", *options)
@@ -292,7 +292,7 @@ def test_a_document_that_another_run_changes_meanwhile_keeps_a_fingerprint(newes
 def test_a_role_that_may_not_create_a_schema(server, empty_database, new_role, lines):
     role = new_role()
     url = empty_database.url.set(username=role).render_as_string(hide_password=False)
-    for command in (["dedup", lines, "--table", "kept"], ["install"]):
+    for command in (["dedup", lines, "--store-in", "kept"], ["install"]):
         found = run(*command, "--database", url)
         found.failed(1, f"role {role} may not create the schema simsql", "GRANT CREATE ON DATABASE")
 
@@ -301,7 +301,7 @@ def test_a_role_that_may_not_create_a_table(database, new_role, lines):
     with database.begin() as connection:
         connection.exec_driver_sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
     url = database.url.set(username=new_role()).render_as_string(hide_password=False)
-    run("dedup", lines, "--database", url, "--table", "kept").failed(
+    run("dedup", lines, "--database", url, "--store-in", "kept").failed(
         1, "PostgreSQL: permission denied for schema public"
     )
     run("dedup", lines, "--database", url).done()  # a temporary table is enough
@@ -324,14 +324,14 @@ def test_functions_of_other_roles_are_not_called(newest, lines):
         connection.exec_driver_sql(
             "CREATE AGGREGATE public.first_value(text) (SFUNC = public.refuse, STYPE = text)"
         )
-    run("dedup", lines, "--database", url, "--table", "kept").done()
+    run("dedup", lines, "--database", url, "--store-in", "kept").done()
     run("dedup", lines, "--database", url).done()
     run("install", "--database", url).done()
 
 
 def test_the_recipe_of_a_table_outlives_its_index(newest, lines):
     _, url = newest
-    options = ["--database", url, "--table", "kept"]
+    options = ["--database", url, "--store-in", "kept"]
     run("dedup", lines, *options).done()
     run("index", "drop", "kept", "--database", url).done()
     found = run("dedup", lines, *options, "--recipe", "words3-set-1")
@@ -342,7 +342,7 @@ def test_the_recipe_of_a_table_outlives_its_index(newest, lines):
 def test_documents_that_are_deleted_during_a_run_end_it(newest, lines, texts):
     """They were known when they were looked up, so they have no fingerprint when they are missing."""
     engine, url = newest
-    options = ["--database", url, "--table", "kept"]
+    options = ["--database", url, "--store-in", "kept"]
     run("dedup", "-", *options, stdin=lines.read_bytes()).done()
     process = spawn("dedup", "-", *options)
     reading = READING + " AND datname = current_database()"
@@ -361,7 +361,7 @@ def test_documents_that_are_deleted_during_a_run_end_it(newest, lines, texts):
 
 def test_fingerprints_that_were_deleted_are_computed_again(newest, lines, groups):
     engine, url = newest
-    options = ["--database", url, "--table", "kept"]
+    options = ["--database", url, "--store-in", "kept"]
     run("dedup", lines, *options).done()
     with engine.begin() as connection:
         connection.execute(text("UPDATE kept SET fingerprint = NULL"))
@@ -386,7 +386,7 @@ def old_server() -> Iterator[None]:
 
 @pytest.mark.parametrize("command", ["dedup", "install"])
 def test_a_server_that_is_too_old(old_server, newest, lines, command):
-    arguments = [lines, "--table", "kept"] if command == "dedup" else []
+    arguments = [lines, "--store-in", "kept"] if command == "dedup" else []
     found = run(command, *arguments, "--database", newest[1])
     found.failed(1, "PostgreSQL 13 is too old: simsql needs 14 or newer", "upgrade the server")
 

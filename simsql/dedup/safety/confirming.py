@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from simsql.decide.documents import GONE, PRESENT, UNKNOWN, States
 from simsql.dedup.safety.identity import Identities, RecordFile, digest_text, file_of, read_status
 from simsql.documents import Document, DocumentReader, printable, storable
 from simsql.errors import UsageError
@@ -91,6 +94,16 @@ class Confirmer:
                     self._inodes.add(status[:2])
         return found
 
+    def look_for(self, references: Iterable[Reference]) -> States:
+        """Return the states of documents of earlier runs. What came from standard input stays unknown."""
+        references = list(references)
+        found = self.find(reference for reference in references if not _is_stream(reference))
+        states = [
+            PRESENT if reference.id in found else UNKNOWN if _is_stream(reference) else GONE
+            for reference in references
+        ]
+        return np.array(states, dtype=np.int8)
+
     def refresh(self, documents: Iterable[Reference]) -> None:
         """Look for those of these documents again whose files of records have changed. Call it before `locate`."""
         changed = {name for name, file in self._files.items() if read_status(file.path) != file.status}
@@ -157,7 +170,7 @@ class Confirmer:
         return name if name.startswith("/") else f"{self._folder}/{name}"
 
 
-def is_stream(document: Reference) -> bool:
+def _is_stream(document: Reference) -> bool:
     """Return whether a document of an earlier run came from standard input."""
     return document.line is not None and file_of(document.place, document.line) == "stdin"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from simsql.database import open_engine
+from simsql.decide.rules import Rules
 from simsql.dedup.store.table import DECIDED, MEMBERS, STAGED, DocumentStore
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe
@@ -32,15 +33,24 @@ class Destination:
         if self.database and self.server_dir:
             raise UsageError("--database and --server-dir exclude each other: leave one out")
         if self.table and not (self.database or self.server_dir):
-            raise UsageError("--table needs a database that stays: add --server-dir DIR or --database URL")
+            raise UsageError("--store-in needs a database that stays: add --server-dir DIR or --database URL")
 
 
 @contextmanager
-def open_store(destination: Destination, recipe: Recipe) -> Iterator[DocumentStore]:
+def open_store(
+    destination: Destination, recipe: Recipe, rules: Rules, *, redecide: bool, create: bool
+) -> Iterator[DocumentStore]:
     """Open the table of documents. It ends with the job unless it stays, however the job ends.
 
-    `recipe` is the recipe of its fingerprints.
+    `recipe` is the recipe of its fingerprints. The other arguments are those of `DocumentStore.opened`, which
+    raises the same errors.
     """
+    with _locate(destination, recipe) as store, store.opened(rules, redecide=redecide, create=create):
+        yield store
+
+
+@contextmanager
+def _locate(destination: Destination, recipe: Recipe) -> Iterator[DocumentStore]:
     if destination.database:
         engine = open_engine(destination.database, prepare=False)  # there may be a pooler
         with _disposing(engine):
@@ -78,7 +88,7 @@ def _split_name(table: str) -> tuple[str, str | None]:
         or table in (STAGED, DECIDED, MEMBERS)
         or (schema or name).startswith("pg_")
     ):
-        raise UsageError(f"{table!r} is reserved by simsql or PostgreSQL: choose another name with --table")
+        raise UsageError(f"{table!r} is reserved by simsql or PostgreSQL: choose another name with --store-in")
     for part in (schema, name):
         if len(part.encode()) > _LONGEST_NAME:
             raise UsageError(f"{part!r} is longer than {_LONGEST_NAME} bytes: PostgreSQL would truncate the name")

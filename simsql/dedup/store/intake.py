@@ -1,61 +1,66 @@
-"""Turn documents into rows for the database: digest them, and fingerprint new texts."""
+"""Take documents into the table: digest them, fingerprint new texts, and merge them."""
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 
 from simsql.database import to_bigints
 from simsql.dedup.safety.identity import Identities, digest_text
-from simsql.dedup.store.table import StagedDocument
-from simsql.documents import Document, Skip, SkipCount, without_words
+from simsql.dedup.store.merging import Loaded, drop_duplicates, find_known, merge, stage
+from simsql.dedup.store.table import DocumentStore, StagedDocument
+from simsql.documents import (
+    READ_TWICE,
+    Document,
+    DocumentReader,
+    Skip,
+    SkipCount,
+    Stages,
+    nothing_found,
+    reporting,
+    without_words,
+)
 from simsql.documents.spool import TextSpool, TokenSpool
-from simsql.fingerprint import Recipe, simhash_items, simhash_items_with_tokens
+from simsql.errors import SimsqlError
+from simsql.fingerprint import simhash_items, simhash_items_with_tokens
 
 _LOOK_UP = 500  # documents that are looked up in the table at once
 _LOOK_UP_CHARACTERS = 1 << 22
 
-FindKnown = Callable[[Sequence[tuple[str, str]]], set[tuple[str, str]]]
-
 
 class Intake:
-    """Documents of a reader as rows for `DocumentStore.stage`; iterate over it once.
+    """The documents of a reader as rows for the table; iterate over it once.
 
-    `find_known` returns the digests (of identity, text) that the table already has. These documents are not
-    fingerprinted again. The tokens of the others go to `tokens` and, with `keep_tokens`, into the rows. All texts
-    go to `texts`.
-    `skips` counts the skips of the reader, and `wordless` the texts without a fingerprint.
+    Documents that the table has with this text are not fingerprinted again. The tokens of the others go to
+    `tokens` and, if the table is kept, into the rows. All texts go to `texts`.
     """
 
     def __init__(
         self,
+        store: DocumentStore,
         source: Iterable[Document | Skip],
         *,
-        find_known: FindKnown | None,
-        recipe: Recipe,
         workers: int | None,
-        skips: SkipCount,
         tokens: TokenSpool | None,
-        keep_tokens: bool,
-        texts: TextSpool | None = None,
+        texts: TextSpool | None,
     ) -> None:
         self.read = 0
+        """Number of documents."""
         self.valued = 0
         """Number of documents with a value."""
+        self.skips = SkipCount()
+        self.wordless = SkipCount()
+        """The texts without a fingerprint."""
         self.ordinals = array("q")
         """The position in the order of reading of each document in `tokens`."""
-        self._source = source
-        self._find_known = find_known
-        self._recipe = recipe
-        self._workers = workers
-        self._skips = skips
-        self._tokens = tokens
-        self._keep_tokens = keep_tokens
-        self._texts = texts
-        self.wordless = SkipCount()
         self.identities = Identities()
+        self.tokens = tokens
+        self._store = store
+        self._source = source
+        self._workers = workers
+        self._texts = texts
         self._known: deque[StagedDocument] = deque()
 
     def __iter__(self) -> Iterator[StagedDocument]:
@@ -70,16 +75,18 @@ class Intake:
 
     def _fingerprint(self) -> Iterator[Iterable[StagedDocument]]:
         """Yield batches of the unknown documents with their fingerprints, and spool their tokens."""
-        if self._tokens is None:
-            for rows, fingerprints in simhash_items(self._unknown(), self._recipe, self._workers):
+        if self.tokens is None:
+            for rows, fingerprints in simhash_items(self._unknown(), self._store.recipe, self._workers):
                 pairs = zip(rows, to_bigints(fingerprints), strict=True)
                 yield (row._replace(fingerprint=fingerprint) for row, fingerprint in pairs)
             return
-        for rows, fingerprints, tokens in simhash_items_with_tokens(self._unknown(), self._recipe, self._workers):
-            digests = self._tokens.append(tokens)
+        for rows, fingerprints, tokens in simhash_items_with_tokens(
+            self._unknown(), self._store.recipe, self._workers
+        ):
+            digests = self.tokens.append(tokens)
             self.ordinals.extend(row.ordinal for row in rows)
             pairs = zip(rows, to_bigints(fingerprints), strict=True)
-            if not self._keep_tokens:
+            if not self._store.kept:
                 yield (row._replace(fingerprint=fingerprint) for row, fingerprint in pairs)
                 continue
             ends = np.cumsum(tokens.counts)
@@ -96,10 +103,9 @@ class Intake:
     def _unknown(self) -> Iterator[tuple[StagedDocument, str]]:
         """Yield the documents to fingerprint, with their texts. Put the others into `_known`."""
         documents = self._digest()
+        look_up = find_known(self._store) if self._store.holds_documents else None
         while batch := deque(_take(documents)):
-            known = set()
-            if self._find_known:
-                known = self._find_known([(row.identity, row.text_digest) for row, _ in batch])
+            known = look_up([(row.identity, row.text_digest) for row, _ in batch]) if look_up else set()
             while batch:
                 row, text = batch.popleft()
                 if (row.identity, row.text_digest) in known:
@@ -111,7 +117,7 @@ class Intake:
     def _digest(self) -> Iterator[tuple[StagedDocument, str]]:
         for item in self._source:
             if isinstance(item, Skip):
-                self._skips.add(item)
+                self.skips.add(item)
                 continue
             row = StagedDocument(
                 self.read,
@@ -141,3 +147,31 @@ def _take(documents: Iterator[tuple[StagedDocument, str]]) -> Iterator[tuple[Sta
         del text  # see _unknown
         if characters > _LOOK_UP_CHARACTERS:
             return
+
+
+def take_in(
+    store: DocumentStore,
+    reader: DocumentReader,
+    stages: Stages,
+    *,
+    paths: Sequence[str],
+    workers: int | None,
+    tokens: TokenSpool | None,
+    texts: TextSpool | None,
+) -> tuple[Intake, Loaded]:
+    """Update the table with the documents of a reader, and return what was read, and the counts of changes.
+
+    Raises SimsqlError if there are no documents in `paths` or the table, or none has the field that decides.
+    """
+    with stages.stage("read and fingerprint", reader.bytes_total) as report:
+        intake = Intake(store, reporting(reader, report), workers=workers, tokens=tokens, texts=texts)
+        stage(store, intake)
+    if not intake.read and not store.holds_documents:
+        raise SimsqlError(nothing_found(paths, intake.skips))
+    field = store.rules.keep_field
+    if intake.read and not intake.valued and field is not None:
+        raise SimsqlError(f"no document has a field {field!r}: choose with --keep-field")
+    with stages.stage("load"):
+        for place, first in drop_duplicates(store):
+            intake.skips.add(Skip(place, READ_TWICE, f"the same document was already read at {first}"))
+        return intake, merge(store)

@@ -1,4 +1,4 @@
-"""Read the documents of a table to decide about them, and store, list and read the decisions."""
+"""Store the decisions about the documents of a table, and list their clusters."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -6,42 +6,32 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
     ColumnElement,
-    Connection,
     Double,
     MetaData,
     Table,
     Text,
-    any_,
     case,
     func,
     insert,
-    literal,
     not_,
     or_,
     select,
     text,
     update,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql.expression import cast
 
-from simsql.database.transfer import copy_columns, raw_connection
-from simsql.decide.verdicts import Documents, Verdicts
+from simsql.database.transfer import copy_columns
+from simsql.decide.documents import Documents
+from simsql.decide.verdicts import Verdicts
 from simsql.dedup.safety.confirming import Reference
 from simsql.dedup.store.table import DECIDED, MEMBERS, DocumentStore
-
-I64 = NDArray[np.int64]
-U64 = NDArray[np.uint64]
-Flags = NDArray[np.bool_]
-
-_HEADER = 19  # bytes of a binary COPY before the first row
 
 
 class StoredDocument(NamedTuple):
@@ -87,122 +77,14 @@ class StoredDocument(NamedTuple):
         return Reference(self.id, self.name, self.place, self.line, self.identity, self.text_digest)
 
 
-class Rows(NamedTuple):
-    """The documents that have a fingerprint, one per array position, by ascending id."""
-
-    documents: Documents
-    ordinal: I64
-    """Position in the order of reading of this run; -1 for documents that it has not read."""
-    words: I64
-    """The number of words that the table has of each document."""
-
-
 class Results:
     """The decisions about the documents of a table. Use it in the transaction that has merged the documents."""
 
-    def __init__(self, store: DocumentStore, connection: Connection) -> None:
+    def __init__(self, store: DocumentStore) -> None:
         self._store = store
-        self._connection = connection
+        self._connection = store.connection
 
-    def read(self, *, decided: bool) -> Rows:
-        """Read all documents that have a fingerprint. Unless `decided`, none has an earlier decision.
-
-        In a table for one run, the words of documents are not known.
-        """
-        rows = self._read_columns()
-        ids = rows["id"].astype(np.int64)
-        ordinal = rows["ordinal"].astype(np.int64)
-        empty = np.full(len(ids), np.nan)
-        own: dict[str, Any] = {
-            "words": np.zeros((len(ids), 2), dtype=np.uint64),
-            "compared": np.ones(len(ids), dtype=bool),
-            "kept": ids,
-            "representative": ids,
-            "kept_similarity": empty,
-            "representative_similarity": empty,
-            "fresh": np.ones(len(ids), dtype=bool),
-            "undecided": np.zeros(len(ids), dtype=bool),
-        }
-        if self._store.kept:
-            own |= {"words": rows["words"].astype(np.uint64)}
-            own |= {name: rows[name] for name in ("compared", "undecided")}
-            if decided:
-                own |= {name: rows[name].astype(own[name].dtype) for name in _DECISIONS}
-                own["fresh"] = ~rows["known"] | own["undecided"]
-        documents = Documents(
-            id=ids,
-            fingerprint=rows["fingerprint"].astype(np.uint64),
-            characters=rows["characters"].astype(np.int64),
-            seen=ordinal >= 0,
-            **own,
-        )
-        words = rows["number"].astype(np.int64) if self._store.kept else np.zeros(len(ids), dtype=np.int64)
-        return Rows(documents, ordinal, words)
-
-    def _read_columns(self) -> NDArray[Any]:
-        """Return the columns of all documents with a fingerprint, without a Python object for each value."""
-        stored = _COLUMNS | (_KEPT_COLUMNS if self._store.kept else {})
-        columns = stored | _STAGED_COLUMNS
-        fields: list[tuple[str, str]] = [("columns", ">i2")]
-        for name, (_, kind) in columns.items():
-            fields += [(f"size of {name}", ">i4"), (name, kind)]
-        # OFFSET keeps the words, which may be long, out of the join.
-        statement = sql.SQL(
-            "COPY (SELECT {} FROM (SELECT t.identity, {} FROM {} AS t WHERE t.fingerprint IS NOT NULL OFFSET 0)"
-            " AS t LEFT JOIN pg_temp.{} AS s ON s.identity OPERATOR(pg_catalog.=) t.identity)"
-            " TO STDOUT (FORMAT BINARY)"
-        ).format(
-            sql.SQL(", ").join(
-                [
-                    *(sql.Identifier("t", name) for name in stored),
-                    *(sql.SQL(expression) for expression, _ in _STAGED_COLUMNS.values()),
-                ]
-            ),
-            sql.SQL(", ").join(
-                sql.SQL(expression + " AS {}").format(sql.Identifier(name))
-                for name, (expression, _) in stored.items()
-            ),
-            self._store.identifier,
-            sql.Identifier(self._store.staged.name),
-        )
-        with raw_connection(self._connection).cursor() as cursor, cursor.copy(statement) as copy:
-            data = b"".join(copy)
-        row = np.dtype(fields)
-        rows = np.frombuffer(data, row, offset=_HEADER, count=(len(data) - _HEADER) // row.itemsize)
-        return rows[np.argsort(rows["id"])]
-
-    def read_words(self, ids: I64) -> U64:
-        """Return the hashes of the words of documents, one document after the other."""
-        statement = sql.SQL(
-            "SELECT t.words FROM pg_catalog.unnest(CAST(%s AS pg_catalog.int8[])) WITH ORDINALITY AS w (id, n)"
-            " JOIN {} AS t ON t.id OPERATOR(pg_catalog.=) w.id ORDER BY w.n"
-        ).format(self._store.identifier)
-        with raw_connection(self._connection).cursor(binary=True) as cursor:
-            words = b"".join(row[0] for row in cursor.execute(statement, [ids.tolist()]))
-        return np.frombuffer(words, dtype="<u8").astype(np.uint64)
-
-    def read_values(self) -> dict[int, str]:
-        """Return the values that decide which documents are kept, by id."""
-        table = self._store.table.c
-        rows = self._connection.execute(select(table.id, table.value).where(table.value.is_not(None)))
-        return {row[0]: row[1] for row in rows}
-
-    def order_by_name(self, ids: I64) -> I64:
-        """Return ids in the order of the names of their documents."""
-        table = self._store.table.c
-        rows = self._connection.execute(
-            select(table.id).where(_is_one_of(table.id, ids)).order_by(table.name.collate("C"), table.id)
-        )
-        return np.array(rows.scalars().all(), dtype=np.int64)
-
-    def read_references(self, ids: I64) -> Iterator[Reference]:
-        """Yield where to find documents that this run has not read."""
-        table = self._store.table.c
-        columns = [table[name] for name in Reference._fields]
-        for row in self._connection.execute(select(*columns).where(_is_one_of(table.id, ids))):
-            yield Reference(row.id, row.name, row.place, row.line, row.identity.hex, row.text_digest.hex)
-
-    def store(self, documents: Documents, verdicts: Verdicts) -> None:
+    def save(self, documents: Documents, verdicts: Verdicts) -> None:
         """Write the decisions that have changed into a table that is kept, and list the members of clusters."""
         kept, representative = documents.id[verdicts.kept], documents.id[verdicts.representative]
         stored = np.zeros(len(documents.id), dtype=bool)
@@ -334,28 +216,6 @@ class Results:
         )
 
 
-_COLUMNS = {
-    "id": ("t.id", ">i8"),
-    "fingerprint": ("t.fingerprint", ">u8"),
-    "characters": ("t.characters", ">i8"),
-}
-_STAGED_COLUMNS = {
-    "ordinal": ("coalesce(s.ordinal, -1)", ">i8"),
-    "known": ("coalesce(s.known, true)", "?"),
-}
-_KEPT_COLUMNS = {
-    "words": ("coalesce(t.words_digest, '00000000-0000-0000-0000-000000000000')", "(2,)>u8"),
-    "compared": ("t.words_digest IS NOT NULL", "?"),
-    "number": ("coalesce(pg_catalog.octet_length(t.words), 0) / 8", ">i4"),
-    "kept": ("coalesce(t.kept, t.id)", ">i8"),
-    "representative": ("coalesce(t.representative, t.id)", ">i8"),
-    "kept_similarity": ("coalesce(t.kept_similarity, 'NaN')", ">f8"),
-    "representative_similarity": ("coalesce(t.representative_similarity, 'NaN')", ">f8"),
-    "undecided": ("t.undecided", "?"),
-}
-_DECISIONS = ("kept", "representative", "kept_similarity", "representative_similarity")
-
-
 def _members() -> Table:
     return Table(
         MEMBERS,
@@ -370,7 +230,3 @@ _TYPES = {
     **dict.fromkeys(("seen", "present", "shared", "misleading", "mistakable"), Boolean),
     **dict.fromkeys(("kept_similarity", "representative_similarity"), Double),
 }
-
-
-def _is_one_of(column: Column[int], ids: I64) -> ColumnElement[bool]:
-    return column == any_(literal(ids.tolist(), ARRAY(BigInteger)))

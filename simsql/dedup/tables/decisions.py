@@ -49,7 +49,7 @@ _CREATE = (
 )
 
 
-class Decided(NamedTuple):
+class RowVerdicts(NamedTuple):
     """Decisions to write, one per array position."""
 
     row: I64
@@ -62,9 +62,9 @@ class Decided(NamedTuple):
     """To the row that is kept; NaN if the texts were not compared."""
     drop: NDArray[np.bool_]
 
-    def part(self, chosen: slice) -> "Decided":
+    def part(self, chosen: slice) -> "RowVerdicts":
         """Return some of the decisions."""
-        return Decided._make(array[chosen] for array in self)
+        return RowVerdicts._make(array[chosen] for array in self)
 
 
 class DecisionTable:
@@ -92,7 +92,7 @@ class DecisionTable:
         with self._raw.transaction(force_rollback=True):
             self._create(filled=False)  # so that a run that cannot do it fails early
 
-    def write(self, decided: Decided) -> Iterator[int]:
+    def write(self, decided: RowVerdicts) -> Iterator[int]:
         """Create the table of decisions, with its primary key. Yield the number of rows so far."""
         copied = 0
         statement = self._source.compose("COPY {staged} FROM STDIN", **self._parts)

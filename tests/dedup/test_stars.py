@@ -6,7 +6,7 @@ import stars
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.decide.stars import Decisions, SimilarPairs, centrality, decide
+from simsql.decide.stars import SimilarPairs, Stars, centrality, choose_stars
 
 SIMILARITY, DROP = 0.6, 0.7
 
@@ -38,7 +38,9 @@ def by_definition(nodes, edges, order, kept_before=None, representing_before=Non
 
 
 def decided(nodes, edges, order, earlier=None):
-    found = decide(np.array(order, dtype=int), pairs_of(edges), similarity=SIMILARITY, drop=DROP, earlier=earlier)
+    found = choose_stars(
+        np.array(order, dtype=int), pairs_of(edges), similarity=SIMILARITY, drop=DROP, earlier=earlier
+    )
     return found.kept.tolist(), found.representative.tolist()
 
 
@@ -68,7 +70,7 @@ def test_the_order_of_pairs_and_their_sides_do_not_matter(graph, random):
     mixed = list(edges.items())
     random.shuffle(mixed)
     turned = {pair for pair in edges if random.random() < 0.5}
-    found = decide(np.array(order), pairs_of(dict(mixed), turned), similarity=SIMILARITY, drop=DROP)
+    found = choose_stars(np.array(order), pairs_of(dict(mixed), turned), similarity=SIMILARITY, drop=DROP)
     assert (found.kept.tolist(), found.representative.tolist()) == decided(nodes, edges, order)
     sums = centrality(nodes, pairs_of(edges), DROP)
     assert centrality(nodes, pairs_of(dict(mixed), turned), DROP).tolist() == sums.tolist()
@@ -81,7 +83,7 @@ def test_earlier_decisions_stay_when_documents_are_added(graph, data):
     before = {pair: edge for pair, edge in edges.items() if max(pair) < old}
     first = decided(old, before, [node for node in order if node < old]) if old else ([], [])
     padding = [-1] * (nodes - old)
-    earlier = Decisions(np.array(first[0] + padding), np.array(first[1] + padding))
+    earlier = Stars(np.array(first[0] + padding), np.array(first[1] + padding))
     kept, representative = decided(nodes, edges, order, earlier)
     assert (kept[:old], representative[:old]) == first
     expected = by_definition(
