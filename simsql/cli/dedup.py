@@ -11,27 +11,15 @@ from simsql.cli._app import command
 from simsql.cli._database import database_or_default, postgresql_errors
 from simsql.cli._options import (
     Database,
-    DropSimilarity,
-    Encoding,
-    Exclude,
+    Deciding,
     Formatted,
-    Hidden,
-    IdField,
-    Include,
-    KeepField,
-    Kept,
-    MaxDocument,
     NewRecipeName,
     OptionalPaths,
     Quiet,
+    Reading,
     ServerDir,
-    TextDistance,
-    TextField,
-    TextSimilarity,
     Workers,
     option,
-    parse_max_document,
-    parse_rules,
     path_option,
 )
 from simsql.cli._recipes import parse_recipe
@@ -43,7 +31,7 @@ from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import ClusterCount, Output
-from simsql.documents import STDOUT, Selection, printable
+from simsql.documents import STDOUT, printable
 from simsql.documents.output_formats import Format, choose_format, print_json
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
@@ -51,21 +39,12 @@ from simsql.fingerprint import DEFAULT_RECIPE
 
 @command("dedup")
 def dedup_command(
+    *,
     context: typer.Context,
     paths: OptionalPaths = None,
-    distance: TextDistance = 10,
-    similarity: TextSimilarity = 0.6,
-    drop_similarity: DropSimilarity = None,
-    keep: Kept = None,
-    keep_field: KeepField = None,
+    deciding: Deciding,
     recipe: NewRecipeName = None,
-    text_field: TextField = "text",
-    id_field: IdField = "id",
-    hidden: Hidden = False,
-    include: Include = None,
-    exclude: Exclude = None,
-    encoding: Encoding = "utf-8",
-    max_document: MaxDocument = "100MB",
+    reading: Reading,
     workers: Workers = None,
     database: Database = None,
     server_dir: ServerDir = None,
@@ -102,14 +81,11 @@ def dedup_command(
     target = database_or_default(database, server_dir)
     options = DedupOptions(
         paths or [],
-        rules=parse_rules(distance, similarity, drop_similarity, keep, keep_field),
+        rules=deciding.rules(),
         redecide=redecide,
         recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
-        text_field=text_field,
-        id_field=id_field,
-        selection=Selection(hidden, include or (), exclude or ()),
-        encoding=encoding,
-        max_document=parse_max_document(max_document),
+        layout=reading.layout(),
+        selection=reading.selection(),
         workers=workers or usable_cores(),
         destination=Destination(target, server_dir, store_in),
         output=Output(output, first or CLUSTER_WRITERS[chosen], drop_list, null, report),

@@ -12,17 +12,10 @@ from numpy.typing import NDArray
 
 from simsql.cli._app import command
 from simsql.cli._options import (
-    Encoding,
-    Exclude,
     Formatted,
-    Hidden,
-    IdField,
-    Include,
-    MaxDocument,
     Quiet,
-    TextField,
+    Reading,
     option,
-    parse_max_document,
     path_option,
     read_path,
     share_option,
@@ -33,9 +26,7 @@ from simsql.cli._terminal import ProgressBars, messages, print_skips
 from simsql.documents import (
     STDOUT,
     Document,
-    DocumentReader,
     Outputs,
-    Selection,
     Skip,
     SkipCount,
     name_paths,
@@ -82,6 +73,7 @@ _Result = tuple[str, list[RuleFigures]]
 
 @command("evaluate")
 def evaluate_command(
+    *,
     labels: Annotated[
         Path,
         typer.Argument(
@@ -100,13 +92,7 @@ def evaluate_command(
     ] = None,
     chart: Annotated[Path | None, path_option("--chart")] = None,
     form: Formatted = None,
-    text_field: TextField = "text",
-    id_field: IdField = "id",
-    hidden: Hidden = False,
-    include: Include = None,
-    exclude: Exclude = None,
-    encoding: Encoding = "utf-8",
-    max_document: MaxDocument = "100MB",
+    reading: Reading,
     quiet: Quiet = False,
 ) -> None:
     """Measure precision and recall on labelled pairs.
@@ -136,16 +122,7 @@ def evaluate_command(
     wanted = {name for pair in read.pairs for name in _ids_to_look_up(pair)}
     known: dict[str, str] = {}
     if wanted:
-        reader = DocumentReader(
-            paths or _demand_paths(read.pairs),
-            text_field=text_field,
-            id_field=id_field,
-            encoding=encoding,
-            stdin=sys.stdin.buffer,
-            selection=Selection(hidden, include or (), exclude or ()),
-            outputs=outputs,
-            max_document=parse_max_document(max_document),
-        )
+        reader = reading.open(paths or _demand_paths(read.pairs), outputs=outputs)
         with ProgressBars(console).stage("read", reader.bytes_total) as report:
             for item in reporting(reader, report):
                 if isinstance(item, Skip):

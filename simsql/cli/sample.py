@@ -1,7 +1,6 @@
 """`simsql sample`: pairs of documents to label."""
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -12,20 +11,13 @@ import numpy as np
 
 from simsql.cli._app import command
 from simsql.cli._options import (
-    Encoding,
-    Exclude,
-    Hidden,
-    IdField,
-    Include,
-    MaxDocument,
     NewRecipeName,
     Paths,
     Quiet,
-    TextField,
+    Reading,
     Workers,
     distance_option,
     number_option,
-    parse_max_document,
     path_option,
 )
 from simsql.cli._recipes import parse_recipe
@@ -35,10 +27,8 @@ from simsql.documents import (
     DELIMITERS,
     STDOUT,
     Document,
-    DocumentReader,
     Outputs,
     Report,
-    Selection,
     SkipCount,
     format_rows,
     nothing_found,
@@ -55,19 +45,14 @@ _FIELDS = ("id_a", "id_b", "label", "distance", "similarity", "weight", "text_a"
 
 @command("sample")
 def sample_command(
+    *,
     paths: Paths,
     pairs: Annotated[int, number_option("--pairs", ", at least one for each distance", least=1)] = 200,
     distance: Annotated[int, distance_option(" in a pair")] = 12,
     seed: Annotated[int, number_option("--seed", least=0)] = 0,
     recipe: NewRecipeName = None,
     output: Annotated[Path | None, path_option("--output", ": .csv, .tsv, or else JSON lines")] = None,
-    text_field: TextField = "text",
-    id_field: IdField = "id",
-    hidden: Hidden = False,
-    include: Include = None,
-    exclude: Exclude = None,
-    encoding: Encoding = "utf-8",
-    max_document: MaxDocument = "100MB",
+    reading: Reading,
     workers: Workers = None,
     quiet: Quiet = False,
 ) -> None:
@@ -86,16 +71,7 @@ def sample_command(
     outputs = Outputs({"--output": output or STDOUT})
     if recipe:
         outputs.refuse(Path(recipe))
-    reader = DocumentReader(
-        paths,
-        text_field=text_field,
-        id_field=id_field,
-        encoding=encoding,
-        stdin=sys.stdin.buffer,
-        selection=Selection(hidden, include or (), exclude or ()),
-        outputs=outputs,
-        max_document=parse_max_document(max_document),
-    )
+    reader = reading.open(paths, outputs=outputs)
     console = messages(quiet=quiet)
     skips = SkipCount()
     stages = ProgressBars(console)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +23,10 @@ from simsql.dedup.store.results import Results
 from simsql.dedup.store.rows import Rows
 from simsql.dedup.writing import ClusterCount, Output, write_clusters
 from simsql.documents import (
-    MAX_DOCUMENT,
     READ_TWICE,
     VISIBLE,
     DocumentReader,
+    Layout,
     Outputs,
     Selection,
     SkipCount,
@@ -51,11 +51,9 @@ class DedupOptions:
     redecide: bool = False
     """Whether to ignore the decisions of earlier runs."""
     recipe: Recipe = DEFAULT_RECIPE
-    text_field: str = "text"
-    id_field: str = "id"
+    layout: Layout = field(default_factory=Layout)
+    """The field of values is that of the rules."""
     selection: Selection = VISIBLE
-    encoding: str = "utf-8"
-    max_document: int = MAX_DOCUMENT
     workers: int | None = None
     """Number of processes that compute fingerprints; None for this process only."""
     destination: Destination = field(default_factory=Destination)
@@ -186,11 +184,7 @@ def _open_reader(
 ) -> DocumentReader:
     return DocumentReader(
         paths,
-        text_field=options.text_field,
-        id_field=options.id_field,
-        encoding=options.encoding,
-        max_document=options.max_document,
-        value_field=options.rules.keep_field,
+        replace(options.layout, value_field=options.rules.keep_field),
         stdin=sys.stdin.buffer,
         selection=options.selection,
         outputs=outputs,

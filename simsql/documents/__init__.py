@@ -2,7 +2,7 @@
 
 from simsql.documents.content import MAX_DOCUMENT, UnfitError, read_document
 from simsql.documents.files import VISIBLE, Selection
-from simsql.documents.input_formats import Document, Skip, printable, storable
+from simsql.documents.input_formats import Document, Layout, Skip, printable, storable
 from simsql.documents.output import STDOUT, Outputs, abandon, open_output, standard_output
 from simsql.documents.output_formats import DELIMITERS, format_rows
 from simsql.documents.readers import DocumentReader, read_single_text, reporting
@@ -29,6 +29,7 @@ __all__ = [
     "VISIBLE",
     "Document",
     "DocumentReader",
+    "Layout",
     "Outputs",
     "Report",
     "Selection",

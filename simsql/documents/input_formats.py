@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simsql.documents.content import (
+    MAX_DOCUMENT,
     UNDECODABLE,
     Stream,
     UnfitError,
@@ -72,14 +73,16 @@ class Skip(NamedTuple):
 class Layout:
     """The fields and the encoding of the files, and the limit for a document."""
 
-    text_field: str
-    id_field: str
-    encoding: str
-    """As `codecs.lookup` names it."""
-    max_document: int
-    """Limit for a text, a line or a row, in bytes."""
+    text_field: str = "text"
+    """The field of a JSON object, or the column of a table, that holds the text."""
+    id_field: str = "id"
+    """The field or column that names the document. Records without it are named `path:line`."""
+    encoding: str = "utf-8"
+    """A byte order mark of UTF-8, UTF-16 or UTF-32 takes precedence."""
+    max_document: int = MAX_DOCUMENT
+    """Limit in bytes, after decompression, for a text, or the line or row of a record."""
     value_field: str | None = None
-    """The field whose value is read beside the text."""
+    """The field or column whose value is read beside the text, if a record has it."""
 
 
 def storable(name: str | os.PathLike[str]) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, text
 
@@ -11,10 +11,10 @@ from simsql.database.load import find_loaded_column
 from simsql.database.placed import PlacedRow, load_placed_rows
 from simsql.documents import (
     DUPLICATE,
-    MAX_DOCUMENT,
     VISIBLE,
     Document,
     DocumentReader,
+    Layout,
     Selection,
     Skip,
     SkipCount,
@@ -41,11 +41,8 @@ class LoadOptions:
     """Fingerprint column; None for the column of the table's only index."""
     recipe: Recipe | None = None
     """Recipe; None for that of the index, or the default."""
-    text_field: str = "text"
-    id_field: str = "id"
+    layout: Layout = field(default_factory=Layout)
     selection: Selection = VISIBLE
-    encoding: str = "utf-8"
-    max_document: int = MAX_DOCUMENT
     workers: int | None = None
     """Number of processes that compute fingerprints; None for this process only."""
 
@@ -70,15 +67,7 @@ def run_load(connection: Connection, options: LoadOptions, stages: Stages) -> Lo
     Raises UsageError for invalid arguments, SimsqlError if there are no documents or PostgreSQL refuses one, and
     psycopg.Error or sqlalchemy.exc.DBAPIError for other PostgreSQL errors. In these cases, no rows are added.
     """
-    reader = DocumentReader(
-        options.paths,
-        text_field=options.text_field,
-        id_field=options.id_field,
-        selection=options.selection,
-        encoding=options.encoding,
-        max_document=options.max_document,
-        stdin=sys.stdin.buffer,
-    )
+    reader = DocumentReader(options.paths, options.layout, selection=options.selection, stdin=sys.stdin.buffer)
     # The source may be slow.
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
     target = find_loaded_column(connection, options.table, options.column)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from program import run
 from reading import COMPRESSORS, from_stdin, read, write
 
-from simsql.documents import content, input_formats
-from simsql.documents.readers import Document, DocumentReader, Skip
+from simsql.documents import Document, DocumentReader, Layout, Skip, content, input_formats
 
 LONG = "longer than 20 bytes (--max-document)"
 
@@ -175,7 +174,7 @@ def test_the_rest_of_a_long_document_is_not_held(tmp_path, name, quote):
         for _ in range(40):
             file.write(b"a text, " * (1 << 17))
         file.write(end.encode())
-    reader = DocumentReader([tmp_path], max_document=1 << 20, lines=name == "a.lines")
+    reader = DocumentReader([tmp_path], Layout(max_document=1 << 20), lines=name == "a.lines")
     tracemalloc.start()
     try:
         found = list(reader)
