@@ -27,12 +27,11 @@ from simsql.documents import (
     STDOUT,
     Document,
     Outputs,
-    Skip,
     SkipCount,
     name_paths,
     open_output,
     printable,
-    reporting,
+    read_documents,
 )
 from simsql.documents.output_formats import Column, Format, choose_format, print_rows
 from simsql.errors import SimsqlError, UsageError
@@ -124,11 +123,8 @@ def evaluate_command(
     if wanted:
         reader = reading.open(paths or _demand_paths(read.pairs), outputs=outputs)
         with ProgressBars(console).stage("read", reader.bytes_total) as report:
-            for item in reporting(reader, report):
-                if isinstance(item, Skip):
-                    skips.add(item)
-                else:
-                    _add_wanted(known, item, wanted)
+            for item in read_documents(reader, skips, report):
+                _add_wanted(known, item, wanted)
                 del item  # a long document is not kept while the next one is read
         _check_found(read.pairs, known, paths or [])
     texts = [_texts_of(pair, known) for pair in read.pairs]

@@ -19,12 +19,11 @@ from simsql.cli._terminal import ProgressBars, messages, print_skips
 from simsql.cores import usable_cores
 from simsql.database import to_bigint
 from simsql.documents import (
-    Document,
     Report,
     SkipCount,
     nothing_found,
     printable,
-    reporting,
+    read_documents,
 )
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, simhash_items
@@ -59,11 +58,8 @@ def fingerprint_command(
     skips = SkipCount()
 
     def named_texts(report: Report) -> Iterator[tuple[str, str]]:
-        for item in reporting(reader, report):
-            if isinstance(item, Document):
-                yield printable(item.name), item.text
-            else:
-                skips.add(item)
+        for item in read_documents(reader, skips, report):
+            yield printable(item.name), item.text
             del item  # a long document is not kept while the next one is read
 
     printed = 0

@@ -22,7 +22,7 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
 from simsql.cores import usable_cores
 from simsql.database import SearchIndex
-from simsql.documents.loading import LoadOptions, run_load
+from simsql.documents.loading import load_documents
 from simsql.errors import UsageError
 
 _PARTS = 1000  # of a progress bar
@@ -50,24 +50,24 @@ def load_command(
     are those whose id the table already has, if the id column has a unique index.
     """
     console = messages(quiet=quiet)
-    options = LoadOptions(
-        paths,
-        table,
-        id_column=id_column,
-        text_column=text_column,
-        column=column,
-        recipe=parse_recipe(recipe),
-        layout=reading.layout(),
-        selection=reading.selection(),
-        workers=workers or usable_cores(),
-    )
+    reader, made_by = reading.open(paths), parse_recipe(recipe)
     stages = ProgressBars(console)
     has_url = database_or_default(database, server_dir) is not None
     with ExitStack() as stack:
         with stages.stage("connect" if has_url else "start the server"):
             engine = stack.enter_context(open_database(database, server_dir))
             connection = stack.enter_context(engine.connect())
-        summary = run_load(connection, options, stages)
+        summary = load_documents(
+            connection,
+            reader,
+            table,
+            stages,
+            id_column=id_column,
+            text_column=text_column,
+            column=column,
+            recipe=made_by,
+            workers=workers or usable_cores(),
+        )
         with stages.stage("commit"):
             connection.commit()
     stages.add_stage("disconnect" if has_url else "stop the server")

@@ -26,14 +26,13 @@ from simsql.cores import usable_cores
 from simsql.documents import (
     DELIMITERS,
     STDOUT,
-    Document,
     Outputs,
     Report,
     SkipCount,
     format_rows,
     nothing_found,
     open_output,
-    reporting,
+    read_documents,
 )
 from simsql.documents.spool import TextSpool
 from simsql.errors import SimsqlError, UsageError
@@ -81,15 +80,12 @@ def sample_command(
         places: dict[int, str] = {}  # of records, whose ids may be those of others, too
 
         def read_texts(report: Report) -> Iterator[tuple[int, str]]:
-            for item in reporting(reader, report):
-                if isinstance(item, Document):
-                    texts.append(item.text)
-                    if item.name != item.place:
-                        places[len(names)] = item.place
-                    names.append(item.name)
-                    yield len(names) - 1, item.text
-                else:
-                    skips.add(item)
+            for item in read_documents(reader, skips, report):
+                texts.append(item.text)
+                if item.name != item.place:
+                    places[len(names)] = item.place
+                names.append(item.name)
+                yield len(names) - 1, item.text
                 del item  # a long document is not kept while the next one is read
 
         with stages.stage("read and fingerprint", reader.bytes_total) as report:

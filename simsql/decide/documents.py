@@ -41,6 +41,14 @@ class Documents(NamedTuple):
     undecided: Flags
     """Whether an earlier run has not found it, as in `Verdicts`."""
 
+    @classmethod
+    def without_decisions(
+        cls, ids: I64, fingerprint: U64, words: U64, compared: Flags, characters: I64, seen: Flags
+    ) -> "Documents":
+        """Return documents about which no earlier run has decided."""
+        unknown, none = np.full(len(ids), np.nan), np.zeros(len(ids), dtype=bool)
+        return cls(ids, fingerprint, words, compared, characters, seen, ids, ids, unknown, unknown, ~none, none)
+
 
 class Nodes(NamedTuple):
     """Groups of documents with the same words and fingerprint, in the order of their digests."""

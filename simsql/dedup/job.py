@@ -80,7 +80,6 @@ class DedupSummary:
     skips: SkipCount
     clusters: ClusterCount
     explanation: Explanation | None
-    seconds: dict[str, float]
 
 
 def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
@@ -111,9 +110,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         rules = store.rules
         tokens = stack.enter_context(TokenSpool()) if rules.checks_texts else None
         texts = stack.enter_context(TextSpool()) if options.output.report else None
-        intake, loaded = take_in(
-            store, reader, stages, paths=options.paths, workers=options.workers, tokens=tokens, texts=texts
-        )
+        intake, loaded = take_in(store, reader, stages, workers=options.workers, tokens=tokens, texts=texts)
         with stages.stage("check texts" if rules.checks_texts else "compare fingerprints") as report:
             rows = Rows(store, intake)
             confirmer = Confirmer(
@@ -164,7 +161,6 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         intake.skips,
         clusters,
         explanation,
-        stages.seconds,
     )
 
 

@@ -158,10 +158,18 @@ def _decide(
     """Return the decisions, and the size of the cluster of each row that represents one."""
     rules = options.rules
     order = order.find(rows.place)
-    documents = _describe(rows, spool.digests, checks_texts=rules.checks_texts)
+    everything = np.ones(len(rows.place), dtype=bool)
+    documents = Documents.without_decisions(
+        np.arange(len(rows.place)),
+        rows.fingerprint,
+        spool.digests[rows.spooled].view(">u8").reshape(-1, 2).astype(np.uint64),
+        rows.tokens > 0 if rules.checks_texts else everything,
+        rows.characters,
+        everything,
+    )
     tokens = Tokens(rows.tokens, lambda positions: spool.read(rows.spooled[positions]))
     comparison = Comparison(
-        documents, tokens, rules, here=documents.seen, scope=order.scope, workers=options.workers, report=report
+        documents, tokens, rules, here=everything, scope=order.scope, workers=options.workers, report=report
     )
     evidence = gather_evidence(documents, comparison.nodes, comparison.find_pairs)
     verdicts = decide(
@@ -181,24 +189,3 @@ def _decide(
         verdicts.kept != np.arange(len(rows.place)),
     )
     return decided, np.bincount(verdicts.representative, minlength=1)
-
-
-def _describe(rows: _Rows, digests: NDArray[np.void], *, checks_texts: bool) -> Documents:
-    """Return the rows as documents without earlier decisions. Their ids are their positions."""
-    itself = np.arange(len(rows.place))
-    nothing, unknown = np.full(len(itself), -1), np.full(len(itself), np.nan)
-    yes = np.ones(len(itself), dtype=bool)
-    return Documents(
-        id=itself,
-        fingerprint=rows.fingerprint,
-        words=digests[rows.spooled].view(">u8").reshape(-1, 2).astype(np.uint64),
-        compared=rows.tokens > 0 if checks_texts else yes,
-        characters=rows.characters,
-        seen=yes,
-        kept=nothing,
-        representative=nothing,
-        kept_similarity=unknown,
-        representative_similarity=unknown,
-        fresh=yes,
-        undecided=~yes,
-    )

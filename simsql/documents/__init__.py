@@ -5,7 +5,7 @@ from simsql.documents.files import VISIBLE, Selection
 from simsql.documents.input_formats import Document, Layout, Skip, printable, storable
 from simsql.documents.output import STDOUT, Outputs, abandon, open_output, standard_output
 from simsql.documents.output_formats import DELIMITERS, format_rows
-from simsql.documents.readers import DocumentReader, read_single_text, reporting
+from simsql.documents.readers import DocumentReader, read_documents, read_single_text
 from simsql.documents.reports import (
     DUPLICATE,
     NO_WORDS,
@@ -44,9 +44,9 @@ __all__ = [
     "open_output",
     "printable",
     "read_document",
+    "read_documents",
     "read_single_text",
     "repeated_id",
-    "reporting",
     "standard_output",
     "storable",
     "without_words",

@@ -39,7 +39,7 @@ from simsql.documents.input_formats import (
 )
 from simsql.documents.output import Outputs
 from simsql.documents.output_formats import DELIMITERS
-from simsql.documents.reports import Report
+from simsql.documents.reports import Report, SkipCount
 from simsql.errors import SimsqlError, UsageError
 
 _COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
@@ -101,6 +101,7 @@ class DocumentReader:
         if "" in paths:  # of a variable that is not set: Path would take it for this folder
             raise UsageError("a path is empty: name a file or a folder")
         self._layout = replace(layout, encoding=_known_encoding(layout.encoding))
+        self.paths = paths
         self._lines = lines
         self._stdin = stdin
         arguments = [None if str(path) == "-" else Path(path) for path in paths]
@@ -191,11 +192,14 @@ def _format_of(path: Path) -> _Format:
     return _FORMATS.get(endings[-1], read_text) if endings else read_text
 
 
-def reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Skip]:
-    """Yield the items of a reader, and report the bytes read."""
+def read_documents(reader: DocumentReader, skips: SkipCount, report: Report) -> Iterator[Document]:
+    """Yield the documents of a reader, count its skips, and report the bytes read."""
     for item in reader:
         report(reader.bytes_done)
-        yield item
+        if isinstance(item, Document):
+            yield item
+        else:
+            skips.add(item)
         del item  # a long document is not kept while the next one is read
 
 

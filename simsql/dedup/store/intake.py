@@ -2,7 +2,7 @@
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import numpy as np
@@ -13,13 +13,13 @@ from simsql.dedup.store.merging import Loaded, drop_duplicates, find_known, merg
 from simsql.dedup.store.table import DocumentStore, StagedDocument
 from simsql.documents import (
     READ_TWICE,
-    Document,
     DocumentReader,
+    Report,
     Skip,
     SkipCount,
     Stages,
     nothing_found,
-    reporting,
+    read_documents,
     without_words,
 )
 from simsql.documents.spool import TextSpool, TokenSpool
@@ -40,7 +40,8 @@ class Intake:
     def __init__(
         self,
         store: DocumentStore,
-        source: Iterable[Document | Skip],
+        reader: DocumentReader,
+        report: Report,
         *,
         workers: int | None,
         tokens: TokenSpool | None,
@@ -51,6 +52,7 @@ class Intake:
         self.valued = 0
         """Number of documents with a value."""
         self.skips = SkipCount()
+        """What the reader has skipped."""
         self.wordless = SkipCount()
         """The texts without a fingerprint."""
         self.ordinals = array("q")
@@ -58,7 +60,7 @@ class Intake:
         self.identities = Identities()
         self.tokens = tokens
         self._store = store
-        self._source = source
+        self._source = read_documents(reader, self.skips, report)
         self._workers = workers
         self._texts = texts
         self._known: deque[StagedDocument] = deque()
@@ -116,9 +118,6 @@ class Intake:
 
     def _digest(self) -> Iterator[tuple[StagedDocument, str]]:
         for item in self._source:
-            if isinstance(item, Skip):
-                self.skips.add(item)
-                continue
             row = StagedDocument(
                 self.read,
                 item.name,
@@ -154,20 +153,19 @@ def take_in(
     reader: DocumentReader,
     stages: Stages,
     *,
-    paths: Sequence[str],
     workers: int | None,
     tokens: TokenSpool | None,
     texts: TextSpool | None,
 ) -> tuple[Intake, Loaded]:
     """Update the table with the documents of a reader, and return what was read, and the counts of changes.
 
-    Raises SimsqlError if there are no documents in `paths` or the table, or none has the field that decides.
+    Raises SimsqlError if there are no documents in its files or the table, or none has the field that decides.
     """
     with stages.stage("read and fingerprint", reader.bytes_total) as report:
-        intake = Intake(store, reporting(reader, report), workers=workers, tokens=tokens, texts=texts)
+        intake = Intake(store, reader, report, workers=workers, tokens=tokens, texts=texts)
         stage(store, intake)
     if not intake.read and not store.holds_documents:
-        raise SimsqlError(nothing_found(paths, intake.skips))
+        raise SimsqlError(nothing_found(reader.paths, intake.skips))
     field = store.rules.keep_field
     if intake.read and not intake.valued and field is not None:
         raise SimsqlError(f"no document has a field {field!r}: choose with --keep-field")

@@ -47,55 +47,44 @@ class Rows:
     holds decisions that count.
     """
 
-    documents: Documents
-    ordinal: I64
-    """Position in the order of reading of this run; -1 for documents that it has not read."""
-    tokens: Tokens
-
     def __init__(self, store: DocumentStore, intake: Intake) -> None:
         self._store = store
         self._spool = intake.tokens
         rows = self._read_columns()
         ids = rows["id"].astype(np.int64)
         self.ordinal = rows["ordinal"].astype(np.int64)
+        """Position in the order of reading of this run; -1 for documents that it has not read."""
         spooled = np.frombuffer(intake.ordinals, dtype=np.int64)
         positions = np.full(max(self.ordinal.max(initial=-1), spooled.max(initial=-1)) + 2, -1)
         positions[spooled] = np.arange(len(spooled))
         self._position = positions[self.ordinal]  # the last one is for documents that were not read
         self.here = self._position >= 0
         """Whether the tokens of a document were computed in this run."""
-        empty = np.full(len(ids), np.nan)
-        own: dict[str, Any] = {
-            "words": np.zeros((len(ids), 2), dtype=np.uint64),
-            "compared": np.ones(len(ids), dtype=bool),
-            "kept": ids,
-            "representative": ids,
-            "kept_similarity": empty,
-            "representative_similarity": empty,
-            "fresh": np.ones(len(ids), dtype=bool),
-            "undecided": np.zeros(len(ids), dtype=bool),
-        }
         counts = np.zeros(len(ids), dtype=np.int64)
         if self._spool and self.here.any():
             counts[self.here] = self._spool.counts[self._position[self.here]]
+        words, compared = np.zeros((len(ids), 2), dtype=np.uint64), np.ones(len(ids), dtype=bool)
         if store.kept:
             counts = np.where(self.here, counts, rows["number"])
-            own |= {"words": rows["words"].astype(np.uint64), "undecided": rows["undecided"]}
-            if store.rules.checks_texts:
-                own["compared"] = rows["compared"]
-            if store.holds_decisions():  # asked again: another run may have decided since
-                own |= {name: rows[name].astype(own[name].dtype) for name in DECISIONS}
-                own["fresh"] = ~rows["known"] | own["undecided"]
+            words = rows["words"].astype(np.uint64)
+            compared = rows["compared"] if store.rules.checks_texts else compared
         elif self._spool:
-            digests = self._spool.digests[self._position].view(">u8").reshape(-1, 2)
-            own |= {"words": digests.astype(np.uint64), "compared": counts > 0}
-        self.documents = Documents(
-            id=ids,
-            fingerprint=rows["fingerprint"].astype(np.uint64),
-            characters=rows["characters"].astype(np.int64),
-            seen=self.ordinal >= 0,
-            **own,
+            words = self._spool.digests[self._position].view(">u8").reshape(-1, 2).astype(np.uint64)
+            compared = counts > 0
+        documents = Documents.without_decisions(
+            ids,
+            rows["fingerprint"].astype(np.uint64),
+            words,
+            compared,
+            rows["characters"].astype(np.int64),
+            self.ordinal >= 0,
         )
+        if store.kept:
+            documents = documents._replace(undecided=rows["undecided"])
+            if store.holds_decisions():  # asked again: another run may have decided since
+                own = {name: rows[name].astype(getattr(documents, name).dtype) for name in DECISIONS}
+                documents = documents._replace(fresh=~rows["known"] | rows["undecided"], **own)
+        self.documents = documents
         self.tokens = Tokens(counts, self._read_tokens)
 
     def order_by_name(self, positions: I64) -> I64:
