@@ -126,7 +126,9 @@ MEANINGS = {
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
     "--report": Meaning("FILE", "Write a page to look at the clusters and their texts in a browser"),
     "--redecide": Meaning(
-        None, "Discard the decisions in the table and decide again, as you must after a change of the rules"
+        None,
+        "Discard stored decisions and decide again; needed after a change of --distance, --similarity,"
+        " --drop-similarity, --keep or --keep-field",
     ),
     "--replace": Meaning(None, "Replace the table of --into, if this command has created it before"),
     "--rows": Meaning("N", "Plan for this many fingerprints (0 or more)"),

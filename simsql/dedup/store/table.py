@@ -170,7 +170,7 @@ class DocumentStore:
         to others.
 
         Raises SimsqlError if another table has the name, the fingerprints have another recipe, the decisions have
-        other rules and are not made afresh, or the table is missing and not to be created, and
+        other rules and are not discarded, or the table is missing and not to be created, and
         sqlalchemy.exc.DBAPIError if the role lacks a privilege.
         """
         self.rules, self.redecide = rules, redecide
