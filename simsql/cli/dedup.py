@@ -92,7 +92,7 @@ def dedup_command(
         explain=explain,
     )
     if recipe:
-        options.output.check().refuse(Path(recipe))
+        options.outputs().refuse(Path(recipe))
     stages = ProgressBars(console, results_wait=first is not None)
     with postgresql_errors():
         summary = run_dedup(options, stages)

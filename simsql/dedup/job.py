@@ -13,7 +13,7 @@ from simsql.decide.verdicts import decide
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.explaining import Explanation, explain_pair
-from simsql.dedup.run_report import report_run
+from simsql.dedup.run_report import RunOfFiles, write_run_report
 from simsql.dedup.safety.confirming import Confirmer
 from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
@@ -24,6 +24,7 @@ from simsql.dedup.store.rows import Rows
 from simsql.dedup.writing import ClusterCount, Output, write_clusters
 from simsql.documents import (
     READ_TWICE,
+    STDOUT,
     VISIBLE,
     DocumentReader,
     Layout,
@@ -31,14 +32,12 @@ from simsql.documents import (
     Selection,
     SkipCount,
     Stages,
-    open_output,
     printable,
     storable,
 )
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
-from simsql.report import write_report
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,24 @@ class DedupOptions:
     output: Output = field(default_factory=Output)
     explain: tuple[str, str] | None = None
     """The names of two documents to explain, instead of writing clusters."""
+
+    def outputs(self) -> Outputs:
+        """Return the files that the run writes. Raises UsageError if they cannot be written."""
+        output = self.output
+        return Outputs(
+            {"--output": output.clusters or STDOUT, "--drop-list": output.drop_list, "--report": output.report}
+        )
+
+    def open_reader(self, paths: Sequence[str | Path], outputs: Outputs | None = None) -> DocumentReader:
+        """Return the documents in files, as the run reads them."""
+        return DocumentReader(
+            paths,
+            replace(self.layout, value_field=self.rules.keep_field),
+            stdin=sys.stdin.buffer,
+            selection=self.selection,
+            outputs=outputs,
+            leave_out=filter(None, [self.destination.server_dir]),
+        )
 
 
 @dataclass(frozen=True)
@@ -93,31 +110,27 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     """
     if not options.paths and not (options.destination.table or options.destination.server_dir):
         raise UsageError("name the files to read: without them, --explain needs --store-in or --server-dir")
-    outputs = options.output.check()
-    reader = _open_reader(options, options.paths, outputs)
+    outputs = options.outputs()
+    reader = options.open_reader(options.paths, outputs)
     _refuse_server_folder(options)
     with ExitStack() as stack:
-        with stages.stage("connect" if options.destination.database else "start the server"):
-            store = stack.enter_context(
-                open_store(
-                    options.destination,
-                    options.recipe,
-                    options.rules,
-                    redecide=options.redecide,
-                    create=bool(options.paths),
-                )
-            )
-        rules = store.rules
-        tokens = stack.enter_context(TokenSpool()) if rules.checks_texts else None
+        tokens = stack.enter_context(TokenSpool()) if options.rules.checks_texts else None
         texts = stack.enter_context(TextSpool()) if options.output.report else None
-        intake, loaded = take_in(store, reader, stages, workers=options.workers, tokens=tokens, texts=texts)
-        with stages.stage("check texts" if rules.checks_texts else "compare fingerprints") as report:
-            rows = Rows(store, intake)
-            confirmer = Confirmer(
-                lambda paths: _open_reader(options, paths), intake.identities.files, outputs.writes
+        with stages.stage("connect" if options.destination.database else "start the server"):
+            opened = open_store(
+                options.destination,
+                options.recipe,
+                options.rules,
+                redecide=options.redecide,
+                create=bool(options.paths),
             )
+            store = stack.enter_context(opened)
+        intake, loaded = take_in(store, reader, stages, workers=options.workers, tokens=tokens, texts=texts)
+        with stages.stage("check texts" if store.rules.checks_texts else "compare fingerprints") as report:
+            rows = Rows(store, intake)
+            confirmer = Confirmer(options.open_reader, intake.identities.files, outputs.writes)
             comparison = Comparison(
-                rows.documents, rows.tokens, rules, here=rows.here, workers=options.workers, report=report
+                rows.documents, rows.tokens, store.rules, here=rows.here, workers=options.workers, report=report
             )
             evidence = gather_evidence(
                 rows.documents,
@@ -126,7 +139,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                 lambda positions: confirmer.look_for(rows.references(positions)),
             )
             verdicts = decide(
-                rows.documents, comparison.nodes, evidence, rules, rows.criterion(), rows.order_by_name
+                rows.documents, comparison.nodes, evidence, store.rules, rows.criterion, rows.order_by_name
             )
             comparison.complete(verdicts)
         results = Results(store)
@@ -139,7 +152,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         explanation = None
         clusters = ClusterCount()
         if options.explain:
-            explanation = explain_pair(results, rows.documents, comparison, verdicts, rules, options.explain)
+            explanation = explain_pair(results, rows.documents, comparison, verdicts, store.rules, options.explain)
         else:
             store.commit()
             with stages.stage("check files"):
@@ -147,10 +160,9 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             in_clusters = int(np.count_nonzero(verdicts.cluster))
             clusters = write_clusters(results.clusters(), in_clusters, stages, options.output, refused)
             if texts and options.output.report:
-                with stages.stage("write report"), open_output(options.output.report) as file:
-                    found = results.clusters()
-                    run = report_run(options.paths, options.recipe, rules, stored, found, rows, texts, refused)
-                    write_report(file, run)
+                with stages.stage("write report"):
+                    run = RunOfFiles(options.paths, options.recipe, store.rules, stored, rows, texts)
+                    write_run_report(options.output.report, run, results.clusters(), refused)
     return DedupSummary(
         intake.read - intake.skips.by_reason[READ_TWICE],
         intake.wordless,
@@ -173,16 +185,3 @@ def _refuse_server_folder(options: DedupOptions) -> None:
         folder = Path(path).resolve()
         if path != "-" and folder.is_relative_to(server) and folder.is_dir():
             raise UsageError(f"{printable(storable(path))} is in the folder of the server: name another folder")
-
-
-def _open_reader(
-    options: DedupOptions, paths: Sequence[str | Path], outputs: Outputs | None = None
-) -> DocumentReader:
-    return DocumentReader(
-        paths,
-        replace(options.layout, value_field=options.rules.keep_field),
-        stdin=sys.stdin.buffer,
-        selection=options.selection,
-        outputs=outputs,
-        leave_out=filter(None, [options.destination.server_dir]),
-    )

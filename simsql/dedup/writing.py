@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from simsql.dedup.members import Member, arrange_members
 from simsql.dedup.store.results import StoredDocument
-from simsql.documents import STDOUT, Outputs, Skip, SkipCount, Stages, open_output, printable
+from simsql.documents import STDOUT, Skip, SkipCount, Stages, open_output, printable
 
 _REPLACED = re.compile(r"\\x00|\\ud[89a-f]")  # by simsql.documents.storable
 
@@ -91,12 +91,6 @@ class Output:
     null: bool = False
     """Whether a NUL ends the names in the drop list, instead of a line end."""
     report: Path | None = None
-
-    def check(self) -> Outputs:
-        """Return the files. Raises UsageError if they cannot be written."""
-        return Outputs(
-            {"--output": self.clusters or STDOUT, "--drop-list": self.drop_list, "--report": self.report}
-        )
 
 
 def write_clusters(

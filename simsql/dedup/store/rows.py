@@ -86,6 +86,8 @@ class Rows:
                 documents = documents._replace(fresh=~rows["known"] | rows["undecided"], **own)
         self.documents = documents
         self.tokens = Tokens(counts, self._read_tokens)
+        self.criterion = criterion(store.rules, ids, documents.characters, self._rank_values(ids))
+        """A number for each document, which is higher for those that the rules prefer."""
 
     def order_by_name(self, positions: I64) -> I64:
         """Return positions in the order of the names of their documents."""
@@ -96,19 +98,15 @@ class Rows:
         )
         return np.searchsorted(self.documents.id, np.array(rows.scalars().all(), dtype=np.int64))
 
-    def criterion(self) -> I64:
-        """Return a number for each document, which is higher for those that the rules prefer."""
-        documents, rules = self.documents, self._store.rules
-        values = np.zeros(len(documents.id), dtype=np.int64)
-        if rules.keep_field is not None:
-            table = self._store.table.c
-            chosen = select(table.id, table.value).where(table.value.is_not(None))
-            found = {row.id: row.value for row in self._store.connection.execute(chosen)}
-            ranks = rank_values(found.values())
-            for position, id_ in enumerate(documents.id.tolist()):
-                if id_ in found:
-                    values[position] = ranks[found[id_]]
-        return criterion(rules, documents.id, documents.characters, values)
+    def _rank_values(self, ids: I64) -> I64:
+        """Return the rank of the value of each document, 0 for those without one."""
+        if self._store.rules.keep_field is None:
+            return np.zeros(len(ids), dtype=np.int64)
+        table = self._store.table.c
+        chosen = select(table.id, table.value).where(table.value.is_not(None))
+        found = {row.id: row.value for row in self._store.connection.execute(chosen)}
+        ranks = rank_values(found.values())
+        return np.array([ranks[found[id_]] if id_ in found else 0 for id_ in ids.tolist()], dtype=np.int64)
 
     def references(self, positions: I64) -> Iterator[Reference]:
         """Yield where to find the documents at these positions, in their order."""
