@@ -196,17 +196,8 @@ def drops(tmp_path, newest):
     """Run on paths, with a table that stays, and keep the longest text; return the drop list."""
 
     def drops(*paths, options=()):
-        kept = [
-            "--database",
-            newest[1],
-            "--store-in",
-            "kept",
-            "--keep",
-            "longest",
-            "--drop-list",
-            tmp_path / "drop",
-        ]
-        run("dedup", *paths, *kept, *options).done()
+        kept = ["--database", newest[1], "--store-in", "kept", "--keep", "longest"]
+        run("dedup", *paths, *kept, "--drop-list", tmp_path / "drop", *options).done()
         return (tmp_path / "drop").read_text().splitlines()
 
     return drops
