@@ -1,18 +1,64 @@
-"""Formats of clusters beside JSON lines: CSV, TSV and tables."""
+"""The formats of clusters: JSON lines, CSV, TSV and tables."""
 
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from simsql.decide.rules import show_similarity
 from simsql.dedup.members import Member
-from simsql.dedup.writing import ClusterWriter, JsonLines, describe_member
 from simsql.documents import DELIMITERS, format_rows, printable
 from simsql.documents.output_formats import Format
 
 _SHOWN = 10  # members of a cluster in a table
 _SHOWN_CLUSTERS = 20  # at a terminal
 _FIELDS = ("distance", "similarity", "kept", "kept_distance", "kept_similarity", "droppable")
+
+
+class ClusterWriter(Protocol):
+    """Formats clusters as text."""
+
+    def head(self) -> str:
+        """Return the text before the first cluster."""
+
+    def cluster(self, number: int, members: Sequence[Member]) -> str:
+        """Return the text of a cluster, its representative first."""
+
+
+class JsonLines:
+    """A line of JSON for each cluster."""
+
+    def head(self) -> str:
+        """Return nothing: JSON lines have no header."""
+        return ""
+
+    def cluster(self, number: int, members: Sequence[Member]) -> str:
+        """Return a line of JSON."""
+        cluster = {
+            "cluster": number,
+            "size": len(members),
+            "representative": members[0].document.label,
+            "members": [describe_member(member) for member in members],
+        }
+        return json.dumps(cluster, ensure_ascii=False) + "\n"
+
+
+def describe_member(member: Member) -> dict[str, Any]:
+    """Return what the output says about a member: distance and similarity are to the representative."""
+    return {
+        "id": member.document.name,
+        "place": member.document.place,
+        "distance": member.distance,
+        "similarity": _round(member.document.representative_similarity),
+        "kept": member.kept.label,
+        "kept_distance": member.kept_distance,
+        "kept_similarity": _round(member.document.kept_similarity),
+        "droppable": member.droppable,
+    }
+
+
+def _round(similarity: float | None) -> float | None:
+    return None if similarity is None else round(similarity, 6)
 
 
 class _Delimited:
