@@ -41,10 +41,11 @@ class Comparison:
         workers: int | None,
         report: Report,
     ) -> None:
+        self.documents = documents
+        self.rules = rules
         self.nodes = group_nodes(documents, here, by_words=rules.checks_texts, scope=scope)
         self._counts = tokens.counts[self.nodes.example]
         self._read = tokens.read
-        self._rules = rules
         self._scope = None if scope is None else scope[self.nodes.example]
         self._workers = workers
         self._report = report
@@ -71,13 +72,13 @@ class Comparison:
             (verdicts.kept, verdicts.kept_similarity),
             (verdicts.representative, verdicts.representative_similarity),
         ):
-            missing = np.flatnonzero(np.isnan(similarity) & (node != NONE) & self._rules.checks_texts)
+            missing = np.flatnonzero(np.isnan(similarity) & (node != NONE) & self.rules.checks_texts)
             if missing.size:
                 left, first, inverse = np.unique(node[missing], return_index=True, return_inverse=True)
                 similarity[missing] = self.compare(left, node[target[missing[first]]])[inverse]
 
     def _find_pairs(self, fingerprints: U64, new: Flags | None) -> SimilarPairs:
-        rules = self._rules
+        rules = self.rules
         if not rules.checks_texts:
             return find_close(fingerprints, rules.distance, new=new, workers=self._workers, report=self._report)
         return find_similar(

@@ -12,23 +12,15 @@ from simsql.decide.documents import GONE, I64, NONE, PRESENT, UNKNOWN, Documents
 from simsql.decide.earlier import decided_by, earlier_stars
 from simsql.decide.stars import SimilarPairs, join_pairs
 from simsql.decide.verdicts import Evidence
+from simsql.dedup.comparing import Comparison
 
 LookFor = Callable[[I64], States]
 """Returns the states of the documents at these positions, which the run has not read."""
 
 
-def gather_evidence(
-    documents: Documents,
-    nodes: Nodes,
-    find_pairs: Callable[[Flags | None], SimilarPairs],
-    look_for: LookFor | None = None,
-) -> Evidence:
-    """Return the evidence about all documents.
-
-    `find_pairs` returns all pairs of similar nodes or, given flags, those with at least one flagged node. It is
-    called again if a document that an earlier run has kept turns out to be gone. `look_for` may be None if the run
-    has read all documents.
-    """
+def gather_evidence(comparison: Comparison, look_for: LookFor | None = None) -> Evidence:
+    """Return the evidence about all documents. `look_for` may be None if the run has read all of them."""
+    documents, nodes = comparison.documents, comparison.nodes
     seen = nodes.of_documents(documents.seen)
     presence = _Presence(documents, nodes, look_for)
     if not documents.seen.all():
@@ -43,7 +35,7 @@ def gather_evidence(
         is_kept = earlier.kept == np.arange(nodes.total)
         new = (earlier.kept == NONE) | (is_kept & (earlier.representative == NONE))
         new &= ~gone & ~searched
-        found = find_pairs(None if new.all() else new)
+        found = comparison.find_pairs(None if new.all() else new)
         if searched.any():
             pairs = join_pairs(pairs, found.where(~searched[found.left] & ~searched[found.right]))
         else:

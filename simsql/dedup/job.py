@@ -133,10 +133,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                 rows.documents, rows.tokens, store.rules, here=rows.here, workers=options.workers, report=report
             )
             evidence = gather_evidence(
-                rows.documents,
-                comparison.nodes,
-                comparison.find_pairs,
-                lambda positions: confirmer.look_for(rows.references(positions)),
+                comparison, lambda positions: confirmer.look_for(rows.references(positions))
             )
             verdicts = decide(
                 rows.documents, comparison.nodes, evidence, store.rules, rows.criterion, rows.order_by_name
@@ -152,7 +149,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         explanation = None
         clusters = ClusterCount()
         if options.explain:
-            explanation = explain_pair(results, rows.documents, comparison, verdicts, store.rules, options.explain)
+            explanation = explain_pair(results, comparison, verdicts, options.explain)
         else:
             store.commit()
             with stages.stage("check files"):

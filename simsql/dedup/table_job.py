@@ -171,7 +171,7 @@ def _decide(
     comparison = Comparison(
         documents, tokens, rules, here=everything, scope=order.scope, workers=options.workers, report=report
     )
-    evidence = gather_evidence(documents, comparison.nodes, comparison.find_pairs)
+    evidence = gather_evidence(comparison)
     verdicts = decide(
         documents,
         comparison.nodes,

@@ -65,10 +65,10 @@ tables = st.fixed_dictionaries(
 class Compared(Comparison):
     """Similarities from a table instead of texts."""
 
-    def __init__(self, documents, compare):
+    def __init__(self, documents, find_pairs, compare):
         tokens = Tokens(np.zeros(len(documents.id), dtype=np.int64), None)
         super().__init__(documents, tokens, RULES, here=documents.seen, workers=1, report=None)
-        self.compare = compare
+        self.find_pairs, self.compare = find_pairs, compare
 
 
 def run(docs, table):
@@ -128,7 +128,8 @@ def run(docs, table):
             states[position] = UNKNOWN if document.stream else GONE if document.gone else PRESENT
         return column((states[position] for position in asked), np.int8)
 
-    evidence = gather_evidence(given_documents, nodes, find_pairs, look_for)
+    compared = Compared(given_documents, find_pairs, compare)
+    evidence = gather_evidence(compared, look_for)
     criterion = column(document.criterion for document in docs)
     verdicts = decide(
         given_documents,
@@ -138,7 +139,7 @@ def run(docs, table):
         criterion,
         lambda asked: column(sorted(asked, key=lambda position: docs[position].name)),
     )
-    Compared(given_documents, compare).complete(verdicts)
+    compared.complete(verdicts)
     decided = [
         replace(
             document,
