@@ -26,13 +26,13 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
 from simsql.cores import usable_cores
 from simsql.decide.rules import show_similarity
-from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters, format_of_file
+from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
 from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import ClusterCount, Output
 from simsql.documents import STDOUT, printable
-from simsql.documents.output_formats import Format, choose_format, print_json
+from simsql.documents.output_formats import Format, choose_format, format_of_file, print_json
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 

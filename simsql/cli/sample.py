@@ -1,9 +1,7 @@
 """`simsql sample`: pairs of documents to label."""
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +22,6 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, messages, print_skips
 from simsql.cores import usable_cores
 from simsql.documents import (
-    DELIMITERS,
     STDOUT,
     Outputs,
     Report,
@@ -34,6 +31,7 @@ from simsql.documents import (
     open_output,
     read_documents,
 )
+from simsql.documents.output_formats import Format, format_of_file
 from simsql.documents.spool import TextSpool
 from simsql.errors import SimsqlError, UsageError
 from simsql.evaluate.sampling import Drawn, draw_pairs
@@ -108,11 +106,9 @@ def sample_command(
                 " there is nothing to label; try a larger --distance"
             )
         with open_output(output) as stream:
-            _write(
-                stream,
-                DELIMITERS.get(output.suffix.lower()) if output else None,
-                _rows(drawn, first, names, texts),
-            )
+            form = format_of_file(output) if output else Format.JSONL
+            for line in format_rows(form, _FIELDS, _rows(drawn, first, names, texts)):
+                stream.write(line)
     print_skips(skips, console, counted=True)
 
 
@@ -124,12 +120,3 @@ def _rows(drawn: Drawn, first: dict[int, int], names: list[str], texts: TextSpoo
         pair = [texts.read(number).encode("utf-8", "replace").decode() for number in (a, b)]
         (similarity,) = similarity_many(pair[:1], pair[1:]).tolist()
         yield names[a], names[b], "", distance, round(similarity, 4), round(weight, 4), *pair
-
-
-def _write(stream: Any, delimiter: str | None, rows: Iterable[Sequence[Any]]) -> None:
-    if delimiter is None:
-        for row in rows:
-            stream.write(json.dumps(dict(zip(_FIELDS, row, strict=True)), ensure_ascii=False) + "\n")
-        return
-    for line in format_rows(chain([_FIELDS], rows), delimiter):
-        stream.write(line)

@@ -1,18 +1,20 @@
 """The formats of clusters: JSON lines, CSV, TSV and tables."""
 
 import json
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from simsql.decide.rules import show_similarity
 from simsql.dedup.members import Member
-from simsql.documents import DELIMITERS, format_rows, printable
+from simsql.documents import format_rows, printable
 from simsql.documents.output_formats import Format
 
 _SHOWN = 10  # members of a cluster in a table
 _SHOWN_CLUSTERS = 20  # at a terminal
-_FIELDS = ("distance", "similarity", "kept", "kept_distance", "kept_similarity", "droppable")
+_NAMES = (
+    *("cluster", "id", "place", "representative"),
+    *("distance", "similarity", "kept", "kept_distance", "kept_similarity", "droppable"),
+)
 
 
 class ClusterWriter(Protocol):
@@ -61,24 +63,22 @@ def _round(similarity: float | None) -> float | None:
     return None if similarity is None else round(similarity, 6)
 
 
-class _Delimited:
-    """Write one line per member of a cluster."""
+class _Rows:
+    """Write one row per member of a cluster."""
 
     def __init__(self, form: Format) -> None:
-        self._delimiter = DELIMITERS[f".{form}"]
+        self._form = form
 
     def head(self) -> str:
-        return self._lines([("cluster", "id", "place", "representative", *_FIELDS)])
+        return "".join(format_rows(self._form, _NAMES, []))
 
     def cluster(self, number: int, members: Sequence[Member]) -> str:
-        return self._lines(self._row(number, member) for member in members)
+        rows = (self._row(number, member) for member in members)
+        return "".join(format_rows(self._form, _NAMES, rows, head=False))
 
-    def _row(self, number: int, member: Member) -> Sequence[object]:
-        row = describe_member(member) | {"droppable": json.dumps(member.droppable)}
-        return (number, row["id"], row["place"], member.representative.label, *(row[name] for name in _FIELDS))
-
-    def _lines(self, rows: Iterable[Sequence[object]]) -> str:
-        return "".join(format_rows(rows, self._delimiter))
+    def _row(self, number: int, member: Member) -> Sequence[Any]:
+        row = describe_member(member) | {"cluster": number, "representative": member.representative.label}
+        return [row[name] for name in _NAMES]
 
 
 class _Table:
@@ -134,14 +134,7 @@ class FirstClusters(_Table):
 
 
 CLUSTER_WRITERS: dict[Format, ClusterWriter] = {
+    **{form: _Rows(form) for form in Format},
     Format.TABLE: _Table(),
     Format.JSONL: JsonLines(),
-    Format.CSV: _Delimited(Format.CSV),
-    Format.TSV: _Delimited(Format.TSV),
 }
-
-
-def format_of_file(output: Path) -> Format:
-    """Return the format that the ending of a file names, by default JSON lines."""
-    ending = output.suffix.lower()
-    return Format(ending.removeprefix(".")) if ending in DELIMITERS else Format.JSONL

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from io import StringIO
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -45,6 +46,12 @@ _NARROWEST = 12
 _GAP = "  "
 
 
+def format_of_file(path: Path) -> Format:
+    """Return the format that the ending of a file names, by default JSON lines."""
+    ending = path.suffix.lower()
+    return Format(ending.removeprefix(".")) if ending in DELIMITERS else Format.JSONL
+
+
 def choose_format(wanted: Format | None) -> Format:
     """Return the requested format; by default, a table at a terminal and JSON lines elsewhere."""
     return wanted or (Format.TABLE if sys.stdout.isatty() else Format.JSONL)
@@ -55,29 +62,40 @@ def format_share(share: float | None, form: Format) -> float | str | None:
     return share if share is None or form is not Format.TABLE else f"{int(100 * share)}%"
 
 
+def format_rows(
+    form: Format, names: Sequence[str], rows: Iterable[Sequence[Any]], *, head: bool = True
+) -> Iterator[str]:
+    """Yield the line of each row as JSON, CSV or TSV, the latter with a header unless `head` is false.
+
+    Lists, objects and booleans in the cells of CSV and TSV are written as JSON. Cells with a carriage return are
+    quoted: a reader would take it for the end of the row.
+    """
+    if form is Format.JSONL:
+        for row in rows:
+            yield _as_json(dict(zip(names, row, strict=True))) + "\n"
+        return
+    text = StringIO()
+    # Python 3.11 quotes only the characters of the line end, so it has to be this one.
+    writer = csv.writer(text, delimiter=DELIMITERS[f".{form}"], lineterminator="\r\n")
+    for row in chain([names] if head else [], rows):
+        writer.writerow(_as_json(cell) if isinstance(cell, bool | list | dict) else cell for cell in row)
+        yield text.getvalue().removesuffix("\r\n") + "\n"
+        text.seek(0)
+        text.truncate()
+
+
 def print_rows(form: Format, columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> int:
     """Print rows as they arrive, and return their number.
 
-    Without rows, JSON lines and tables are empty, but CSV and TSV still have a header. Lists, objects and booleans
-    in CSV and TSV cells are written as JSON.
+    Without rows, JSON lines and tables are empty, but CSV and TSV still have a header.
     """
-    names = [column.name for column in columns]
     if form is Format.TABLE:
         return _print_table(columns, rows)
-    count = 0
-    if form is Format.JSONL:
-        for row in rows:
-            print_json(dict(zip(names, row, strict=True)))
-            count += 1
-        return count
-    cells = ([_as_json(cell) if isinstance(cell, bool | list | dict) else cell for cell in row] for row in rows)
-    lines = format_rows(chain([names], cells), DELIMITERS[f".{form}"])
-    output = standard_output()
-    output.write(next(lines))
-    for line in lines:
+    output, written = standard_output(), 0
+    for line in format_rows(form, [column.name for column in columns], rows):
         output.write(line)
-        count += 1
-    return count
+        written += 1
+    return written - (form is not Format.JSONL)  # the others have a header
 
 
 def print_json(row: dict[str, Any]) -> None:
@@ -139,18 +157,3 @@ def _show(column: Column, cell: Any) -> str:
     if isinstance(cell, list):
         return ", ".join(printable(part) if isinstance(part, str) else _as_json(part) for part in cell)
     return printable(cell) if isinstance(cell, str) else _as_json(cell)
-
-
-def format_rows(rows: Iterable[Sequence[object]], delimiter: str) -> Iterator[str]:
-    r"""Yield the text of each row, which `\n` ends.
-
-    Cells with a carriage return are quoted: a reader would take it for the end of the row.
-    """
-    text = StringIO()
-    # Python 3.11 quotes only the characters of the line end, so it has to be this one.
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\r\n")
-    for row in rows:
-        writer.writerow(row)
-        yield text.getvalue().removesuffix("\r\n") + "\n"
-        text.seek(0)
-        text.truncate()
