@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks.decisions import DROPPED, REPORTED, Corpus, near_pairs, read_corpora
 from benchmarks.labelled import MissingDataError, find_folder
-from simsql.dedup.chart import Line, Panel, draw_chart, rule_panels
-from simsql.dedup.evaluation import NO_FINGERPRINT, Estimate, LabelledPairs, evaluate_pairs
+from simsql.evaluate.chart import Line, Panel, draw_chart, rule_panels
+from simsql.evaluate.measures import NO_FINGERPRINT, Estimate, LabelledPairs, evaluate_pairs
 from simsql.fingerprint import simhash_many, similarity_many
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"

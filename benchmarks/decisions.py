@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.labelled import MissingDataError, Pairs, find_alike, find_folder, read_lines
-from simsql.dedup.decisions import SimilarPairs
+from simsql.decide.stars import SimilarPairs
 from simsql.fingerprint import simhash_many, similarity_many
 from simsql.hamming import find_pairs
 

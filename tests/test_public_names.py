@@ -14,9 +14,8 @@ from scipy.sparse import csr_array
 from sqlalchemy import Column, MetaData, Table
 
 import simsql
-from simsql import alembic, database, documents, fingerprint, hamming, server
+from simsql import alembic, database, documents, fingerprint, hamming, report, server
 from simsql import sqlalchemy as models
-from simsql.dedup import report
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MODULES = [importlib.import_module(found.name) for found in pkgutil.walk_packages(simsql.__path__, "simsql.")]

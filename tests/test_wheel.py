@@ -103,8 +103,7 @@ def test_what_the_wheel_carries(wheel: Path) -> None:
     assert sql == {f"simsql/sql/{path.name}" for path in (REPOSITORY / "sql").glob("*.sql")}
     assert "simsql/py.typed" in names
     page = {
-        f"simsql/{path.relative_to(REPOSITORY / 'simsql')}"
-        for path in REPOSITORY.glob("simsql/dedup/report/page/*")
+        f"simsql/{path.relative_to(REPOSITORY / 'simsql')}" for path in REPOSITORY.glob("simsql/report/page/*")
     }
     assert page
     assert page <= names

@@ -2,12 +2,15 @@
 
 import errno
 import importlib
+import inspect
 import os
 import re
 import shlex
 import sys
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import fields, is_dataclass
+from functools import wraps
 from pathlib import Path
 from signal import SIGPIPE
 from typing import Annotated, Any, ParamSpec
@@ -81,8 +84,37 @@ _WrongUsage: Any = typer.BadParameter.__base__
 
 
 def command(name: str, group: typer.Typer = app) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
-    """Register a command under a name."""
-    return group.command(name)
+    """Register a command under a name.
+
+    A parameter whose type is a dataclass stands for the options that its fields describe.
+    """
+
+    def register(function: Callable[_P, None]) -> Callable[_P, None]:
+        group.command(name)(_take_apart(function))
+        return function
+
+    return register
+
+
+def _take_apart(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the function with the fields of dataclasses among its parameters in place of the dataclasses."""
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    groups: dict[str, Any] = {each.name: each.annotation for each in parameters if is_dataclass(each.annotation)}
+    flat = [
+        part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in parameters
+        for part in (inspect.signature(groups[each.name]).parameters.values() if each.name in groups else [each])
+    ]
+
+    @wraps(function)
+    def call(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        function(**given)
+
+    call.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in flat}
+    return call
 
 
 def run_app() -> int:

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from simsql.database.connect import one_line, open_engine
-from simsql.dedup.workspace import Destination
+from simsql.dedup.store.destination import Destination
 from simsql.errors import SimsqlError, UsageError
 from simsql.server import holds_server, start_embedded
 

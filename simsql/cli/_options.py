@@ -1,7 +1,9 @@
 """Every option of every command, declared once, so that a name has the same meaning everywhere."""
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -9,9 +11,9 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from simsql.cli._terminal import Format
-from simsql.dedup.rules import Keep, Rules
-from simsql.documents import STDOUT, printable
+from simsql.decide.rules import Keep, Rules
+from simsql.documents import STDOUT, DocumentReader, Layout, Outputs, Selection, printable
+from simsql.documents.output_formats import Format
 from simsql.errors import UsageError
 
 
@@ -104,6 +106,7 @@ MEANINGS = {
         "NAME", "Keep the document with the highest number or text in this field or column instead"
     ),
     "--keys": Meaning(None, "Print the primary keys of the rows beside each fingerprint"),
+    "--like": Meaning("NAME", "Plan for fingerprints like those in this table"),
     "--lead": Meaning("N", "Move this many blocks to the front of each key"),
     "--lines": Meaning(None, "Treat every line of a text, and of stdin, as a document"),
     "--max-document": Meaning(
@@ -124,7 +127,11 @@ MEANINGS = {
     "--quiet": Meaning(None, "Print only results and errors: no progress, summary or remarks", "-q"),
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
     "--report": Meaning("FILE", "Write a page to look at the clusters and their texts in a browser"),
-    "--redecide": Meaning(None, "Decide afresh about all documents in the table, also by other rules"),
+    "--redecide": Meaning(
+        None,
+        "Discard stored decisions and decide again; needed after a change of --distance, --similarity,"
+        " --drop-similarity, --keep or --keep-field",
+    ),
     "--repair": Meaning(None, "Repair the faults of a table; writers to it wait until it is done"),
     "--replace": Meaning(None, "Replace the table of --into, if this command has created it before"),
     "--rows": Meaning("N", "Plan for this many fingerprints (0 or more)"),
@@ -138,12 +145,12 @@ MEANINGS = {
         "SHARE", "Count texts as similar if their word trigrams are at least this similar (0 to 1)"
     ),
     "--sql": Meaning(None, "Print the SQL instead of running it"),
+    "--table": Meaning("NAME", "Store documents and decisions in this table, which later runs add to"),
     "--storage": Meaning(
         "|".join(Storage),
         "Keep the index in key tables, or in B-trees on the table itself; by default, expression for a partitioned"
         " or distributed table, and tables for others",
     ),
-    "--table": Meaning("NAME", "Use this table"),
     "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),
     "--text-column": Meaning("NAME", "Use this column for the texts"),
     "--text-field": Meaning("NAME", "Read texts from this field or column"),
@@ -239,29 +246,17 @@ def distance_option(more: str) -> Any:
 
 
 SearchDistance = Annotated[int | None, distance_option("; by default, that of the index")]
-TextDistance = Annotated[int, distance_option(" between texts that are compared")]
-TextSimilarity = Annotated[float, share_option("--similarity", "; 0 compares no texts")]
-DropSimilarity = Annotated[
-    float | None, share_option("--drop-similarity", "; by default 0.7, or --similarity if it is higher")
-]
-Kept = Annotated[Keep | None, option("--keep", "; by default the first of these")]
-KeepField = Annotated[str | None, option("--keep-field")]
 Workers = Annotated[int | None, number_option("--workers", least=1)]
 IndexedColumn = Annotated[str | None, option("--column")]
 Database = Annotated[str | None, option("--database")]
 ServerDir = Annotated[Path | None, option("--server-dir", parser=read_folder)]
 Encoding = Annotated[str, option("--encoding")]
-Exclude = Annotated[list[str] | None, option("--exclude")]
 Formatted = Annotated[Format | None, option("--format")]
-Hidden = Annotated[bool, option("--hidden")]
-IdField = Annotated[str, option("--id-field")]
-Include = Annotated[list[str] | None, option("--include")]
 MaxDocument = Annotated[str, option("--max-document")]
 NewRecipeName = Annotated[str | None, option("--recipe", "; by default words12-log-1")]
 Quiet = Annotated[bool, option("--quiet")]
 RecipeName = Annotated[str | None, option("--recipe", "; by default that of the index, else words12-log-1")]
 ScopeValues = Annotated[list[str] | None, option("--scope")]
-TextField = Annotated[str, option("--text-field")]
 
 _PATHS = typer.Argument(
     metavar="PATH",
@@ -288,15 +283,6 @@ TableName = Annotated[
 ]
 
 
-def parse_rules(
-    distance: int, similarity: float, drop_similarity: float | None, keep: Keep | None, keep_field: str | None
-) -> Rules:
-    """Return the rules that the options of decisions give."""
-    if keep and keep_field:
-        raise UsageError("--keep and --keep-field exclude each other: leave one out")
-    return Rules(distance, similarity, drop_similarity, keep or Keep.CENTRAL, keep_field)
-
-
 def parse_size(size: str, name: str) -> int:
     """Return the number of bytes that is the value of the option with this name."""
     match = re.fullmatch(r"(\d{1,3}(?:,\d{3}){1,5}|\d{1,18}(?:\.\d{1,9})?) ?([kmgtp]?)b?", size, re.IGNORECASE)
@@ -314,6 +300,53 @@ def parse_max_document(size: str) -> int:
             f"it must be at least 1 byte and less than 4096PB, not {size}", param_hint="--max-document"
         )
     return limit
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The options of every command that reads documents."""
+
+    text_field: Annotated[str, option("--text-field")] = "text"
+    id_field: Annotated[str, option("--id-field")] = "id"
+    hidden: Annotated[bool, option("--hidden")] = False
+    include: Annotated[list[str] | None, option("--include")] = None
+    exclude: Annotated[list[str] | None, option("--exclude")] = None
+    encoding: Encoding = "utf-8"
+    max_document: MaxDocument = "100MB"
+
+    def layout(self) -> Layout:
+        """Return the fields, the encoding and the limit."""
+        return Layout(self.text_field, self.id_field, self.encoding, parse_max_document(self.max_document))
+
+    def selection(self) -> Selection:
+        """Return which files to read inside folders."""
+        return Selection(self.hidden, self.include or (), self.exclude or ())
+
+    def open(self, paths: Sequence[str], *, outputs: Outputs | None = None, lines: bool = False) -> DocumentReader:
+        """Return the documents in files."""
+        return DocumentReader(
+            paths, self.layout(), selection=self.selection(), outputs=outputs, lines=lines, stdin=sys.stdin.buffer
+        )
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """The options of every command that decides which documents to keep."""
+
+    distance: Annotated[int, distance_option(" between texts that are compared")] = 10
+    similarity: Annotated[float, share_option("--similarity", "; 0 compares no texts")] = 0.6
+    drop_similarity: Annotated[
+        float | None, share_option("--drop-similarity", "; by default 0.7, or --similarity if it is higher")
+    ] = None
+    keep: Annotated[Keep | None, option("--keep", "; by default the first of these")] = None
+    keep_field: Annotated[str | None, option("--keep-field")] = None
+
+    def rules(self) -> Rules:
+        """Return the rules of the decisions."""
+        if self.keep and self.keep_field:
+            raise UsageError("--keep and --keep-field exclude each other: leave one out")
+        keep = self.keep or Keep.CENTRAL
+        return Rules(self.distance, self.similarity, self.drop_similarity, keep, self.keep_field)
 
 
 def parse_scope(values: list[str] | None) -> dict[str, str] | None:

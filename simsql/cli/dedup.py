@@ -8,82 +8,49 @@ from typing import Annotated
 import typer
 
 from simsql.cli._app import command
-from simsql.cli._clusters import CLUSTER_WRITERS, FirstClusters, format_of_file
 from simsql.cli._database import database_or_default, postgresql_errors
 from simsql.cli._options import (
     Database,
-    DropSimilarity,
-    Encoding,
-    Exclude,
+    Deciding,
     Formatted,
-    Hidden,
-    IdField,
-    Include,
-    KeepField,
-    Kept,
-    MaxDocument,
     NewRecipeName,
     OptionalPaths,
     Quiet,
+    Reading,
     ServerDir,
-    TextDistance,
-    TextField,
-    TextSimilarity,
     Workers,
     option,
-    parse_max_document,
-    parse_rules,
     path_option,
 )
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import (
-    Format,
-    ProgressBars,
-    choose_format,
-    count_skips,
-    messages,
-    print_json,
-    print_skips,
-    print_summary,
-)
+from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
 from simsql.cores import usable_cores
+from simsql.decide.rules import show_similarity
+from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
 from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
-from simsql.dedup.rules import show_similarity
-from simsql.dedup.workspace import Destination
+from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import ClusterCount, Output
-from simsql.documents import STDOUT, Selection, printable
+from simsql.documents import STDOUT, printable
+from simsql.documents.output_formats import Format, choose_format, format_of_file, print_json
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 
 
 @command("dedup")
 def dedup_command(
+    *,
     context: typer.Context,
     paths: OptionalPaths = None,
-    distance: TextDistance = 10,
-    similarity: TextSimilarity = 0.6,
-    drop_similarity: DropSimilarity = None,
-    keep: Kept = None,
-    keep_field: KeepField = None,
+    deciding: Deciding,
     recipe: NewRecipeName = None,
-    text_field: TextField = "text",
-    id_field: IdField = "id",
-    hidden: Hidden = False,
-    include: Include = None,
-    exclude: Exclude = None,
-    encoding: Encoding = "utf-8",
-    max_document: MaxDocument = "100MB",
+    reading: Reading,
     workers: Workers = None,
     database: Database = None,
     server_dir: ServerDir = None,
-    table: Annotated[
+    store_in: Annotated[
         str | None,
-        option(
-            "--table",
-            ": keep the documents in it for later runs; by default, simsql_documents with --server-dir and none"
-            " with --database",
-        ),
+        option("--table", "; by default, simsql_documents with --server-dir, and none with --database"),
     ] = None,
     redecide: Annotated[bool, option("--redecide")] = False,
     output: Annotated[Path | None, path_option("--output")] = None,
@@ -114,21 +81,18 @@ def dedup_command(
     target = database_or_default(database, server_dir)
     options = DedupOptions(
         paths or [],
-        rules=parse_rules(distance, similarity, drop_similarity, keep, keep_field),
+        rules=deciding.rules(),
         redecide=redecide,
         recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
-        text_field=text_field,
-        id_field=id_field,
-        selection=Selection(hidden, include or (), exclude or ()),
-        encoding=encoding,
-        max_document=parse_max_document(max_document),
+        layout=reading.layout(),
+        selection=reading.selection(),
         workers=workers or usable_cores(),
-        destination=Destination(target, server_dir, table),
+        destination=Destination(target, server_dir, store_in),
         output=Output(output, first or CLUSTER_WRITERS[chosen], drop_list, null, report),
         explain=explain,
     )
     if recipe:
-        options.output.check().refuse(Path(recipe))
+        options.outputs().refuse(Path(recipe))
     stages = ProgressBars(console, results_wait=first is not None)
     with postgresql_errors():
         summary = run_dedup(options, stages)

@@ -7,29 +7,25 @@ from simsql.cli._app import command
 from simsql.cli._database import open_database
 from simsql.cli._options import (
     Database,
-    DropSimilarity,
-    KeepField,
-    Kept,
+    Deciding,
     NewRecipeName,
     Quiet,
     ServerDir,
     TableName,
-    TextDistance,
-    TextSimilarity,
     Workers,
     option,
-    parse_rules,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, messages, print_summary
 from simsql.cores import usable_cores
 from simsql.dedup.table_job import TableSummary, dedup_table
-from simsql.dedup.table_options import TableOptions
+from simsql.dedup.tables.options import TableOptions
 from simsql.fingerprint import DEFAULT_RECIPE
 
 
 @command("dedup-table")
 def dedup_table_command(
+    *,
     table: TableName,
     text_column: Annotated[str, option("--text-column")],
     into: Annotated[str, option("--into", ": the key of each row, and that of the row to keep")],
@@ -37,11 +33,7 @@ def dedup_table_command(
     scope_column: Annotated[list[str] | None, option("--scope-column")] = None,
     all_scopes: Annotated[bool, option("--all-scopes")] = False,
     where: Annotated[str | None, option("--where", ", such as \"lang = 'en'\"")] = None,
-    distance: TextDistance = 10,
-    similarity: TextSimilarity = 0.6,
-    drop_similarity: DropSimilarity = None,
-    keep: Kept = None,
-    keep_field: KeepField = None,
+    deciding: Deciding,
     recipe: NewRecipeName = None,
     workers: Workers = None,
     database: Database = None,
@@ -61,7 +53,7 @@ def dedup_table_command(
         where=where,
         all_scopes=all_scopes,
         replace=replace,
-        rules=parse_rules(distance, similarity, drop_similarity, keep, keep_field),
+        rules=deciding.rules(),
         recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
         workers=workers or usable_cores(),
     )

@@ -12,26 +12,32 @@ from numpy.typing import NDArray
 
 from simsql.cli._app import command
 from simsql.cli._options import (
-    Encoding,
-    Exclude,
     Formatted,
-    Hidden,
-    IdField,
-    Include,
-    MaxDocument,
     Quiet,
-    TextField,
+    Reading,
     option,
-    parse_max_document,
     path_option,
     read_path,
     share_option,
 )
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_rows, print_skips
-from simsql.dedup.chart import Panel, draw_chart, rule_panels
-from simsql.dedup.evaluation import (
+from simsql.cli._terminal import ProgressBars, messages, print_skips
+from simsql.documents import (
+    STDOUT,
+    Document,
+    Outputs,
+    SkipCount,
+    name_paths,
+    open_output,
+    printable,
+    read_documents,
+)
+from simsql.documents.output_formats import Column, Format, choose_format, print_rows
+from simsql.errors import SimsqlError, UsageError
+from simsql.evaluate.chart import Panel, draw_chart, rule_panels
+from simsql.evaluate.labels import Labelled, Labels, read_labels
+from simsql.evaluate.measures import (
     NO_FINGERPRINT,
     Estimate,
     LabelledPairs,
@@ -39,21 +45,6 @@ from simsql.dedup.evaluation import (
     best_rule,
     evaluate_pairs,
 )
-from simsql.dedup.labels import Labelled, Labels, read_labels
-from simsql.documents import (
-    STDOUT,
-    Document,
-    DocumentReader,
-    Outputs,
-    Selection,
-    Skip,
-    SkipCount,
-    name_paths,
-    open_output,
-    printable,
-    reporting,
-)
-from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_many, similarity_many
 
 _DISTANCES = range(13)
@@ -81,6 +72,7 @@ _Result = tuple[str, list[RuleFigures]]
 
 @command("evaluate")
 def evaluate_command(
+    *,
     labels: Annotated[
         Path,
         typer.Argument(
@@ -99,13 +91,7 @@ def evaluate_command(
     ] = None,
     chart: Annotated[Path | None, path_option("--chart")] = None,
     form: Formatted = None,
-    text_field: TextField = "text",
-    id_field: IdField = "id",
-    hidden: Hidden = False,
-    include: Include = None,
-    exclude: Exclude = None,
-    encoding: Encoding = "utf-8",
-    max_document: MaxDocument = "100MB",
+    reading: Reading,
     quiet: Quiet = False,
 ) -> None:
     """Measure precision and recall on labelled pairs.
@@ -135,22 +121,10 @@ def evaluate_command(
     wanted = {name for pair in read.pairs for name in _ids_to_look_up(pair)}
     known: dict[str, str] = {}
     if wanted:
-        reader = DocumentReader(
-            paths or _demand_paths(read.pairs),
-            text_field=text_field,
-            id_field=id_field,
-            encoding=encoding,
-            stdin=sys.stdin.buffer,
-            selection=Selection(hidden, include or (), exclude or ()),
-            outputs=outputs,
-            max_document=parse_max_document(max_document),
-        )
+        reader = reading.open(paths or _demand_paths(read.pairs), outputs=outputs)
         with ProgressBars(console).stage("read", reader.bytes_total) as report:
-            for item in reporting(reader, report):
-                if isinstance(item, Skip):
-                    skips.add(item)
-                else:
-                    _add_wanted(known, item, wanted)
+            for item in read_documents(reader, skips, report):
+                _add_wanted(known, item, wanted)
                 del item  # a long document is not kept while the next one is read
         _check_found(read.pairs, known, paths or [])
     texts = [_texts_of(pair, known) for pair in read.pairs]

@@ -7,33 +7,23 @@ from typing import Annotated
 from simsql.cli._app import command
 from simsql.cli._options import (
     Encode,
-    Encoding,
-    Exclude,
-    Hidden,
-    IdField,
-    Include,
-    MaxDocument,
     NewRecipeName,
     Paths,
     Quiet,
-    TextField,
+    Reading,
     number_option,
     option,
-    parse_max_document,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, messages, print_skips
 from simsql.cores import usable_cores
 from simsql.database import to_bigint
 from simsql.documents import (
-    Document,
-    DocumentReader,
     Report,
-    Selection,
     SkipCount,
     nothing_found,
     printable,
-    reporting,
+    read_documents,
 )
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, simhash_items
@@ -48,18 +38,13 @@ _WRITE: dict[Encode, Callable[[int], str]] = {
 
 @command("fingerprint")
 def fingerprint_command(
+    *,
     paths: Paths,
     recipe: NewRecipeName = None,
     encode: Annotated[Encode, option("--encode")] = Encode.DECIMAL,
     lines: Annotated[bool, option("--lines")] = False,
     workers: Annotated[int | None, number_option("--workers", "; one for stdin", least=1)] = None,
-    text_field: TextField = "text",
-    id_field: IdField = "id",
-    hidden: Hidden = False,
-    include: Include = None,
-    exclude: Exclude = None,
-    encoding: Encoding = "utf-8",
-    max_document: MaxDocument = "100MB",
+    reading: Reading,
     quiet: Quiet = False,
 ) -> None:
     """Print the fingerprint of every document.
@@ -68,25 +53,13 @@ def fingerprint_command(
     fingerprint. Documents that cannot be read are skipped and listed on stderr.
     """
     made_by = parse_recipe(recipe) or DEFAULT_RECIPE
-    reader = DocumentReader(
-        paths,
-        text_field=text_field,
-        id_field=id_field,
-        encoding=encoding,
-        lines=lines,
-        stdin=sys.stdin.buffer,
-        selection=Selection(hidden, include or (), exclude or ()),
-        max_document=parse_max_document(max_document),
-    )
+    reader = reading.open(paths, lines=lines)
     console = messages(quiet=quiet)
     skips = SkipCount()
 
     def named_texts(report: Report) -> Iterator[tuple[str, str]]:
-        for item in reporting(reader, report):
-            if isinstance(item, Document):
-                yield printable(item.name), item.text
-            else:
-                skips.add(item)
+        for item in read_documents(reader, skips, report):
+            yield printable(item.name), item.text
             del item  # a long document is not kept while the next one is read
 
     printed = 0

@@ -24,19 +24,12 @@ from simsql.cli._options import (
 )
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import (
-    Column,
-    Format,
-    ProgressBars,
-    choose_format,
-    format_share,
-    messages,
-    print_rows,
-)
+from simsql.cli._terminal import ProgressBars, messages
 from simsql.database import SearchIndex, change_storage, create_index, drop_index, read_status
 from simsql.database.index import Finding, Report, verify
 from simsql.database.install import Status
 from simsql.documents import printable
+from simsql.documents.output_formats import Column, Format, choose_format, format_share, print_rows
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design

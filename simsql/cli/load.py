@@ -7,30 +7,22 @@ from simsql.cli._app import command
 from simsql.cli._database import database_or_default, open_database
 from simsql.cli._options import (
     Database,
-    Encoding,
-    Exclude,
-    Hidden,
-    IdField,
-    Include,
     IndexedColumn,
-    MaxDocument,
     Paths,
     Quiet,
+    Reading,
     RecipeName,
     ServerDir,
     TableName,
-    TextField,
     Workers,
     number_option,
     option,
-    parse_max_document,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
 from simsql.cores import usable_cores
 from simsql.database import SearchIndex
-from simsql.dedup.loading import LoadOptions, run_load
-from simsql.documents import Selection
+from simsql.documents.loading import load_documents
 from simsql.errors import UsageError
 
 _PARTS = 1000  # of a progress bar
@@ -38,19 +30,14 @@ _PARTS = 1000  # of a progress bar
 
 @command("load")
 def load_command(
+    *,
     table: TableName,
     paths: Paths,
     id_column: Annotated[str | None, option("--id-column")] = None,
     text_column: Annotated[str | None, option("--text-column", "; by default, they are not stored")] = None,
     column: IndexedColumn = None,
     recipe: RecipeName = None,
-    text_field: TextField = "text",
-    id_field: IdField = "id",
-    hidden: Hidden = False,
-    include: Include = None,
-    exclude: Exclude = None,
-    encoding: Encoding = "utf-8",
-    max_document: MaxDocument = "100MB",
+    reading: Reading,
     workers: Workers = None,
     database: Database = None,
     server_dir: ServerDir = None,
@@ -63,27 +50,24 @@ def load_command(
     are those whose id the table already has, if the id column has a unique index.
     """
     console = messages(quiet=quiet)
-    options = LoadOptions(
-        paths,
-        table,
-        id_column=id_column,
-        text_column=text_column,
-        column=column,
-        recipe=parse_recipe(recipe),
-        text_field=text_field,
-        id_field=id_field,
-        selection=Selection(hidden, include or (), exclude or ()),
-        encoding=encoding,
-        max_document=parse_max_document(max_document),
-        workers=workers or usable_cores(),
-    )
+    reader, made_by = reading.open(paths), parse_recipe(recipe)
     stages = ProgressBars(console)
     has_url = database_or_default(database, server_dir) is not None
     with ExitStack() as stack:
         with stages.stage("connect" if has_url else "start the server"):
             engine = stack.enter_context(open_database(database, server_dir))
             connection = stack.enter_context(engine.connect())
-        summary = run_load(connection, options, stages)
+        summary = load_documents(
+            connection,
+            reader,
+            table,
+            stages,
+            id_column=id_column,
+            text_column=text_column,
+            column=column,
+            recipe=made_by,
+            workers=workers or usable_cores(),
+        )
         with stages.stage("commit"):
             connection.commit()
     stages.add_stage("disconnect" if has_url else "stop the server")

@@ -28,10 +28,11 @@ from simsql.cli._options import (
     parse_size,
 )
 from simsql.cli._process import note
-from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, format_share, messages, print_rows
+from simsql.cli._terminal import ProgressBars, messages
 from simsql.database import install_schema, open_engine
 from simsql.database.calibrate import STEPS, measure_costs
 from simsql.database.statistics import HotPrefix, Statistics, read_statistics, sample_fingerprints
+from simsql.documents.output_formats import Column, Format, choose_format, format_share, print_rows
 from simsql.errors import UsageError
 from simsql.hamming import Choice, Costs, Nesting, Plan, fewest_tables, longest_prefix, plan
 from simsql.server import scratch_database, start_embedded
@@ -62,13 +63,13 @@ _NESTED = tuple(
 @command("plan")
 def plan_command(
     rows: Annotated[
-        int | None, number_option("--rows", "; by default, as many as --table has", least=0, most=1 << 64)
+        int | None, number_option("--rows", "; by default, as many as that of --like has", least=0, most=1 << 64)
     ] = None,
     distance: Annotated[int, distance_option(" in a search")] = 3,
     disk: Annotated[str | None, option("--disk")] = None,
     table: Annotated[
         str | None,
-        option("--table", ": plan for fingerprints like those in it, and by default for as many"),
+        option("--like", ", and by default for as many"),
     ] = None,
     column: IndexedColumn = None,
     calibrate: Annotated[bool, option("--calibrate")] = False,
@@ -83,7 +84,7 @@ def plan_command(
 
     Print one row per design worth considering, from the fewest tables to the most: its blocks, lead blocks and
     inner blocks, the probes and candidates of one search, the disk space of the key tables, the expected times to
-    search and to add a row, and what it is best for. Only --table and --calibrate connect to a server. --table
+    search and to add a row, and what it is best for. Only --like and --calibrate connect to a server. --like
     reads a table, for figures that fit the skew of its fingerprints. --calibrate prints measured costs on stderr.
 
     --min-prefix and --max-tables instead print one row for searches that flip no bits: the tables, the bits of the
@@ -98,12 +99,12 @@ def plan_command(
         return
     if not (calibrate or table) and (database or server_dir):
         raise UsageError(
-            "--database and --server-dir are for reading a table and measuring costs: add --table or --calibrate"
+            "--database and --server-dir are for reading a table and measuring costs: add --like or --calibrate"
         )
     if rows is None and table is None:
-        raise UsageError("give the number of rows with --rows, or a table with --table")
+        raise UsageError("give the number of rows with --rows, or a table with --like")
     if column and table is None:
-        raise UsageError("--column needs --table")
+        raise UsageError("--column needs --like")
     room = None if disk is None else parse_size(disk, "--disk")
     costs = Costs()
     console = messages(quiet=quiet)

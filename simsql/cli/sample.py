@@ -1,10 +1,7 @@
 """`simsql sample`: pairs of documents to label."""
 
-import json
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,42 +9,32 @@ import numpy as np
 
 from simsql.cli._app import command
 from simsql.cli._options import (
-    Encoding,
-    Exclude,
-    Hidden,
-    IdField,
-    Include,
-    MaxDocument,
     NewRecipeName,
     Paths,
     Quiet,
-    TextField,
+    Reading,
     Workers,
     distance_option,
     number_option,
-    parse_max_document,
     path_option,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import ProgressBars, messages, print_skips
 from simsql.cores import usable_cores
-from simsql.dedup.sampling import Drawn, draw_pairs
-from simsql.dedup.spool import TextSpool
 from simsql.documents import (
-    DELIMITERS,
     STDOUT,
-    Document,
-    DocumentReader,
     Outputs,
     Report,
-    Selection,
     SkipCount,
     format_rows,
     nothing_found,
     open_output,
-    reporting,
+    read_documents,
 )
+from simsql.documents.output_formats import Format, format_of_file
+from simsql.documents.spool import TextSpool
 from simsql.errors import SimsqlError, UsageError
+from simsql.evaluate.sampling import Drawn, draw_pairs
 from simsql.fingerprint import DEFAULT_RECIPE, simhash_items, similarity_many
 
 _FIELDS = ("id_a", "id_b", "label", "distance", "similarity", "weight", "text_a", "text_b")
@@ -55,19 +42,14 @@ _FIELDS = ("id_a", "id_b", "label", "distance", "similarity", "weight", "text_a"
 
 @command("sample")
 def sample_command(
+    *,
     paths: Paths,
     pairs: Annotated[int, number_option("--pairs", ", at least one for each distance", least=1)] = 200,
     distance: Annotated[int, distance_option(" in a pair")] = 12,
     seed: Annotated[int, number_option("--seed", least=0)] = 0,
     recipe: NewRecipeName = None,
     output: Annotated[Path | None, path_option("--output", ": .csv, .tsv, or else JSON lines")] = None,
-    text_field: TextField = "text",
-    id_field: IdField = "id",
-    hidden: Hidden = False,
-    include: Include = None,
-    exclude: Exclude = None,
-    encoding: Encoding = "utf-8",
-    max_document: MaxDocument = "100MB",
+    reading: Reading,
     workers: Workers = None,
     quiet: Quiet = False,
 ) -> None:
@@ -86,16 +68,7 @@ def sample_command(
     outputs = Outputs({"--output": output or STDOUT})
     if recipe:
         outputs.refuse(Path(recipe))
-    reader = DocumentReader(
-        paths,
-        text_field=text_field,
-        id_field=id_field,
-        encoding=encoding,
-        stdin=sys.stdin.buffer,
-        selection=Selection(hidden, include or (), exclude or ()),
-        outputs=outputs,
-        max_document=parse_max_document(max_document),
-    )
+    reader = reading.open(paths, outputs=outputs)
     console = messages(quiet=quiet)
     skips = SkipCount()
     stages = ProgressBars(console)
@@ -105,15 +78,12 @@ def sample_command(
         places: dict[int, str] = {}  # of records, whose ids may be those of others, too
 
         def read_texts(report: Report) -> Iterator[tuple[int, str]]:
-            for item in reporting(reader, report):
-                if isinstance(item, Document):
-                    texts.append(item.text)
-                    if item.name != item.place:
-                        places[len(names)] = item.place
-                    names.append(item.name)
-                    yield len(names) - 1, item.text
-                else:
-                    skips.add(item)
+            for item in read_documents(reader, skips, report):
+                texts.append(item.text)
+                if item.name != item.place:
+                    places[len(names)] = item.place
+                names.append(item.name)
+                yield len(names) - 1, item.text
                 del item  # a long document is not kept while the next one is read
 
         with stages.stage("read and fingerprint", reader.bytes_total) as report:
@@ -136,11 +106,9 @@ def sample_command(
                 " there is nothing to label; try a larger --distance"
             )
         with open_output(output) as stream:
-            _write(
-                stream,
-                DELIMITERS.get(output.suffix.lower()) if output else None,
-                _rows(drawn, first, names, texts),
-            )
+            form = format_of_file(output) if output else Format.JSONL
+            for line in format_rows(form, _FIELDS, _rows(drawn, first, names, texts)):
+                stream.write(line)
     print_skips(skips, console, counted=True)
 
 
@@ -152,12 +120,3 @@ def _rows(drawn: Drawn, first: dict[int, int], names: list[str], texts: TextSpoo
         pair = [texts.read(number).encode("utf-8", "replace").decode() for number in (a, b)]
         (similarity,) = similarity_many(pair[:1], pair[1:]).tolist()
         yield names[a], names[b], "", distance, round(similarity, 4), round(weight, 4), *pair
-
-
-def _write(stream: Any, delimiter: str | None, rows: Iterable[Sequence[Any]]) -> None:
-    if delimiter is None:
-        for row in rows:
-            stream.write(json.dumps(dict(zip(_FIELDS, row, strict=True)), ensure_ascii=False) + "\n")
-        return
-    for line in format_rows(chain([_FIELDS], rows), delimiter):
-        stream.write(line)

@@ -29,11 +29,12 @@ from simsql.cli._options import (
 )
 from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import Column, Format, ProgressBars, choose_format, messages, print_json, print_rows
+from simsql.cli._terminal import ProgressBars, messages
 from simsql.database import SearchIndex
 from simsql.database.results import Member, Pair, Results, Row
 from simsql.database.search_index import MatchingRow, PrimaryKeys
 from simsql.documents import UnfitError, printable, read_document, read_single_text
+from simsql.documents.output_formats import Column, Format, choose_format, print_json, print_rows
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash
 

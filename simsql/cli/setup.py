@@ -9,9 +9,9 @@ from typing import Annotated
 from simsql.cli._app import command
 from simsql.cli._database import open_database, postgresql_errors
 from simsql.cli._options import Database, Folder, Formatted, ServerDir, option
-from simsql.cli._terminal import Column, Format, choose_format, print_rows
 from simsql.cli.index import print_indexes
 from simsql.database import install_schema, read_status, schema_sql, uninstall_schema
+from simsql.documents.output_formats import Column, Format, choose_format, print_rows
 from simsql.errors import UsageError
 from simsql.server import start_embedded
 

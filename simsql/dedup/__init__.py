@@ -1,1 +1,1 @@
-"""The main job: readers -> fingerprints -> index -> pairs -> clusters -> report."""
+"""The job on files (`job`) and the job on tables (`table_job`): read, store, compare, decide, confirm, write."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simsql.dedup.deciding import Decider
-from simsql.dedup.results import Results
-from simsql.dedup.rules import Rules, show_similarity
-from simsql.dedup.verdicts import Verdicts
+from simsql.decide.rules import show_similarity
+from simsql.decide.verdicts import Verdicts
+from simsql.dedup.comparing import Comparison
+from simsql.dedup.store.results import Results
 from simsql.documents import printable
 from simsql.errors import UsageError
 
@@ -43,120 +43,93 @@ class Explanation:
 
 
 def explain_pair(
-    results: Results, decider: Decider, verdicts: Verdicts, rules: Rules, names: tuple[str, str]
+    results: Results, comparison: Comparison, verdicts: Verdicts, names: tuple[str, str]
 ) -> Explanation:
     """Explain the decisions about two documents.
 
     Raises UsageError if there is no document with one of the names, or both are the same document.
     """
-    return _Explainer(results, decider, verdicts, rules).explain(*names)
+    ids = [_find(results, name) for name in names]
+    if ids[0] == ids[1]:
+        raise UsageError(f"{printable(names[0])!r} is one document: name two different ones with --explain")
+    return _Explainer(results, comparison, verdicts, ids).explain()
+
+
+def _find(results: Results, name: str) -> int:
+    ids = results.find_named(name)
+    if not ids:
+        raise UsageError(f"no document is called {printable(name)!r}: name documents as the output does")
+    if len(ids) > 1:
+        places = sorted(results.read_labels(ids[:_PLACES]).values())
+        more = ", ..." if len(ids) > _PLACES else ""
+        raise UsageError(
+            f"{len(ids):,} documents are called {printable(name)!r}: name one by its place:"
+            f" {', '.join(places)}{more}"
+        )
+    return ids[0]
 
 
 class _Explainer:
-    def __init__(self, results: Results, decider: Decider, verdicts: Verdicts, rules: Rules) -> None:
-        self._results = results
-        self._documents = decider.documents
-        self._decider = decider
-        self._verdicts = verdicts
-        self._rules = rules
-        self._names: dict[int, str] = {}
+    def __init__(self, results: Results, comparison: Comparison, verdicts: Verdicts, ids: Sequence[int]) -> None:
+        self._comparison, self._verdicts, self._rules = comparison, verdicts, comparison.rules
+        self._documents, self._nodes = comparison.documents, comparison.nodes.of_document
+        self._ids = ids
+        self._positions = [self._position(id_) for id_ in ids]
+        there = [position for position in self._positions if position is not None]
+        targets = np.concatenate([verdicts.kept[there], verdicts.representative[there]])
+        self._labels = results.read_labels([*ids, *self._documents.id[targets].tolist()])
 
-    def explain(self, one: str, other: str) -> Explanation:
-        ids = [self._find(one), self._find(other)]
-        if ids[0] == ids[1]:
-            raise UsageError(f"{printable(one)!r} is one document: name two different ones with --explain")
-        positions = [self._position(id_) for id_ in ids]
-        targets = [
-            int(self._documents.id[found[position]])
-            for position in positions
-            if position is not None
-            for found in (self._verdicts.kept, self._verdicts.representative)
-        ]
-        self._names = self._results.read_labels([*ids, *targets])
-        explained = [self._describe(id_, position) for id_, position in zip(ids, positions, strict=True)]
-        a, b = positions
+    def explain(self) -> Explanation:
+        one, other = map(self._describe, self._ids, self._positions)
+        a, b = self._positions
         if a is None or b is None:
-            without = explained[0 if a is None else 1].id
-            reason = f"{printable(without)} has no words, so it has no fingerprint"
-            return Explanation((explained[0], explained[1]), None, None, together=False, reason=reason)
-        fingerprints = self._documents.fingerprint
-        distance = int(np.bitwise_count(fingerprints[a] ^ fingerprints[b]))
+            without = printable((one if a is None else other).id)
+            reason = f"{without} has no words, so it has no fingerprint"
+            return Explanation((one, other), None, None, together=False, reason=reason)
+        distance = int(np.bitwise_count(self._documents.fingerprint[a] ^ self._documents.fingerprint[b]))
         similarity = self._similarity(a, b)
         together = bool(self._verdicts.representative[a] == self._verdicts.representative[b])
+        clauses = f"{_decision(one)}; {_decision(other)}"
         if together:
-            reason = self._why_together(a, b, explained)
+            reason = self._why_together(a, b) + clauses
+        elif unknown := [each.id for each in (one, other) if each.kept is None]:
+            reason = f"the words of {printable(unknown[0])} are not known: read it again"
+        elif distance > self._rules.distance:
+            reason = f"distance {distance} is above {self._rules.distance}"
+        elif similarity is not None and similarity < self._rules.similarity:
+            reason = f"similarity {show_similarity(similarity)} is below {self._rules.similarity:g}"
         else:
-            reason = self._why_apart(a, b, explained, distance, similarity)
-        return Explanation((explained[0], explained[1]), distance, similarity, together=together, reason=reason)
-
-    def _find(self, name: str) -> int:
-        ids = self._results.find_named(name)
-        if not ids:
-            raise UsageError(f"no document is called {printable(name)!r}: name documents as the output does")
-        if len(ids) > 1:
-            places = sorted(self._results.read_labels(ids[:_PLACES]).values())
-            more = ", ..." if len(ids) > _PLACES else ""
-            raise UsageError(
-                f"{len(ids):,} documents are called {printable(name)!r}: name one by its place:"
-                f" {', '.join(places)}{more}"
-            )
-        return ids[0]
+            reason = f"they are similar, but neither is kept in favour of the other or represents it; {clauses}"
+        return Explanation((one, other), distance, similarity, together=together, reason=reason)
 
     def _position(self, id_: int) -> int | None:
         position = int(np.searchsorted(self._documents.id, id_))
         exists = position < len(self._documents.id) and self._documents.id[position] == id_
         return position if exists else None
 
-    def _name(self, position: int) -> str:
-        return self._names[int(self._documents.id[position])]
-
     def _describe(self, id_: int, position: int | None) -> ExplainedDocument:
         if position is None or not self._documents.compared[position]:
-            return ExplainedDocument(self._names[id_], None, None, None)
-        kept, representative = self._verdicts.kept[position], self._verdicts.representative[position]
+            return ExplainedDocument(self._labels[id_], None, None, None)
+        targets = self._verdicts.kept[position], self._verdicts.representative[position]
+        kept, representative = (self._labels[int(self._documents.id[target])] for target in targets)
         similarity = float(self._verdicts.kept_similarity[position])
         return ExplainedDocument(
-            self._names[id_],
-            self._name(kept),
-            None if np.isnan(similarity) else similarity,
-            self._name(representative),
+            self._labels[id_], kept, None if np.isnan(similarity) else similarity, representative
         )
 
     def _similarity(self, a: int, b: int) -> float | None:
-        nodes = self._decider.nodes.of_document[[a, b]]
+        nodes = self._nodes[[a, b]]
         if not self._rules.checks_texts or (nodes < 0).any():
             return None
-        if nodes[0] == nodes[1]:
-            return 1.0
-        return float(self._decider.compare(nodes[:1], nodes[1:])[0])
+        return 1.0 if nodes[0] == nodes[1] else float(self._comparison.compare(nodes[:1], nodes[1:])[0])
 
-    def _why_together(self, a: int, b: int, explained: Sequence[ExplainedDocument]) -> str:
-        kept = self._verdicts.kept
-        clauses = [_decision(document) for document in explained]
-        nodes = self._decider.nodes.of_document
-        if self._rules.checks_texts and nodes[a] == nodes[b]:
-            return f"they have the same words; {'; '.join(clauses)}"
-        if b in (kept[a], self._verdicts.representative[a]) or a in (kept[b], self._verdicts.representative[b]):
-            return "; ".join(clauses)
-        return f"both were compared with other documents of the cluster; {'; '.join(clauses)}"
-
-    def _why_apart(
-        self,
-        a: int,
-        b: int,
-        explained: Sequence[ExplainedDocument],
-        distance: int,
-        similarity: float | None,
-    ) -> str:
-        for position, document in zip((a, b), explained, strict=True):
-            if not self._documents.compared[position]:
-                return f"the words of {printable(document.id)} are not known: read it again"
-        if distance > self._rules.distance:
-            return f"distance {distance} is above {self._rules.distance}"
-        if similarity is not None and similarity < self._rules.similarity:
-            return f"similarity {show_similarity(similarity)} is below {self._rules.similarity:g}"
-        clauses = "; ".join(_decision(document) for document in explained)
-        return f"they are similar, but neither is kept in favour of the other or represents it; {clauses}"
+    def _why_together(self, a: int, b: int) -> str:
+        kept, representative = self._verdicts.kept, self._verdicts.representative
+        if self._rules.checks_texts and self._nodes[a] == self._nodes[b]:
+            return "they have the same words; "
+        if b in (kept[a], representative[a]) or a in (kept[b], representative[b]):
+            return ""
+        return "both were compared with other documents of the cluster; "
 
 
 def _decision(document: ExplainedDocument) -> str:

@@ -7,39 +7,36 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from sqlalchemy import Connection
 
-from simsql.dedup.confirming import Confirmer
-from simsql.dedup.deciding import Decider, Spooled
+from simsql.decide.rules import Rules
+from simsql.decide.verdicts import decide
+from simsql.dedup.comparing import Comparison
+from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.explaining import Explanation, explain_pair
-from simsql.dedup.refusing import refuse_drops
-from simsql.dedup.report import write_report
-from simsql.dedup.results import Results
-from simsql.dedup.rules import Rules
-from simsql.dedup.run_report import report_run
-from simsql.dedup.spool import TextSpool, TokenSpool
-from simsql.dedup.staging import Intake
-from simsql.dedup.store import DocumentStore, Loaded, Prepared
-from simsql.dedup.verdicts import Verdicts
-from simsql.dedup.workspace import Destination, open_store
+from simsql.dedup.run_report import RunOfFiles, write_run_report
+from simsql.dedup.safety.confirming import Confirmer
+from simsql.dedup.safety.refusing import refuse_drops
+from simsql.dedup.store.destination import Destination, open_store
+from simsql.dedup.store.intake import take_in
+from simsql.dedup.store.merging import Loaded
+from simsql.dedup.store.results import Results
+from simsql.dedup.store.rows import Rows
 from simsql.dedup.writing import ClusterCount, Output, write_clusters
 from simsql.documents import (
-    MAX_DOCUMENT,
     READ_TWICE,
+    STDOUT,
     VISIBLE,
     DocumentReader,
+    Layout,
     Outputs,
     Selection,
-    Skip,
     SkipCount,
     Stages,
-    nothing_found,
-    open_output,
     printable,
-    reporting,
     storable,
 )
-from simsql.errors import SimsqlError, UsageError
+from simsql.documents.spool import TextSpool, TokenSpool
+from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 
@@ -53,17 +50,33 @@ class DedupOptions:
     redecide: bool = False
     """Whether to ignore the decisions of earlier runs."""
     recipe: Recipe = DEFAULT_RECIPE
-    text_field: str = "text"
-    id_field: str = "id"
+    layout: Layout = field(default_factory=Layout)
+    """The field of values is that of the rules."""
     selection: Selection = VISIBLE
-    encoding: str = "utf-8"
-    max_document: int = MAX_DOCUMENT
     workers: int | None = None
     """Number of processes that compute fingerprints; None for this process only."""
     destination: Destination = field(default_factory=Destination)
     output: Output = field(default_factory=Output)
     explain: tuple[str, str] | None = None
     """The names of two documents to explain, instead of writing clusters."""
+
+    def outputs(self) -> Outputs:
+        """Return the files that the run writes. Raises UsageError if they cannot be written."""
+        output = self.output
+        return Outputs(
+            {"--output": output.clusters or STDOUT, "--drop-list": output.drop_list, "--report": output.report}
+        )
+
+    def open_reader(self, paths: Sequence[str | Path], outputs: Outputs | None = None) -> DocumentReader:
+        """Return the documents in files, as the run reads them."""
+        return DocumentReader(
+            paths,
+            replace(self.layout, value_field=self.rules.keep_field),
+            stdin=sys.stdin.buffer,
+            selection=self.selection,
+            outputs=outputs,
+            leave_out=filter(None, [self.destination.server_dir]),
+        )
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,6 @@ class DedupSummary:
     skips: SkipCount
     clusters: ClusterCount
     explanation: Explanation | None
-    seconds: dict[str, float]
 
 
 def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
@@ -98,54 +110,66 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     """
     if not options.paths and not (options.destination.table or options.destination.server_dir):
         raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
-    outputs = options.output.check()
-    reader = _open_reader(options, options.paths, outputs)
+    outputs = options.outputs()
+    reader = options.open_reader(options.paths, outputs)
     _refuse_server_folder(options)
     with ExitStack() as stack:
-        with stages.stage("connect" if options.destination.database else "start the server"):
-            store = stack.enter_context(open_store(options.destination, options.recipe))
-            if not options.paths:
-                # The decisions to explain are those of the table.
-                options = replace(options, rules=store.recorded_rules() or options.rules)
-            prepared = store.prepare(options.rules, redecide=options.redecide, create=bool(options.paths))
         tokens = stack.enter_context(TokenSpool()) if options.rules.checks_texts else None
         texts = stack.enter_context(TextSpool()) if options.output.report else None
-        connection = stack.enter_context(store.connect())
-        skips = SkipCount()
-        intake, loaded = _load(store, connection, reader, stages, skips, options, prepared, tokens, texts)
-        spooled = Spooled(tokens, np.frombuffer(intake.ordinals, dtype=np.int64)) if tokens else None
-        results = Results(store, connection)
-        confirmer = Confirmer(lambda paths: _open_reader(options, paths), intake.identities.files, outputs.writes)
-        decider, verdicts = _decide(store, connection, results, confirmer, stages, options, spooled)
-        stored = store.count(connection)
+        with stages.stage("connect" if options.destination.database else "start the server"):
+            opened = open_store(
+                options.destination,
+                options.recipe,
+                options.rules,
+                redecide=options.redecide,
+                create=bool(options.paths),
+            )
+            store = stack.enter_context(opened)
+        intake, loaded = take_in(store, reader, stages, workers=options.workers, tokens=tokens, texts=texts)
+        with stages.stage("check texts" if store.rules.checks_texts else "compare fingerprints") as report:
+            rows = Rows(store, intake)
+            confirmer = Confirmer(options.open_reader, intake.identities.files, outputs.writes)
+            comparison = Comparison(
+                rows.documents, rows.tokens, store.rules, here=rows.here, workers=options.workers, report=report
+            )
+            evidence = gather_evidence(
+                comparison, lambda positions: confirmer.look_for(rows.references(positions))
+            )
+            verdicts = decide(
+                rows.documents, comparison.nodes, evidence, store.rules, rows.criterion, rows.order_by_name
+            )
+            comparison.complete(verdicts)
+        results = Results(store)
+        with stages.stage("find clusters"):
+            results.save(rows.documents, verdicts)
+        if store.kept:
+            with stages.stage("index"):
+                store.keep_rules()
+        stored = store.count()
         explanation = None
         clusters = ClusterCount()
         if options.explain:
-            explanation = explain_pair(results, decider, verdicts, options.rules, options.explain)
+            explanation = explain_pair(results, comparison, verdicts, options.explain)
         else:
-            store.commit(connection)
+            store.commit()
             with stages.stage("check files"):
                 refused = refuse_drops(results.clusters, confirmer)
             in_clusters = int(np.count_nonzero(verdicts.cluster))
             clusters = write_clusters(results.clusters(), in_clusters, stages, options.output, refused)
             if texts and options.output.report:
-                with stages.stage("write report"), open_output(options.output.report) as file:
-                    found = results.clusters()
-                    run = report_run(
-                        options.paths, options.recipe, options.rules, stored, found, decider, texts, refused
-                    )
-                    write_report(file, run)
+                with stages.stage("write report"):
+                    run = RunOfFiles(options.paths, options.recipe, store.rules, stored, rows, texts)
+                    write_run_report(options.output.report, run, results.clusters(), refused)
     return DedupSummary(
-        intake.read - skips.by_reason[READ_TWICE],
+        intake.read - intake.skips.by_reason[READ_TWICE],
         intake.wordless,
         loaded,
         stored,
-        int(np.count_nonzero(~decider.documents.compared)),
-        prepared.created_by_older,
-        skips,
+        int(np.count_nonzero(~rows.documents.compared)),
+        store.created_by_older,
+        intake.skips,
         clusters,
         explanation,
-        stages.seconds,
     )
 
 
@@ -158,81 +182,3 @@ def _refuse_server_folder(options: DedupOptions) -> None:
         folder = Path(path).resolve()
         if path != "-" and folder.is_relative_to(server) and folder.is_dir():
             raise UsageError(f"{printable(storable(path))} is in the folder of the server: name another folder")
-
-
-def _open_reader(
-    options: DedupOptions, paths: Sequence[str | Path], outputs: Outputs | None = None
-) -> DocumentReader:
-    return DocumentReader(
-        paths,
-        text_field=options.text_field,
-        id_field=options.id_field,
-        encoding=options.encoding,
-        max_document=options.max_document,
-        value_field=options.rules.keep_field,
-        stdin=sys.stdin.buffer,
-        selection=options.selection,
-        outputs=outputs,
-        leave_out=filter(None, [options.destination.server_dir]),
-    )
-
-
-def _load(
-    store: DocumentStore,
-    connection: Connection,
-    reader: DocumentReader,
-    stages: Stages,
-    skips: SkipCount,
-    options: DedupOptions,
-    prepared: Prepared,
-    tokens: TokenSpool | None,
-    texts: TextSpool | None,
-) -> tuple[Intake, Loaded]:
-    """Update the table with the documents. Return the intake that has read them, and the counts of changes."""
-    with stages.stage("read and fingerprint", reader.bytes_total) as report:
-        intake = Intake(
-            reporting(reader, report),
-            find_known=store.find_known(with_words=tokens is not None) if prepared.holds_documents else None,
-            recipe=options.recipe,
-            workers=options.workers,
-            skips=skips,
-            tokens=tokens,
-            texts=texts,
-            keep_tokens=store.kept,
-        )
-        store.stage(connection, intake)
-    if not intake.read and not prepared.holds_documents:
-        raise SimsqlError(nothing_found(options.paths, skips))
-    if intake.read and not intake.valued and options.rules.keep_field is not None:
-        raise SimsqlError(f"no document has a field {options.rules.keep_field!r}: choose with --keep-field")
-    with stages.stage("load"):
-        for place, first in store.drop_duplicates(connection):
-            skips.add(Skip(place, READ_TWICE, f"the same document was already read at {first}"))
-        loaded = store.merge(connection, options.rules.keep_field)
-    return intake, loaded
-
-
-def _decide(
-    store: DocumentStore,
-    connection: Connection,
-    results: Results,
-    confirmer: Confirmer,
-    stages: Stages,
-    options: DedupOptions,
-    spooled: Spooled | None,
-) -> tuple[Decider, Verdicts]:
-    """Decide about all documents of the table, and store the decisions."""
-    with stages.stage("check texts" if options.rules.checks_texts else "compare fingerprints") as report:
-        # Again: another run may have decided since.
-        decided = not options.redecide and store.holds_decisions(connection, options.rules)
-        rows = results.read(decided=decided)
-        decider = Decider(results, confirmer, rows, options.rules, spooled, kept=store.kept)
-        verdicts = decider.decide(report, options.workers)
-    with stages.stage("find clusters"):
-        results.store(decider.documents, verdicts)
-    if store.kept:
-        with stages.stage("index"):
-            if not decided:
-                store.record_rules(connection, options.rules)
-            store.build_index(connection, options.rules.distance)
-    return decider, verdicts

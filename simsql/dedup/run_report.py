@@ -1,55 +1,63 @@
-"""What a run has found, as its report shows it."""
+"""Write what a run has found as a report."""
 
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from simsql.dedup.deciding import Decider
+from simsql.decide.rules import Rules
 from simsql.dedup.members import Member, arrange_members
-from simsql.dedup.report import Closeness, ReportedMember, RunReport
-from simsql.dedup.report.content import Decision
-from simsql.dedup.results import StoredDocument
-from simsql.dedup.rules import Rules
-from simsql.dedup.spool import TextSpool
-from simsql.documents import printable
+from simsql.dedup.store.results import StoredDocument
+from simsql.dedup.store.rows import Rows
+from simsql.documents import open_output, printable
+from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
+from simsql.report import Closeness, ReportedMember, RunReport, write_report
+from simsql.report.content import Decision
 
 _PATHS = 5  # of the input, which the report names
 
 
-def report_run(
-    paths: Sequence[str],
-    recipe: Recipe,
-    rules: Rules,
-    stored: int,
-    clusters: Iterable[Sequence[StoredDocument]],
-    decider: Decider,
-    texts: TextSpool,
-    refused: Container[int],
-) -> RunReport:
-    """Return the report of a run. The texts are those that the run has read, in this order.
+@dataclass(frozen=True)
+class RunOfFiles:
+    """What a run has read and decided by."""
 
-    `refused` are the ids of documents that are not droppable.
-    """
-    ids, ordinals = decider.documents.id, decider.ordinal
+    paths: Sequence[str]
+    recipe: Recipe
+    rules: Rules
+    stored: int
+    """Number of documents in the table."""
+    rows: Rows
+    texts: TextSpool
+    """The texts that the run has read, in this order."""
 
-    def read_text(document: int) -> str | None:
-        ordinal = int(ordinals[np.searchsorted(ids, document)])
-        return None if ordinal < 0 else texts.read(ordinal)
+    def read_text(self, document: int) -> str | None:
+        """Return the text of a document, given its id; None if the run has not read it."""
+        ordinal = int(self.rows.ordinal[np.searchsorted(self.rows.documents.id, document)])
+        return None if ordinal < 0 else self.texts.read(ordinal)
 
-    named = [printable(path) for path in paths[:_PATHS]] + ["…"] * (len(paths) > _PATHS)
-    options = {"input": " ".join(named), "recipe": recipe.id, "distance": f"{rules.distance}"}
+
+def write_run_report(
+    path: Path, run: RunOfFiles, clusters: Iterable[Sequence[StoredDocument]], refused: Container[int]
+) -> None:
+    """Write the report of a run. `refused` are the ids of documents that are not droppable."""
+    rules = run.rules
+    named = [printable(path) for path in run.paths[:_PATHS]] + ["…"] * (len(run.paths) > _PATHS)
+    options = {"input": " ".join(named), "recipe": run.recipe.id, "distance": f"{rules.distance}"}
     if rules.checks_texts:
         options |= {"similarity": f"{rules.similarity:g}", "drop similarity": f"{rules.drop:g}"}
     options["keep"] = rules.keep_field or str(rules.keep)
-    return RunReport(
-        stored,
+    found = RunReport(
+        run.stored,
         options,
         ([_describe(member) for member in arrange_members(documents, refused)] for documents in clusters),
-        read_text,
+        run.read_text,
         rules.similarity if rules.checks_texts else None,
         rules.drop if rules.checks_texts else None,
     )
+    with open_output(path) as file:
+        write_report(file, found)
 
 
 def _describe(member: Member) -> ReportedMember:

@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Engine
 
-from simsql.dedup.checking import find_close, find_similar
-from simsql.dedup.decision_table import Decided, DecisionTable
-from simsql.dedup.decisions import SimilarPairs
-from simsql.dedup.rules import Keep
-from simsql.dedup.source_table import KeyOrder, Row, SourceTable, open_table
-from simsql.dedup.spool import TokenSpool
-from simsql.dedup.table_options import TableOptions
-from simsql.dedup.verdicts import UNKNOWN, Documents, Helpers, decide_documents, group_nodes
+from simsql.decide.criteria import criterion
+from simsql.decide.documents import Documents
+from simsql.decide.verdicts import decide
+from simsql.dedup.comparing import Comparison, Tokens
+from simsql.dedup.evidence import gather_evidence
+from simsql.dedup.tables.decisions import DecisionTable, RowVerdicts
+from simsql.dedup.tables.options import TableOptions
+from simsql.dedup.tables.source import KeyOrder, Row, SourceTable, open_table
 from simsql.documents import Report, Stages
+from simsql.documents.spool import TokenSpool
 from simsql.fingerprint import (
     TokenLists,
     simhash_items_with_tokens,
@@ -153,50 +154,33 @@ class _Rows(NamedTuple):
 
 def _decide(
     rows: _Rows, spool: TokenSpool, order: KeyOrder, options: TableOptions, report: Report
-) -> tuple[Decided, I64]:
+) -> tuple[RowVerdicts, I64]:
     """Return the decisions, and the size of the cluster of each row that represents one."""
     rules = options.rules
     order = order.find(rows.place)
-    documents = _describe(rows, spool.digests, checks_texts=rules.checks_texts)
-    nodes = group_nodes(documents, documents.seen, by_words=rules.checks_texts, scope=order.scope)
-    scope = order.scope[nodes.example]
-    # Within a scope, fingerprints keep their distances; across scopes, they become as far apart as random numbers.
-    # So one search serves any number of scopes of any sizes, even if they all hold the same texts.
-    shift = np.random.default_rng(0).integers(0, 1 << 64, scope.max(initial=0) + 1, dtype=np.uint64)
-    shifted = nodes.fingerprint ^ shift[scope]
-
-    def find_pairs(*_: object) -> SimilarPairs:
-        found = find_all_pairs()
-        return found.where(scope[found.left] == scope[found.right])
-
-    def find_all_pairs() -> SimilarPairs:
-        if not rules.checks_texts:
-            return find_close(shifted, rules.distance, workers=options.workers, report=report)
-        return find_similar(
-            shifted,
-            rows.tokens[nodes.example],
-            lambda chosen: spool.read(rows.spooled[nodes.example[chosen]]),
-            rules.distance,
-            rules.similarity,
-            workers=options.workers,
-            report=report,
-        )
-
-    helpers = Helpers(
-        find_pairs=find_pairs,
-        # Of representatives, which need not be near enough to be compared. The table does not tell it.
-        compare=lambda left, _: np.full(len(left), np.nan),
-        look_for=lambda positions: np.full(len(positions), UNKNOWN, dtype=np.int8),
-        order_by_name=lambda positions: positions[np.argsort(order.by_key[positions])],
+    everything = np.ones(len(rows.place), dtype=bool)
+    documents = Documents.without_decisions(
+        np.arange(len(rows.place)),
+        rows.fingerprint,
+        spool.digests[rows.spooled].view(">u8").reshape(-1, 2).astype(np.uint64),
+        rows.tokens > 0 if rules.checks_texts else everything,
+        rows.characters,
+        everything,
     )
-    criteria = {
-        Keep.FIRST: -order.by_key,
-        Keep.LONGEST: rows.characters,
-        Keep.CENTRAL: np.zeros_like(order.by_key),
-    }
-    criterion = criteria[rules.keep] if rules.keep_field is None else -order.by_value
-    verdicts = decide_documents(documents, nodes, helpers, rules, criterion)
-    decided = Decided(
+    tokens = Tokens(rows.tokens, lambda positions: spool.read(rows.spooled[positions]))
+    comparison = Comparison(
+        documents, tokens, rules, here=everything, scope=order.scope, workers=options.workers, report=report
+    )
+    evidence = gather_evidence(comparison)
+    verdicts = decide(
+        documents,
+        comparison.nodes,
+        evidence,
+        rules,
+        criterion(rules, order.by_key, rows.characters, -order.by_value),
+        lambda positions: positions[np.argsort(order.by_key[positions])],
+    )
+    decided = RowVerdicts(
         rows.place,
         rows.place[verdicts.kept],
         rows.place[verdicts.representative],
@@ -205,24 +189,3 @@ def _decide(
         verdicts.kept != np.arange(len(rows.place)),
     )
     return decided, np.bincount(verdicts.representative, minlength=1)
-
-
-def _describe(rows: _Rows, digests: NDArray[np.void], *, checks_texts: bool) -> Documents:
-    """Return the rows as documents without earlier decisions. Their ids are their positions."""
-    itself = np.arange(len(rows.place))
-    nothing, unknown = np.full(len(itself), -1), np.full(len(itself), np.nan)
-    yes = np.ones(len(itself), dtype=bool)
-    return Documents(
-        id=itself,
-        fingerprint=rows.fingerprint,
-        words=digests[rows.spooled].view(">u8").reshape(-1, 2).astype(np.uint64),
-        compared=rows.tokens > 0 if checks_texts else yes,
-        characters=rows.characters,
-        seen=yes,
-        kept=nothing,
-        representative=nothing,
-        kept_similarity=unknown,
-        representative_similarity=unknown,
-        fresh=yes,
-        undecided=~yes,
-    )

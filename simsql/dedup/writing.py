@@ -1,6 +1,5 @@
 """Write clusters and the drop list."""
 
-import json
 import os
 import re
 import sys
@@ -8,59 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
-from simsql.dedup.members import Member, arrange_members
-from simsql.dedup.results import StoredDocument
-from simsql.documents import STDOUT, Outputs, Skip, SkipCount, Stages, open_output, printable
+from simsql.dedup.cluster_formats import ClusterWriter, JsonLines
+from simsql.dedup.members import arrange_members
+from simsql.dedup.store.results import StoredDocument
+from simsql.documents import STDOUT, Skip, SkipCount, Stages, open_output, printable
 
 _REPLACED = re.compile(r"\\x00|\\ud[89a-f]")  # by simsql.documents.storable
-
-
-class ClusterWriter(Protocol):
-    """Formats clusters as text."""
-
-    def head(self) -> str:
-        """Return the text before the first cluster."""
-
-    def cluster(self, number: int, members: Sequence[Member]) -> str:
-        """Return the text of a cluster, its representative first."""
-
-
-class JsonLines:
-    """A line of JSON for each cluster."""
-
-    def head(self) -> str:
-        """Return nothing: JSON lines have no header."""
-        return ""
-
-    def cluster(self, number: int, members: Sequence[Member]) -> str:
-        """Return a line of JSON."""
-        cluster = {
-            "cluster": number,
-            "size": len(members),
-            "representative": members[0].document.label,
-            "members": [describe_member(member) for member in members],
-        }
-        return json.dumps(cluster, ensure_ascii=False) + "\n"
-
-
-def describe_member(member: Member) -> dict[str, Any]:
-    """Return what the output says about a member: distance and similarity are to the representative."""
-    return {
-        "id": member.document.name,
-        "place": member.document.place,
-        "distance": member.distance,
-        "similarity": _round(member.document.representative_similarity),
-        "kept": member.kept.label,
-        "kept_distance": member.kept_distance,
-        "kept_similarity": _round(member.document.kept_similarity),
-        "droppable": member.droppable,
-    }
-
-
-def _round(similarity: float | None) -> float | None:
-    return None if similarity is None else round(similarity, 6)
 
 
 @dataclass
@@ -91,12 +44,6 @@ class Output:
     null: bool = False
     """Whether a NUL ends the names in the drop list, instead of a line end."""
     report: Path | None = None
-
-    def check(self) -> Outputs:
-        """Return the files. Raises UsageError if they cannot be written."""
-        return Outputs(
-            {"--output": self.clusters or STDOUT, "--drop-list": self.drop_list, "--report": self.report}
-        )
 
 
 def write_clusters(

@@ -2,9 +2,10 @@
 
 from simsql.documents.content import MAX_DOCUMENT, UnfitError, read_document
 from simsql.documents.files import VISIBLE, Selection
-from simsql.documents.formats import Document, Skip, printable, storable
+from simsql.documents.input_formats import Document, Layout, Skip, printable, storable
 from simsql.documents.output import STDOUT, Outputs, abandon, open_output, standard_output
-from simsql.documents.readers import DocumentReader, read_single_text, reporting
+from simsql.documents.output_formats import DELIMITERS, format_rows
+from simsql.documents.readers import DocumentReader, read_documents, read_single_text
 from simsql.documents.reports import (
     DUPLICATE,
     NO_WORDS,
@@ -17,7 +18,6 @@ from simsql.documents.reports import (
     repeated_id,
     without_words,
 )
-from simsql.documents.tables import DELIMITERS, format_rows
 
 __all__ = [
     "DELIMITERS",
@@ -29,6 +29,7 @@ __all__ = [
     "VISIBLE",
     "Document",
     "DocumentReader",
+    "Layout",
     "Outputs",
     "Report",
     "Selection",
@@ -43,9 +44,9 @@ __all__ = [
     "open_output",
     "printable",
     "read_document",
+    "read_documents",
     "read_single_text",
     "repeated_id",
-    "reporting",
     "standard_output",
     "storable",
     "without_words",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from simsql.documents.content import UnfitError
-from simsql.documents.formats import Skip, printable, storable
+from simsql.documents.input_formats import Skip, printable, storable
 from simsql.documents.output import Outputs, identify
 from simsql.errors import UsageError
 

@@ -12,7 +12,7 @@ from glob import escape
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from simsql.documents.formats import printable, storable
+from simsql.documents.input_formats import printable, storable
 from simsql.errors import SimsqlError, UsageError
 
 STDOUT = Path("-")

@@ -17,14 +17,15 @@ import lzma
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from simsql.documents.content import MAX_DOCUMENT, READ_ERRORS, Stream, UnfitError, decode_text
+from simsql.documents.content import READ_ERRORS, Stream, UnfitError, decode_text
 from simsql.documents.files import VISIBLE, Found, InputFiles, Selection, unreadable
-from simsql.documents.formats import (
+from simsql.documents.input_formats import (
     Document,
     Layout,
     Skip,
@@ -37,8 +38,8 @@ from simsql.documents.formats import (
     storable,
 )
 from simsql.documents.output import Outputs
-from simsql.documents.reports import Report
-from simsql.documents.tables import DELIMITERS
+from simsql.documents.output_formats import DELIMITERS
+from simsql.documents.reports import Report, SkipCount
 from simsql.errors import SimsqlError, UsageError
 
 _COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
@@ -60,6 +61,9 @@ _FORMATS: dict[str, _Format] = {
 }
 
 
+_USUAL = Layout()
+
+
 class DocumentReader:
     """The documents in files, folders and standard input; iterate over it.
 
@@ -68,17 +72,13 @@ class DocumentReader:
 
     Args:
         paths: Files and folders; `-` is standard input (a file of that name is `./-`, as a string).
-        text_field: The field of a JSON object, or the column of a table, that holds the text.
-        id_field: The field or column that names the document. Records without it are named `path:line`.
-        encoding: The encoding of texts. A byte order mark of UTF-8, UTF-16 or UTF-32 takes precedence.
+        layout: The fields and the encoding of the files. A document above its limit is skipped, and never held in
+            memory.
         stdin: The stream for `-`. It is not closed.
         lines: Whether each line of a text, and of standard input, pipes and devices, is a document.
         selection: The files to read inside folders; by default, all that are not hidden.
         outputs: The files that the run writes. They are left out of folders.
         leave_out: Other files and folders to leave out of folders.
-        max_document: Limit for a document in bytes, after decompression: for a text, or the line or row of a
-            record. A longer one is skipped, and never held in memory.
-        value_field: The field or column whose value is read beside the text, if a record has it.
 
     Raises:
         UsageError: If a path is empty or does not exist, the encoding is unknown, the run would overwrite a file
@@ -90,21 +90,18 @@ class DocumentReader:
     def __init__(
         self,
         paths: Sequence[str | Path],
+        layout: Layout = _USUAL,
         *,
-        text_field: str = "text",
-        id_field: str = "id",
-        encoding: str = "utf-8",
+        selection: Selection = VISIBLE,
         lines: bool = False,
         stdin: BinaryIO | None = None,
-        selection: Selection = VISIBLE,
         outputs: Outputs | None = None,
         leave_out: Iterable[Path] = (),
-        max_document: int = MAX_DOCUMENT,
-        value_field: str | None = None,
     ) -> None:
         if "" in paths:  # of a variable that is not set: Path would take it for this folder
             raise UsageError("a path is empty: name a file or a folder")
-        self._layout = Layout(text_field, id_field, _known_encoding(encoding), max_document, value_field)
+        self._layout = replace(layout, encoding=_known_encoding(layout.encoding))
+        self.paths = paths
         self._lines = lines
         self._stdin = stdin
         arguments = [None if str(path) == "-" else Path(path) for path in paths]
@@ -195,11 +192,14 @@ def _format_of(path: Path) -> _Format:
     return _FORMATS.get(endings[-1], read_text) if endings else read_text
 
 
-def reporting(reader: DocumentReader, report: Report) -> Iterator[Document | Skip]:
-    """Yield the items of a reader, and report the bytes read."""
+def read_documents(reader: DocumentReader, skips: SkipCount, report: Report) -> Iterator[Document]:
+    """Yield the documents of a reader, count its skips, and report the bytes read."""
     for item in reader:
         report(reader.bytes_done)
-        yield item
+        if isinstance(item, Document):
+            yield item
+        else:
+            skips.add(item)
         del item  # a long document is not kept while the next one is read
 
 
@@ -214,7 +214,8 @@ def read_single_text(path: str, *, encoding: str, max_document: int, stdin: Bina
             return decode_text(Stream(stdin), encoding, max_document)
         except UnfitError as unfit:
             raise SimsqlError(f"stdin: {unfit.reason}: {unfit.detail}") from None
-    match list(islice(DocumentReader([path], encoding=encoding, max_document=max_document), 2)):
+    layout = Layout(encoding=encoding, max_document=max_document)
+    match list(islice(DocumentReader([path], layout), 2)):
         case [Document(text=text)]:
             return text
         case [Skip(place=place, reason=reason, detail=detail)]:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from simsql.documents.formats import Skip, printable, storable
+from simsql.documents.input_formats import Skip, printable, storable
 
 Report = Callable[[int], None]
 """Reports how much of a stage is done, in the unit of its total. The caller decides how to show it."""
@@ -20,9 +20,7 @@ _EXAMPLES = 10  # of each reason, so that a run that skips a million documents s
 
 
 class Stages(Protocol):
-    """Run the stages of a job one after the other; `seconds` holds the duration of each."""
-
-    seconds: dict[str, float]
+    """Run the stages of a job one after the other."""
 
     def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> AbstractContextManager[Report]:
         """Time a stage, and show its progress if `shown`; without a total, only that it is running."""
@@ -57,7 +55,7 @@ def name_paths(paths: Sequence[str | Path]) -> str:
     return ", ".join(printable(storable(Path(path))) for path in paths)
 
 
-def nothing_found(paths: Sequence[str], skips: SkipCount) -> str:
+def nothing_found(paths: Sequence[str | Path], skips: SkipCount) -> str:
     """Return the error message for paths without documents."""
     where = name_paths(paths)
     if not skips.by_reason:

@@ -101,16 +101,16 @@ def test_sizes(size, fits):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ([], "give the number of rows with --rows, or a table with --table"),
-        (["--rows", 10, "--column", "fingerprint"], "--column needs --table"),
+        ([], "give the number of rows with --rows, or a table with --like"),
+        (["--rows", 10, "--column", "fingerprint"], "--column needs --like"),
         (["--rows", "many"], "--rows"),
         (["--rows", -1], "it must be between 0 and"),
         (["--rows", 10**30], "it must be between 0 and 18,446,744,073,709,551,616"),
         (["--rows", 10, "--distance", 65], "between 0 and 64, not 65"),
         (["--rows", 10, "--disk", "much"], "'much' is not a size"),
         (["--rows", 10, "--disk", "-1GB"], "'-1GB' is not a size"),
-        (["--rows", 10, "--database", "postgresql:///x"], "add --table or --calibrate"),
-        (["--rows", 10, "--server-dir", "folder"], "add --table or --calibrate"),
+        (["--rows", 10, "--database", "postgresql:///x"], "add --like or --calibrate"),
+        (["--rows", 10, "--server-dir", "folder"], "add --like or --calibrate"),
         (["--rows", 10, "--calibrate", "--database", "mysql://x"], "PostgreSQL"),
         (["--min-prefix", 62], "--min-prefix: it must be between 0 and 61 at distance 3, not 62"),
         (["--min-prefix", 58, "--distance", 7], "between 0 and 57 at distance 7, not 58"),
@@ -200,7 +200,7 @@ def test_costs_of_an_embedded_server_are_measured_in_a_database_of_their_own():
 def test_a_plan_for_the_fingerprints_of_a_table(connection, database_url):
     fingerprints = skewed(3_000, seed=3)
     create_table(connection, fingerprints)
-    table = ["--table", "article", "--database", database_url]
+    table = ["--like", "article", "--database", database_url]
     run("plan", *table).failed(1, "has no simhash index")
     planned = run("plan", *table, "--column", "fingerprint", "--distance", 7).done()
     rows = {(row["blocks"], row["lead"]): row for row in map(json.loads, planned.lines)}
@@ -215,6 +215,6 @@ def test_a_plan_for_the_fingerprints_of_a_table(connection, database_url):
 
 def test_a_table_whose_fingerprints_are_all_equal_counts_as_random(connection, database_url):
     create_articles(connection, [5, 5, None])
-    found = run("plan", "--table", "article", "--database", database_url).done()
+    found = run("plan", "--like", "article", "--database", database_url).done()
     assert found.lines == run("plan", "--rows", 2).done().lines
     assert "too few different fingerprints" in found.err

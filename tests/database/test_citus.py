@@ -6,8 +6,8 @@ from sqlalchemy import Engine, text
 from simsql.database import SearchIndex, create_index
 from simsql.database.backfill import fill_fingerprints
 from simsql.database.placed import PlacedRow, load_placed_rows
-from simsql.dedup.source_table import open_table
-from simsql.dedup.table_options import TableOptions
+from simsql.dedup.tables.options import TableOptions
+from simsql.dedup.tables.source import open_table
 from simsql.errors import UsageError
 from simsql.fingerprint import simhash
 

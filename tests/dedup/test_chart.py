@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from simsql.dedup.chart import Line, Panel, draw_chart, rule_panels
-from simsql.dedup.evaluation import Estimate, LabelledPairs, evaluate_pairs
+from simsql.evaluate.chart import Line, Panel, draw_chart, rule_panels
+from simsql.evaluate.measures import Estimate, LabelledPairs, evaluate_pairs
 
 SVG = "{http://www.w3.org/2000/svg}"
 

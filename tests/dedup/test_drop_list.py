@@ -1,5 +1,7 @@
 """The drop list never names the last copy of a text, whatever has changed since an earlier run."""
 
+# ruff: noqa: N805 - the functions of Files and Records are no methods
+
 import bz2
 import gzip
 import json
@@ -17,25 +19,20 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from program import run as command
 
-from simsql.dedup.identity import Identities, RecordFile, read_status
+from simsql.dedup.safety.identity import Identities, RecordFile, read_status
 from simsql.documents import Document, DocumentReader
 
 Change = Callable[[Path, Path, str], object]
 
-# What happens to a file that an earlier run has kept, once there is a copy of it.
-FILES: dict[str, Change] = {}
-# What happens to the second record of a file of three.
-RECORDS: dict[str, Change] = {}
+
+def relink(path: Path, target: str) -> None:
+    path.unlink()
+    path.symlink_to(target)
 
 
-def file(change: Change) -> Change:
-    FILES[change.__name__] = change
-    return change
-
-
-def record(change: Change) -> Change:
-    RECORDS[change.__name__] = change
-    return change
+def hard_link(path: Path, target: Path) -> None:
+    path.unlink()
+    path.hardlink_to(target)
 
 
 def other(text: str) -> str:
@@ -91,171 +88,97 @@ CONTENTS: dict[str, Callable[[bytes], bytes]] = {
     "one word changed": lambda data: data.replace(b"x7 ", b"y7 "),
     "the same": lambda data: data,
 }
+
+
+class Files:
+    """What happens to a file that an earlier run has kept, once there is a copy of it."""
+
+    def same_size_and_time(a, b, text):
+        before = a.stat()
+        a.write_text(other(text))
+        os.utime(a, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def same_size_and_time_replaced(a, b, text):
+        before = a.stat()
+        replace(a, other(text).encode())
+        os.utime(a, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def renamed_to_the_copy_and_written_anew(a, b, text):
+        a.rename(b)
+        a.write_text(other(text))
+
+    def swapped(a, b, text):
+        b.write_text(other(text))
+        a.rename(a.with_name("c"))
+        b.rename(a)
+        a.with_name("c").rename(b)
+
+    def link_over_links(a, b, text):
+        a.unlink()
+        a.with_name("c.txt").symlink_to("b.txt")
+        a.symlink_to("../" + a.parent.name + "/c.txt")
+
+    def pipe(a, b, text):
+        a.unlink()
+        os.mkfifo(a)
+
+    def socket_of_a_server(a, b, text):
+        a.unlink()
+        before = Path.cwd()
+        os.chdir(a.parent)  # the path may be too long
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(a.name)
+        os.chdir(before)
+
+    def folder(a, b, text):
+        a.unlink()
+        a.mkdir()
+
+    def folder_with_another_text(a, b, text):
+        a.unlink()
+        a.mkdir()
+        (a / "a.txt").write_text(other(text))
+
+    def parent_is_a_link_to_the_copy(a, b, text):
+        target = a.parent.with_name(a.parent.name + " target")
+        target.mkdir()
+        b.rename(target / "a.txt")
+        shutil.rmtree(a.parent)
+        a.parent.symlink_to(target.name)
+
+    def parent_is_a_file(a, b, text):
+        target = a.parent.with_name(a.parent.name + " target")
+        target.mkdir()
+        b.rename(target / "b.txt")
+        shutil.rmtree(a.parent)
+        a.parent.write_text(other(text))
+
+    def parents_swapped(a, b, text):
+        target = a.parent.with_name(a.parent.name + " target")
+        target.mkdir()
+        b.rename(target / "a.txt")
+        a.write_text(other(text))
+
+
+FILES: dict[str, Change] = {
+    "removed": lambda a, b, text: a.unlink(),
+    "moved_out": lambda a, b, text: a.rename(a.parents[2] / f"moved {a.parent.name}"),
+    "renamed": lambda a, b, text: a.rename(a.with_name("c.txt")),
+    "renamed_to_the_copy": lambda a, b, text: a.rename(b),
+    "link_to_the_copy": lambda a, b, text: relink(a, "b.txt"),
+    "hard_link_of_the_copy": lambda a, b, text: hard_link(a, b),
+    "copy_is_a_hard_link": lambda a, b, text: hard_link(b, a),
+    "copy_is_a_link": lambda a, b, text: relink(b, "a.txt"),
+    "dangling_link": lambda a, b, text: relink(a, "nothing"),
+    "link_to_itself": lambda a, b, text: relink(a, "a.txt"),
+    "link_to_a_device": lambda a, b, text: relink(a, "/dev/null"),
+    "closed": lambda a, b, text: a.chmod(0),
+    "parent_renamed": lambda a, b, text: a.parent.rename(a.parent.with_name(a.parent.name + " renamed")),
+    **{name: change for name, change in vars(Files).items() if not name.startswith("_")},
+}
 for name, content in CONTENTS.items():
     FILES[name] = lambda a, b, text, content=content: a.write_bytes(content(text.encode()))
     FILES[f"{name}, replaced"] = lambda a, b, text, content=content: replace(a, content(text.encode()))
-
-
-@file
-def same_size_and_time(a, b, text):
-    before = a.stat()
-    a.write_text(other(text))
-    os.utime(a, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-@file
-def same_size_and_time_replaced(a, b, text):
-    before = a.stat()
-    replace(a, other(text).encode())
-    os.utime(a, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-@file
-def removed(a, b, text):
-    a.unlink()
-
-
-@file
-def moved_out(a, b, text):
-    a.rename(a.parents[2] / f"moved {a.parent.name}")
-
-
-@file
-def renamed(a, b, text):
-    a.rename(a.with_name("c.txt"))
-
-
-@file
-def renamed_to_the_copy(a, b, text):
-    a.rename(b)
-
-
-@file
-def renamed_to_the_copy_and_written_anew(a, b, text):
-    a.rename(b)
-    a.write_text(other(text))
-
-
-@file
-def swapped(a, b, text):
-    b.write_text(other(text))
-    a.rename(a.with_name("c"))
-    b.rename(a)
-    a.with_name("c").rename(b)
-
-
-@file
-def link_to_the_copy(a, b, text):
-    a.unlink()
-    a.symlink_to("b.txt")
-
-
-@file
-def hard_link_of_the_copy(a, b, text):
-    a.unlink()
-    a.hardlink_to(b)
-
-
-@file
-def copy_is_a_hard_link(a, b, text):
-    b.unlink()
-    b.hardlink_to(a)
-
-
-@file
-def copy_is_a_link(a, b, text):
-    b.unlink()
-    b.symlink_to("a.txt")
-
-
-@file
-def dangling_link(a, b, text):
-    a.unlink()
-    a.symlink_to("nothing")
-
-
-@file
-def link_to_itself(a, b, text):
-    a.unlink()
-    a.symlink_to("a.txt")
-
-
-@file
-def link_to_a_device(a, b, text):
-    a.unlink()
-    a.symlink_to("/dev/null")
-
-
-@file
-def link_over_links(a, b, text):
-    a.unlink()
-    a.with_name("c.txt").symlink_to("b.txt")
-    a.symlink_to("../" + a.parent.name + "/c.txt")
-
-
-@file
-def pipe(a, b, text):
-    a.unlink()
-    os.mkfifo(a)
-
-
-@file
-def socket_of_a_server(a, b, text):
-    a.unlink()
-    before = Path.cwd()
-    os.chdir(a.parent)  # the path may be too long
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(a.name)
-    os.chdir(before)
-
-
-@file
-def folder(a, b, text):
-    a.unlink()
-    a.mkdir()
-
-
-@file
-def folder_with_another_text(a, b, text):
-    a.unlink()
-    a.mkdir()
-    (a / "a.txt").write_text(other(text))
-
-
-@file
-def closed(a, b, text):
-    a.chmod(0)
-
-
-@file
-def parent_renamed(a, b, text):
-    a.parent.rename(a.parent.with_name(a.parent.name + " renamed"))
-
-
-@file
-def parent_is_a_link_to_the_copy(a, b, text):
-    target = a.parent.with_name(a.parent.name + " target")
-    target.mkdir()
-    b.rename(target / "a.txt")
-    shutil.rmtree(a.parent)
-    a.parent.symlink_to(target.name)
-
-
-@file
-def parent_is_a_file(a, b, text):
-    target = a.parent.with_name(a.parent.name + " target")
-    target.mkdir()
-    b.rename(target / "b.txt")
-    shutil.rmtree(a.parent)
-    a.parent.write_text(other(text))
-
-
-@file
-def parents_swapped(a, b, text):
-    target = a.parent.with_name(a.parent.name + " target")
-    target.mkdir()
-    b.rename(target / "a.txt")
-    a.write_text(other(text))
 
 
 LINES: dict[str, Callable[[str, str], str]] = {
@@ -275,6 +198,84 @@ LINES: dict[str, Callable[[str, str], str]] = {
     "id null": lambda line, text: as_line(id=None, text=text),
     "the same line": lambda line, text: line,
 }
+
+
+class Records:
+    """What happens to the second record of a file of three."""
+
+    def line_not_utf_8(a, b, text):
+        lines = a.read_bytes().split(b"\n")
+        lines[1] = lines[1].replace(b"x1 ", b"x1 \xe9 ")
+        a.write_bytes(b"\n".join(lines))
+
+    def record_deleted(a, b, text):
+        lines = lines_of(a)
+        a.write_text(f"{lines[0]}\n{lines[2]}\n")
+
+    def record_moved(a, b, text):
+        lines = lines_of(a)
+        a.write_text(f"{lines[1]}\n{lines[0]}\n{lines[2]}\n")
+
+    def record_moved_up_and_another_in_its_line(a, b, text):
+        lines = lines_of(a)
+        a.write_text(f"{lines[1]}\n{as_line(id='s', text=other(text))}\n")
+
+    def texts_swapped(a, b, text):
+        one, two, three = (json.loads(line) for line in lines_of(a))
+        two["text"], three["text"] = three["text"], two["text"]
+        a.write_text("\n".join(json.dumps(record) for record in (one, two, three)) + "\n")
+
+    def ids_swapped_and_text_gone(a, b, text):
+        one, two, three = (json.loads(line) for line in lines_of(a))
+        two["id"], three["id"] = three["id"], two["id"]
+        two["text"] = other(text)
+        a.write_text("\n".join(json.dumps(record) for record in (one, two, three)) + "\n")
+
+    def id_given_again_before(a, b, text):
+        lines = lines_of(a)
+        again = as_line(id=json.loads(lines[1])["id"], text=other(text))
+        a.write_text("\n".join([again, *lines]) + "\n")
+
+    def id_given_again_without_it(a, b, text):
+        lines = lines_of(a)
+        again = as_line(id=json.loads(lines[1])["id"], text=other(text))
+        a.write_text("\n".join([lines[0], again, lines[2]]) + "\n")
+
+    def id_in_another_file(a, b, text):
+        identity = json.loads(lines_of(a)[1])["id"]
+        a.with_name("again.jsonl").write_text(as_line(id=identity, text=other(text)) + "\n")
+
+    def id_in_an_earlier_file_and_record_gone(a, b, text):
+        identity = json.loads(lines_of(a)[1])["id"]
+        rewrite(a, "")
+        a.with_name("0.jsonl").write_text(as_line(id=identity, text=other(text)) + "\n")
+
+    def id_is_the_place_of_another(a, b, text):
+        a.with_name("more.jsonl").write_text(as_line(id=f"{b}:1", text=other(text)) + "\n")
+
+    def compressed(a, b, text):
+        a.with_name(a.name + ".gz").write_bytes(gzip.compress(a.read_bytes()))
+        a.unlink()
+
+    def compressed_without_it(a, b, text):
+        rewrite(a, "")
+        a.with_name(a.name + ".xz").write_bytes(lzma.compress(a.read_bytes()))
+        a.unlink()
+
+    def file_renamed_and_record_gone(a, b, text):
+        rewrite(a, "")
+        a.rename(a.with_name("r.jsonl"))
+
+
+RECORDS: dict[str, Change] = {
+    "id_is_the_path_of_the_copy": lambda a, b, text: rewrite(a, as_line(id=str(b), text=text)),
+    "file_renamed": lambda a, b, text: a.rename(a.with_name("r.jsonl")),
+    "file_is_one_text": lambda a, b, text: a.rename(a.with_name("r.txt")),
+    "file_is_a_table": lambda a, b, text: replace(a, b"id,text\n1,2\n"),
+    "record_given_to_the_copy": lambda a, b, text: rewrite(a, ""),
+    "all_records_alike": lambda a, b, text: a.write_text(lines_of(a)[1] + "\n" + lines_of(a)[1] + "\n"),
+    **{name: change for name, change in vars(Records).items() if not name.startswith("_")},
+}
 for name, line in LINES.items():
     RECORDS[name] = lambda a, b, text, line=line: rewrite(a, line(lines_of(a)[1], text))
 for name in (*CONTENTS, *FILES):
@@ -282,127 +283,6 @@ for name in (*CONTENTS, *FILES):
         RECORDS[name] = FILES[name]
     if name in ("emptied", "binary", "zeros", "broken gzip", "half of gzip", "half of xz"):
         RECORDS[f"file {name}"] = FILES[name]
-
-
-@record
-def line_not_utf_8(a, b, text):
-    lines = a.read_bytes().split(b"\n")
-    lines[1] = lines[1].replace(b"x1 ", b"x1 \xe9 ")
-    a.write_bytes(b"\n".join(lines))
-
-
-@record
-def record_deleted(a, b, text):
-    lines = lines_of(a)
-    a.write_text(f"{lines[0]}\n{lines[2]}\n")
-
-
-@record
-def record_moved(a, b, text):
-    lines = lines_of(a)
-    a.write_text(f"{lines[1]}\n{lines[0]}\n{lines[2]}\n")
-
-
-@record
-def record_moved_up_and_another_in_its_line(a, b, text):
-    lines = lines_of(a)
-    a.write_text(f"{lines[1]}\n{as_line(id='s', text=other(text))}\n")
-
-
-@record
-def texts_swapped(a, b, text):
-    one, two, three = (json.loads(line) for line in lines_of(a))
-    two["text"], three["text"] = three["text"], two["text"]
-    a.write_text("\n".join(json.dumps(record) for record in (one, two, three)) + "\n")
-
-
-@record
-def ids_swapped_and_text_gone(a, b, text):
-    one, two, three = (json.loads(line) for line in lines_of(a))
-    two["id"], three["id"] = three["id"], two["id"]
-    two["text"] = other(text)
-    a.write_text("\n".join(json.dumps(record) for record in (one, two, three)) + "\n")
-
-
-@record
-def id_given_again_before(a, b, text):
-    lines = lines_of(a)
-    again = as_line(id=json.loads(lines[1])["id"], text=other(text))
-    a.write_text("\n".join([again, *lines]) + "\n")
-
-
-@record
-def id_given_again_without_it(a, b, text):
-    lines = lines_of(a)
-    again = as_line(id=json.loads(lines[1])["id"], text=other(text))
-    a.write_text("\n".join([lines[0], again, lines[2]]) + "\n")
-
-
-@record
-def id_in_another_file(a, b, text):
-    identity = json.loads(lines_of(a)[1])["id"]
-    a.with_name("again.jsonl").write_text(as_line(id=identity, text=other(text)) + "\n")
-
-
-@record
-def id_in_an_earlier_file_and_record_gone(a, b, text):
-    identity = json.loads(lines_of(a)[1])["id"]
-    rewrite(a, "")
-    a.with_name("0.jsonl").write_text(as_line(id=identity, text=other(text)) + "\n")
-
-
-@record
-def id_is_the_path_of_the_copy(a, b, text):
-    rewrite(a, as_line(id=str(b), text=text))
-
-
-@record
-def id_is_the_place_of_another(a, b, text):
-    a.with_name("more.jsonl").write_text(as_line(id=f"{b}:1", text=other(text)) + "\n")
-
-
-@record
-def compressed(a, b, text):
-    a.with_name(a.name + ".gz").write_bytes(gzip.compress(a.read_bytes()))
-    a.unlink()
-
-
-@record
-def compressed_without_it(a, b, text):
-    rewrite(a, "")
-    a.with_name(a.name + ".xz").write_bytes(lzma.compress(a.read_bytes()))
-    a.unlink()
-
-
-@record
-def file_renamed_and_record_gone(a, b, text):
-    rewrite(a, "")
-    a.rename(a.with_name("r.jsonl"))
-
-
-@record
-def file_renamed(a, b, text):
-    a.rename(a.with_name("r.jsonl"))
-
-
-@record
-def file_is_one_text(a, b, text):
-    a.rename(a.with_name("r.txt"))
-
-
-@record
-def file_is_a_table(a, b, text):
-    replace(a, b"id,text\n1,2\n")
-
-
-@record
-def record_given_to_the_copy(a, b, text):
-    rewrite(a, "")
-
-
-@record
-def all_records_alike(a, b, text):
-    a.write_text(lines_of(a)[1] + "\n" + lines_of(a)[1] + "\n")
 
 
 def cases(folder: Path) -> dict[str, tuple[Path, Path, str, Change]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.dedup.evaluation import NO_FINGERPRINT, LabelledPairs, best_rule, evaluate_pairs
+from simsql.evaluate.measures import NO_FINGERPRINT, LabelledPairs, best_rule, evaluate_pairs
 
 CHECK = 0.6
 DISTANCES = range(13)

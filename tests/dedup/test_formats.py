@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
 from simsql.documents.content import SAMPLE
-from simsql.documents.formats import storable
+from simsql.documents.input_formats import storable
 from simsql.documents.readers import Document
 
 
@@ -338,16 +338,6 @@ class TestJsonLines:
         assert [skip.reason for skip in from_stdin(b"")] == ["empty"]
         assert from_stdin(b"\n\n") == []
 
-    def test_a_line_of_20_megabytes(self, tmp_path):
-        path = tmp_path / "a.jsonl"
-        with path.open("wb") as file:
-            file.write(b'{"text": "')
-            for _ in range(20):
-                file.write(b"a text. " * 131_072)
-            file.write(b'"}\n{"text": "next"}\n')
-        long, after = texts(path, max_document=1 << 30)
-        assert (len(long), after) == (20 * 8 * 131_072, "next")
-
     @settings(deadline=None)
     @given(
         st.lists(st.tuples(st.text(st.characters(codec=None)), st.text(st.characters(codec=None)))),
@@ -369,6 +359,16 @@ class TestJsonLines:
                 Document(storable(record["id"]) or place, record["text"], place) if filled else "empty"
             )
         assert [item if isinstance(item, Document) else item.reason for item in found] == (expected or ["empty"])
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "end"),
+    [("a.jsonl", '{"text": "', '"}\n{"text": "next"}\n'), ("a.csv", 'text\n"', '"\nnext\n')],
+)
+def test_a_record_of_20_megabytes(tmp_path, name, start, end):
+    path = write(tmp_path / name, start + "a text, " * 20 * 131_072 + end)
+    long, after = texts(path, max_document=1 << 30)
+    assert (len(long), after) == (20 * 8 * 131_072, "next")
 
 
 class TestTables:
@@ -454,16 +454,6 @@ class TestTables:
         ):
             [skip] = self.read(tmp_path, header + b"1,a\n")
             assert (skip.place, skip.reason) == (str(self.path), reason)
-
-    def test_a_field_of_20_megabytes(self, tmp_path):
-        path = tmp_path / "a.csv"
-        with path.open("wb") as file:
-            file.write(b'text\n"')
-            for _ in range(20):
-                file.write(b"a text, " * 131_072)
-            file.write(b'"\nnext\n')
-        long, after = texts(path, max_document=1 << 30)
-        assert (len(long), after) == (20 * 8 * 131_072, "next")
 
     @settings(deadline=None)
     @given(

@@ -1,9 +1,7 @@
 """The main job from the command line: files in, clusters out."""
 
-import bz2
 import csv
 import fcntl
-import gzip
 import io
 import json
 import lzma
@@ -13,7 +11,6 @@ import re
 import struct
 import termios
 
-import pytest
 from program import finish, run, run_apart, spawn, write_lines
 
 from simsql.database.install import read_status
@@ -27,7 +24,6 @@ STAGES = [
     "check files",
     "write clusters",
 ]
-COMPRESSORS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
 def as_json_lines(texts, text_field="text", id_field="id"):
@@ -43,30 +39,11 @@ def as_csv(texts, text_field="text", id_field="id"):
 # What is read
 
 
-@pytest.mark.parametrize("ending", COMPRESSORS)
-@pytest.mark.parametrize("kind", [".jsonl", ".csv"])
-def test_files_of_records(tmp_path, home, texts, groups, kind, ending):
-    data = (as_csv if kind == ".csv" else as_json_lines)(texts)
-    path = tmp_path / f"texts{kind}{ending}"
-    path.write_bytes(COMPRESSORS[ending](data))
-    found = run("dedup", path, home=home).done()
-    assert found.groups == groups
-    first = 2 if kind == ".csv" else 1
-    places = {member["place"] for cluster in found.clusters for member in cluster["members"]}
-    assert places == {f"{path}:{first + number}" for number in range(5)}
-
-
 def test_other_names_of_fields(tmp_path, home, texts, groups):
     for name, convert in (("a.jsonl", as_json_lines), ("a.csv", as_csv)):
         (tmp_path / name).write_bytes(convert(texts, "body", "number"))
         options = ["--text-field", "body", "--id-field", "number"]
         assert run("dedup", tmp_path / name, *options, home=home).done().groups == groups
-
-
-def test_records_without_ids_are_named_by_their_places(tmp_path, home, texts):
-    path = write_lines(tmp_path / "a.jsonl", [{"text": text} for text in texts.values()])
-    found = run("dedup", path, home=home).done()
-    assert found.groups == {frozenset(f"{path}:{line}" for line in lines) for lines in ([1, 2, 3], [4, 5])}
 
 
 def test_folders_files_and_standard_input_together(tmp_path, home, texts, groups):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from reading import write
 
-from simsql.dedup.labels import Labelled, read_labels
 from simsql.errors import SimsqlError
+from simsql.evaluate.labels import Labelled, read_labels
 
 ROWS = [
     {"id_a": "1", "id_b": "2", "label": "near-duplicate", "text_a": 'one, "two"\nthree', "text_b": "one"},

@@ -59,7 +59,7 @@ def test_other_rules_need_to_be_decided_afresh(kept, newest, tmp_path):
         run("dedup", *options, *other).failed(
             1,
             "table kept holds decisions by other rules: pass --distance 10 --similarity 0.6 --drop-similarity 0.7"
-            " --keep central, or decide afresh with --redecide",
+            " --keep central, or decide again with --redecide",
         )
     _, after = kept(TEXTS, "--drop-similarity", "1", "--redecide")
     assert before
@@ -196,8 +196,8 @@ def drops(tmp_path, newest):
     """Run on paths, with a table that stays, and keep the longest text; return the drop list."""
 
     def drops(*paths, options=()):
-        kept = ["--database", newest[1], "--table", "kept", "--keep", "longest", "--drop-list", tmp_path / "drop"]
-        run("dedup", *paths, *kept, *options).done()
+        kept = ["--database", newest[1], "--table", "kept", "--keep", "longest"]
+        run("dedup", *paths, *kept, "--drop-list", tmp_path / "drop", *options).done()
         return (tmp_path / "drop").read_text().splitlines()
 
     return drops

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from program import run
 from reading import COMPRESSORS, from_stdin, read, write
 
-from simsql.documents import content, formats
-from simsql.documents.readers import Document, DocumentReader, Skip
+from simsql.documents import Document, DocumentReader, Layout, Skip, content, input_formats
 
 LONG = "longer than 20 bytes (--max-document)"
 
@@ -138,7 +137,7 @@ def rows_by_csv(table, limit):
 
 
 def rows_of_simsql(table, limit):
-    rows = formats._Rows(io.TextIOWrapper(io.BytesIO(table.encode()), "utf-8", newline=""), ",", limit)
+    rows = input_formats._Rows(io.TextIOWrapper(io.BytesIO(table.encode()), "utf-8", newline=""), ",", limit)
     with contextlib.suppress(StopIteration):
         while True:
             number = rows.number + 1
@@ -155,7 +154,7 @@ TABLES = st.lists(st.lists(FIELDS, min_size=1, max_size=3).map(",".join), max_si
 @given(TABLES, st.integers(3, 30), st.integers(1, 5))
 def test_rows_around_one_that_is_too_long_are_what_they_were(table, limit, passed_over):
     expected = list(rows_by_csv(table, limit))
-    with mock.patch.object(formats, "_PASSED_OVER", passed_over):
+    with mock.patch.object(input_formats, "_PASSED_OVER", passed_over):
         found = list(rows_of_simsql(table, limit))
     assert [number for number, _ in found] == [number for number, _, _ in expected]
     for (_, row), (_, fields, size) in zip(found, expected, strict=True):
@@ -175,7 +174,7 @@ def test_the_rest_of_a_long_document_is_not_held(tmp_path, name, quote):
         for _ in range(40):
             file.write(b"a text, " * (1 << 17))
         file.write(end.encode())
-    reader = DocumentReader([tmp_path], max_document=1 << 20, lines=name == "a.lines")
+    reader = DocumentReader([tmp_path], Layout(max_document=1 << 20), lines=name == "a.lines")
     tracemalloc.start()
     try:
         found = list(reader)

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
+from simsql.documents import Document, DocumentReader, Layout, Skip
 from simsql.documents.content import SAMPLE
 from simsql.documents.files import Selection
-from simsql.documents.formats import printable, storable
-from simsql.documents.readers import Document, DocumentReader, Skip
+from simsql.documents.input_formats import printable, storable
 from simsql.errors import UsageError
 
 
@@ -278,7 +278,7 @@ class TestArguments:
     @pytest.mark.parametrize("encoding", ["nonsense", "base64", "rot13", "undefined", "", "nul\0", "é"])
     def test_an_unknown_encoding(self, tmp_path, encoding):
         with pytest.raises(UsageError, match="unknown encoding"):
-            DocumentReader([tmp_path], encoding=encoding)
+            DocumentReader([tmp_path], Layout(encoding=encoding))
 
     def test_standard_input_that_is_closed(self):
         with pytest.raises(UsageError, match="standard input"):

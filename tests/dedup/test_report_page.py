@@ -19,7 +19,7 @@ from browser import running_chromium
 from program import wait_until
 from report_sample import ARABIC, CHINESE, TEXTS, Sample, harbour_clusters, plain_clusters
 
-from simsql.dedup.report import SIZE_LIMIT, Closeness, write_report
+from simsql.report import SIZE_LIMIT, Closeness, write_report
 
 Open = Callable[..., Any]
 ATTACK = "http://attack.invalid/"

@@ -6,7 +6,7 @@ import corpus
 import numpy as np
 import pytest
 
-from simsql.dedup.sampling import draw_pairs
+from simsql.evaluate.sampling import draw_pairs
 
 
 def make_fingerprints(seed, families=60):

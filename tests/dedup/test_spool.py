@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.dedup.spool import TextSpool, TokenSpool
+from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.fingerprint import TokenLists
 
 TOKENS = st.lists(st.lists(st.integers(0, 2**64 - 1), max_size=5), max_size=6)

@@ -62,25 +62,6 @@ def test_files_that_cannot_be_used_are_named(tmp_path, home):
     assert found.table["skipped"] == "4"
 
 
-def test_a_file_that_cannot_be_read(tmp_path, home):
-    good = write_lines(tmp_path / "a.jsonl", {"1": WORDS, "2": WORDS})
-    unreadable = Path("/proc/self/mem")  # by nobody at its start, root included
-    if not unreadable.exists():
-        pytest.skip("there is no /proc")
-    found = run("dedup", unreadable, good, home=home).done()
-    assert found.groups == {frozenset("12")}
-    assert skipped(found) == [f"skipped {unreadable}: unreadable: Input/output error"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission(tmp_path, home):
-    write_lines(tmp_path / "a.jsonl", {"1": WORDS, "2": WORDS})
-    (tmp_path / "closed.txt").touch(mode=0)
-    found = run("dedup", tmp_path, home=home).done()
-    assert found.groups == {frozenset("12")}
-    assert skipped(found) == [f"skipped {tmp_path / 'closed.txt'}: unreadable: Permission denied"]
-
-
 def test_ten_of_a_reason_are_named_and_all_are_counted(tmp_path, home):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"oops\n" * 1_234 + line("1") + line("2") + b"{}\n")

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Iterator
 from dataclasses import fields
 
 import pytest
@@ -11,31 +10,19 @@ from corpus import make_texts
 from oracle import to_bigint
 from psycopg import Connection, Error
 from sqlalchemy import event, make_url
+from stages import Stages
 
 from simsql import Recipe, simhash, simhash_many
 from simsql.database import open_engine
-from simsql.dedup.rules import Keep, Rules
+from simsql.decide.rules import Keep, Rules
 from simsql.dedup.table_job import dedup_table
-from simsql.dedup.table_options import TableOptions
+from simsql.dedup.tables.options import TableOptions
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Pattern
 from simsql.fingerprint.extract import find_tokens
 
 ALIKE = "the quick brown fox jumps over the lazy dog near the river bank at dawn"
 OTHER = "a ship of iron sails across the northern ocean with salt and timber"
-
-
-class Stages:
-    """Stages without any display; `before` runs before the stage of a name."""
-
-    def __init__(self, **before: Callable[[], object]) -> None:
-        self.seconds: dict[str, float] = {}
-        self._before = before
-
-    @contextlib.contextmanager
-    def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
-        self._before.get(name.partition(" ")[0], lambda: None)()
-        yield lambda done: None
 
 
 @pytest.fixture

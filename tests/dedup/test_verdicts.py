@@ -7,9 +7,12 @@ import stars
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simsql.dedup.decisions import SimilarPairs
-from simsql.dedup.rules import Rules
-from simsql.dedup.verdicts import GONE, PRESENT, UNKNOWN, Documents, Helpers, decide_documents, group_nodes
+from simsql.decide.documents import GONE, PRESENT, UNKNOWN, Documents, group_nodes
+from simsql.decide.rules import Rules
+from simsql.decide.stars import SimilarPairs
+from simsql.decide.verdicts import decide
+from simsql.dedup.comparing import Comparison, Tokens
+from simsql.dedup.evidence import gather_evidence
 
 RULES = Rules(similarity=0.6, drop_similarity=0.7)
 TEXTS = 9
@@ -59,6 +62,15 @@ tables = st.fixed_dictionaries(
 )
 
 
+class Compared(Comparison):
+    """Similarities from a table instead of texts."""
+
+    def __init__(self, documents, find_pairs, compare):
+        tokens = Tokens(np.zeros(len(documents.id), dtype=np.int64), None)
+        super().__init__(documents, tokens, RULES, here=documents.seen, workers=1, report=None)
+        self.find_pairs, self.compare = find_pairs, compare
+
+
 def run(docs, table):
     """Decide, and return the documents with their decisions, and the cluster of each."""
     docs = sorted(docs, key=lambda document: document.id)
@@ -85,7 +97,7 @@ def run(docs, table):
     texts = [docs[position].text for position in nodes.example]
     assert texts == sorted({document.text for document in docs})
 
-    def find_pairs(nodes, new):
+    def find_pairs(new):
         pairs = [
             (left, right, table[texts[left], texts[right]])
             for left in range(nodes.total)
@@ -116,14 +128,18 @@ def run(docs, table):
             states[position] = UNKNOWN if document.stream else GONE if document.gone else PRESENT
         return column((states[position] for position in asked), np.int8)
 
-    helpers = Helpers(
-        find_pairs,
-        compare,
-        look_for,
-        order_by_name=lambda asked: column(sorted(asked, key=lambda position: docs[position].name)),
-    )
+    compared = Compared(given_documents, find_pairs, compare)
+    evidence = gather_evidence(compared, look_for)
     criterion = column(document.criterion for document in docs)
-    verdicts = decide_documents(given_documents, nodes, helpers, RULES, criterion)
+    verdicts = decide(
+        given_documents,
+        nodes,
+        evidence,
+        RULES,
+        criterion,
+        lambda asked: column(sorted(asked, key=lambda position: docs[position].name)),
+    )
+    compared.complete(verdicts)
     decided = [
         replace(
             document,

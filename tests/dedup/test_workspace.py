@@ -262,28 +262,39 @@ def test_two_runs_that_write_the_same_documents_wait_for_each_other(newest, tmp_
     assert query(engine, "SELECT count(*) FROM kept") == [6]
 
 
-def test_a_document_that_another_run_changes_meanwhile_keeps_a_fingerprint(newest, tmp_path, texts):
-    """The text was known when it was looked up, and is another's when it is written."""
-    engine, url = newest
+def interfered(url, engine, data, statement):
+    """Run on documents that the table has, with a statement between their look-up and the writing."""
     options = ["--database", url, "--table", "kept"]
-    path = write_lines(tmp_path / "a.jsonl", texts)
-    run("dedup", "-", *options, stdin=path.read_bytes()).done()
+    run("dedup", "-", *options, stdin=data).done()
     process = spawn("dedup", "-", *options)
     reading = READING + " AND datname = current_database()"
     wait_until(lambda: len(query(engine, reading)) == 1, "it reads")
     with engine.connect() as connection:
         # It looks texts up, which this lock allows, but does not write.
         connection.execute(text("BEGIN; LOCK TABLE kept IN SHARE MODE"))
-        process.stdin.write(path.read_bytes())
+        process.stdin.write(data)
         process.stdin.close()
         process.stdin = None
         blocked = "SELECT pid FROM pg_locks WHERE relation = 'kept'::regclass AND NOT granted"
         wait_until(lambda: query(engine, blocked), "it waits", process)
-        changed = "UPDATE kept SET text_digest = gen_random_uuid(), fingerprint = 17 WHERE name = 'alone'"
-        connection.execute(text(changed))
+        connection.execute(text(statement))
         connection.commit()
-    finish(process).done()
+    return finish(process)
+
+
+def test_a_document_that_another_run_changes_meanwhile_keeps_a_fingerprint(newest, lines):
+    """The text was known when it was looked up, and is another's when it is written."""
+    engine, url = newest
+    changed = "UPDATE kept SET text_digest = gen_random_uuid(), fingerprint = 17 WHERE name = 'alone'"
+    interfered(url, engine, lines.read_bytes(), changed).done()
     assert query(engine, "SELECT count(*) FROM kept WHERE fingerprint IS NULL") == [0]
+
+
+def test_documents_that_are_deleted_during_a_run_end_it(newest, lines, texts):
+    """They were known when they were looked up, so they have no fingerprint when they are missing."""
+    engine, url = newest
+    found = interfered(url, engine, lines.read_bytes(), "DELETE FROM kept")
+    found.failed(1, f"{len(texts)} documents were deleted from kept during this run")
 
 
 # Databases that cannot be used
@@ -337,26 +348,6 @@ def test_the_recipe_of_a_table_outlives_its_index(newest, lines):
     found = run("dedup", lines, *options, "--recipe", "words3-set-1")
     found.failed(1, "table kept has fingerprints with recipe words12-log-1, not words3-set-1")
     run("dedup", lines, *options).done()
-
-
-def test_documents_that_are_deleted_during_a_run_end_it(newest, lines, texts):
-    """They were known when they were looked up, so they have no fingerprint when they are missing."""
-    engine, url = newest
-    options = ["--database", url, "--table", "kept"]
-    run("dedup", "-", *options, stdin=lines.read_bytes()).done()
-    process = spawn("dedup", "-", *options)
-    reading = READING + " AND datname = current_database()"
-    wait_until(lambda: len(query(engine, reading)) == 1, "it reads")
-    with engine.connect() as connection:
-        connection.execute(text("BEGIN; LOCK TABLE kept IN SHARE MODE"))
-        process.stdin.write(lines.read_bytes())
-        process.stdin.close()
-        process.stdin = None
-        blocked = "SELECT pid FROM pg_locks WHERE relation = 'kept'::regclass AND NOT granted"
-        wait_until(lambda: query(engine, blocked), "it waits", process)
-        connection.execute(text("DELETE FROM kept"))
-        connection.commit()
-    finish(process).failed(1, f"{len(texts)} documents were deleted from kept during this run")
 
 
 def test_fingerprints_that_were_deleted_are_computed_again(newest, lines, groups):

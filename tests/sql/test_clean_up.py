@@ -9,7 +9,7 @@ from corpus import make_texts
 from psycopg import errors
 from sessions import ALL_LEVELS, blocked, started
 
-from simsql.dedup.rules import Rules
+from simsql.decide.rules import Rules
 
 pytestmark = pytest.mark.oldest_version
 

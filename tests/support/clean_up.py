@@ -1,33 +1,22 @@
 """The statement of the documentation that deletes the rows to drop, and decisions for it."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg import errors
 from sqlalchemy import URL, make_url
+from stages import Stages
 
 from simsql.database import open_engine
 from simsql.dedup.table_job import TableSummary, dedup_table
-from simsql.dedup.table_options import TableOptions
+from simsql.dedup.tables.options import TableOptions
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 # The page says of these that the statement is to be repeated.
 REPEATED = (errors.DeadlockDetected, errors.SerializationFailure)
-
-
-class Unseen:
-    """Stages that nobody watches."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
-        yield lambda done: None
 
 
 def decide(
@@ -36,7 +25,7 @@ def decide(
     """Decide about the rows of a table, in the place of earlier decisions."""
     engine = open_engine(make_url(url))
     try:
-        return dedup_table(engine, TableOptions(table, text, into, replace=True, **more), Unseen())
+        return dedup_table(engine, TableOptions(table, text, into, replace=True, **more), Stages())
     finally:
         engine.dispose()
 

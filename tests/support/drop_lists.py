@@ -7,34 +7,22 @@ import lzma
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from stages import Stages
+
 from simsql import similarity
+from simsql.decide.rules import Rules
 from simsql.dedup.job import DedupOptions, run_dedup
-from simsql.dedup.rules import Rules
-from simsql.dedup.workspace import Destination
+from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import Output
+from simsql.documents import Layout
 from simsql.errors import SimsqlError
 
 LIMIT = 20_000
 """Bytes of the longest document that the runs read."""
 _PACKED = {".gz": gzip, ".xz": lzma, ".bz2": bz2}
-
-
-class Quiet:
-    """Stages that show nothing. `before` calls a function when the list is about to be made."""
-
-    def __init__(self, before: Callable[[], object]) -> None:
-        self.seconds: dict[str, float] = {}
-        self._before = before
-
-    @contextmanager
-    def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> Iterator[Any]:
-        if name == "find clusters":
-            self._before()
-        yield lambda done: None
 
 
 def text_about(subject: object, words: int = 30) -> str:
@@ -55,14 +43,14 @@ def run(
     given = DedupOptions(
         [str(path) for path in paths],
         rules=options.pop("rules", Rules()),
-        max_document=LIMIT,
+        layout=Layout(max_document=LIMIT),
         destination=Destination(url, None, table),
         output=Output(clusters, drop_list=drop_list, null=True),
         **options,
     )
     drop_list.unlink(missing_ok=True)
     try:
-        run_dedup(given, Quiet(before))
+        run_dedup(given, Stages(find=before))
     except SimsqlError as error:
         if "no documents in" not in str(error):
             raise

@@ -4,15 +4,22 @@ import bz2
 import gzip
 import io
 import lzma
+from dataclasses import fields
 
-from simsql.documents.readers import Document, DocumentReader, Skip
+from simsql.documents import Document, DocumentReader, Layout, Skip
 
 COMPRESSORS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
+def open_reader(paths, **options):
+    """A reader, given the fields of its layout among the options."""
+    layout = {field.name: options.pop(field.name) for field in fields(Layout) if field.name in options}
+    return DocumentReader(paths, Layout(**layout), **options)
+
+
 def read(*paths, **options):
     """The documents without their files and lines, which their places show."""
-    found = list(DocumentReader(paths, **options))
+    found = list(open_reader(paths, **options))
     for item in found:
         if isinstance(item, Document):
             assert item.path is None or item.path.exists()

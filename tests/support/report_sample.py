@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 from zlib import crc32
 
-from simsql.dedup.report import Closeness, ReportedMember, RunReport
 from simsql.fingerprint import simhash, similarity
 from simsql.hamming import hamming_distance
+from simsql.report import Closeness, ReportedMember, RunReport
 
 # Sentences from which documents are put together.
 _HARBOUR = """

@@ -1,0 +1,1 @@
+"""Decide which documents to keep: candidates and similarities in, verdicts out; no files, no database."""

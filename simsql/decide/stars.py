@@ -1,0 +1,132 @@
+"""Choose which of similar texts are kept: stars, in which every text was compared with the one that is kept.
+
+Connected components chain strangers, because each text has to resemble only one other. Here a dropped text
+resembles the text that is kept in its favour, and a kept text resembles the representative of its cluster.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Nodes = NDArray[np.int64]
+
+_FREE = -1
+_UNIT = 1 << 32  # similarities are added as multiples of 1 / _UNIT: sums do not depend on the order of the pairs
+
+
+class SimilarPairs(NamedTuple):
+    """Pairs of different nodes, each pair once, and how similar they are (0.0 to 1.0)."""
+
+    left: Nodes
+    right: Nodes
+    similarity: NDArray[np.float64]
+
+    def at_least(self, similarity: float) -> "SimilarPairs":
+        """Return the pairs that are at least this similar."""
+        chosen = self.similarity >= similarity
+        return self if chosen.all() else self.where(chosen)
+
+    def where(self, chosen: NDArray[np.bool_]) -> "SimilarPairs":
+        """Return the pairs at the positions that are chosen."""
+        return SimilarPairs(self.left[chosen], self.right[chosen], self.similarity[chosen])
+
+
+def join_pairs(*pairs: SimilarPairs) -> SimilarPairs:
+    """Return the pairs of all arguments."""
+    return SimilarPairs(*map(np.concatenate, zip(*pairs, strict=True)))
+
+
+class Stars(NamedTuple):
+    """For each node, the node that is kept in its favour and the representative of its cluster."""
+
+    kept: Nodes
+    """The node itself if it is kept."""
+    representative: Nodes
+    """A node that is kept. Nodes with the same representative are a cluster."""
+
+
+def centrality(nodes: int, pairs: SimilarPairs, drop: float) -> NDArray[np.int64]:
+    """Return the sum of the similarities of each node to the nodes that are at least `drop` similar to it.
+
+    The unit is 2 ** -32. The sums do not depend on the order of the pairs.
+    """
+    pairs = pairs.at_least(drop)
+    sums = np.zeros(nodes, dtype=np.int64)
+    parts = np.rint(pairs.similarity * _UNIT).astype(np.int64)
+    np.add.at(sums, pairs.left, parts)
+    np.add.at(sums, pairs.right, parts)
+    return sums
+
+
+def choose_stars(
+    order: Nodes, pairs: SimilarPairs, *, similarity: float, drop: float, earlier: Stars | None = None
+) -> Stars:
+    """Choose the nodes that are kept, and those that represent a cluster.
+
+    `order` lists all nodes, 0 to len(order) - 1, the most worth keeping first. In this order, a node is kept
+    unless one that is kept is at least `drop` similar. The others are dropped in favour of the most similar node
+    that is kept. Among those that are kept, the same pass at `similarity` finds the representatives. A tie goes
+    to the node that comes first in the order.
+
+    `earlier` holds the decisions of an earlier run, -1 for nodes without one. They stay, and nodes that were kept
+    come before all others, whatever the order.
+    """
+    nodes = len(order)
+    rank = np.empty(nodes, dtype=np.int64)
+    rank[order] = np.arange(nodes)
+    if earlier is None:
+        earlier = Stars(np.full(nodes, _FREE), np.full(nodes, _FREE))
+    # Nodes are numbered by rank from here on.
+    ranked = SimilarPairs(rank[pairs.left], rank[pairs.right], pairs.similarity)
+    kept = _stars(ranked.at_least(drop), _by_rank(earlier.kept, order, rank))
+    is_kept = kept == np.arange(nodes)
+    # The representative of a dropped node is that of the node that is kept: here, it is its own.
+    before = np.where(is_kept, _by_rank(earlier.representative, order, rank), np.arange(nodes))
+    among = ranked.at_least(similarity)
+    among = among.where(is_kept[among.left] & is_kept[among.right])
+    representative = _stars(among, before)[kept]
+    found = np.empty((2, nodes), dtype=np.int64)
+    found[0, order], found[1, order] = order[kept], order[representative]
+    return Stars(*found)
+
+
+def _by_rank(decided: Nodes, order: Nodes, rank: Nodes) -> Nodes:
+    return np.where(decided[order] == _FREE, _FREE, rank[decided[order]])
+
+
+def _stars(pairs: SimilarPairs, before: Nodes) -> Nodes:
+    """Return the centre of each node: itself, or its most similar neighbour that is a centre.
+
+    In ascending order, a free node is a centre unless it has a neighbour that is one. Those of `before` are first.
+    """
+    nodes = len(before)
+    itself = np.arange(nodes)
+    centre = before.copy()
+    is_centre = before == itself
+    covered = before != _FREE
+    sides = ((pairs.left, pairs.right), (pairs.right, pairs.left))
+    for start, end in sides:
+        covered[end[is_centre[start]]] = True
+    # From each node, the free nodes that it is similar to: pairs in both directions as numbers, which sort fast.
+    reached = np.concatenate([(start << 32 | end)[~covered[end]] for start, end in sides])
+    reached.sort()
+    bounds = np.searchsorted(reached, np.arange(nodes + 1) << 32)
+    reached &= (1 << 32) - 1
+    for node in np.flatnonzero(~is_centre & (bounds[1:] > bounds[:-1])).tolist():
+        if not covered[node]:
+            is_centre[node] = covered[node] = True
+            covered[reached[bounds[node] : bounds[node + 1]]] = True
+    del reached
+    is_centre |= ~covered
+    centre[is_centre] = itself[is_centre]
+    joins = [np.flatnonzero(is_centre[start] & ~is_centre[end] & (before[end] == _FREE)) for start, end in sides]
+    start, end = (
+        np.concatenate([side[some] for side, some in zip(direction, joins, strict=True)])
+        for direction in zip(*sides, strict=True)
+    )
+    closeness = pairs.similarity[np.concatenate(joins)]
+    # The last assignment counts: that of the most similar centre, and of these the first.
+    best = np.lexsort((-start, closeness))
+    centre[end[best]] = start[best]
+    return centre

@@ -1,0 +1,133 @@
+"""Decide about documents: those with the same words are one node, and nodes are kept or dropped.
+
+Decisions of earlier runs stay, as long as the text that is kept is there. No document that this run has read is
+dropped in favour of one that is gone: such a document takes part in nothing new, it is neither kept in favour of
+others nor dropped.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from simsql.decide.documents import I64, NONE, PRESENT, Documents, Flags, Nodes, Similarities, States
+from simsql.decide.earlier import stored_pairs
+from simsql.decide.rules import Rules
+from simsql.decide.stars import SimilarPairs, Stars, centrality, choose_stars, join_pairs
+
+
+class Evidence(NamedTuple):
+    """What a run has found out about documents and their nodes."""
+
+    earlier: Stars
+    """The decisions of earlier runs that still hold."""
+    pairs: SimilarPairs
+    """All pairs of similar nodes with a node that may be decided about."""
+    states: States
+    """Which documents are there."""
+
+
+class Verdicts(NamedTuple):
+    """The decisions, one per document. The members of clusters are those with a cluster."""
+
+    kept: I64
+    """Position of the document that is kept in its favour: its own if it is kept."""
+    representative: I64
+    """Position of the document that represents its cluster."""
+    kept_similarity: Similarities
+    """NaN if no texts were compared."""
+    representative_similarity: Similarities
+    cluster: I64
+    """Number of the cluster, from 1, the largest first; 0 for documents in none."""
+    undecided: Flags
+    """Whether the document is gone, so that a later run that finds it again decides anew."""
+    present: Flags
+    """Whether this run has read the document, or found it again."""
+
+
+def decide(
+    documents: Documents,
+    nodes: Nodes,
+    evidence: Evidence,
+    rules: Rules,
+    criterion: I64,
+    order_by_name: Callable[[I64], I64],
+) -> Verdicts:
+    """Decide about all documents.
+
+    A node is kept rather than others if an earlier run has kept it, then by its `criterion`, which is higher for
+    preferred documents, the sum of its similarities, the length of its text and its digest. Within a node, the
+    name of the document takes the place of the last three: `order_by_name` sorts positions of documents. A
+    similarity that the evidence does not tell is NaN.
+    """
+    itself = np.arange(len(documents.id))
+    present = evidence.states == PRESENT
+    similarities = np.full((2, len(itself)), np.nan)
+    if not nodes.total:
+        none = np.zeros(len(itself), dtype=np.int64)
+        return Verdicts(itself, itself, similarities[0], similarities[1], none, none.astype(bool), present)
+    node = nodes.of_document
+    compared = node != NONE
+    gone = nodes.gone(evidence.states)
+    pairs = evidence.pairs.where(~gone[evidence.pairs.left] & ~gone[evidence.pairs.right])
+    is_kept = evidence.earlier.kept == np.arange(nodes.total)
+    best = _best_documents(documents, nodes, criterion, evidence.states, order_by_name)
+    central = centrality(nodes.total, pairs, rules.drop)
+    # Equals stay in the order of their digests.
+    order = np.lexsort([-documents.characters[best], -central, -criterion[best], ~is_kept])
+    stars = choose_stars(order, pairs, similarity=rules.similarity, drop=rules.drop, earlier=evidence.earlier)
+    kept = np.where(compared, best[stars.kept[node]], itself)
+    representative = np.where(compared, best[stars.representative[node]], itself)
+    if rules.checks_texts:
+        known = join_pairs(pairs, stored_pairs(documents, nodes))
+        for row, target in enumerate(stars):
+            similarities[row, compared] = _look_up(nodes.total, known, target)[node[compared]]
+    cluster = np.zeros(len(itself), dtype=np.int64)
+    cluster[compared] = _number_clusters(stars.representative[node[compared]], -documents.characters[best])
+    # If a text that is gone and was kept comes back, it may be similar to one that is kept since.
+    undecided = compared & gone[node] & (stars.kept[node] == node)
+    return Verdicts(kept, representative, similarities[0], similarities[1], cluster, undecided, present)
+
+
+def _best_documents(
+    documents: Documents, nodes: Nodes, criterion: I64, state: States, order_by_name: Callable[[I64], I64]
+) -> I64:
+    """Return the position of the document of each node that is kept rather than the others."""
+    node = nodes.of_document
+    members = np.flatnonzero(node != NONE)
+    is_kept = ~documents.fresh & (documents.kept == documents.id)
+    keys = [-documents.characters, -criterion, ~is_kept, state]
+    members = members[np.lexsort([key[members] for key in keys] + [node[members]])]
+    first = members[np.searchsorted(node[members], np.arange(nodes.total))]
+    ties = node[members] != NONE
+    for key in keys:
+        ties &= key[members] == key[first[node[members]]]
+    tied = members[ties]
+    tied = tied[np.bincount(node[tied])[node[tied]] > 1]
+    if tied.size:
+        by_name = order_by_name(tied)[::-1]
+        first[node[by_name]] = by_name  # the last assignment counts: that of the first name
+    return first
+
+
+def _look_up(total: int, pairs: SimilarPairs, target: I64) -> Similarities:
+    """Return the similarity of each of `total` nodes to its target; NaN if no pair tells it."""
+    left = np.concatenate([pairs.left, pairs.right])
+    wanted = target[left] == np.concatenate([pairs.right, pairs.left])
+    found = np.full(total, np.nan)
+    found[target == np.arange(total)] = 1.0
+    found[left[wanted]] = np.tile(pairs.similarity, 2)[wanted]
+    return found
+
+
+def _number_clusters(centre: I64, order: I64) -> I64:
+    """Return the cluster of each document, given its representative node: from 1, or 0 if the document is alone.
+
+    The largest clusters come first, those of one size in the order of their representatives, an ascending number
+    for each node.
+    """
+    sizes = np.bincount(centre, minlength=len(order))
+    by_size = np.lexsort([order, -sizes])
+    number = np.empty(len(order), dtype=np.int64)
+    number[by_size] = np.arange(1, len(order) + 1)
+    return np.where(sizes[centre] > 1, number[centre], 0)

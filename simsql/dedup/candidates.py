@@ -1,0 +1,165 @@
+"""Find similar documents: pairs with near fingerprints, whose texts are then compared.
+
+Candidates are never stored as a whole: thousands of texts with near fingerprints have millions of pairs. They are
+compared in portions, and only those that are similar stay in memory.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.decide.stars import Nodes, SimilarPairs
+from simsql.errors import SimsqlError
+from simsql.fingerprint import compare_pairs, documents_of, pairs_of
+from simsql.hamming import find_matches, find_pairs
+from simsql.runs import consecutive, portions
+
+Bools = NDArray[np.bool_]
+Similarities = NDArray[np.float64]
+Words = NDArray[np.uint64]
+Report = Callable[[int], None]
+
+# Candidates that are compared together, eight bytes each: many, so that documents of crowds are seldom read again.
+_TOGETHER = 1 << 23
+# 100 million pairs take 2.4 GB, and a few times that until all is decided.
+_PAIRS_AT_MOST = 100_000_000
+# Candidates that are listed at a time, or those of one document.
+_LISTED = 1 << 18
+
+
+def find_similar(
+    fingerprints: Words,
+    counts: Nodes,
+    read_tokens: Callable[[Nodes], Words],
+    distance: int,
+    similarity: float,
+    *,
+    new: Bools | None = None,
+    workers: int | None = None,
+    report: Report | None = None,
+) -> SimilarPairs:
+    """Return all pairs of nodes within `distance` bits whose texts are at least `similarity` alike, in any order.
+
+    `fingerprints` and `counts` are the fingerprint and the number of tokens of each node, at least one; nodes can
+    share a fingerprint. `read_tokens` gets nodes, none of them twice, and returns the hashes of their tokens, node
+    after node. With `new`, only pairs with at least one new node are found, and the search takes time for the new
+    nodes. `workers` is the number of processes of a search in all nodes, by default as many as pay. `report` gets
+    the number of pairs that have been compared. Raises SimsqlError if more than 100 million pairs are similar.
+    """
+    found = _Found(report)
+    for pairs in _together(_Nodes(fingerprints, new).candidates(distance, workers)):
+        for compared in compare_pairs(counts, read_tokens, pairs):
+            found.add(*compared, at_least=similarity)
+    return found.all_pairs()
+
+
+def _together(candidates: Iterator[tuple[Nodes, Nodes]]) -> Iterator[Words]:
+    """Yield pairs as numbers, many at once. The array is used again."""
+    together = np.empty(_TOGETHER, dtype=np.uint64)
+    size = 0
+    for left, right in candidates:
+        pairs = pairs_of(left, right)
+        while size + len(pairs) >= _TOGETHER:
+            together[size:], pairs = pairs[: _TOGETHER - size], pairs[_TOGETHER - size :]
+            yield together
+            size = 0
+        together[size : size + len(pairs)] = pairs
+        size += len(pairs)
+    yield together[:size]
+
+
+def find_close(
+    fingerprints: Words,
+    distance: int,
+    *,
+    new: Bools | None = None,
+    workers: int | None = None,
+    report: Report | None = None,
+) -> SimilarPairs:
+    """Return all pairs of nodes within `distance` bits, in any order, and the share of bits that agree.
+
+    `fingerprints` are distinct. The other arguments are as for `find_similar`.
+    """
+    found = _Found(report)
+    for left, right in _Nodes(fingerprints, new).candidates(distance, workers):
+        found.add(left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64)
+    return found.all_pairs()
+
+
+class _Found:
+    """Similar pairs, 16 bytes each."""
+
+    def __init__(self, report: Report | None) -> None:
+        self._report = report
+        self._compared = self._size = 0
+        self._pairs, self._similarities = [np.zeros(0, dtype=np.uint64)], [np.zeros(0)]
+
+    def add(self, left: Nodes, right: Nodes, similarity: Similarities, at_least: float = 0) -> None:
+        """Add pairs that have been compared, if they are similar."""
+        (chosen,) = np.nonzero(similarity >= at_least)
+        self._pairs.append(pairs_of(left[chosen], right[chosen]))
+        self._similarities.append(similarity[chosen])
+        self._compared += len(left)
+        self._size += len(chosen)
+        if self._size > _PAIRS_AT_MOST:
+            raise SimsqlError(
+                f"there are more than {_PAIRS_AT_MOST:,} pairs of similar documents: group fewer documents at a"
+                " time, or choose a lower distance or a higher similarity"
+            )
+        if self._report:
+            self._report(self._compared)
+
+    def all_pairs(self) -> SimilarPairs:
+        """Return all pairs and forget them."""
+        similarities, self._similarities = np.concatenate(self._similarities), []
+        pairs, self._pairs = np.concatenate(self._pairs), []
+        return SimilarPairs(*documents_of(pairs), similarities)
+
+
+class _Nodes:
+    """Nodes in the order of their fingerprints, the new ones of each fingerprint first; without `new`, all are."""
+
+    def __init__(self, fingerprints: Words, new: Bools | None) -> None:
+        is_new = np.ones(len(fingerprints), dtype=bool) if new is None else new
+        self._all_new = bool(is_new.all())
+        self._order = np.lexsort((~is_new, fingerprints))
+        self._values, self._firsts, self._sizes = np.unique(
+            fingerprints[self._order], return_index=True, return_counts=True
+        )
+        before = np.concatenate([[0], np.cumsum(is_new[self._order])])
+        self._new = before[self._firsts + self._sizes] - before[self._firsts]
+
+    def candidates(self, distance: int, workers: int | None) -> Iterator[tuple[Nodes, Nodes]]:
+        """Yield the pairs of nodes within the distance, each once, a bounded number at a time."""
+        for left, right in self._near(distance, workers):
+            yield from self._expand(left, right)
+
+    def _near(self, distance: int, workers: int | None) -> Iterator[tuple[Nodes, Nodes]]:
+        """Yield the positions of values that are within the distance: a value of new nodes, and any value.
+
+        Two values of new nodes come in both orders or, if all nodes are new, with the smaller one first.
+        """
+        values = self._values
+        if self._all_new:
+            for pairs in find_pairs(values, distance, workers=workers, batches=True):
+                yield np.searchsorted(values, pairs[:, 0]), np.searchsorted(values, pairs[:, 1])
+            (shared,) = np.nonzero(self._sizes > 1)
+            yield shared, shared
+            return
+        for queries, found, _ in find_matches(values[self._new > 0], [values], distance):
+            yield np.searchsorted(values, queries), np.searchsorted(values, found)
+
+    def _expand(self, left: Nodes, right: Nodes) -> Iterator[tuple[Nodes, Nodes]]:
+        """Yield the pairs of new nodes of one value and nodes of another one, or of the same."""
+        for values in portions(self._new[left] * self._sizes[right], _LISTED):
+            ones, others = left[values], right[values]
+            sizes = self._new[ones]
+            node = consecutive(self._firsts[ones], sizes)
+            # New nodes of a smaller value have met these already; those of this value meet the ones after them.
+            starts = np.repeat(self._firsts[others] + np.where(ones > others, self._new[others], 0), sizes)
+            starts = np.where(np.repeat(ones == others, sizes), node + 1, starts)
+            lengths = np.repeat((self._firsts + self._sizes)[others], sizes) - starts
+            for some in portions(lengths, _LISTED):
+                one = np.repeat(node[some], lengths[some])
+                yield self._order[one], self._order[consecutive(starts[some], lengths[some])]

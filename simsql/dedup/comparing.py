@@ -1,0 +1,96 @@
+"""Compare the candidates among documents: those with the same words are one node."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from simsql.decide.documents import I64, NONE, U64, Documents, Flags, Similarities, group_nodes
+from simsql.decide.rules import Rules
+from simsql.decide.stars import SimilarPairs
+from simsql.decide.verdicts import Verdicts
+from simsql.dedup.candidates import Report, find_close, find_similar
+from simsql.fingerprint import compare_documents
+
+
+class Tokens(NamedTuple):
+    """The hashes of the tokens of documents."""
+
+    counts: I64
+    """The number of tokens of each document."""
+    read: Callable[[I64], U64]
+    """Returns the tokens of the documents at these positions, none of them twice, one document after the other."""
+
+
+class Comparison:
+    """The nodes of documents, and how similar they are.
+
+    Of the documents of a node, one of those `here` is read, if there is one. With `scope`, the number of a scope
+    for each document, only documents of the same scope are compared. `report` gets the number of pairs that have
+    been compared.
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        tokens: Tokens,
+        rules: Rules,
+        *,
+        here: Flags,
+        scope: I64 | None = None,
+        workers: int | None,
+        report: Report,
+    ) -> None:
+        self.documents = documents
+        self.rules = rules
+        self.nodes = group_nodes(documents, here, by_words=rules.checks_texts, scope=scope)
+        self._counts = tokens.counts[self.nodes.example]
+        self._read = tokens.read
+        self._scope = None if scope is None else scope[self.nodes.example]
+        self._workers = workers
+        self._report = report
+
+    def find_pairs(self, new: Flags | None = None) -> SimilarPairs:
+        """Return all pairs of similar nodes or, given flags, those with at least one flagged node."""
+        if self._scope is None:
+            return self._find_pairs(self.nodes.fingerprint, new)
+        # Within a scope, fingerprints keep their distances; across scopes, they become as far apart as random
+        # numbers. So one search serves any number of scopes of any sizes, even if they all hold the same texts.
+        last = self._scope.max(initial=0)
+        shift = np.random.default_rng(0).integers(0, 1 << 64, last + 1, dtype=np.uint64)
+        found = self._find_pairs(self.nodes.fingerprint ^ shift[self._scope], new)
+        return found.where(self._scope[found.left] == self._scope[found.right])
+
+    def compare(self, left: I64, right: I64) -> Similarities:
+        """Return the similarities of pairs of nodes."""
+        return compare_documents(self._counts, self._read_nodes, left, right)
+
+    def complete(self, verdicts: Verdicts) -> None:
+        """Fill in the similarities to representatives, which need not be near enough to be compared."""
+        node = self.nodes.of_document
+        for target, similarity in (
+            (verdicts.kept, verdicts.kept_similarity),
+            (verdicts.representative, verdicts.representative_similarity),
+        ):
+            missing = np.flatnonzero(np.isnan(similarity) & (node != NONE) & self.rules.checks_texts)
+            if missing.size:
+                left, first, inverse = np.unique(node[missing], return_index=True, return_inverse=True)
+                similarity[missing] = self.compare(left, node[target[missing[first]]])[inverse]
+
+    def _find_pairs(self, fingerprints: U64, new: Flags | None) -> SimilarPairs:
+        rules = self.rules
+        if not rules.checks_texts:
+            return find_close(fingerprints, rules.distance, new=new, workers=self._workers, report=self._report)
+        return find_similar(
+            fingerprints,
+            self._counts,
+            self._read_nodes,
+            rules.distance,
+            rules.similarity,
+            new=new,
+            workers=self._workers,
+            report=self._report,
+        )
+
+    def _read_nodes(self, nodes: I64) -> U64:
+        return self._read(self.nodes.example[nodes])

@@ -1,6 +1,0 @@
-"""The report of a run: one HTML file that shows every cluster and its texts side by side."""
-
-from simsql.dedup.report.content import Closeness, ReportedMember, RunReport
-from simsql.dedup.report.page import SIZE_LIMIT, write_report
-
-__all__ = ["SIZE_LIMIT", "Closeness", "ReportedMember", "RunReport", "write_report"]

@@ -1,0 +1,1 @@
+"""The table of documents and decisions: open it, fill it, read it, and write the decisions."""

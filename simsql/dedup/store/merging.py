@@ -1,0 +1,190 @@
+"""Merge the documents that a run reads into the table."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from psycopg import sql
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Text,
+    Uuid,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    null,
+    or_,
+    select,
+    text,
+    true,
+    type_coerce,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS, insert
+from sqlalchemy.sql.expression import cast
+
+from simsql.database.load import copy_rows
+from simsql.database.transfer import raw_connection
+from simsql.dedup.store.table import DECISIONS, SHARED, STAGED, DocumentStore, StagedDocument, take_lock
+from simsql.documents import printable, storable
+from simsql.errors import SimsqlError
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Counts of the staged documents by outcome."""
+
+    added: int
+    changed: int
+    """Documents that the table had with another text."""
+    unchanged: int
+
+
+def find_known(store: DocumentStore) -> Callable[[Sequence[tuple[str, str]]], set[tuple[str, str]]]:
+    """Return a function that finds the digests (of identity, text) that the table has with a fingerprint.
+
+    If texts are compared, it finds only those whose words the table has, too.
+    """
+    table = store.table.c
+    usable = and_(table.fingerprint.is_not(None), table.words.is_not(None) if store.rules.checks_texts else true())
+
+    def find(digests: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+        # Arrays: a condition with a thousand values takes longer to compile than the texts to fingerprint.
+        columns = zip(*digests, strict=True)
+        identities, texts = (cast(cast(list(column), ARRAY(Text)), ARRAY(Uuid)) for column in columns)
+        # For several arrays, PostgreSQL takes its own unnest, and only without a schema.
+        asked = (
+            func.unnest(identities, texts)
+            .table_valued("identity", "text", with_ordinality="number")
+            .render_derived()
+        )
+        known = and_(
+            table.identity == type_coerce(asked.c.identity, Uuid),
+            table.text_digest == type_coerce(asked.c.text, Uuid),
+            usable,
+        )
+        with store.engine.connect() as connection:
+            numbers = connection.scalars(select(asked.c.number).join_from(asked, store.table, known))
+            return {digests[number - 1] for number in numbers}
+
+    return find
+
+
+def stage(store: DocumentStore, documents: Iterable[StagedDocument]) -> int:
+    """COPY documents to a temporary table of this connection, and return their number."""
+    # The source may be slow.
+    store.connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+    if not store.kept:
+        store.table.create(store.connection)
+    store.staged.create(store.connection)
+    return copy_rows(store.connection, f"pg_temp.{STAGED}", StagedDocument._fields, documents)
+
+
+def drop_duplicates(store: DocumentStore) -> Iterator[tuple[str, str]]:
+    """Drop staged documents that were read twice, as when a folder is moved meanwhile.
+
+    Yield (place, place of the first).
+    """
+    staged = store.staged
+    identity, ordinal = staged.c.identity, staged.c.ordinal
+    ranked = select(
+        ordinal,
+        func.row_number().over(partition_by=identity, order_by=ordinal).label("rank"),
+        # In full: a function of another role for text would be preferred to this one for any type.
+        func.pg_catalog.first_value(staged.c.place).over(partition_by=identity, order_by=ordinal).label("first"),
+    ).subquery()
+    rows = store.connection.execute(
+        delete(staged)
+        .where(staged.c.ordinal == ranked.c.ordinal, ranked.c.rank > 1)
+        .returning(staged.c.place, ranked.c.first)
+    )
+    yield from ((place, first) for place, first in rows)
+
+
+def merge(store: DocumentStore) -> Loaded:
+    """Update the table with the staged documents. Other writers wait until the transaction ends.
+
+    Values of another field than that of the rules are removed from the table. A document that was known at the
+    look-up stays as it is, even if another run has changed it since. Raises SimsqlError if one was deleted since:
+    its fingerprint was not computed again.
+    """
+    if store.kept:
+        # Without the lock, two runs that write the same documents or build the index could deadlock.
+        take_lock(store.connection, cast(cast(store.sql_name, REGCLASS), BigInteger))
+        # The decisions of this run are about the documents of this moment.
+        lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(store.identifier)
+        raw_connection(store.connection).execute(lock)
+    table, staged = store.table, store.staged
+    same_document = table.c.identity == staged.c.identity
+    total = store.connection.execute(select(func.count()).select_from(staged)).scalar_one()
+    values = {name: staged.c[name] for name in SHARED} | {"place": _absolute(staged.c.place)}
+    changed = 0
+    if store.kept:
+        # Another run may have stored the same text since the look-up, and decided about it.
+        stored = and_(table.c.fingerprint.is_not(None), or_(table.c.words.is_not(None), staged.c.words.is_(None)))
+        same_text = and_(same_document, table.c.text_digest == staged.c.text_digest)
+        store.connection.execute(update(staged).values(known=True).where(same_text, stored, ~staged.c.known))
+        where = ("name", "place", "line")
+        data = (*where, "text_digest", "characters", "fingerprint", "value", "words", "words_digest")
+        changed = store.connection.execute(
+            update(table)
+            .values({name: values[name] for name in data} | dict.fromkeys(DECISIONS, null()))
+            .where(
+                same_document,
+                ~staged.c.known,
+                or_(
+                    table.c.text_digest != staged.c.text_digest,
+                    and_(table.c.fingerprint.is_(None), staged.c.fingerprint.is_not(None)),
+                ),
+            )
+        ).rowcount
+        # A record may be in another line, and a file may be reached by another path.
+        store.connection.execute(
+            update(table)
+            .values({name: values[name] for name in where})
+            .where(same_text, table.c.place != values["place"])
+        )
+        # Tables of version 0.1.0 have no words.
+        store.connection.execute(
+            update(table)
+            .values(words=staged.c.words, words_digest=staged.c.words_digest)
+            .where(same_text, table.c.words.is_(None), staged.c.words.is_not(None))
+        )
+        if store.rules.keep_field is not None:
+            if store.recorded_rules(store.connection).get("keep_field") != store.rules.keep_field:
+                store.connection.execute(update(table).values(value=null()).where(table.c.value.is_not(None)))
+            store.connection.execute(
+                update(table)
+                .values(value=staged.c.value)
+                .where(same_text, table.c.value.is_distinct_from(staged.c.value))
+            )
+    new = select(*values.values()).where(~staged.c.known).order_by(staged.c.ordinal)
+    added = store.connection.execute(
+        insert(table)
+        .from_select(SHARED, new)
+        .on_conflict_do_nothing(index_elements=[table.c.identity])
+        .execution_options(preserve_rowcount=True)
+    ).rowcount
+    kept = exists().where(same_document)
+    deleted = store.connection.execute(
+        select(func.count()).select_from(staged).where(staged.c.known, ~kept)
+    ).scalar_one()
+    if deleted:
+        raise SimsqlError(
+            f"{deleted:,} documents were deleted from {store.sql_name} during this run, which has not stored"
+            " them again: run it again"
+        )
+    return Loaded(added, changed, total - added - changed)
+
+
+def _absolute(place: ColumnElement[str]) -> ColumnElement[str]:
+    """Return the place of a document for runs in any folder."""
+    independent = or_(
+        func.pg_catalog.starts_with(place, cast("/", Text)),
+        func.pg_catalog.starts_with(place, cast("stdin:", Text)),
+        place == cast("stdin", Text),
+    )
+    return case((independent, place), else_=cast(f"{printable(storable(Path.cwd()))}/", Text) + place)

@@ -1,0 +1,35 @@
+"""The options of a job on a table."""
+
+from dataclasses import dataclass, field
+
+from simsql.decide.rules import Rules
+from simsql.errors import UsageError
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The table to read, the rules, and the table to create for the decisions. Table names are as in SQL.
+
+    Raises UsageError for options that exclude each other.
+    """
+
+    table: str
+    text_column: str
+    into: str
+    scope_columns: tuple[str, ...] = ()
+    """Compare only rows with equal values in these columns. Rows with a null in one of them are not decided."""
+    where: str | None = None
+    """Decide only about rows that meet this condition, an expression in SQL."""
+    all_scopes: bool = False
+    """Compare all rows, even if a simhash index of the table has a scope."""
+    replace: bool = False
+    """Replace the table of decisions that an earlier run has created."""
+    rules: Rules = field(default_factory=Rules)
+    recipe: Recipe = DEFAULT_RECIPE
+    workers: int | None = None
+    """Number of processes that compute fingerprints; None for this process only."""
+
+    def __post_init__(self) -> None:
+        if self.all_scopes and self.scope_columns:
+            raise UsageError("--all-scopes and --scope-column exclude each other: leave one out")

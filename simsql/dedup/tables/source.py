@@ -1,0 +1,366 @@
+"""The rows of an existing table as one snapshot shows them.
+
+Rows are identified by the places of their versions, (tableoid, ctid), which the snapshot keeps until its
+transaction ends. So keys of any type are copied inside PostgreSQL, and memory does not grow with their length.
+
+Statements that read the table carry a condition that PostgreSQL refuses to parse if the name has come to belong to
+a view, whose functions would run with the privileges of this role. No value is cast: a cast could be the owner's.
+Only the condition of the user's own may call functions.
+"""
+
+import contextlib
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+from psycopg import sql
+from sqlalchemy import Engine
+
+from simsql.database.connect import one_line
+from simsql.database.index_spec import same_recipe
+from simsql.database.transfer import raw_connection
+from simsql.dedup.tables.options import TableOptions
+from simsql.errors import SimsqlError, UsageError
+from simsql.fingerprint import Recipe, simhash_many
+
+I64 = NDArray[np.int64]
+
+_POSITION_BITS, _PLACE_BITS = 16, 48
+
+# Characters and rows that are fetched at once; the first fetch does not know how long the texts are.
+_FETCHED_CHARACTERS = 1 << 22
+_FETCHED_ROWS = 5_000
+_FIRST_ROWS = 20
+# Rows whose stored fingerprints are compared with those of their texts.
+_SAMPLE = 20
+
+_FIND = """
+    SELECT c.oid, n.nspname, c.relname, c.relkind
+      FROM pg_catalog.pg_class AS c
+      JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+     WHERE c.oid OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass)
+"""
+_KEY = """
+    SELECT a.attname
+      FROM pg_catalog.pg_index AS i
+     CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY AS k (attribute, place)
+      JOIN pg_catalog.pg_attribute AS a
+        ON a.attrelid OPERATOR(pg_catalog.=) i.indrelid AND a.attnum OPERATOR(pg_catalog.=) k.attribute
+     WHERE i.indrelid OPERATOR(pg_catalog.=) %s AND i.indisprimary
+       AND k.place OPERATOR(pg_catalog.<=) i.indnkeyatts
+     ORDER BY k.place
+"""
+_COLUMN = """
+    SELECT y.typcategory OPERATOR(pg_catalog.=) 'S', pg_catalog.format_type(a.atttypid, a.atttypmod)
+      FROM pg_catalog.pg_attribute AS a
+      JOIN pg_catalog.pg_type AS y ON y.oid OPERATOR(pg_catalog.=) a.atttypid
+     WHERE a.attrelid OPERATOR(pg_catalog.=) %s AND a.attname OPERATOR(pg_catalog.=) %s
+       AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped
+"""
+_INDEXES = """
+    SELECT r.column_name, r.recipe
+      FROM simsql.registry AS r
+      JOIN pg_catalog.pg_attribute AS a
+        ON a.attrelid OPERATOR(pg_catalog.=) r.table_id AND a.attname OPERATOR(pg_catalog.=) r.column_name
+       AND a.atttypid OPERATOR(pg_catalog.=) CAST('pg_catalog.int8' AS pg_catalog.regtype) AND NOT a.attisdropped
+     WHERE r.table_id OPERATOR(pg_catalog.=) %s
+       AND pg_catalog.has_column_privilege(a.attrelid, a.attnum, CAST('SELECT' AS pg_catalog.text))
+     ORDER BY r.id
+"""
+# The index may be that of the partitioned table, or of a partition.
+_SCOPE = """
+    SELECT r.scope_columns
+      FROM simsql.registry AS r
+     WHERE pg_catalog.cardinality(r.scope_columns) OPERATOR(pg_catalog.>) 0
+       AND (r.table_id OPERATOR(pg_catalog.=) %(table)s
+            OR r.table_id OPERATOR(pg_catalog.=) ANY (
+                ARRAY(SELECT a.relid FROM pg_catalog.pg_partition_ancestors(%(table)s) AS a (relid)))
+            OR r.table_id OPERATOR(pg_catalog.=) ANY (
+                ARRAY(SELECT p.relid FROM pg_catalog.pg_partition_tree(%(table)s) AS p)))
+     ORDER BY r.id
+     LIMIT 1
+"""
+_GUARD = sql.SQL("NOT EXISTS (SELECT FROM {rows_of} AS g TABLESAMPLE pg_catalog.system (0) WHERE false)")
+_SAMPLE_OF = (
+    "SELECT {t}.{text}, {t}.{stored} FROM {rows_of} AS {t}"
+    " WHERE {t}.{text} IS NOT NULL AND {t}.{stored} IS NOT NULL AND {guard} LIMIT {sample}"
+)
+_ORDER = (
+    "SELECT {t}.tableoid, {t}.ctid, {rank}, {scope} FROM {rows_of} AS {t} WHERE {guard} AND ({where})"
+    " ORDER BY {keys}"
+)
+_READ = (
+    "SELECT {t}.tableoid, {t}.ctid, {t}.{text}, {fingerprint} FROM {rows_of} AS {t}"
+    " WHERE {guard} AND {in_scope} AND ({where})"
+)
+# Only an expression is valid in both places: what closes a parenthesis does not close a bracket.
+_CONDITIONS = (
+    "SELECT FROM {rows_of} AS {t} WHERE {guard} AND ({condition}) LIMIT 0",
+    "SELECT FROM {rows_of} AS {t} WHERE {guard} AND (ARRAY[{condition}])[1] LIMIT 0",
+)
+
+UNSTEADY = (
+    "row-level security or --where selects other rows of the table at each reading: choose a role that sees all"
+    " rows, and a condition without random results"
+)
+
+
+class Found(NamedTuple):
+    """A relation as the catalogue shows it."""
+
+    oid: int
+    schema: str
+    relation: str
+    kind: str
+
+
+class Row(NamedTuple):
+    """A row whose text is not null."""
+
+    place: int
+    """The place of its version: the number of its partition, its page (32 bits), its position there (16 bits)."""
+    stored: int | None
+    """The fingerprint that the table has for the text, a bigint."""
+    characters: int
+
+
+class KeyOrder(NamedTuple):
+    """The ranks of the rows, from the first on, by ascending place."""
+
+    place: I64
+    by_key: I64
+    """By primary key."""
+    by_value: I64
+    scope: I64
+    """The number of the scope, from 1; 0 for rows with a null in a scope column."""
+
+    def find(self, places: I64) -> "KeyOrder":
+        """Return the part about rows at these places. Raises SimsqlError if one is not there."""
+        if not np.isin(places, self.place).all():
+            raise SimsqlError(UNSTEADY)
+        position = np.searchsorted(self.place, places)
+        return KeyOrder(*(array[position] for array in self))
+
+
+class SourceTable:
+    """A table as the snapshot of one transaction shows it."""
+
+    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]], found: Found, options: TableOptions) -> None:
+        self.raw = raw
+        self.name = options.table
+        self._found = found
+        self._partitions: dict[int, int] = {}
+        only = sql.SQL("ONLY ") if found.kind == "r" else sql.SQL("")
+        rows_of = only + sql.Identifier(found.schema, found.relation)
+        self._parts: dict[str, sql.Composable] = {
+            "rows_of": rows_of,
+            "t": sql.Identifier(found.relation),  # the name by which a condition of the user's refers to it
+            "text": sql.Identifier(options.text_column),
+            "guard": _GUARD.format(rows_of=rows_of),
+            "sample": sql.Literal(_SAMPLE),
+        }
+        # In this order: the snapshot of the transaction, which the first query takes, must not be older than the
+        # lock, and nobody renames or replaces the table afterwards.
+        raw.execute(self.compose("LOCK TABLE {rows_of} IN ACCESS SHARE MODE"))
+        self._check(options.text_column)
+        self.keys: list[str] = [key for (key,) in raw.execute(_KEY, [found.oid])]
+        if not self.keys:
+            raise UsageError(f"{self.name} has no primary key, so decisions could not name its rows: add one")
+        if not (options.scope_columns or options.where is not None or options.all_scopes):
+            self._refuse_scope()
+        self._set_scope(options.scope_columns)
+        self._set_condition(options.where)
+
+    def read_order(self, best: str | None) -> KeyOrder:
+        """Return the order of the rows by primary key, and by the values of the column `best`, highest first.
+
+        Nulls come last; without `best`, all rows have the same rank.
+        """
+        rank: sql.Composable = sql.SQL("0")
+        if best is not None:
+            self._find_column(best)
+            rank = self.compose("pg_catalog.dense_rank() OVER (ORDER BY {t}.{best} DESC NULLS LAST)", best=best)
+        places, ranks, scopes = array("q"), array("q"), array("q")
+        with self.raw.cursor("simsql_order") as cursor:
+            cursor.itersize = _FETCHED_ROWS
+            cursor.execute(self.compose(_ORDER, rank=rank, keys=self.key_columns(self._found.relation)))
+            for part, tid, value, scope in cursor:
+                places.append(self._place(part, tid))
+                ranks.append(value)
+                scopes.append(scope)
+        place, by_value, scope = (np.array(values, dtype=np.int64) for values in (places, ranks, scopes))
+        order = np.argsort(place)
+        return KeyOrder(place[order], order, by_value[order], scope[order])
+
+    def find_stored(self, recipe: Recipe) -> str | None:
+        """Return the column with the fingerprints of the texts by this recipe, if an index tells its recipe.
+
+        A column that has other fingerprints in a sample, as that of another text has, is not one.
+        """
+        if not self._can_read_registry():
+            return None
+        for column, recipe_id in self.raw.execute(_INDEXES, [self._found.oid]).fetchall():
+            if not same_recipe(recipe_id, recipe.id):
+                continue
+            sample = self.raw.execute(self.compose(_SAMPLE_OF, stored=column)).fetchall()
+            made = simhash_many([text for text, _ in sample], recipe)
+            stored = np.array([value for _, value in sample], dtype=np.int64).view(np.uint64)
+            if len(sample) and not np.ma.getmaskarray(made).any() and bool((made.data == stored).all()):
+                return str(column)
+        return None
+
+    def rows(self, stored: str | None) -> Iterator[tuple[Row, str] | None]:
+        """Yield each row of a scope with its text, or None for a row whose text is null.
+
+        Few of them are in memory at a time. `stored` is the column of `find_stored`.
+        """
+        column = (
+            self.compose("{t}.{stored}", stored=stored) if stored else sql.SQL("CAST(NULL AS pg_catalog.int8)")
+        )
+        size = _FIRST_ROWS
+        with self.raw.cursor("simsql_rows") as cursor:
+            cursor.execute(self.compose(_READ, fingerprint=column))
+            while rows := cursor.fetchmany(size):
+                characters = 0
+                for part, tid, text, fingerprint in rows:
+                    if text is None:
+                        yield None
+                        continue
+                    characters += len(text)
+                    yield Row(self._place(part, tid), fingerprint, len(text)), text
+                size = max(1, min(_FETCHED_ROWS, _FETCHED_CHARACTERS * len(rows) // max(1, characters)))
+
+    def compose(self, statement: str, **parts: sql.Composable | str) -> sql.Composed:
+        """Return a statement about the table; `parts` are its other slots, names as strings."""
+        named = {name: sql.Identifier(part) if isinstance(part, str) else part for name, part in parts.items()}
+        return sql.SQL(statement).format(**self._parts, **named)
+
+    def key_columns(self, of: str, prefix: str = "") -> sql.Composable:
+        """Return the columns of the key, in the list of a SELECT."""
+        return sql.SQL(", ").join(
+            sql.SQL("{} AS {}").format(sql.Identifier(of, key), sql.Identifier(prefix + key))
+            if prefix
+            else sql.Identifier(of, key)
+            for key in self.keys
+        )
+
+    def spell(self, places: I64) -> list[str]:
+        """Return the partitions and the values of ctid of these places, for COPY."""
+        partitions = list(self._partitions)
+        return [
+            f"{partitions[place >> _PLACE_BITS]}\t({place >> _POSITION_BITS & 0xFFFFFFFF},{place & 0xFFFF})"
+            for place in places.tolist()
+        ]
+
+    def _place(self, partition: int, tid: str) -> int:
+        """Return the number that stands for a place: see `Row`."""
+        number = self._partitions.setdefault(partition, len(self._partitions))
+        page, _, position = tid[1:-1].partition(",")
+        return number << _PLACE_BITS | int(page) << _POSITION_BITS | int(position)
+
+    def _check(self, text_column: str) -> None:
+        name = sql.Identifier(self._found.schema, self._found.relation)
+        now = self.raw.execute(_FIND, [name.as_string(self.raw)]).fetchone()
+        if now != self._found:
+            raise SimsqlError(f"{self.name} was renamed or replaced just now: run it again")
+        if self._is_distributed():
+            raise UsageError(
+                f"{self.name} is managed by Citus, which does not tell rows apart: copy it to a plain table"
+            )
+        is_text, type_name = self._find_column(text_column)
+        if not is_text:
+            raise UsageError(
+                f"column {text_column} of {self.name} is {type_name}, not text: name another with --text-column"
+            )
+
+    def _is_distributed(self) -> bool:
+        """Return whether Citus manages the table: two rows in different shards may have the same place."""
+        found = self.raw.execute("SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL")
+        return found.fetchall() == [(True,)] and bool(
+            self.raw.execute(
+                "SELECT FROM pg_catalog.pg_dist_partition AS d WHERE d.logicalrelid OPERATOR(pg_catalog.=) %s",
+                [self._found.oid],
+            ).rowcount
+        )
+
+    def _find_column(self, column: str) -> tuple[bool, str]:
+        found = self.raw.execute(_COLUMN, [self._found.oid, column]).fetchone()
+        if found is None:
+            raise UsageError(f"{self.name} has no column {column}")
+        return found[0], found[1]
+
+    def _can_read_registry(self) -> bool:
+        """Return whether simsql is installed, and open to this role."""
+        found = self.raw.execute(
+            "SELECT CASE WHEN pg_catalog.has_schema_privilege(oid, CAST('USAGE' AS pg_catalog.text))"
+            " THEN pg_catalog.to_regclass('simsql.registry') IS NOT NULL END"
+            " FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) 'simsql'"
+        ).fetchone()
+        return found == (True,)
+
+    def _refuse_scope(self) -> None:
+        """Raise UsageError if an index of the table has a scope."""
+        if not self._can_read_registry():
+            return
+        found = self.raw.execute(_SCOPE, {"table": self._found.oid}).fetchone()
+        if found:
+            scope = " ".join(f"--scope-column {column}" for column in found[0])
+            raise UsageError(
+                f"a simhash index of {self.name} has the scope {', '.join(found[0])}: compare only rows of the"
+                f" same scope with {scope}, choose rows with --where, or compare all with --all-scopes"
+            )
+
+    def _set_scope(self, columns: Sequence[str]) -> None:
+        for column in columns:
+            self._find_column(column)
+        self._parts |= {"in_scope": sql.SQL("true"), "scope": sql.SQL("1")}
+        if columns:
+            names = [self.compose("{t}.{column}", column=column) for column in columns]
+            # As in an index with a scope, a row with a null in a scope column belongs to no scope.
+            self._parts["in_scope"] = sql.SQL(" AND ").join(name + sql.SQL(" IS NOT NULL") for name in names)
+            self._parts["scope"] = self.compose(
+                "CASE WHEN {in_scope} THEN pg_catalog.dense_rank() OVER (ORDER BY {columns}) ELSE 0 END",
+                columns=sql.SQL(", ").join(names),
+            )
+
+    def _set_condition(self, condition: str | None) -> None:
+        self._parts["where"] = sql.SQL("true")
+        if condition is None:
+            return
+        # On a line of its own, because it may end with a comment.
+        given = sql.SQL(f"{condition}\n")
+        for statement in _CONDITIONS:
+            try:
+                # The protocol of binary results takes a single statement.
+                self.raw.execute(self.compose(statement, condition=given), binary=True)
+            except psycopg.Error as error:
+                raise UsageError(
+                    f"--where is not a condition on the rows of {self.name}: {one_line(error)}"
+                ) from None
+        self._parts["where"] = given
+
+
+@contextlib.contextmanager
+def open_table(engine: Engine, options: TableOptions) -> Iterator[SourceTable]:
+    """Open a table in a transaction that ends with the context.
+
+    Raises UsageError for a view, a table without a primary key, a column that does not hold text, a condition that
+    is not one, and an index with a scope that the options do not take into account; psycopg.Error with
+    PostgreSQL's message: no such table, no privilege to read it.
+    """
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        with connection.begin():
+            row = raw_connection(connection).execute(_FIND, [options.table]).fetchone()
+        if row is None:
+            raise UsageError(f"there is no table {options.table}")
+        found = Found(*row)
+        if found.kind not in ("r", "p"):
+            raise UsageError(f"{options.table} is not a table: name the table that holds the texts")
+        with connection.begin():
+            raw = raw_connection(connection)
+            # The session waits while texts are compared.
+            raw.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            yield SourceTable(raw, found, options)

@@ -1,0 +1,425 @@
+"""Read the documents of one file: plain text, its lines, JSON lines and CSV.
+
+Each reader takes an open `Stream`, the name of the file and a `Layout`. It yields a `Document` for every text and
+a `Skip` for everything that it cannot use. The content of a file never makes it raise. Only failures of reading
+itself do (`content.READ_ERRORS`), after the documents before them.
+"""
+
+import csv
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from io import TextIOWrapper
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simsql.documents.content import (
+    MAX_DOCUMENT,
+    UNDECODABLE,
+    Stream,
+    UnfitError,
+    count_bytes,
+    decode_lines,
+    decode_text,
+    read_line,
+    too_long,
+    undecodable,
+)
+
+# How much of a line that is too long is passed over at a time.
+_PASSED_OVER = 1 << 16
+_JSON = json.JSONDecoder()
+_ARRAY_OF_OBJECTS = re.compile(r"\s*\[\s*(?=\{)")
+_OBJECT = re.compile(r"\s*\{")
+
+
+class Document(NamedTuple):
+    """A text to compare. `name` and `place` never contain a NUL or a lone surrogate; `text` may."""
+
+    name: str
+    """Its id for the user: the path of a text file, or the value of the id field of a record."""
+    text: str
+    place: str
+    """Where it was read, as one printable line: `path` or `path:line`."""
+    value: str | None = None
+    """The value of the value field of a record, if it has one. Numbers and other types are written as JSON."""
+    line: int | None = None
+    """The line where a record begins; None for a whole file."""
+    path: Path | None = None
+    """The file; None for standard input."""
+    status: os.stat_result | None = None
+    """The status of the file when it was opened; None for standard input."""
+
+
+class Skip(NamedTuple):
+    """A skipped document or file, and the reason.
+
+    `reason` is one of: "binary", "not utf-8" (or whatever the encoding is), "empty", "too long", "unreadable",
+    "corrupt", "hidden", "excluded", "link", "special file", "records", "not JSON", "not an object", "no field",
+    "ambiguous field", "no text", "not a string", "not CSV", "wrong number of fields".
+    """
+
+    place: str
+    reason: str
+    detail: str
+    """What is wrong and what to do about it, on one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The fields and the encoding of the files, and the limit for a document."""
+
+    text_field: str = "text"
+    """The field of a JSON object, or the column of a table, that holds the text."""
+    id_field: str = "id"
+    """The field or column that names the document. Records without it are named `path:line`."""
+    encoding: str = "utf-8"
+    """A byte order mark of UTF-8, UTF-16 or UTF-32 takes precedence."""
+    max_document: int = MAX_DOCUMENT
+    """Limit in bytes, after decompression, for a text, or the line or row of a record."""
+    value_field: str | None = None
+    """The field or column whose value is read beside the text, if a record has it."""
+
+
+def storable(name: str | os.PathLike[str]) -> str:
+    r"""Return a name that PostgreSQL and JSON can store: `\xff` for an invalid byte, `\x00` for a NUL."""
+    if isinstance(name, os.PathLike):
+        return os.fsencode(name).decode("utf-8", "backslashreplace")
+    return name.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def printable(name: str) -> str:
+    """Return a name on one line, with line ends and other controls escaped."""
+    if name.isprintable():
+        return name
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def read_text(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
+    """Yield a file as one document, or as a skip. Text is recognised by content, not by name."""
+    place = printable(name)
+    try:
+        text = decode_text(stream, layout.encoding, layout.max_document)
+        _check_filled(text)
+    except UnfitError as unfit:
+        yield Skip(place, unfit.reason, unfit.detail)
+    else:
+        yield Document(name, text, place)
+
+
+def read_json(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
+    """Yield a file as one document, or as a skip. A file of records is none: as one text, it would hide them."""
+    for item in read_text(stream, name, layout):
+        records = isinstance(item, Document) and _describe_records(item.text, layout.text_field)
+        yield Skip(printable(name), "records", records) if records else item
+
+
+def _describe_records(text: str, field: str) -> str | None:
+    """Return what to do about JSON that is an array of records, or lines of them; None for any other JSON."""
+    try:
+        if start := _ARRAY_OF_OBJECTS.match(text):
+            record, _ = _JSON.raw_decode(text, start.end())
+            found = "an array of records: convert it to JSON lines with jq -c '.[]'"
+        elif (end := text.find("\n")) >= 0 and _OBJECT.match(text, end):
+            record = json.loads(text[:end])
+            found = "JSON lines: rename it to .jsonl"
+        else:
+            return None
+    except (ValueError, RecursionError):
+        return None
+    # Without the field, it may as well be settings or translations, which are texts.
+    is_record = isinstance(record, dict) and field in record
+    return f"{found}, or rename it to .txt to read it as one text" if is_record else None
+
+
+def read_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
+    """Yield every line without its line end as a document named after its place, including blank lines."""
+    return _read_each_line(stream, name, layout, _document_of_line)
+
+
+def _document_of_line(line: str, name: str, place: str, layout: Layout) -> Document:  # noqa: ARG001
+    return Document(name, line, place)
+
+
+def read_json_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
+    """Yield the text field of the JSON object in each line. Ignore blank lines.
+
+    A record is named after its place if its id is missing, null or an empty string. An id that is not a string is
+    written as JSON.
+    """
+    return _read_each_line(stream, name, layout, _document_of_json)
+
+
+def _document_of_json(line: str, name: str, place: str, layout: Layout) -> Document | None:
+    if not line or line.isspace():
+        return None
+    record = _parse_object(line)
+    text = _text_of(record, layout.text_field)
+    value = None if layout.value_field is None else _value_of(record.get(layout.value_field))
+    return Document(_name_of(record.get(layout.id_field), name), text, place, value)
+
+
+def _read_each_line(
+    stream: Stream, name: str, layout: Layout, read: Callable[[str, str, str, Layout], Document | None]
+) -> Iterator[Document | Skip]:
+    """Yield the result of `read` for each line, its name and its place. Skip single lines that are unfit.
+
+    Line numbers start at 1.
+    """
+    path = printable(name)
+    try:
+        # Only \n ends a line: the other line ends of Unicode may stand inside a JSON string.
+        lines = decode_lines(stream, layout.encoding, newline="\n")
+    except UnfitError as unfit:
+        yield Skip(path, unfit.reason, unfit.detail)
+        return
+    for number in count(1):
+        try:
+            line = read_line(lines, layout.max_document)
+            if line is None:
+                return
+            if UNDECODABLE in line:
+                raise undecodable(lines.encoding, f"column {line.index(UNDECODABLE) + 1}")
+            found = read(line, f"{name}:{number}", f"{path}:{number}", layout)
+        except UnfitError as unfit:
+            yield Skip(f"{path}:{number}", unfit.reason, unfit.detail)
+        else:
+            del line  # which may be long, and what is made of it goes on without it
+            if found:
+                yield found._replace(line=number)
+            del found
+
+
+def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",") -> Iterator[Document | Skip]:
+    """Yield the text column of each row of a CSV file. The first row names the columns.
+
+    The place of a row is the line where it begins. Rows without an id are named after their place. Quoting is
+    strict, because a stray quote would silently swallow the rows after it.
+    """
+    # One limit for the whole process, 128 KB unless raised: documents are longer than that.
+    csv.field_size_limit(sys.maxsize)
+    place = printable(name)
+    header: list[str] = []
+    try:
+        # All line ends are kept as they are: the csv module tells those inside quotes from the others.
+        rows = _Rows(decode_lines(stream, layout.encoding, newline=""), delimiter, layout.max_document)
+        while not header:
+            header = rows.next()
+        text_column = _text_column(header, layout.text_field)
+        id_column = _find_column(header, layout.id_field, "--id-field")
+        value_column = _find_column(header, layout.value_field, "--keep-field")
+    except StopIteration:
+        yield Skip(place, "empty", "no header row: the first row of a CSV file must name its columns")
+        return
+    except UnfitError as unfit:
+        yield Skip(place, unfit.reason, unfit.detail)
+        return
+    while True:
+        number = rows.number + 1
+        try:
+            row = rows.next()
+            if not row:
+                continue
+            _check_width(row, len(header))
+            _check_filled(row[text_column])
+        except StopIteration:
+            return
+        except UnfitError as unfit:
+            yield Skip(f"{place}:{number}", unfit.reason, unfit.detail)
+        else:
+            identity = None if id_column is None else row[id_column]
+            value = None if value_column is None else _value_of(row[value_column])
+            label = _name_of(identity, f"{name}:{number}")
+            yield Document(label, row[text_column], f"{place}:{number}", value, number)
+            del row
+
+
+def _check_filled(text: str) -> None:
+    if not text or text.isspace():
+        raise UnfitError("empty", "the text is empty" if not text else "the text is only white space")
+
+
+def _parse_object(line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        # The error's own column starts anew behind the line end, where a line that is cut short fails.
+        column = min(error.pos, len(line.rstrip())) + 1
+        raise UnfitError("not JSON", f"column {column}: {error.msg}{_advice(line)}") from None
+    except RecursionError:
+        raise UnfitError("not JSON", "nested too deeply") from None
+    except ValueError as error:  # Python's limit on the digits of an integer
+        raise UnfitError("not JSON", f"a number is too long: {error}") from None
+    if not isinstance(record, dict):
+        raise UnfitError(
+            "not an object", f"a line must be one JSON object, not {_json_type(record)}{_advice(line)}"
+        )
+    return record
+
+
+def _advice(line: str) -> str:
+    if line.lstrip().startswith("["):
+        return " (this looks like a JSON array: convert it to JSON lines with jq -c '.[]')"
+    return ""
+
+
+def _text_of(record: dict[str, Any], field: str) -> str:
+    if field not in record:
+        raise UnfitError("no field", f"{field!r} is missing: {_choice('line', list(record))}")
+    text = record[field]
+    if text is None:
+        raise UnfitError("no text", f"the field {field!r} is null")
+    if not isinstance(text, str):
+        raise UnfitError("not a string", f"the field {field!r} is {_json_type(text)}")
+    _check_filled(text)
+    return text
+
+
+def _name_of(identity: Any, fallback: str) -> str:
+    if identity is None or identity == "":
+        return fallback
+    if type(identity) is int:  # the common case; JSON would say the same ten times slower
+        return str(identity)
+    if not isinstance(identity, str):
+        identity = json.dumps(identity, ensure_ascii=False)
+    return storable(identity)
+
+
+def _value_of(value: Any) -> str | None:
+    return _name_of(value, "") or None
+
+
+def _json_type(value: object) -> str:
+    names = {bool: "a boolean", dict: "an object", list: "an array", str: "a string", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _choice(owner: str, names: Sequence[str], limit: int = 8) -> str:
+    """Describe the names that exist instead of the missing one, at most `limit` of them."""
+    if not names:
+        return f"the {owner} is empty"
+    shown = ", ".join(repr(name) if len(name) <= 40 else f"{name[:40]!r}..." for name in names[:limit])
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"the {owner} has {shown}{more}; choose with --text-field"
+
+
+def _text_column(header: list[str], field: str) -> int:
+    column = _find_column(header, field, "--text-field")
+    if column is None:
+        raise UnfitError("no field", f"{field!r} is missing: {_choice('header', header)}")
+    return column
+
+
+def _find_column(header: list[str], field: str | None, option: str) -> int | None:
+    if field is not None and header.count(field) > 1:
+        again = f"{header.count(field)} columns are called {field!r}: rename them, or choose another with {option}"
+        raise UnfitError("ambiguous field", again)
+    return header.index(field) if field is not None and field in header else None
+
+
+def _check_width(row: list[str], width: int) -> None:
+    # An unquoted delimiter cuts a text in two; empty fields at the end of a row do no harm.
+    if len(row) < width or any(row[width:]):
+        raise UnfitError(
+            "wrong number of fields", f"{len(row)} fields, but the header has {width}: check the quoting"
+        )
+
+
+class _Rows:
+    """The rows of a table. A row that is too long is never held in memory."""
+
+    def __init__(self, lines: TextIOWrapper, delimiter: str, limit: int) -> None:
+        self.number = 0
+        """Number of the last line that was read, starting at 1."""
+        self._lines = lines
+        self._delimiter = delimiter
+        self._limit = self._left = limit
+        self._ahead = ""
+        self._rows = csv.reader(self._iterate(), delimiter=delimiter, strict=True)
+
+    def next(self) -> list[str]:
+        """Return the next row, empty for a blank line. After an unfit row, the next call continues behind it.
+
+        Raises StopIteration after the last row.
+        """
+        self._left = self._limit
+        try:
+            row = next(self._rows)
+        except csv.Error as error:
+            message = str(error)
+            if message == "unexpected end of data":
+                message = "a quote is never closed"
+            raise UnfitError("not CSV", f"{message}: check the quoting") from None
+        except UnfitError:
+            self._rows = csv.reader(self._iterate(), delimiter=self._delimiter, strict=True)
+            raise
+        for number, field in enumerate(row, 1):
+            if UNDECODABLE in field:
+                raise undecodable(self._lines.encoding, f"field {number}")
+        return row
+
+    def _iterate(self) -> Iterator[str]:
+        """Yield lines for the csv module. Raise UnfitError at the end of a row that is too long."""
+        encoding = self._lines.encoding
+        while line := self._read(max(self._left, 0) + 3):
+            before = self._left
+            self.number += 1
+            self._left -= count_bytes(line, encoding)
+            # The end of a line does not count where the row ends with it.
+            if self._left < 0 and self._left < len(line.rstrip("\r\n")) - len(line):
+                # A row that did not end with the line before goes on within quotes.
+                self._pass_over(line, _IN_QUOTES if before < self._limit else _BEFORE)
+                raise too_long(self._limit)
+            yield line
+
+    def _pass_over(self, line: str, state: int) -> None:
+        """Skip to the end of a row, given the beginning of a line and the state of the row there."""
+        while line:
+            state = _pass_over_fields(line, self._delimiter, state)
+            whole = line.endswith(("\r", "\n"))
+            if whole and state != _IN_QUOTES:
+                return
+            line = self._read(_PASSED_OVER)
+            self.number += whole and line != ""
+
+    def _read(self, size: int) -> str:
+        """Return a line, or about `size` characters of it. Never split a line end."""
+        line, self._ahead = self._ahead, ""
+        if not line.endswith("\r"):
+            line += self._lines.readline(size)
+        if line.endswith("\r"):
+            self._ahead = self._lines.readline(1)
+            if self._ahead == "\n":
+                line, self._ahead = line + self._ahead, ""
+        return line
+
+
+# The states of a row: before a field, in an unquoted field, in a quoted field, behind a quote that ends the field
+# unless another quote follows, and behind an error, after which the csv module drops the line.
+_BEFORE, _WITHOUT_QUOTES, _IN_QUOTES, _BEHIND_QUOTE, _REFUSED = range(5)
+
+
+def _pass_over_fields(text: str, delimiter: str, state: int) -> int:
+    """Return the state of a row at the end of a text, as the csv module reads it."""
+    place = 0
+    while place < len(text):
+        if state == _IN_QUOTES:
+            place = text.find('"', place) + 1
+            if not place:
+                return state
+            state = _BEHIND_QUOTE
+        elif text[place] == '"' and state in (_BEFORE, _BEHIND_QUOTE):
+            place += 1
+            state = _IN_QUOTES
+        elif state == _REFUSED or (state == _BEHIND_QUOTE and text[place] not in (delimiter, "\r", "\n")):
+            return _REFUSED
+        else:
+            place = text.find(delimiter + '"', place) + 1
+            if not place:
+                return _BEFORE if text.endswith(delimiter) else _WITHOUT_QUOTES
+            state = _BEFORE
+    return state

@@ -1,0 +1,123 @@
+"""Load documents and their fingerprints into a table of the user."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from simsql.database.load import find_loaded_column
+from simsql.database.placed import PlacedRow, load_placed_rows
+from simsql.database.transfer import to_bigints
+from simsql.documents import (
+    DUPLICATE,
+    Document,
+    DocumentReader,
+    Skip,
+    SkipCount,
+    Stages,
+    nothing_found,
+    read_documents,
+    repeated_id,
+)
+from simsql.errors import SimsqlError
+from simsql.fingerprint import Recipe, simhash_items
+
+
+@dataclass(frozen=True)
+class LoadSummary:
+    """The results of a load."""
+
+    documents: int
+    """Number of added rows."""
+    without_fingerprint: int
+    """Number of added rows without a fingerprint, because their text has no words."""
+    skips: SkipCount
+
+
+def load_documents(
+    connection: Connection,
+    reader: DocumentReader,
+    table: str,
+    stages: Stages,
+    *,
+    id_column: str | None = None,
+    text_column: str | None = None,
+    column: str | None = None,
+    recipe: Recipe | None = None,
+    workers: int | None = None,
+) -> LoadSummary:
+    """Add one row per document to a table, in the connection's transaction, and return a summary.
+
+    Skip documents whose id the table already has, if the id column has a unique index.
+
+    Args:
+        connection: Commit it afterwards.
+        reader: The documents.
+        table: Table name as in SQL.
+        stages: Show the progress.
+        id_column: Column for ids; None to leave them out.
+        text_column: Column for texts; None to leave them out.
+        column: Fingerprint column; None for the column of the table's only index.
+        recipe: Recipe; None for that of the index, or the default.
+        workers: Number of processes that compute fingerprints; None for this process only.
+
+    Raises:
+        UsageError: For invalid arguments.
+        SimsqlError: If there are no documents or PostgreSQL refuses one.
+        psycopg.Error, sqlalchemy.exc.DBAPIError: For other PostgreSQL errors. No rows are added then, or for the
+            other errors.
+
+    """
+    # The source may be slow.
+    connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+    target = find_loaded_column(connection, table, column)
+    columns = [name for name in (id_column, text_column) if name is not None]
+    skips = SkipCount()
+    empty = 0
+
+    def rows(items: Iterable[Document]) -> Iterator[PlacedRow]:
+        nonlocal empty
+
+        def placed() -> Iterator[tuple[PlacedRow, str]]:
+            for item in items:
+                if text_column is not None and not _is_storable(item.text):
+                    skips.add(Skip(item.place, "not storable", "PostgreSQL cannot store NUL or lone surrogates"))
+                else:
+                    stored = [] if id_column is None else [item.name]
+                    stored += [] if text_column is None else [item.text]
+                    yield PlacedRow(stored, item.name, item.place), item.text
+                    del stored
+                del item  # a long document is not kept while the next one is read
+
+        for batch, fingerprints in simhash_items(placed(), target.recipe(recipe), workers):
+            for row, bigint in zip(batch, to_bigints(fingerprints), strict=True):
+                empty += bigint is None
+                row.append(bigint)
+                yield row
+
+    def skip(row: PlacedRow, earlier: PlacedRow | None) -> None:
+        nonlocal empty
+        empty -= row[-1] is None
+        where = f"is already in {table}" if earlier is None else f"was already read at {earlier.place}"
+        skips.add(repeated_id(row.place, row.name, where))
+
+    with stages.stage("read, fingerprint, load", reader.bytes_total) as report:
+        documents = load_placed_rows(
+            connection,
+            table,
+            [*columns, target.column],
+            rows(read_documents(reader, skips, report)),
+            id_column=id_column,
+            skip=skip,
+        )
+    # A load that is repeated has nothing to add.
+    if not documents and not skips.by_reason[DUPLICATE]:
+        raise SimsqlError(nothing_found(reader.paths, skips))
+    return LoadSummary(documents, empty, skips)
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False

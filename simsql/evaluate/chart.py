@@ -1,0 +1,118 @@
+"""Charts as SVG files without dependencies: lines with intervals, in panels, readable on light and dark pages."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+from simsql.evaluate.measures import Estimate, RuleFigures
+
+_WIDTH, _HEIGHT = 360, 300  # of a panel
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 16, 34, 46  # the margins around its plot
+_LEGEND = 34
+_COLUMNS = 2
+_TICKS = 5
+# Colours that people who do not see red or green can tell apart: M. Okabe, K. Ito, 2008.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
+_STYLE = """\
+text { font: 12px system-ui, sans-serif; fill: #222 } .title { font-size: 14px; font-weight: 600 }
+.page { fill: #fff } .grid { stroke: #ddd } .middle { text-anchor: middle } .end { text-anchor: end }
+@media (prefers-color-scheme: dark) { text { fill: #ddd } .page { fill: #111 } .grid { stroke: #333 } }"""
+
+
+class Line(NamedTuple):
+    """A line of a chart. Lines with the same name have the same colour."""
+
+    name: str
+    points: Sequence[tuple[float, Estimate]]
+    """The value at each place of the x axis, in ascending order; undefined values leave gaps."""
+
+
+class Panel(NamedTuple):
+    """One of the plots of a chart, from 0 at the bottom to `top`."""
+
+    title: str
+    x_title: str
+    lines: Sequence[Line]
+    top: float = 1.0
+
+
+def rule_panels(title: str, figures: Sequence[RuleFigures]) -> list[Panel]:
+    """Return a panel of precision and recall over the distance for the rules without a check, and one with it."""
+    panels = []
+    for least in dict.fromkeys(rule.similarity for rule in figures):
+        chosen = [rule for rule in figures if rule.similarity == least]
+        check = "without a check" if least is None else f"similarity at least {least:g}"
+        lines = (
+            Line("precision", [(rule.distance, rule.precision) for rule in chosen]),
+            Line("recall", [(rule.distance, rule.recall) for rule in chosen]),
+        )
+        panels.append(Panel(f"{title}, {check}", "distance in bits", lines))
+    return panels
+
+
+def draw_chart(panels: Sequence[Panel]) -> str:
+    """Return an SVG file with the panels, two in a row, and the names of the lines below."""
+    names = list(dict.fromkeys(line.name for panel in panels for line in panel.lines))
+    colours = {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(names)}
+    columns = min(_COLUMNS, len(panels))
+    width, height = columns * _WIDTH, -(-len(panels) // columns) * _HEIGHT + _LEGEND
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
+        f' height="{height}" role="img">',
+        f"<title>{escape('; '.join(panel.title for panel in panels))}</title>",
+        f"<style>{_STYLE}</style>",
+        f'<rect class="page" width="{width}" height="{height}"/>',
+    ]
+    for place, panel in enumerate(panels):
+        row, column = divmod(place, columns)
+        # A long title is cut off where the next panel begins.
+        parts.append(f'<svg x="{column * _WIDTH}" y="{row * _HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}">')
+        parts += _draw_panel(panel, colours)
+        parts.append("</svg>")
+    for place, name in enumerate(names):
+        x, y = _LEFT + place * 120, height - _LEGEND / 2
+        parts.append(f'<line x1="{x}" y1="{y}" x2="{x + 24}" y2="{y}" stroke="{colours[name]}" stroke-width="3"/>')
+        parts.append(f'<text x="{x + 30}" y="{y + 4}">{escape(name)}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _draw_panel(panel: Panel, colours: dict[str, str]) -> list[str]:
+    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+    xs = [x for line in panel.lines for x, _ in line.points]
+    least, most = min(xs), max(xs)
+
+    def at(x: float, y: float) -> str:
+        across = (x - least) / max(most - least, 1)
+        return f"{_LEFT + across * (right - _LEFT):.1f},{bottom - y / panel.top * (bottom - _TOP):.1f}"
+
+    parts = [f'<text class="title" x="{_LEFT}" y="20">{escape(panel.title)}</text>']
+    for tick in range(_TICKS + 1):
+        value = panel.top * tick / _TICKS
+        y = at(least, value).split(",")[1]
+        parts.append(f'<line class="grid" x1="{_LEFT}" y1="{y}" x2="{right}" y2="{y}"/>')
+        parts.append(f'<text class="end" x="{_LEFT - 6}" y="{float(y) + 4:.1f}">{value:.3g}</text>')
+    step = max(1, round((most - least) / 8))
+    for x in range(round(least), round(most) + 1, step):
+        parts.append(f'<text class="middle" x="{at(x, 0).split(",")[0]}" y="{bottom + 17}">{x}</text>')
+    middle = (_LEFT + right) / 2
+    parts.append(f'<text class="middle" x="{middle}" y="{bottom + 35}">{escape(panel.x_title)}</text>')
+    for line in panel.lines:
+        colour = colours[line.name]
+        for run in _runs(line):
+            band = [at(x, value.high or 0.0) for x, value in run]
+            band += [at(x, value.low or 0.0) for x, value in reversed(run)]
+            parts.append(f'<polygon points="{" ".join(band)}" fill="{colour}" fill-opacity="0.18"/>')
+            points = " ".join(at(x, value.value or 0.0) for x, value in run)
+            parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+    return parts
+
+
+def _runs(line: Line) -> list[list[tuple[float, Estimate]]]:
+    """Return the stretches of a line where its value is defined."""
+    runs: list[list[tuple[float, Estimate]]] = [[]]
+    for point in line.points:
+        if point[1].value is None:
+            runs.append([])
+        else:
+            runs[-1].append(point)
+    return [run for run in runs if run]
