@@ -106,8 +106,8 @@ MEANINGS = {
         "NAME", "Keep the document with the highest number or text in this field or column instead"
     ),
     "--keys": Meaning(None, "Print the primary keys of the rows beside each fingerprint"),
-    "--like": Meaning("NAME", "Plan for fingerprints like those in this table"),
     "--lead": Meaning("N", "Move this many blocks to the front of each key"),
+    "--like": Meaning("NAME", "Plan for fingerprints like those in this table"),
     "--lines": Meaning(None, "Treat every line of a text, and of stdin, as a document"),
     "--max-document": Meaning(
         "SIZE", "Skip documents larger than this after decompression: 500MB, 2GB (1GB is 1024MB)"
@@ -145,12 +145,12 @@ MEANINGS = {
         "SHARE", "Count texts as similar if their word trigrams are at least this similar (0 to 1)"
     ),
     "--sql": Meaning(None, "Print the SQL instead of running it"),
-    "--table": Meaning("NAME", "Store documents and decisions in this table, which later runs add to"),
     "--storage": Meaning(
         "|".join(Storage),
         "Keep the index in key tables, or in B-trees on the table itself; by default, expression for a partitioned"
         " or distributed table, and tables for others",
     ),
+    "--table": Meaning("NAME", "Store documents and decisions in this table, which later runs add to"),
     "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),
     "--text-column": Meaning("NAME", "Use this column for the texts"),
     "--text-field": Meaning("NAME", "Read texts from this field or column"),
