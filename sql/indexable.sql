@@ -1,21 +1,5 @@
 -- What create_index and build require of a table, its columns, the caller and the design.
 
--- The storage of a new index: the given one or, by default, the one that suits the kind of table.
-CREATE OR REPLACE FUNCTION simsql._storage(table_name regclass, storage text, caller text) RETURNS text
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    IF storage NOT IN ('tables', 'expression') THEN
-        RAISE EXCEPTION 'simsql.%: storage must be tables or expression, not %', caller, quote_literal(storage)
-            USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Leave it out: the default is tables, and expression for a partitioned or distributed table.';
-    END IF;
-    RETURN coalesce(storage, CASE WHEN simsql._is_distributed(table_name)
-                                       OR (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) = 'p'
-                                  THEN 'expression' ELSE 'tables' END);
-END
-$$;
-
 -- Raises an error unless a search in this column and scope would be exact and the caller may create the index.
 CREATE OR REPLACE FUNCTION simsql._check_indexable(
     table_name regclass, column_name text, scope text[], storage text, caller text)
@@ -36,19 +20,12 @@ BEGIN
         WHEN class.relpersistence = 't' THEN 'is temporary: no other session could search it'
         WHEN class.relnamespace = 'simsql'::regnamespace THEN 'belongs to simsql itself'
     END;
-    IF reason IS NULL AND storage = 'tables' THEN
-        hint := 'Use storage => ''expression'', which covers rows however they were written.';
-        reason := CASE
-            WHEN class.relkind = 'p' THEN 'is partitioned: rows written directly to a partition would be missed'
-            WHEN class.relispartition THEN 'is a partition: rows written through its parent would be missed'
-            WHEN EXISTS (SELECT FROM pg_inherits WHERE inhrelid = table_name OR inhparent = table_name)
-            THEN 'takes part in inheritance: rows written through another table would be missed'
-        END;
+    IF reason IS NULL THEN
+        SELECT r.* INTO reason, hint FROM simsql._storage_refusal(storage, table_name, caller) AS r;
     END IF;
     IF reason IS NOT NULL THEN
         RAISE EXCEPTION 'simsql.%: % %', caller, table_name, reason USING ERRCODE = 'feature_not_supported', HINT = hint;
     END IF;
-    PERFORM simsql._check_distributed(table_name, storage, caller);
     SELECT a.* INTO attribute FROM pg_attribute AS a
      WHERE a.attrelid = table_name AND a.attname = column_name AND a.attnum > 0 AND NOT a.attisdropped;
     IF NOT FOUND THEN

@@ -138,7 +138,7 @@ BEGIN
     -- DISABLE TRIGGER ALL disables even ENABLE ALWAYS triggers, and the ENABLE TRIGGER ALL that follows it in a restore does
     -- not make them ENABLE ALWAYS again. So this detects it.
     IF index.storage = 'tables'
-       AND (SELECT count(*) FROM simsql._index_triggers(index) AS d
+       AND (SELECT count(*) FROM simsql._storage_triggers(index) AS d
               JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name AND t.tgenabled = d.fires) < 3
     THEN
         RAISE EXCEPTION 'simsql: triggers of the simhash index on %(%) have been disabled or dropped', index.table_id,
@@ -258,7 +258,7 @@ $$;
 -- Every index, and whether it is sound: a search reads this in one statement, instead of everything that _index checks. `sound`
 -- is never true if _index would raise an error. If it is false, _index tells why, or that the index can be searched after all.
 -- The triggers are read in one scan: reading one of them takes as long as reading all triggers of a table. A trigger with a
--- condition never runs, enabled or not (see _index_triggers); one of the two tells the columns, fingerprint first. What follows
+-- condition never runs, enabled or not (see _tables_triggers); one of the two tells the columns, fingerprint first. What follows
 -- a name is never empty, so no other name can pass for one of these.
 -- (A publishable table is a logged one.)
 CREATE OR REPLACE VIEW simsql._searchable AS

@@ -61,7 +61,7 @@ LANGUAGE plpgsql
 SET enable_hashagg = on SET max_parallel_workers_per_gather = 0 SET jit = off
 AS $$
 DECLARE
-    percent double precision := least(100, 100 * 4000 / greatest(1, simsql._keys_by_size(index)));
+    percent double precision := least(100, 100 * 4000 / greatest(1, simsql._storage_keys(index)));
     sampled bigint[];
     queries bigint[];
     counted bigint[];

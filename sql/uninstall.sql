@@ -41,7 +41,7 @@ BEGIN
         RAISE EXCEPTION 'simsql.uninstall: other objects use simsql: %', found
             USING ERRCODE = 'dependent_objects_still_exist', HINT = 'Drop or change them first.';
     END IF;
-    PERFORM simsql._drop_btrees(r) FROM simsql.registry AS r;
+    PERFORM simsql._expression_drop(r) FROM simsql.registry AS r;
     DROP SCHEMA simsql CASCADE;
 END
 $$;

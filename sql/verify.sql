@@ -85,7 +85,7 @@ BEGIN
                     WHEN d.fires = 'A' THEN 'trigger not enabled always'
                     ELSE 'trigger not enabled for replication' END,
                d.name, repair
-          FROM simsql._index_triggers(actual) AS d
+          FROM simsql._storage_triggers(actual) AS d
           LEFT JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
          WHERE complete
            AND (t.oid IS NULL OR pg_get_triggerdef(t.oid) <> d.definition OR t.tgenabled <> d.fires)

@@ -18,7 +18,7 @@ UPDATE simsql.registry AS r
            ON k.attrelid = to_regclass(format('simsql.keys_%s_0', r.id)) AND k.attname = 'scope_' || s.number
         ORDER BY s.number);
 
--- The progress of a build moves to a table that after_upgrade.sql gives to the owner of the index: see _create_keys.
+-- The progress of a build moves to a table that after_upgrade.sql gives to the owner of the index: see _tables_create.
 DO $$
 DECLARE
     index simsql.registry;
@@ -54,6 +54,9 @@ DROP FUNCTION simsql._backfill_parts(regclass, text, text[], boolean),
               simsql._register(regclass, text, integer, integer, integer, integer, text, text[], boolean),
               simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[]),
               simsql._begin_build(regclass, text, integer, integer, integer, integer, text, text[]);
+-- What they did is an operation of a storage now: see storage/storage.sql.
+DROP FUNCTION simsql._built_share(simsql.registry), simsql._create_keys(simsql.registry, boolean),
+              simsql._keys_by_size(simsql.registry), simsql._trigger_functions(simsql.registry);
 DROP PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[]);
 
 -- Every index gets a trigger for logical replication. It calls nothing yet: after_upgrade.sql makes its function.

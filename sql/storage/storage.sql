@@ -1,4 +1,173 @@
 -- What a storage is, and the one file that chooses between them.
 --
--- A storage keeps what the searches of an index read. Each is a folder here and offers the same operations, as functions called
--- simsql._<storage>_<operation>. Nothing outside this folder asks which storage an index has, or whether Citus manages its table.
+-- A storage keeps what the searches of an index read. Each has a folder here, and does the operations below in functions called
+-- simsql._<storage>_<operation>, all with the same parameters and results. The functions of this file, _storage_<operation>, choose
+-- the storage. Nothing outside sql/storage/ asks which storage an index has, or whether Citus manages its table.
+--
+-- To add a storage, add
+--   * a folder with these operations, and its files to install.sql;
+--   * a branch to each function of this file: without one, PL/pgSQL raises an error;
+--   * its name to simsql.registry (schema.sql, and a revision in migrations/).
+-- Everything else, such as the triggers of key tables, is the storage's own business. So is Citus: only `expression` knows it.
+
+-- The storage of a new index: the given one or, by default, the one that suits the table.
+CREATE OR REPLACE FUNCTION simsql._storage(table_name regclass, storage text, caller text) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF storage NOT IN ('tables', 'expression') THEN
+        RAISE EXCEPTION 'simsql.%: storage must be tables or expression, not %', caller, quote_literal(storage)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Leave it out: the default is tables, and expression for a partitioned or distributed table.';
+    END IF;
+    RETURN coalesce(storage, CASE WHEN simsql._is_distributed(table_name)
+                                       OR (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) = 'p'
+                                  THEN 'expression' ELSE 'tables' END);
+END
+$$;
+
+-- refusal: why a table cannot have this storage, after its name, and what to do; null if it can.
+CREATE OR REPLACE FUNCTION simsql._storage_refusal(storage text, table_name regclass, caller text, OUT reason text, OUT hint text)
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE storage
+        WHEN 'tables' THEN SELECT r.* INTO reason, hint FROM simsql._tables_refusal(table_name, caller) AS r;
+        WHEN 'expression' THEN SELECT r.* INTO reason, hint FROM simsql._expression_refusal(table_name, caller) AS r;
+    END CASE;
+END
+$$;
+
+-- lock: the mode in which a table is locked while an index on it is created, in one transaction or `online`.
+CREATE OR REPLACE FUNCTION simsql._storage_lock(storage text, online boolean) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+BEGIN
+    CASE storage
+        WHEN 'tables' THEN RETURN simsql._tables_lock(online);
+        WHEN 'expression' THEN RETURN simsql._expression_lock(online);
+    END CASE;
+END
+$$;
+
+-- create: creates what holds the keys of an index: filled, or for `build` to fill. Functions and triggers come later.
+CREATE OR REPLACE FUNCTION simsql._storage_create(index simsql.registry, filled boolean) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN PERFORM simsql._tables_create(index, filled);
+        WHEN 'expression' THEN PERFORM simsql._expression_create(index, filled);
+    END CASE;
+END
+$$;
+
+-- functions: those that the storage generates, besides the searches.
+CREATE OR REPLACE FUNCTION simsql._storage_functions(index simsql.registry)
+RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN QUERY SELECT f.* FROM simsql._tables_functions(index) AS f;
+        WHEN 'expression' THEN NULL;
+    END CASE;
+END
+$$;
+
+-- triggers: those on the user's table. Definitions as pg_get_triggerdef shows them, and when they fire, as in
+-- pg_trigger.tgenabled; null for those that never do.
+CREATE OR REPLACE FUNCTION simsql._storage_triggers(index simsql.registry)
+RETURNS TABLE (name text, definition text, fires "char")
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN QUERY SELECT t.* FROM simsql._tables_triggers(index) AS t;
+        WHEN 'expression' THEN NULL;
+    END CASE;
+END
+$$;
+
+-- build: does the next part of a build in this transaction, and returns whether nothing is left.
+CREATE OR REPLACE FUNCTION simsql._storage_build(index simsql.registry) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN simsql._tables_build(index);
+        WHEN 'expression' THEN RETURN simsql._expression_build(index);
+    END CASE;
+END
+$$;
+
+-- progress: the share of a build that is done, from 0 to 1.
+CREATE OR REPLACE FUNCTION simsql._storage_progress(index simsql.registry) RETURNS double precision
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN simsql._tables_progress(index);
+        WHEN 'expression' THEN RETURN simsql._expression_progress(index);
+    END CASE;
+END
+$$;
+
+-- keys: the number of keys in the first table or B-tree, estimated from its size.
+CREATE OR REPLACE FUNCTION simsql._storage_keys(index simsql.registry) RETURNS double precision
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN simsql._tables_keys(index);
+        WHEN 'expression' THEN RETURN simsql._expression_keys(index);
+    END CASE;
+END
+$$;
+
+-- vacuum: does the next batch of a vacuum and returns its progress.
+CREATE OR REPLACE FUNCTION simsql._storage_vacuum(index simsql.registry, state simsql._vacuum_state) RETURNS simsql._vacuum_state
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN simsql._tables_vacuum(index, state);
+        WHEN 'expression' THEN RETURN simsql._expression_vacuum(index, state);
+    END CASE;
+END
+$$;
+
+-- advice: what a database administrator should do for the searches of an index, and the share of all-visible pages, if it matters.
+CREATE OR REPLACE FUNCTION simsql._storage_advice(index simsql.registry, OUT all_visible double precision, OUT hint text)
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN NULL;
+        WHEN 'expression' THEN SELECT a.* INTO all_visible, hint FROM simsql._expression_advice(index) AS a;
+    END CASE;
+END
+$$;
+
+-- take_over: keeps an index in this storage instead of its own, or finishes such a change, and returns its id. With `keep`, what
+-- the old storage holds stays for searches that have begun to read it.
+CREATE OR REPLACE FUNCTION simsql._storage_take_over(storage text, index simsql.registry, keep boolean) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    CASE storage
+        WHEN 'tables' THEN RETURN simsql._tables_take_over(index, keep);
+        WHEN 'expression' THEN RETURN simsql._expression_take_over(index, keep);
+    END CASE;
+END
+$$;
+
+-- drop: drops what there is of an index. An interrupted change of the storage leaves some of each.
+CREATE OR REPLACE FUNCTION simsql._storage_drop(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM simsql._expression_drop(index);
+    PERFORM simsql._tables_drop(index);
+END
+$$;

@@ -259,15 +259,97 @@ BEGIN
 END
 $$;
 
--- The share of the B-trees of an index that exist and are valid.
-CREATE OR REPLACE FUNCTION simsql._created_share(index simsql.registry) RETURNS double precision
+CREATE OR REPLACE FUNCTION simsql._expression_progress(index simsql.registry) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
     SELECT 1 - (SELECT count(DISTINCT v.number) FROM simsql._verify_btrees(index) AS v)
                / simsql._table_count(index.blocks, index.lead, index.inner_blocks)::double precision
 $$;
 
-CREATE OR REPLACE FUNCTION simsql._drop_btrees(index simsql.registry) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._expression_create(index simsql.registry, filled boolean) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF filled THEN
+        PERFORM simsql._create_btrees(index);
+        PERFORM simsql._warn_of_locks(index.table_id, 'create_index');
+    END IF;
+END
+$$;
+
+-- CREATE INDEX CONCURRENTLY takes this lock too. It keeps no writer waiting.
+CREATE OR REPLACE FUNCTION simsql._expression_lock(online boolean) RETURNS text
+LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN online THEN 'SHARE UPDATE EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END;
+
+-- Creates the next B-tree, on one table or partition, whose writers wait.
+CREATE OR REPLACE FUNCTION simsql._expression_build(index simsql.registry) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    following constant record := simsql._next_statement(index, online => false);
+BEGIN
+    IF following.statement IS NULL THEN
+        PERFORM simsql._warn_of_locks(index.table_id, 'build');
+        RETURN true;
+    END IF;
+    PERFORM simsql._check_no_other_build(index.table_id);
+    PERFORM simsql._check_no_concurrent_change(following.target, 'build');
+    EXECUTE following.statement;
+    RETURN false;
+END
+$$;
+
+-- PostgreSQL removes entries of B-trees itself.
+CREATE OR REPLACE FUNCTION simsql._expression_vacuum(index simsql.registry, state simsql._vacuum_state) RETURNS simsql._vacuum_state
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE NOTICE 'simsql.vacuum: the index on %(%) has no keys to remove', index.table_id, quote_ident(index.column_name);
+    state.share := 1;
+    state.removed := 0;
+    state.finished := true;
+    RETURN state;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._expression_keys(index simsql.registry) RETURNS double precision
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    keys double precision;
+BEGIN
+    IF simsql._is_distributed(index.table_id) THEN
+        EXECUTE format('SELECT count(t.%I) FROM %s AS t WHERE %s', index.column_name, simsql._rows_of(index), simsql._guard(index))
+           INTO keys;
+        RETURN keys;
+    END IF;
+    RETURN (SELECT sum(pg_relation_size(b))
+              FROM simsql._with_partitions(simsql._index_named(index.table_id, format('simsql_%s_0', index.id))) AS b)
+           / (36.0 + 8 * cardinality(index.scope_columns));
+END
+$$;
+
+-- Replaces key tables by B-trees. With `keep`, the triggers and key tables stay, and keep every key.
+CREATE OR REPLACE FUNCTION simsql._expression_take_over(index simsql.registry, keep boolean) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF index.storage = 'tables' THEN
+        index.storage := 'expression';
+        PERFORM simsql._create_btrees(index);
+        UPDATE simsql.registry AS r SET storage = index.storage WHERE r.id = index.id;
+        PERFORM simsql._create_functions(index);
+    END IF;
+    IF NOT keep AND to_regclass(format('simsql.keys_%s_0', index.id)) IS NOT NULL THEN
+        PERFORM simsql._lock_out(index);
+        PERFORM simsql._tables_drop(index);
+    END IF;
+    RETURN index.id;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._expression_drop(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE

@@ -18,22 +18,13 @@ BEGIN
 END
 $$;
 
--- Raises an error unless an index on a table that Citus manages can be created or maintained here.
-CREATE OR REPLACE FUNCTION simsql._check_distributed(table_id regclass, storage text, caller text) RETURNS void
+-- Any table that can be indexed, but on the coordinator of Citus alone.
+CREATE OR REPLACE FUNCTION simsql._expression_refusal(table_name regclass, caller text, OUT reason text, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    IF NOT simsql._is_distributed(table_id) THEN
+    IF NOT simsql._is_distributed(table_name) THEN
         RETURN;
-    END IF;
-    IF storage = 'tables' THEN
-        RAISE EXCEPTION 'simsql.%: % is managed by Citus: rows are written to its shards, so key tables would miss them', caller,
-                        table_id
-            USING ERRCODE = 'feature_not_supported',
-                  HINT = CASE caller WHEN 'repair'
-                         THEN format('Create it again: SELECT simsql.drop_index(%1$L, ...); SELECT simsql.create_index(%1$L, ...);',
-                                     table_id)
-                         ELSE 'Use storage => ''expression'', which covers rows however they were written.' END;
     ELSIF (SELECT g.groupid FROM pg_catalog.pg_dist_local_group AS g) <> 0 THEN
         PERFORM simsql._refuse_worker(caller);
     END IF;

@@ -77,48 +77,6 @@ BEGIN
 END
 $$;
 
--- Replaces key tables by B-trees. With `keep`, the triggers and key tables stay, and keep every key, for searches that have begun
--- to read them.
-CREATE OR REPLACE FUNCTION simsql._use_btrees(index simsql.registry, keep boolean) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    IF index.storage = 'tables' THEN
-        index.storage := 'expression';
-        PERFORM simsql._create_btrees(index);
-        UPDATE simsql.registry AS r SET storage = index.storage WHERE r.id = index.id;
-        PERFORM simsql._create_functions(index);
-    END IF;
-    IF NOT keep AND to_regclass(format('simsql.keys_%s_0', index.id)) IS NOT NULL THEN
-        PERFORM simsql._lock_out(index);
-        PERFORM simsql._drop_keys(index);
-    END IF;
-END
-$$;
-
--- Replaces B-trees by key tables and triggers, and returns the new id.
-CREATE OR REPLACE FUNCTION simsql._use_key_tables(index simsql.registry) RETURNS integer
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    changed simsql.registry;
-BEGIN
-    IF index.storage = 'tables' THEN
-        PERFORM simsql._drop_btrees(index);  -- those of an interrupted change
-        RETURN index.id;
-    END IF;
-    UPDATE simsql.registry AS r SET id = DEFAULT, nonce = DEFAULT, storage = 'tables' WHERE r.id = index.id RETURNING r.* INTO changed;
-    PERFORM simsql._drop_leftover_keys(changed.id);
-    PERFORM simsql._create_keys(changed, filled => true);
-    PERFORM simsql._create_functions(changed);
-    PERFORM simsql._create_triggers(changed);
-    PERFORM simsql._give(changed, simsql._owner(index));
-    PERFORM simsql._lock_out(index);
-    PERFORM simsql._drop_objects(index);
-    RETURN changed.id;
-END
-$$;
-
 -- Writers wait, and searches go on until the end. With key tables, if transactions that have searched wait to write, it starts
 -- over, and everybody waits. If there is nothing left to create, it keeps everybody waiting from the start.
 CREATE OR REPLACE FUNCTION simsql._change_storage(table_name regclass, storage text, column_name text, keep boolean) RETURNS integer
@@ -136,11 +94,7 @@ BEGIN
             END IF;
             PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', 'change_storage');
             index := simsql._check_storage_change(table_name, storage, column_name);
-            IF storage = 'tables' THEN
-                RETURN simsql._use_key_tables(index);
-            END IF;
-            PERFORM simsql._use_btrees(index, keep);
-            RETURN index.id;
+            RETURN simsql._storage_take_over(storage, index, keep);
         EXCEPTION WHEN deadlock_detected THEN
             IF is_alone OR storage <> 'tables' THEN
                 RAISE;

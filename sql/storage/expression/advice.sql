@@ -53,14 +53,14 @@ AS $$
      WHERE s.locks > 4 * current_setting('max_locks_per_transaction')::integer
 $$;
 
-CREATE OR REPLACE FUNCTION simsql._warn_of_locks(index simsql.registry, caller text) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._warn_of_locks(table_id regclass, caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    advice constant text := simsql._lock_advice(index.table_id);
+    advice constant text := simsql._lock_advice(table_id);
 BEGIN
-    IF index.storage = 'expression' AND advice IS NOT NULL THEN
-        RAISE WARNING 'simsql.%: many open transactions that have searched % may exceed the room for locks', caller, index.table_id
+    IF advice IS NOT NULL THEN
+        RAISE WARNING 'simsql.%: many open transactions that have searched % may exceed the room for locks', caller, table_id
             USING HINT = upper(left(advice, 1)) || substr(advice, 2) || '.';
     END IF;
 END
@@ -68,13 +68,13 @@ $$;
 
 -- The share of all-visible pages, and what to do about it and about locks. The share matters for tables of 8 MB and more, and if
 -- more than a tenth of the pages is missing.
-CREATE OR REPLACE FUNCTION simsql._advice(index simsql.registry, OUT all_visible double precision, OUT hint text)
+CREATE OR REPLACE FUNCTION simsql._expression_advice(index simsql.registry, OUT all_visible double precision, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     pages double precision;
 BEGIN
-    IF index.storage = 'expression' AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = index.table_id) THEN
+    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = index.table_id) THEN
         SELECT v.pages, v.share INTO pages, all_visible FROM simsql._all_visible(index.table_id) AS v;
         hint := nullif(concat_ws('; ', CASE WHEN pages >= 1024 AND all_visible < 0.9
                                             THEN format('VACUUM (ANALYZE) %s', index.table_id) END,
