@@ -71,12 +71,15 @@ BEGIN
     SELECT coalesce(max(substring(t.tgname FROM '^zz_simsql_clear_(\d+)')::integer), 0) + 1 INTO number
       FROM pg_trigger AS t WHERE t.tgrelid = table_name AND t.tgname ~ '^zz_simsql_clear_\d+';
     SELECT string_agg(format('OLD.%1$I::text COLLATE "C" IS DISTINCT FROM NEW.%1$I::text COLLATE "C"', s), ' OR ')
-      INTO changed FROM unnest(sources) AS s;
-    EXECUTE format('CREATE TRIGGER zz_simsql_clear_%1$s BEFORE UPDATE ON %2$s FOR EACH ROW '
-                   'WHEN (NEW.%3$I IS NOT NULL AND OLD.%3$I IS NOT DISTINCT FROM NEW.%3$I AND (%4$s)) '
-                   'EXECUTE FUNCTION simsql._clear_fingerprint()', number, table_name, column_name, changed);
-    EXECUTE format('CREATE TRIGGER zz_simsql_clear_%1$s_column AFTER UPDATE OF %3$I ON %2$s FOR EACH STATEMENT '
-                   'WHEN (false) EXECUTE FUNCTION simsql._clear_fingerprint()', number, table_name, column_name);
+      INTO changed
+      FROM unnest(sources) AS s;
+    EXECUTE simsql._render($sql$
+        CREATE TRIGGER zz_simsql_clear_{number} BEFORE UPDATE ON {table} FOR EACH ROW
+            WHEN (NEW.{"column"} IS NOT NULL AND OLD.{"column"} IS NOT DISTINCT FROM NEW.{"column"} AND ({changed}))
+            EXECUTE FUNCTION simsql._clear_fingerprint();
+        CREATE TRIGGER zz_simsql_clear_{number}_column AFTER UPDATE OF {"column"} ON {table} FOR EACH STATEMENT
+            WHEN (false) EXECUTE FUNCTION simsql._clear_fingerprint()
+        $sql$, jsonb_build_object('number', number, 'table', table_name, 'column', column_name, 'changed', changed));
 END
 $$;
 

@@ -53,42 +53,38 @@ COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state acc
 
 GRANT SELECT ON simsql.indexes TO PUBLIC;
 
--- All generated functions of an index.
-CREATE OR REPLACE FUNCTION simsql._functions(index simsql.registry)
-RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
-LANGUAGE sql STABLE
-AS $$
-    SELECT * FROM simsql._search_functions(index)
-    UNION ALL
-    SELECT * FROM simsql._storage_functions(index)
-$$;
-
 -- Citus would create it on every node, which it refuses after it has created B-trees in the same transaction.
-CREATE OR REPLACE FUNCTION simsql._create_function(name text, arguments text, head text, settings text[], body text)
+CREATE OR REPLACE FUNCTION simsql._create_function(
+    name text, arguments text, head text, settings text[], body text)
 RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    PERFORM simsql._execute_here(format('CREATE OR REPLACE FUNCTION simsql.%I%s %s %s AS %L', name, arguments, head,
-                                        (SELECT string_agg('SET ' || s, ' ') FROM unnest(settings) AS s), body));
+    PERFORM simsql._execute_here(simsql._render(
+        'CREATE OR REPLACE FUNCTION simsql.{"name"}{arguments} {head} {settings} AS {''body''}',
+        jsonb_build_object('name', name, 'arguments', arguments, 'head', head, 'body', body,
+                           'settings', (SELECT string_agg('SET ' || s, ' ') FROM unnest(settings) AS s))));
 END
 $$;
 
+-- Creates or replaces all generated functions of an index.
 CREATE OR REPLACE FUNCTION simsql._create_functions(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     function record;
+    signature text;
     grantee oid;
 BEGIN
     FOR function IN SELECT * FROM simsql._functions(index) LOOP
-        PERFORM simsql._create_function(function.name, function.arguments, function.head, function.settings, function.body);
-        IF function.head LIKE '%SECURITY DEFINER%' THEN
-            FOR grantee IN SELECT simsql._other_callers(format('simsql.%I%s', function.name, function.arguments)::regprocedure) LOOP
-                EXECUTE format('REVOKE ALL ON FUNCTION simsql.%I%s FROM %s CASCADE', function.name, function.arguments,
-                               CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END);
-            END LOOP;
-        END IF;
+        PERFORM simsql._create_function(function.name, function.arguments, function.head, function.settings,
+                                        function.body);
+        CONTINUE WHEN function.head NOT LIKE '%SECURITY DEFINER%';
+        signature := format('simsql.%I%s', function.name, function.arguments);
+        FOR grantee IN SELECT simsql._other_callers(signature::regprocedure) LOOP
+            EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', signature,
+                           CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END);
+        END LOOP;
     END LOOP;
 END
 $$;
@@ -113,50 +109,66 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     index simsql.registry;
+    existing simsql.registry;
     caller constant text := CASE WHEN online THEN 'build' ELSE 'create_index' END;
     rows bigint;
 BEGIN
-    scope := coalesce(scope, '{}');
-    PERFORM simsql._check_new(table_name, column_name, distance, blocks, lead, inner_blocks, scope, storage, caller);
-    storage := simsql._storage(table_name, storage, caller);
+    index.table_id := table_name;
+    index.table_name := simsql._full_name(table_name);
+    index.column_name := column_name;
+    index.distance := distance;
+    index.blocks := blocks;
+    index.lead := coalesce(lead, 1);
+    index.inner_blocks := coalesce(inner_blocks, 0);
+    index.recipe := recipe;
+    index.scope_columns := coalesce(scope, '{}');
+    PERFORM simsql._check_new(table_name, column_name, distance, blocks, lead, inner_blocks, index.scope_columns, storage,
+                              caller);
+    index.storage := simsql._storage(table_name, storage, caller);
     IF blocks IS NULL THEN
         -- A search meets the keys of one scope only, so the largest scope counts.
-        EXECUTE format('SELECT coalesce(max(rows), 0) FROM (SELECT count(t.%I) AS rows FROM %s%s AS t WHERE %s%s) AS s',
-                       column_name, CASE storage WHEN 'tables' THEN 'ONLY ' ELSE '' END, table_name,
-                       simsql._guard(table_name::text, column_name),
-                       CASE WHEN cardinality(scope) > 0 THEN ' GROUP BY ' || simsql._name_list(scope) END) INTO rows;
-        SELECT d.blocks, d.lead INTO blocks, lead FROM simsql._design(rows, distance) AS d;
+        EXECUTE simsql._render($sql$
+            SELECT coalesce(max(rows), 0)
+              FROM (SELECT count(t.{"column"}) AS rows FROM {rows_of} AS t WHERE {guard} {group}) AS s$sql$,
+            jsonb_build_object(
+                'column', column_name,
+                'rows_of', simsql._rows_of(index),
+                'guard', simsql._guard(index.table_name, column_name),
+                'group', 'GROUP BY ' || simsql._name_list(index.scope_columns)))
+           INTO rows;
+        SELECT d.blocks, d.lead INTO index.blocks, index.lead FROM simsql._design(rows, distance) AS d;
     END IF;
-    PERFORM simsql._lock(table_name, simsql._storage_lock(storage, online), caller);
-    PERFORM simsql._check_indexable(table_name, column_name, scope, storage, caller);
-    -- In this order: the keys of an index are of no use to a table that was restored with its triggers, so it gets a new one. And
-    -- such a trigger may use a function of an index whose table is gone.
+    PERFORM simsql._lock(table_name, simsql._storage_lock(index.storage, online), caller);
+    PERFORM simsql._check_indexable(table_name, column_name, index.scope_columns, index.storage, caller);
+    -- In this order: the keys of an index are of no use to a table that was restored with its triggers, so it gets a new
+    -- one. And such a trigger may use a function of an index whose table is gone.
     PERFORM simsql._drop_foreign_triggers(table_name);
     PERFORM simsql._follow_table(table_name);
-    SELECT r.* INTO index
+    SELECT r.* INTO existing
       FROM simsql.registry AS r
      WHERE r.table_id = _register.table_name AND r.column_name = _register.column_name;
     IF FOUND THEN
         RAISE EXCEPTION 'simsql.%: column % of % already has %', caller, quote_ident(column_name), table_name,
-                        CASE WHEN index.ready THEN 'a simhash index' ELSE 'an unfinished simhash index' END
+                        CASE WHEN existing.ready THEN 'a simhash index' ELSE 'an unfinished simhash index' END
             USING ERRCODE = 'duplicate_object',
-                  HINT = CASE WHEN index.ready AND index.storage <> _register.storage
-                         THEN format('To change its storage: SELECT simsql.change_storage(%L, %L, %L);',
-                                     table_name, _register.storage, column_name)
-                         WHEN index.ready
-                         THEN format('To change its design, drop it first: SELECT simsql.drop_index(%L, %L);',
-                                     table_name, column_name)
-                         ELSE format('Finish its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
-                                     simsql._build_call(index), table_name, column_name) END;
+                  HINT = CASE
+                      WHEN NOT existing.ready
+                      THEN format('Finish its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
+                                  simsql._build_call(existing), table_name, column_name)
+                      WHEN existing.storage IS DISTINCT FROM index.storage
+                      THEN format('To change its storage: SELECT simsql.change_storage(%L, %L, %L);', table_name,
+                                  index.storage, column_name)
+                      ELSE format('To change its design, drop it first: SELECT simsql.drop_index(%L, %L);', table_name,
+                                  column_name) END;
     END IF;
     PERFORM simsql._drop_orphans();
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
                                       scope_columns, scope_types, ready, storage)
-    VALUES (_register.table_name, simsql._full_name(_register.table_name), _register.column_name, _register.distance,
-            _register.blocks, coalesce(_register.lead, 1), coalesce(_register.inner_blocks, 0), _register.recipe, scope,
-            simsql._scope_types(_register.table_name, scope), NOT online, _register.storage)
+    VALUES (index.table_id, simsql._full_name(table_name), index.column_name, index.distance, index.blocks, index.lead,
+            index.inner_blocks, index.recipe, index.scope_columns,
+            simsql._scope_types(table_name, index.scope_columns), NOT online, index.storage)
     RETURNING r.* INTO index;
-    PERFORM simsql._drop_leftover_keys(index.id);
+    PERFORM simsql._drop_key_tables(index.id);
     RETURN index;
 END
 $$;
@@ -234,7 +246,8 @@ BEGIN
                       ORDER BY r.id);
     IF cardinality(columns) <> 1 THEN
         RAISE EXCEPTION 'simsql.drop_index: % has %', table_name,
-                        CASE cardinality(columns) WHEN 0 THEN 'no simhash index' ELSE cardinality(columns) || ' simhash indexes' END
+                        CASE cardinality(columns) WHEN 0 THEN 'no simhash index'
+                                                  ELSE cardinality(columns) || ' simhash indexes' END
                         || coalesce(' on column ' || quote_ident(column_name), '')
             USING ERRCODE = CASE cardinality(columns) WHEN 0 THEN 'undefined_object' ELSE 'ambiguous_column' END,
                   HINT = CASE cardinality(columns) WHEN 0 THEN 'SELECT * FROM simsql.indexes lists them.'

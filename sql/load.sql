@@ -12,11 +12,16 @@ AS $$
 DECLARE
     packed bytea;
 BEGIN
-    EXECUTE format('SELECT string_agg(int8send(t.%1$I), '''') FROM ONLY %2$s AS t '
-                   'WHERE t.ctid >= %3$L::tid%4$s AND %5$s',
-                   column_name, table_id, format('(%s,0)', first),
-                   CASE WHEN pages IS NOT NULL THEN format(' AND t.ctid < ''(%s,0)''::tid', first + pages) END,
-                   simsql._guard(table_id::text, column_name))
+    EXECUTE simsql._render($sql$
+        SELECT string_agg(int8send(t.{"column"}), '')
+          FROM ONLY {table} AS t
+         WHERE t.ctid >= '({first},0)'::tid{before} AND {guard}$sql$,
+        jsonb_build_object(
+            'column', column_name,
+            'table', table_id,
+            'first', first,
+            'before', ' AND t.ctid < ''(' || first + pages || ',0)''::tid',
+            'guard', simsql._guard(table_id::text, column_name)))
        INTO packed;
     RETURN packed;
 END
@@ -28,11 +33,18 @@ CREATE OR REPLACE FUNCTION simsql._packed_column(index simsql.registry, scope js
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    RETURN QUERY EXECUTE format(
-        'SELECT string_agg(int8send(n.f), '''') '
-        'FROM (SELECT t.%1$I AS f, (row_number() OVER () - 1) / $1 AS piece FROM %2$s AS t '
-        'WHERE t.%1$I IS NOT NULL%3$s AND %4$s) AS n GROUP BY n.piece',
-        index.column_name, simsql._rows_of(index), simsql._in_scope(index, scope, 't'), simsql._guard(index)) USING size;
+    RETURN QUERY EXECUTE simsql._render($sql$
+        SELECT string_agg(int8send(n.f), '')
+          FROM (SELECT t.{"column"} AS f, (row_number() OVER () - 1) / $1 AS piece
+                  FROM {rows_of} AS t
+                 WHERE t.{"column"} IS NOT NULL{in_scope} AND {guard}) AS n
+         GROUP BY n.piece$sql$,
+        jsonb_build_object(
+            'column', index.column_name,
+            'rows_of', simsql._rows_of(index),
+            'in_scope', simsql._in_scope(index, scope, 't'),
+            'guard', simsql._guard(index)))
+     USING size;
 END
 $$;
 

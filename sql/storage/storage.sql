@@ -38,17 +38,11 @@ BEGIN
 END
 $$;
 
--- lock: the mode in which a table is locked while an index on it is created, in one transaction or `online`.
+-- lock: the mode in which a table is locked while an index on it is created. CREATE INDEX CONCURRENTLY, which fills B-trees
+-- `online`, keeps no writer waiting.
 CREATE OR REPLACE FUNCTION simsql._storage_lock(storage text, online boolean) RETURNS text
-LANGUAGE plpgsql IMMUTABLE
-AS $$
-BEGIN
-    CASE storage
-        WHEN 'tables' THEN RETURN simsql._tables_lock(online);
-        WHEN 'expression' THEN RETURN simsql._expression_lock(online);
-    END CASE;
-END
-$$;
+LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN storage = 'expression' AND online THEN 'SHARE UPDATE EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END;
 
 -- create: creates what holds the keys of an index: filled, or for `build` to fill. Functions and triggers come later.
 CREATE OR REPLACE FUNCTION simsql._storage_create(index simsql.registry, filled boolean) RETURNS void
@@ -62,12 +56,13 @@ BEGIN
 END
 $$;
 
--- functions: those that the storage generates, besides the searches.
-CREATE OR REPLACE FUNCTION simsql._storage_functions(index simsql.registry)
+-- functions: all that are generated for an index: its searches, and those of the storage.
+CREATE OR REPLACE FUNCTION simsql._functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
+    RETURN QUERY SELECT f.* FROM simsql._search_functions(index) AS f;
     CASE index.storage
         WHEN 'tables' THEN RETURN QUERY SELECT f.* FROM simsql._tables_functions(index) AS f;
         WHEN 'expression' THEN NULL;

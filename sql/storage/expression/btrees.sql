@@ -277,11 +277,6 @@ BEGIN
 END
 $$;
 
--- CREATE INDEX CONCURRENTLY takes this lock too. It keeps no writer waiting.
-CREATE OR REPLACE FUNCTION simsql._expression_lock(online boolean) RETURNS text
-LANGUAGE sql IMMUTABLE
-RETURN CASE WHEN online THEN 'SHARE UPDATE EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END;
-
 -- Creates the next B-tree, on one table or partition, whose writers wait.
 CREATE OR REPLACE FUNCTION simsql._expression_build(index simsql.registry) RETURNS boolean
 LANGUAGE plpgsql

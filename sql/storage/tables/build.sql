@@ -1,4 +1,45 @@
--- build and vacuum of key tables, in batches.
+-- build for key tables: adds the keys of the rows that were there before the triggers, batch by batch.
+
+-- The last fingerprint whose keys a build has added, and its scope; null before its first batch.
+CREATE OR REPLACE FUNCTION simsql._built_to(index simsql.registry, OUT fp bigint, OUT scope text[])
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    EXECUTE format('SELECT b.fp, b.scope FROM simsql.built_%s AS b', index.id) INTO fp, scope;
+END
+$$;
+
+-- The statement of a batch. It adds the keys of the next $1 fingerprints to every table and returns the last of these
+-- fingerprints and its scope, unless there were fewer than $1.
+CREATE OR REPLACE FUNCTION simsql._build_statement(index simsql.registry) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    done constant record := simsql._built_to(index);
+    shared constant jsonb := simsql._tables_parts(index)
+                             || jsonb_build_object('b_scope', simsql._for_scope(index, 'b.%1$s, '));
+BEGIN
+    RETURN simsql._render($sql$
+        WITH batch AS MATERIALIZED (
+            SELECT DISTINCT {t_scope}t.{"column"} AS fp
+              FROM ONLY {table} AS t
+             WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}{after_the_last}
+             ORDER BY {scope}fp LIMIT $1), {inserts}
+        SELECT b.fp, ARRAY[{scope_as_text}]::text[] AS scope FROM batch AS b ORDER BY {b_scope}b.fp OFFSET $1 - 1
+        $sql$,
+        jsonb_build_object(
+            'after_the_last', CASE WHEN done.fp IS NOT NULL THEN
+                ' AND ' || simsql._from_place(index, done.scope, 't.%2$I', format('t.%I', index.column_name), '>',
+                                              format('%L::bigint', done.fp)) END,
+            'inserts', simsql._for_key_tables(index, $sql$
+            keys_{number} AS (
+                INSERT INTO {keys} ({key_columns})
+                SELECT {b_scope}{key} AS key FROM batch AS b ORDER BY {key_columns})$sql$, 'b.fp', ', ', shared),
+            'scope_as_text', (SELECT string_agg(format('b.%s::text', c.name), ', ' ORDER BY c.number)
+                                FROM simsql._scope_columns(index) AS c)),
+        shared);
+END
+$$;
 
 -- Adds the keys of the next fingerprints. Rows that are committed after this snapshot were written under the triggers.
 CREATE OR REPLACE FUNCTION simsql._tables_build(index simsql.registry) RETURNS boolean
@@ -31,36 +72,4 @@ BEGIN
                 ELSE (SELECT least(0.99, simsql._tables_keys(index) / greatest(1, c.reltuples))
                         FROM pg_class AS c WHERE c.oid = index.table_id) END;
 END
-$$;
-
--- The last fingerprint whose keys a build has added, and its scope; null before its first batch.
-CREATE OR REPLACE FUNCTION simsql._built_to(index simsql.registry, OUT fp bigint, OUT scope text[])
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    EXECUTE format('SELECT b.fp, b.scope FROM simsql.built_%s AS b', index.id) INTO fp, scope;
-END
-$$;
-
--- The statement of a batch. It adds the keys of the next $1 fingerprints to every table and returns the last of these
--- fingerprints and its scope, unless there were fewer than $1.
-CREATE OR REPLACE FUNCTION simsql._build_statement(index simsql.registry) RETURNS text
-LANGUAGE sql STABLE
-AS $$
-    SELECT format('WITH batch AS MATERIALIZED (SELECT DISTINCT %st.%I AS fp FROM ONLY %s AS t WHERE t.%I IS NOT NULL%s%s '
-                  'ORDER BY %sfp LIMIT $1), %s '
-                  'SELECT b.fp, ARRAY[%s]::text[] AS scope FROM batch AS b ORDER BY %sb.fp OFFSET $1 - 1',
-                  simsql._for_scope(index, 't.%2$I AS %1$s, '), index.column_name, index.table_name, index.column_name,
-                  simsql._for_scope(index, ' AND t.%2$I IS NOT NULL') || ' AND ' || simsql._guard(index),
-                  (SELECT ' AND ' || simsql._from_place(index, b.scope, 't.%2$I', format('t.%I', index.column_name), '>',
-                                                        format('%L::bigint', b.fp))
-                     FROM simsql._built_to(index) AS b WHERE b.fp IS NOT NULL),
-                  simsql._for_scope(index, '%1$s, '),
-                  string_agg(format('keys_%1$s AS (INSERT INTO simsql.keys_%2$s_%1$s (%3$s) SELECT %4$s%5$s AS key FROM batch AS b '
-                                    'ORDER BY %3$s)', p.number, index.id, simsql._name_list(simsql._key_columns(index)),
-                                    simsql._for_scope(index, 'b.%1$s, '), simsql._permute('b.fp', p.lead_mask)),
-                             ', ' ORDER BY p.number),
-                  (SELECT string_agg(format('b.%s::text', c.name), ', ' ORDER BY c.number) FROM simsql._scope_columns(index) AS c),
-                  simsql._for_scope(index, 'b.%1$s, '))
-      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
 $$;
