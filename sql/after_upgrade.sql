@@ -1,8 +1,8 @@
--- The last step of an upgrade: it replaces the functions, triggers and policies of existing indexes by those that create_index
--- makes now.
+-- The last step of an upgrade: it replaces the functions, triggers and policies of existing indexes by those
+-- that create_index makes now.
 --
--- Faults of an index remain, for verify to report and repair to mend. A missing trigger is not created. A trigger that was
--- disabled or altered does not become enabled, so searches refuse the index.
+-- Faults of an index remain, for verify to report and repair to mend. A missing trigger is not created. A
+-- trigger that was disabled or altered does not become enabled, so searches refuse the index.
 
 DO $$
 DECLARE
@@ -44,7 +44,8 @@ BEGIN
 END
 $$;
 
--- Functions that a migration has dropped, because their parameters changed, have the privileges that were granted on them.
+-- Functions that a migration has dropped, because their parameters changed, have the privileges that were
+-- granted on them.
 DO $$
 DECLARE
     routine record;

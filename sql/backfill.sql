@@ -1,6 +1,7 @@
 -- The parts from which a backfill in Python composes its statements: see simsql/database/backfill.py.
 
--- Raises an error unless the column can hold fingerprints, the other columns hold text, and a primary key identifies the rows.
+-- Raises an error unless the column can hold fingerprints, the other columns hold text, and a primary key
+-- identifies the rows.
 CREATE OR REPLACE FUNCTION simsql._check_backfill(table_name regclass, column_name text, text_columns text[]) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -51,9 +52,9 @@ AS $$
      ORDER BY k.place DESC
 $$;
 
--- Expressions about the rows `t` of a table and about keys `v.key`, JSON arrays with the values of a primary key as text. They
--- qualify the operators that sort the key: if those of citext, for example, are not on the search_path, PostgreSQL would
--- compare text.
+-- Expressions about the rows `t` of a table and about keys `v.key`, JSON arrays with the values of a primary
+-- key as text. They qualify the operators that sort the key: if those of citext, for example, are not on the
+-- search_path, PostgreSQL would compare text.
 --   rows_of       the table, without its inheritance children
 --   fingerprint   the fingerprint column
 --   texts         the texts of a row

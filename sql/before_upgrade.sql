@@ -1,9 +1,10 @@
 -- The first step of an upgrade: it locks all indexes.
 --
--- Trigger functions and triggers change together, so nobody may write to an indexed table in the meantime. Users' tables stay
--- readable, since no trigger is dropped. Searches wait, since the policies of the key tables change. The upgrade waits for each
--- lock so briefly that a transaction waiting for the upgrade does not fail with a deadlock, and other transactions do not queue
--- behind it for long. Then it releases all locks and tries again a little later.
+-- Trigger functions and triggers change together, so nobody may write to an indexed table in the meantime.
+-- Users' tables stay readable, since no trigger is dropped. Searches wait, since the policies of the key
+-- tables change. The upgrade waits for each lock so briefly that a transaction waiting for the upgrade does
+-- not fail with a deadlock, and other transactions do not queue behind it for long. Then it releases all
+-- locks and tries again a little later.
 
 DO $$
 DECLARE

@@ -1,16 +1,18 @@
 -- build: creates an index while others read and write.
 --
--- Tables, B-trees and triggers come first and are committed. From then on, every writer adds keys, so only the keys of rows
--- that were committed before are missing. Batches add them in order of scope and fingerprint, not in the physical order of
--- rows: an update moves a row, but if it changes neither scope nor fingerprint, it adds no key. Each batch commits its
--- progress, so an interrupted build resumes there. `ready` is committed with the last batch, and a snapshot that does not see
--- it does not search.
+-- Tables, B-trees and triggers come first and are committed. From then on, every writer adds keys, so only
+-- the keys of rows that were committed before are missing. Batches add them in order of scope and
+-- fingerprint, not in the physical order of rows: an update moves a row, but if it changes neither scope nor
+-- fingerprint, it adds no key. Each batch commits its progress, so an interrupted build resumes there.
+-- `ready` is committed with the last batch, and a snapshot that does not see it does not search.
 --
--- With the storage `expression`, a batch creates one B-tree, on one table or partition, and its writers wait. PostgreSQL does not
--- run CREATE INDEX CONCURRENTLY in a procedure, so clients run the statements of _next_statement themselves, until there is none.
+-- With the storage `expression`, a batch creates one B-tree, on one table or partition, and its writers wait.
+-- PostgreSQL does not run CREATE INDEX CONCURRENTLY in a procedure, so clients run the statements of
+-- _next_statement themselves, until there is none.
 
--- Raises an error if a client is creating B-trees on this table, and keeps clients from it until the end of the transaction.
--- CREATE INDEX CONCURRENTLY waits for our snapshot, so we would deadlock if we waited for its lock on the table.
+-- Raises an error if a client is creating B-trees on this table, and keeps clients from it until the end of
+-- the transaction. CREATE INDEX CONCURRENTLY waits for our snapshot, so we would deadlock if we waited for
+-- its lock on the table.
 CREATE OR REPLACE FUNCTION simsql._check_no_other_build(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -22,9 +24,10 @@ BEGIN
 END
 $$;
 
--- Registers an index and creates its objects, or finds the one that an earlier build has started with these arguments. Returns
--- its id. Builds take turns here, as they do for batches: otherwise two builds that start together would both find no index. If
--- the other build has finished in the meantime, there is nothing left to do.
+-- Registers an index and creates its objects, or finds the one that an earlier build has started with these
+-- arguments. Returns its id. Builds take turns here, as they do for batches: otherwise two builds that start
+-- together would both find no index. If the other build has finished in the meantime, there is nothing left
+-- to do.
 CREATE OR REPLACE FUNCTION simsql._begin_build(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
     recipe text, scope text[] DEFAULT '{}', storage text DEFAULT NULL)
@@ -67,8 +70,8 @@ BEGIN
 END
 $$;
 
--- Adds the keys of the next fingerprints, in its own transaction, and returns the share of the work that is done. This is a
--- share of all possible fingerprints or, within scopes, of the estimated number of rows.
+-- Adds the keys of the next fingerprints, in its own transaction, and returns the share of the work that is
+-- done. This is a share of all possible fingerprints or, within scopes, of the estimated number of rows.
 CREATE OR REPLACE FUNCTION simsql._build_batch(
     table_name regclass, column_name text, OUT ready boolean, OUT share double precision)
 LANGUAGE plpgsql

@@ -1,7 +1,8 @@
--- clear_on_change: sets a fingerprint to NULL when its text is changed by a writer that does not update the fingerprint.
+-- clear_on_change: sets a fingerprint to NULL when its text is changed by a writer that does not update the
+-- fingerprint.
 
--- Sets the fingerprint of the new row to NULL. The trigger's companion identifies the column by number, as the catalogue and
--- pg_dump carry it along, so the column may be renamed.
+-- Sets the fingerprint of the new row to NULL. The trigger's companion identifies the column by number, as
+-- the catalogue and pg_dump carry it along, so the column may be renamed.
 CREATE OR REPLACE FUNCTION simsql._clear_fingerprint() RETURNS trigger
 LANGUAGE plpgsql
 AS $$
@@ -32,8 +33,8 @@ AS $$
      WHERE t.tgrelid = table_name AND t.tgname ~ '^zz_simsql_clear_\d+_column$' AND a.attname = column_name
 $$;
 
--- By its name the trigger is one of the last to fire before the update, so it sees what other triggers make of the text. Texts
--- are compared byte by byte, even if their type or collation considers them equal.
+-- By its name the trigger is one of the last to fire before the update, so it sees what other triggers make
+-- of the text. Texts are compared byte by byte, even if their type or collation considers them equal.
 CREATE OR REPLACE FUNCTION simsql.clear_on_change(table_name regclass, column_name text, sources text[]) RETURNS void
 LANGUAGE plpgsql
 AS $$

@@ -1,6 +1,7 @@
 -- What create_index and build require of a table, its columns, the caller and the design.
 
--- Raises an error unless a search in this column and scope would be exact and the caller may create the index.
+-- Raises an error unless a search in this column and scope would be exact and the caller may create the
+-- index.
 CREATE OR REPLACE FUNCTION simsql._check_indexable(
     table_name regclass, column_name text, scope text[], storage text, caller text)
 RETURNS void
@@ -72,8 +73,8 @@ BEGIN
 END
 $$;
 
--- A snapshot that is older than a lock misses rows that were committed in between. In a read committed transaction, every
--- statement takes a new snapshot.
+-- A snapshot that is older than a lock misses rows that were committed in between. In a read committed
+-- transaction, every statement takes a new snapshot.
 CREATE OR REPLACE FUNCTION simsql._check_read_committed(caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$

@@ -1,7 +1,8 @@
 -- create_index and drop_index: the key tables, triggers and search functions of one column.
 --
--- All objects are named by the id in the registry: the name of the user's table may be 63 bytes long, occur in two schemas, or
--- change. No function depends on the user's table or its row type, so DROP TABLE keeps working.
+-- All objects are named by the id in the registry: the name of the user's table may be 63 bytes long, occur
+-- in two schemas, or change. No function depends on the user's table or its row type, so DROP TABLE keeps
+-- working.
 
 CREATE OR REPLACE VIEW simsql.indexes AS
 SELECT r.id,
@@ -99,8 +100,8 @@ AS $$
      WHERE p.oid = function AND a.grantee <> p.proowner
 $$;
 
--- Adds an index to the registry and locks its table until the end of the transaction. Writers wait, as for CREATE INDEX.
--- Everything that follows reads with a snapshot that is later than the lock.
+-- Adds an index to the registry and locks its table until the end of the transaction. Writers wait, as for
+-- CREATE INDEX. Everything that follows reads with a snapshot that is later than the lock.
 CREATE OR REPLACE FUNCTION simsql._register(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
     recipe text, scope text[], storage text, online boolean)
@@ -140,8 +141,8 @@ BEGIN
     END IF;
     PERFORM simsql._lock(table_name, simsql._storage_lock(index.storage, online), caller);
     PERFORM simsql._check_indexable(table_name, column_name, index.scope_columns, index.storage, caller);
-    -- In this order: the keys of an index are of no use to a table that was restored with its triggers, so it gets a new
-    -- one. And such a trigger may use a function of an index whose table is gone.
+    -- In this order: the keys of an index are of no use to a table that was restored with its triggers, so it
+    -- gets a new one. And such a trigger may use a function of an index whose table is gone.
     PERFORM simsql._drop_foreign_triggers(table_name);
     PERFORM simsql._follow_table(table_name);
     SELECT r.* INTO existing
@@ -209,7 +210,8 @@ BEGIN
 END
 $$;
 
--- DROP TABLE leaves the keys of its indexes behind. Whoever creates the next index drops those that this role owns.
+-- DROP TABLE leaves the keys of its indexes behind. Whoever creates the next index drops those that this role
+-- owns.
 CREATE OR REPLACE FUNCTION simsql._drop_orphans() RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -222,7 +224,8 @@ BEGIN
            AND pg_has_role(simsql._owner(r), 'USAGE')
     LOOP
         RAISE NOTICE 'simsql: table % was dropped; dropping the remains of its simhash index', index.table_name;
-        -- Another role's trigger may use one of its functions. Its owner has to drop that, and this call need not fail.
+        -- Another role's trigger may use one of its functions. Its owner has to drop that, and this call need
+        -- not fail.
         BEGIN
             PERFORM simsql._drop_objects(index);
         EXCEPTION WHEN OTHERS THEN

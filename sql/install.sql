@@ -1,5 +1,5 @@
--- The files that simsql installs, in order of their dependencies. `simsql sql` prints them as one script. An upgrade runs all
--- but the first two again: they use CREATE OR REPLACE.
+-- The files that simsql installs, in order of their dependencies. `simsql sql` prints them as one script. An
+-- upgrade runs all but the first two again: they use CREATE OR REPLACE.
 
 \ir search_path.sql
 \ir schema.sql

@@ -1,9 +1,9 @@
--- Functions for bulk work in Python: they return fingerprints in a few large pieces, and tell whether a load may write keys
--- itself.
+-- Functions for bulk work in Python: they return fingerprints in a few large pieces, and tell whether a load
+-- may write keys itself.
 
--- The fingerprints of the rows in these pages of a table, eight bytes each, one after another; null if there are none. Without
--- a number of pages, it reads from the first page to the end. The statement contains the page numbers, so that each piece is
--- planned for what it is: a scan of these pages.
+-- The fingerprints of the rows in these pages of a table, eight bytes each, one after another; null if there
+-- are none. Without a number of pages, it reads from the first page to the end. The statement contains the
+-- page numbers, so that each piece is planned for what it is: a scan of these pages.
 CREATE OR REPLACE FUNCTION simsql._packed_fingerprints(table_id regclass, column_name text, first bigint, pages bigint)
 RETURNS bytea
 LANGUAGE plpgsql STABLE
@@ -27,8 +27,8 @@ BEGIN
 END
 $$;
 
--- The same for one scope, for partitions, and for a role that can read only columns, and so not ctid. It reads everything at
--- once and returns pieces of `size` fingerprints.
+-- The same for one scope, for partitions, and for a role that can read only columns, and so not ctid. It
+-- reads everything at once and returns pieces of `size` fingerprints.
 CREATE OR REPLACE FUNCTION simsql._packed_column(index simsql.registry, scope jsonb, size bigint) RETURNS SETOF bytea
 LANGUAGE plpgsql STABLE
 AS $$
@@ -48,9 +48,9 @@ BEGIN
 END
 $$;
 
--- The fingerprints of all rows of an indexed table, or of a scope, in pieces of so many pages. Called in a select list, not in
--- FROM, it makes one piece at a time. The last piece is open-ended: the table may have grown between measuring it and the first
--- scan, which locks it.
+-- The fingerprints of all rows of an indexed table, or of a scope, in pieces of so many pages. Called in a
+-- select list, not in FROM, it makes one piece at a time. The last piece is open-ended: the table may have
+-- grown between measuring it and the first scan, which locks it.
 CREATE OR REPLACE FUNCTION simsql._packed_pieces(table_name regclass, column_name text, pages bigint, scope jsonb DEFAULT NULL)
 RETURNS SETOF bytea
 LANGUAGE sql STABLE

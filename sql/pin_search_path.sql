@@ -1,7 +1,8 @@
--- The last file. It makes every function look up names in pg_catalog alone, quote them only where that is necessary, because
--- names are compared as text, and read strings as the standard does. It resets settings of this session.
--- Otherwise a role that may create functions in a schema on a caller's search_path could have them called with that caller's
--- privileges: it is easy to create a better match than pg_catalog's format(text, VARIADIC "any").
+-- The last file. It makes every function look up names in pg_catalog alone, quote them only where that is
+-- necessary, because names are compared as text, and read strings as the standard does. It resets settings of
+-- this session. Otherwise a role that may create functions in a schema on a caller's search_path could have
+-- them called with that caller's privileges: it is easy to create a better match than pg_catalog's
+-- format(text, VARIADIC "any").
 
 DO $$
 DECLARE

@@ -1,5 +1,5 @@
--- The schema, the registry of indexes, and the row types that searches return. Everything of simsql lives in the schema
--- "simsql", and searching needs no privileges on it beyond those granted here.
+-- The schema, the registry of indexes, and the row types that searches return. Everything of simsql lives in
+-- the schema "simsql", and searching needs no privileges on it beyond those granted here.
 
 DO $$
 BEGIN
@@ -20,7 +20,8 @@ CREATE SCHEMA IF NOT EXISTS simsql;
 
 GRANT USAGE ON SCHEMA simsql TO PUBLIC;
 
--- The revision of migrations/ that is installed. Alembic has already created this table if its commands install simsql.
+-- The revision of migrations/ that is installed. Alembic has already created this table if its commands
+-- install simsql.
 CREATE TABLE IF NOT EXISTS simsql.schema_version (
     version_num varchar(32) NOT NULL CONSTRAINT schema_version_pkc PRIMARY KEY
 );
@@ -48,8 +49,8 @@ CREATE TYPE simsql._vacuum_state AS (
     finished boolean
 );
 
--- The table is recorded twice, by OID and by name. near compares the two, so it never silently reads a table that has taken
--- over the name. regclass survives pg_dump and pg_upgrade, which restore it by name.
+-- The table is recorded twice, by OID and by name. near compares the two, so it never silently reads a table
+-- that has taken over the name. regclass survives pg_dump and pg_upgrade, which restore it by name.
 CREATE TABLE simsql.registry (
     id          integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     table_id    regclass NOT NULL,
@@ -62,7 +63,8 @@ CREATE TABLE simsql.registry (
     recipe      text,
     ready       boolean NOT NULL,
     scope_columns text[] NOT NULL DEFAULT '{}',
-    -- Not a secret. The triggers pass it to their functions, because an index of another database may have the same id.
+    -- Not a secret. The triggers pass it to their functions, because an index of another database may have
+    -- the same id.
     nonce       text NOT NULL DEFAULT gen_random_uuid(),
     candidate_shares double precision[],  -- by distance: the share of all keys that a search reads, see skew.sql
     -- Key tables with triggers, or B-trees on the user's table: see btrees.sql.

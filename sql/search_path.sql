@@ -1,5 +1,6 @@
--- Until the end of the last file, names are looked up in pg_catalog alone: the role that runs the files may have another schema
--- before it, with a type called text. And names are quoted only where that is necessary, as in what is compared with them.
+-- Until the end of the last file, names are looked up in pg_catalog alone: the role that runs the files may
+-- have another schema before it, with a type called text. And names are quoted only where that is necessary,
+-- as in what is compared with them.
 
 DO $$
 BEGIN

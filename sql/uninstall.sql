@@ -20,8 +20,9 @@ BEGIN
                   HINT = 'Drop them first, or together with simsql: SELECT simsql.uninstall(drop_indexes => true); or '
                          'simsql uninstall --drop-indexes. Columns and their B-trees stay.';
     END IF;
-    -- Objects of others that DROP SCHEMA would drop too: views, columns, functions and the like that use something in it.
-    -- Triggers on users' tables that call simsql's functions belong to simsql and are not listed.
+    -- Objects of others that DROP SCHEMA would drop too: views, columns, functions and the like that use
+    -- something in it. Triggers on users' tables that call simsql's functions belong to simsql and are not
+    -- listed.
     SELECT string_agg(DISTINCT pg_describe_object(d.classid, d.objid, d.objsubid), ', ') INTO found
       FROM (SELECT 'pg_proc'::regclass, oid FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace
              UNION ALL

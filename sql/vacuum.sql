@@ -1,20 +1,20 @@
 -- vacuum: removes keys without a row, and all but one of equal keys.
 --
--- A vacuum removes only keys that its own snapshot proves superfluous. A writer's new key is invisible to it, so it needs no
--- lock on the user's table and blocks nobody. Two vacuums of one index with snapshots of the same time could each remove the
--- key that the other keeps. So they take turns, batch by batch: each batch waits for its turn, and only then takes its
--- snapshot.
+-- A vacuum removes only keys that its own snapshot proves superfluous. A writer's new key is invisible to it,
+-- so it needs no lock on the user's table and blocks nobody. Two vacuums of one index with snapshots of the
+-- same time could each remove the key that the other keeps. So they take turns, batch by batch: each batch
+-- waits for its turn, and only then takes its snapshot.
 
--- How many keys or fingerprints a batch of vacuum or build handles: it lasts about a second. Smaller batches would visit the
--- same pages more often.
+-- How many keys or fingerprints a batch of vacuum or build handles: it lasts about a second. Smaller batches
+-- would visit the same pages more often.
 CREATE OR REPLACE FUNCTION simsql._batch_size() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 200000;
 
 -- Raises an error inside a transaction, where a procedure cannot commit.
 --
--- Procedures that commit cannot set a search_path. So they qualify types, functions and operators, and leave the work to
--- functions.
+-- Procedures that commit cannot set a search_path. So they qualify types, functions and operators, and leave
+-- the work to functions.
 CREATE OR REPLACE PROCEDURE simsql._leave_transaction(caller text)
 LANGUAGE plpgsql
 AS $$
@@ -22,8 +22,9 @@ DECLARE
     at_commit pg_catalog.text;
     at_rollback pg_catalog.text;
 BEGIN
-    -- In a block with an exception clause neither is allowed, and only the messages, in any language, tell why. Inside a
-    -- transaction they are equal. Otherwise one speaks of committing and the other of rolling back.
+    -- In a block with an exception clause neither is allowed, and only the messages, in any language, tell
+    -- why. Inside a transaction they are equal. Otherwise one speaks of committing and the other of rolling
+    -- back.
     BEGIN
         COMMIT;
     EXCEPTION WHEN invalid_transaction_termination THEN
@@ -42,8 +43,8 @@ BEGIN
 END
 $$;
 
--- Waits until nobody else maintains the indexes of this table: vacuum and build take turns by batch, repair takes one turn.
--- What the caller reads afterwards must be read with a later snapshot than that of this call.
+-- Waits until nobody else maintains the indexes of this table: vacuum and build take turns by batch, repair
+-- takes one turn. What the caller reads afterwards must be read with a later snapshot than that of this call.
 CREATE OR REPLACE FUNCTION simsql._take_turn(table_name regclass, caller text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -56,9 +57,9 @@ BEGIN
 END
 $$;
 
--- Keeps others from dropping or renaming the table, its columns and its indexes until the end of the transaction. drop_index
--- locks the table first, so whoever uses its keys must do so too.
--- Should the name belong to a view by now, PostgreSQL must not even plan it: hence TABLESAMPLE.
+-- Keeps others from dropping or renaming the table, its columns and its indexes until the end of the
+-- transaction. drop_index locks the table first, so whoever uses its keys must do so too. Should the name
+-- belong to a view by now, PostgreSQL must not even plan it: hence TABLESAMPLE.
 CREATE OR REPLACE FUNCTION simsql._hold(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -86,8 +87,8 @@ BEGIN
 END
 $$;
 
--- Runs the next batch of a vacuum, in its own transaction. `state` is null for the first batch and otherwise what the last
--- batch returned.
+-- Runs the next batch of a vacuum, in its own transaction. `state` is null for the first batch and otherwise
+-- what the last batch returned.
 CREATE OR REPLACE FUNCTION simsql._vacuum_batch(table_name regclass, column_name text, state simsql._vacuum_state)
 RETURNS simsql._vacuum_state
 LANGUAGE plpgsql

@@ -1,13 +1,14 @@
 -- change_storage: keeps an index in the other storage, with the same design, recipe and scope.
 --
--- Creates the new objects beside the old ones, which serve searches until the last step: it replaces the search functions and
--- updates the registry.
+-- Creates the new objects beside the old ones, which serve searches until the last step: it replaces the
+-- search functions and updates the registry.
 --
--- B-trees keep the id of the index: every snapshot, however old, finds the rows that it sees in them. Key tables are empty for a
--- snapshot that is older than they are, so they get a new id, whose functions such a snapshot does not call.
+-- B-trees keep the id of the index: every snapshot, however old, finds the rows that it sees in them. Key
+-- tables are empty for a snapshot that is older than they are, so they get a new id, whose functions such a
+-- snapshot does not call.
 --
--- Claims before and after the change meet. They take the same locks as long as the id stays. If it changes, the claims before it
--- have locked the table, so the change waits for their transactions.
+-- Claims before and after the change meet. They take the same locks as long as the id stays. If it changes,
+-- the claims before it have locked the table, so the change waits for their transactions.
 
 -- Returns the index whose storage is to be changed, or raises an error.
 CREATE OR REPLACE FUNCTION simsql._check_storage_change(table_name regclass, storage text, column_name text) RETURNS simsql.registry
@@ -28,11 +29,13 @@ BEGIN
 END
 $$;
 
--- Keeps everybody from a table and the key tables of its index until the end of the transaction. Some transactions lock the table
--- first, and searches lock the keys first. So this waits so briefly that nobody fails with a deadlock, releases the locks, and
--- tries again a little later, for as long as lock_timeout allows. If this transaction has locked out writers before, one that
--- has searched and then waits to write would keep this waiting forever, and PostgreSQL may not notice: that raises an error. While
--- this waits, PostgreSQL ends such a transaction at once, so it does not wait at first, and looks for one before it waits.
+-- Keeps everybody from a table and the key tables of its index until the end of the transaction. Some
+-- transactions lock the table first, and searches lock the keys first. So this waits so briefly that nobody
+-- fails with a deadlock, releases the locks, and tries again a little later, for as long as lock_timeout
+-- allows. If this transaction has locked out writers before, one that has searched and then waits to write
+-- would keep this waiting forever, and PostgreSQL may not notice: that raises an error. While this waits,
+-- PostgreSQL ends such a transaction at once, so it does not wait at first, and looks for one before it
+-- waits.
 CREATE OR REPLACE FUNCTION simsql._lock_out(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -77,8 +80,9 @@ BEGIN
 END
 $$;
 
--- Writers wait, and searches go on until the end. With key tables, if transactions that have searched wait to write, it starts
--- over, and everybody waits. If there is nothing left to create, it keeps everybody waiting from the start.
+-- Writers wait, and searches go on until the end. With key tables, if transactions that have searched wait to
+-- write, it starts over, and everybody waits. If there is nothing left to create, it keeps everybody waiting
+-- from the start.
 CREATE OR REPLACE FUNCTION simsql._change_storage(table_name regclass, storage text, column_name text, keep boolean) RETURNS integer
 LANGUAGE plpgsql
 AS $$

@@ -1,14 +1,16 @@
 -- What a storage is, and the one file that chooses between them.
 --
--- A storage keeps what the searches of an index read. Each has a folder here, and does the operations below in functions called
--- simsql._<storage>_<operation>, all with the same parameters and results. The functions of this file, _storage_<operation>, choose
--- the storage. Nothing outside sql/storage/ asks which storage an index has, or whether Citus manages its table.
+-- A storage keeps what the searches of an index read. Each has a folder here, and does the operations below
+-- in functions called simsql._<storage>_<operation>, all with the same parameters and results. The functions
+-- of this file, _storage_<operation>, choose the storage. Nothing outside sql/storage/ asks which storage an
+-- index has, or whether Citus manages its table.
 --
 -- To add a storage, add
 --   * a folder with these operations, and its files to install.sql;
 --   * a branch to each function of this file: without one, PL/pgSQL raises an error;
 --   * its name to simsql.registry (schema.sql, and a revision in migrations/).
--- Everything else, such as the triggers of key tables, is the storage's own business. So is Citus: only `expression` knows it.
+-- Everything else, such as the triggers of key tables, is the storage's own business. So is Citus: only
+-- `expression` knows it.
 
 -- The storage of a new index: the given one or, by default, the one that suits the table.
 CREATE OR REPLACE FUNCTION simsql._storage(table_name regclass, storage text, caller text) RETURNS text
@@ -38,13 +40,14 @@ BEGIN
 END
 $$;
 
--- lock: the mode in which a table is locked while an index on it is created. CREATE INDEX CONCURRENTLY, which fills B-trees
--- `online`, keeps no writer waiting.
+-- lock: the mode in which a table is locked while an index on it is created. CREATE INDEX CONCURRENTLY, which
+-- fills B-trees `online`, keeps no writer waiting.
 CREATE OR REPLACE FUNCTION simsql._storage_lock(storage text, online boolean) RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN CASE WHEN storage = 'expression' AND online THEN 'SHARE UPDATE EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END;
 
--- create: creates what holds the keys of an index: filled, or for `build` to fill. Functions and triggers come later.
+-- create: creates what holds the keys of an index: filled, or for `build` to fill. Functions and triggers
+-- come later.
 CREATE OR REPLACE FUNCTION simsql._storage_create(index simsql.registry, filled boolean) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -132,7 +135,8 @@ BEGIN
 END
 $$;
 
--- advice: what a database administrator should do for the searches of an index, and the share of all-visible pages, if it matters.
+-- advice: what a database administrator should do for the searches of an index, and the share of all-visible
+-- pages, if it matters.
 CREATE OR REPLACE FUNCTION simsql._storage_advice(index simsql.registry, OUT all_visible double precision, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -144,8 +148,8 @@ BEGIN
 END
 $$;
 
--- take_over: keeps an index in this storage instead of its own, or finishes such a change, and returns its id. With `keep`, what
--- the old storage holds stays for searches that have begun to read it.
+-- take_over: keeps an index in this storage instead of its own, or finishes such a change, and returns its
+-- id. With `keep`, what the old storage holds stays for searches that have begun to read it.
 CREATE OR REPLACE FUNCTION simsql._storage_take_over(storage text, index simsql.registry, keep boolean) RETURNS integer
 LANGUAGE plpgsql
 AS $$

@@ -1,13 +1,13 @@
--- What a database administrator should do for the indexes in the storage `expression`: vacuum their tables, and make room for
--- locks.
+-- What a database administrator should do for the indexes in the storage `expression`: vacuum their tables,
+-- and make room for locks.
 
--- What to do about the locks of searches; null if there is room for them. The first search of a session locks relations until its
--- transaction ends: to plan it, PostgreSQL opens every partition with all its indexes. About 20 more belong to simsql and to the
--- catalogue.
+-- What to do about the locks of searches; null if there is room for them. The first search of a session locks
+-- relations until its transaction ends: to plan it, PostgreSQL opens every partition with all its indexes.
+-- About 20 more belong to simsql and to the catalogue.
 --
--- PostgreSQL reserves room for max_locks_per_transaction locked relations for each connection, and for two sessions that lock
--- each. So if that is half the locks of a search, all connections can search at once. Measured with 100 and 200 partitions, a
--- quarter is enough, because there is some room to spare.
+-- PostgreSQL reserves room for max_locks_per_transaction locked relations for each connection, and for two
+-- sessions that lock each. So if that is half the locks of a search, all connections can search at once.
+-- Measured with 100 and 200 partitions, a quarter is enough, because there is some room to spare.
 CREATE OR REPLACE FUNCTION simsql._lock_advice(table_id regclass) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -31,13 +31,15 @@ BEGIN
 END
 $$;
 
--- The share of the pages of a table with its partitions that are all-visible: for their rows, a search reads B-trees alone. It
--- matters for tables of 8 MB and more, and if more than a tenth of the pages is missing. Null without rows, and on Citus.
+-- The share of the pages of a table with its partitions that are all-visible: for their rows, a search reads
+-- B-trees alone. It matters for tables of 8 MB and more, and if more than a tenth of the pages is missing.
+-- Null without rows, and on Citus.
 --
--- PostgreSQL counts these pages, but only in VACUUM and ANALYZE. Each row updated or deleted since takes one of them away, and new
--- rows come on new pages; the statistics know their numbers. Changed rows are expected anywhere in the table. Dead rows may have
--- been pruned, but the changes since ANALYZE are complete, if it was later than VACUUM. Of a table that neither has seen, the
--- number of pages is unknown, so that its rows count.
+-- PostgreSQL counts these pages, but only in VACUUM and ANALYZE. Each row updated or deleted since takes one
+-- of them away, and new rows come on new pages; the statistics know their numbers. Changed rows are expected
+-- anywhere in the table. Dead rows may have been pruned, but the changes since ANALYZE are complete, if it
+-- was later than VACUUM. Of a table that neither has seen, the number of pages is unknown, so that its rows
+-- count.
 CREATE OR REPLACE FUNCTION simsql._expression_advice(
     index simsql.registry, OUT all_visible double precision, OUT hint text)
 LANGUAGE plpgsql STABLE

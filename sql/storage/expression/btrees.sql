@@ -1,11 +1,12 @@
--- The storage `expression`: instead of key tables and triggers, one B-tree per permutation on the user's table.
+-- The storage `expression`: instead of key tables and triggers, one B-tree per permutation on the user's
+-- table.
 --
--- Such a B-tree holds the scope columns, the lead bits of the fingerprint where they stand, and the fingerprint, so a search
--- reads nothing else. PostgreSQL maintains it for every writer, and creates it on every partition that is added or attached.
--- So no search misses a row: without a B-tree, it is only slow.
+-- Such a B-tree holds the scope columns, the lead bits of the fingerprint where they stand, and the
+-- fingerprint, so a search reads nothing else. PostgreSQL maintains it for every writer, and creates it on
+-- every partition that is added or attached. So no search misses a row: without a B-tree, it is only slow.
 
--- The B-trees that an index should have: their names, in the schema of the table, and their columns, as pg_get_indexdef shows
--- them.
+-- The B-trees that an index should have: their names, in the schema of the table, and their columns, as
+-- pg_get_indexdef shows them.
 CREATE OR REPLACE FUNCTION simsql._expected_btrees(index simsql.registry) RETURNS TABLE (number integer, name text, columns text[])
 LANGUAGE sql STABLE
 AS $$
@@ -41,7 +42,8 @@ AS $$
      WHERE i.indexrelid = btree
 $$;
 
--- A table or index, and everything below it if it is partitioned. pg_partition_tree would lock all partitions.
+-- A table or index, and everything below it if it is partitioned. pg_partition_tree would lock all
+-- partitions.
 CREATE OR REPLACE FUNCTION simsql._with_partitions(root regclass) RETURNS SETOF regclass
 LANGUAGE sql STABLE
 AS $$
@@ -55,8 +57,9 @@ AS $$
     SELECT relid::regclass FROM tree
 $$;
 
--- Reports the B-trees that differ from what create_index made. That of a partitioned table is invalid until each partition has
--- one. A foreign table has none. Those of shards include the plain B-tree, which has no number.
+-- Reports the B-trees that differ from what create_index made. That of a partitioned table is invalid until
+-- each partition has one. A foreign table has none. Those of shards include the plain B-tree, which has no
+-- number.
 CREATE OR REPLACE FUNCTION simsql._verify_btrees(index simsql.registry) RETURNS TABLE (number integer, problem text, object text)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -108,8 +111,8 @@ AS $$
      ORDER BY e.number
 $$;
 
--- The invalid B-trees on partitions, such as those of a failed CREATE INDEX CONCURRENTLY, that CREATE INDEX on the partitioned
--- table would attach to its own, which would then be invalid too.
+-- The invalid B-trees on partitions, such as those of a failed CREATE INDEX CONCURRENTLY, that CREATE INDEX
+-- on the partitioned table would attach to its own, which would then be invalid too.
 CREATE OR REPLACE FUNCTION simsql._leftover_btrees(table_id regclass, columns text[])
 RETURNS TABLE (btree regclass, target regclass, kind "char")
 LANGUAGE sql STABLE
@@ -141,11 +144,12 @@ BEGIN
 END
 $$;
 
--- The next statement that makes the plain B-tree of a partitioned table valid, and the table or partition that it locks; null if
--- there is none. CREATE INDEX attaches an invalid B-tree of a partition as it is, such as that of a failed CREATE INDEX
--- CONCURRENTLY, and then its own is invalid too. PostgreSQL looks whether it has become valid when one is attached, also if that
--- was attached before. It never finds it so beside a foreign table, and if a partition has none. Before 14.9 and 15.4 it did not
--- look: there the index gets another B-tree.
+-- The next statement that makes the plain B-tree of a partitioned table valid, and the table or partition
+-- that it locks; null if there is none. CREATE INDEX attaches an invalid B-tree of a partition as it is, such
+-- as that of a failed CREATE INDEX CONCURRENTLY, and then its own is invalid too. PostgreSQL looks whether it
+-- has become valid when one is attached, also if that was attached before. It never finds it so beside a
+-- foreign table, and if a partition has none. Before 14.9 and 15.4 it did not look: there the index gets
+-- another B-tree.
 CREATE OR REPLACE FUNCTION simsql._validating_statement(
     index simsql.registry, online boolean, OUT statement text, OUT target regclass)
 LANGUAGE plpgsql STABLE
@@ -192,10 +196,11 @@ BEGIN
 END
 $$;
 
--- The next statement of a build and the table or partition that it locks, or null if there is nothing left to do. A build
--- creates the B-tree on the fingerprint column first and then those of the permutations; those of a partitioned table on one
--- partition after another. Then CREATE INDEX on the partitioned table itself finds an equal B-tree on each partition, and only
--- attaches them. An invalid B-tree on the fingerprint column stays: it may be the user's, or another session may be building it.
+-- The next statement of a build and the table or partition that it locks, or null if there is nothing left to
+-- do. A build creates the B-tree on the fingerprint column first and then those of the permutations; those of
+-- a partitioned table on one partition after another. Then CREATE INDEX on the partitioned table itself finds
+-- an equal B-tree on each partition, and only attaches them. An invalid B-tree on the fingerprint column
+-- stays: it may be the user's, or another session may be building it.
 CREATE OR REPLACE FUNCTION simsql._next_statement(
     index simsql.registry, online boolean, OUT statement text, OUT target regclass)
 LANGUAGE plpgsql STABLE
@@ -351,12 +356,12 @@ DECLARE
     btree regclass;
 BEGIN
     IF simsql._is_distributed(index.table_id) THEN
-        -- Citus can drop the schema on the workers in the same transaction, but not after it has dropped B-trees of several shards
-        -- at once.
+        -- Citus can drop the schema on the workers in the same transaction, but not after it has dropped
+        -- B-trees of several shards at once.
         PERFORM set_config('citus.multi_shard_modify_mode', 'sequential', true);
     END IF;
-    -- Those on partitions too, which an interrupted build has not attached, and those of an interrupted change of the storage. A
-    -- constraint belongs to the table's owner, whatever its name.
+    -- Those on partitions too, which an interrupted build has not attached, and those of an interrupted
+    -- change of the storage. A constraint belongs to the table's owner, whatever its name.
     FOR btree IN
         SELECT i.indexrelid
           FROM simsql._with_partitions(index.table_id) AS t

@@ -1,12 +1,13 @@
--- Tables that Citus manages: distributed, reference and local ones in its metadata. They exist on this node and hold no rows
--- here; their rows are in shards. The storage of their indexes is `expression`: Citus creates each B-tree on every shard.
+-- Tables that Citus manages: distributed, reference and local ones in its metadata. They exist on this node
+-- and hold no rows here; their rows are in shards. The storage of their indexes is `expression`: Citus
+-- creates each B-tree on every shard.
 --
--- Indexes exist on the coordinator alone, and so do the locks of simsql.claim. A statement that reads such a table consists of
--- built-in functions, because Citus sends it to the shards. It has its own plan for each call, because Citus accepts no parameters
--- in a plan that is used again.
+-- Indexes exist on the coordinator alone, and so do the locks of simsql.claim. A statement that reads such a
+-- table consists of built-in functions, because Citus sends it to the shards. It has its own plan for each
+-- call, because Citus accepts no parameters in a plan that is used again.
 
--- Whether Citus manages a table. The catalogue pg_dist_partition exists only in a database with Citus, and PL/pgSQL does not look
--- at the second statement before it runs.
+-- Whether Citus manages a table. The catalogue pg_dist_partition exists only in a database with Citus, and
+-- PL/pgSQL does not look at the second statement before it runs.
 CREATE OR REPLACE FUNCTION simsql._is_distributed(table_id oid) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
@@ -31,8 +32,8 @@ BEGIN
 END
 $$;
 
--- Citus creates most functions of simsql on the workers too, for queries that use them on shards, but no table of simsql. It sends
--- a query that reads one shard to its worker as a whole, with the searches in it.
+-- Citus creates most functions of simsql on the workers too, for queries that use them on shards, but no
+-- table of simsql. It sends a query that reads one shard to its worker as a whole, with the searches in it.
 CREATE OR REPLACE FUNCTION simsql._refuse_worker(caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -45,8 +46,9 @@ BEGIN
 END
 $$;
 
--- Returns true, or raises an error on a worker. Functions that workers have, too, call it before they read the registry, and
--- declare the row of the registry as record: its type does not exist there, so PL/pgSQL could not compile them.
+-- Returns true, or raises an error on a worker. Functions that workers have, too, call it before they read
+-- the registry, and declare the row of the registry as record: its type does not exist there, so PL/pgSQL
+-- could not compile them.
 CREATE OR REPLACE FUNCTION simsql._is_coordinator(caller text) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
@@ -58,7 +60,8 @@ BEGIN
 END
 $$;
 
--- Whether a table was distributed after its index was created. Its rows are no longer where the index looks for them.
+-- Whether a table was distributed after its index was created. Its rows are no longer where the index looks
+-- for them.
 CREATE OR REPLACE FUNCTION simsql._is_distributed_since(index simsql.registry) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$
@@ -68,8 +71,8 @@ AS $$
                                   AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig)))
 $$;
 
--- Why this role cannot search an index on a table that Citus manages, and what to do; null if it can. Row-level security would
--- hide the B-trees from searches: & is not leakproof.
+-- Why this role cannot search an index on a table that Citus manages, and what to do; null if it can.
+-- Row-level security would hide the B-trees from searches: & is not leakproof.
 CREATE OR REPLACE FUNCTION simsql._citus_refusal(index simsql.registry, OUT reason text, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -89,8 +92,8 @@ BEGIN
 END
 $$;
 
--- The number of shards that a statement about a whole index or, in an index with a scope, about one scope reads. If the scope
--- contains the distribution column, all rows of a scope are in one shard.
+-- The number of shards that a statement about a whole index or, in an index with a scope, about one scope
+-- reads. If the scope contains the distribution column, all rows of a scope are in one shard.
 CREATE OR REPLACE FUNCTION simsql._shards_read(index simsql.registry) RETURNS bigint
 LANGUAGE plpgsql STABLE
 AS $$
@@ -125,9 +128,10 @@ BEGIN
 END
 $$;
 
--- Reports the B-trees that a shard lacks or has left invalid although they exist here: those of the permutations, and the plain
--- one, which has no number. Citus asks the nodes in other transactions. So the statement locks no shard, which this transaction
--- may have locked, and B-trees that this transaction has created are left out.
+-- Reports the B-trees that a shard lacks or has left invalid although they exist here: those of the
+-- permutations, and the plain one, which has no number. Citus asks the nodes in other transactions. So the
+-- statement locks no shard, which this transaction may have locked, and B-trees that this transaction has
+-- created are left out.
 CREATE OR REPLACE FUNCTION simsql._verify_shards(index simsql.registry)
 RETURNS TABLE (number integer, problem text, object text)
 LANGUAGE plpgsql STABLE

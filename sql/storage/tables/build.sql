@@ -9,8 +9,8 @@ BEGIN
 END
 $$;
 
--- The statement of a batch. It adds the keys of the next $1 fingerprints to every table and returns the last of these
--- fingerprints and its scope, unless there were fewer than $1.
+-- The statement of a batch. It adds the keys of the next $1 fingerprints to every table and returns the last
+-- of these fingerprints and its scope, unless there were fewer than $1.
 CREATE OR REPLACE FUNCTION simsql._build_statement(index simsql.registry) RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
@@ -41,7 +41,8 @@ BEGIN
 END
 $$;
 
--- Adds the keys of the next fingerprints. Rows that are committed after this snapshot were written under the triggers.
+-- Adds the keys of the next fingerprints. Rows that are committed after this snapshot were written under the
+-- triggers.
 CREATE OR REPLACE FUNCTION simsql._tables_build(index simsql.registry) RETURNS boolean
 LANGUAGE plpgsql
 AS $$

@@ -1,7 +1,7 @@
 -- The storage `tables`: one key table per permutation, and triggers that add keys.
 --
--- A key table holds the permuted keys, preceded by the scope, and nothing else: any primary key works, and deleting a row of the
--- user's table changes nothing here.
+-- A key table holds the permuted keys, preceded by the scope, and nothing else: any primary key works, and
+-- deleting a row of the user's table changes nothing here.
 
 -- Rows that are written anywhere but in the table itself would be missed.
 CREATE OR REPLACE FUNCTION simsql._tables_refusal(
@@ -43,7 +43,8 @@ AS $$
         'in_a_scope', simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'))
 $$;
 
--- Renders a template for each key table, from the `first` on: {number} and {keys}, its name, and {key}, the expression of the key of a fingerprint.
+-- Renders a template for each key table, from the `first` on: {number} and {keys}, its name, and {key}, the
+-- expression of the key of a fingerprint.
 CREATE OR REPLACE FUNCTION simsql._for_key_tables(
     index simsql.registry, template text, fingerprint text, separator text, shared jsonb DEFAULT '{}',
     first integer DEFAULT 0)
@@ -60,7 +61,8 @@ AS $$
      WHERE p.number >= first
 $$;
 
--- For a table that has not been analyzed, the planner expects few distinct fingerprints and would hash them all. So it sorts.
+-- For a table that has not been analyzed, the planner expects few distinct fingerprints and would hash them
+-- all. So it sorts.
 CREATE OR REPLACE FUNCTION simsql._tables_create(index simsql.registry, filled boolean) RETURNS void
 LANGUAGE plpgsql
 SET enable_hashagg = off
@@ -86,8 +88,9 @@ BEGIN
     END IF;
     FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
         keys := format('simsql.keys_%s_%s', index.id, permutation.number);
-        -- CREATE TABLE AS is a fifth faster than INSERT. A B-tree that is created after a sorted fill is packed, and takes a quarter
-        -- less time. Equal keys are allowed, so no unique index can identify a row.
+        -- CREATE TABLE AS is a fifth faster than INSERT. A B-tree that is created after a sorted fill is
+        -- packed, and takes a quarter less time. Equal keys are allowed, so no unique index can identify a
+        -- row.
         EXECUTE simsql._render($sql$
             CREATE {unlogged} TABLE {keys} AS
             SELECT DISTINCT {typed_scope}{key} AS key
@@ -114,9 +117,9 @@ BEGIN
         PERFORM simsql._guard_keys(keys, index);
     END LOOP;
     PERFORM set_config('work_mem', work_mem, true);
-    -- The progress of a build is the last fingerprint whose keys it has added, and its scope. Everybody can read the registry, so
-    -- these values are in a table of the owner. Row-level security without a policy admits nobody else, even if default
-    -- privileges grant more.
+    -- The progress of a build is the last fingerprint whose keys it has added, and its scope. Everybody can
+    -- read the registry, so these values are in a table of the owner. Row-level security without a policy
+    -- admits nobody else, even if default privileges grant more.
     IF NOT filled THEN
         EXECUTE format('CREATE TABLE simsql.built_%1$s (fp bigint, scope text[]); '
                        'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
@@ -124,9 +127,9 @@ BEGIN
 END
 $$;
 
--- A role can read the keys if, and only if, it can read the fingerprint column and the scope columns. The policy checks the
--- role that searches, at the time of the search, and identifies columns by number: another table or column may take over the
--- name. As a subquery it is evaluated once per scan.
+-- A role can read the keys if, and only if, it can read the fingerprint column and the scope columns. The
+-- policy checks the role that searches, at the time of the search, and identifies columns by number: another
+-- table or column may take over the name. As a subquery it is evaluated once per scan.
 CREATE OR REPLACE FUNCTION simsql._policy(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -174,8 +177,8 @@ BEGIN
 END
 $$;
 
--- A new index calls this too: a schema-only dump contains the key tables of an index but not its row in the registry, and a
--- restored registry starts ids from 1 again.
+-- A new index calls this too: a schema-only dump contains the key tables of an index but not its row in the
+-- registry, and a restored registry starts ids from 1 again.
 CREATE OR REPLACE FUNCTION simsql._drop_key_tables(index_id integer) RETURNS void
 LANGUAGE plpgsql
 AS $$

@@ -1,9 +1,9 @@
 -- A load that writes keys itself: see simsql/database/load.py.
 
--- The indexes on these columns, without a scope, whose keys this session may write itself with the insert trigger disabled. It
--- has to own the table and the keys. No trigger of the user may change or add rows, and none may be deferrable: while its
--- events are pending, PostgreSQL refuses to disable triggers. PostgreSQL has to count inserted rows, so that the load can tell
--- whether there were more than its own.
+-- The indexes on these columns, without a scope, whose keys this session may write itself with the insert
+-- trigger disabled. It has to own the table and the keys. No trigger of the user may change or add rows, and
+-- none may be deferrable: while its events are pending, PostgreSQL refuses to disable triggers. PostgreSQL
+-- has to count inserted rows, so that the load can tell whether there were more than its own.
 CREATE OR REPLACE FUNCTION simsql._loadable_indexes(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
@@ -41,8 +41,9 @@ BEGIN
 END
 $$;
 
--- Locks out other writers until the end of the transaction, and disables the insert triggers of the indexes whose keys this
--- session may write itself. The session then has to add the keys of everything that it inserts, and to call _end_load.
+-- Locks out other writers until the end of the transaction, and disables the insert triggers of the indexes
+-- whose keys this session may write itself. The session then has to add the keys of everything that it
+-- inserts, and to call _end_load.
 CREATE OR REPLACE FUNCTION simsql._begin_load(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
 LANGUAGE plpgsql
 AS $$
@@ -61,7 +62,8 @@ BEGIN
         RETURN NEXT index;
     END LOOP;
 EXCEPTION
-    -- A cursor of this session is reading the table, or another session is changing an index of it concurrently.
+    -- A cursor of this session is reading the table, or another session is changing an index of it
+    -- concurrently.
     WHEN object_in_use THEN RETURN;
 END
 $$;

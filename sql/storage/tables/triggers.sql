@@ -1,14 +1,16 @@
 -- The triggers of an index and the functions that they call.
 --
--- Writers always add keys and never check whether a key exists. The design is a constant in the trigger functions, and they
--- read no table of simsql: a writer with an older snapshot would not see the row in the registry, and would add nothing.
+-- Writers always add keys and never check whether a key exists. The design is a constant in the trigger
+-- functions, and they read no table of simsql: a writer with an older snapshot would not see the row in the
+-- registry, and would add nothing.
 --
--- Statement triggers add the keys of all new rows at once. They are ENABLE ALWAYS, so that disabling and enabling them leaves a
--- trace. Logical replication applies rows without firing statement triggers, so an ENABLE REPLICA row trigger adds the keys
--- there. Statement triggers that do fire in a replica session leave the keys to it.
+-- Statement triggers add the keys of all new rows at once. They are ENABLE ALWAYS, so that disabling and
+-- enabling them leaves a trace. Logical replication applies rows without firing statement triggers, so an
+-- ENABLE REPLICA row trigger adds the keys there. Statement triggers that do fire in a replica session leave
+-- the keys to it.
 --
--- The functions run with the privileges of the index's owner, so a writer needs no privileges other than those on the table.
--- Nothing that the owner of the table controls may therefore be evaluated in them:
+-- The functions run with the privileges of the index's owner, so a writer needs no privileges other than
+-- those on the table. Nothing that the owner of the table controls may therefore be evaluated in them:
 --   * pg_typeof of a transition row tells the type of a column. The catalogue would tell it as of the transaction's snapshot,
 --     which may be older than the column. The INSERT is planned only if all types are right: planning a cast may already
 --     call a function.
@@ -18,7 +20,8 @@
 --   * Relations of the catalogue are qualified, because a transition table may have the name of any of them. So are variables
 --     that are used beside its columns.
 
--- The condition that the columns have the types for which the index was created. `row` qualifies the columns: 'NEW.' or nothing.
+-- The condition that the columns have the types for which the index was created. `row` qualifies the columns:
+-- 'NEW.' or nothing.
 CREATE OR REPLACE FUNCTION simsql._types_are_right(index simsql.registry, "row" text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -32,13 +35,13 @@ AS $$
             SELECT s.number, s.column_name, s.type FROM simsql._scope_columns(index) AS s) AS c (number, name, type)
 $$;
 
--- They refuse triggers of other indexes, which pg_dump may have carried to a table here, and renamed columns. The nonce is not
--- secret; it distinguishes indexes with the same id.
+-- They refuse triggers of other indexes, which pg_dump may have carried to a table here, and renamed columns.
+-- The nonce is not secret; it distinguishes indexes with the same id.
 --
--- With many keys, inserting them into a B-tree in their order takes a third less time; a single row takes a tenth
--- less time without the sort. An update of other columns adds no keys, because the old rows have theirs. Two kinds of old rows do
--- not: those of inheritance children, and the intermediate states of rows that PostgreSQL updates twice in one statement to
--- enforce foreign keys.
+-- With many keys, inserting them into a B-tree in their order takes a third less time; a single row takes a
+-- tenth less time without the sort. An update of other columns adds no keys, because the old rows have
+-- theirs. Two kinds of old rows do not: those of inheritance children, and the intermediate states of rows
+-- that PostgreSQL updates twice in one statement to enforce foreign keys.
 CREATE OR REPLACE FUNCTION simsql._tables_functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE
@@ -171,10 +174,11 @@ END$sql$,
 END
 $$;
 
--- Two of them never fire, but they record in the catalogue what a name cannot. The first identifies the columns, the fingerprint
--- column and then the scope, by number, whatever their names are (see _check_columns). It also makes PostgreSQL refuse ALTER
--- COLUMN TYPE, which rewrites values without firing triggers. The second makes PostgreSQL refuse to turn the table into a
--- partition or an inheritance child, whose rows can be written through a parent.
+-- Two of them never fire, but they record in the catalogue what a name cannot. The first identifies the
+-- columns, the fingerprint column and then the scope, by number, whatever their names are (see
+-- _check_columns). It also makes PostgreSQL refuse ALTER COLUMN TYPE, which rewrites values without firing
+-- triggers. The second makes PostgreSQL refuse to turn the table into a partition or an inheritance child,
+-- whose rows can be written through a parent.
 CREATE OR REPLACE FUNCTION simsql._tables_triggers(index simsql.registry)
 RETURNS TABLE (name text, definition text, fires "char")
 LANGUAGE sql STABLE
@@ -224,8 +228,8 @@ BEGIN
 END
 $$;
 
--- Drops the triggers of indexes that are not this table's. A restored copy of another table has such triggers, and they refuse
--- every write.
+-- Drops the triggers of indexes that are not this table's. A restored copy of another table has such
+-- triggers, and they refuse every write.
 CREATE OR REPLACE FUNCTION simsql._drop_foreign_triggers(table_id regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$

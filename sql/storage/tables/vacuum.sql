@@ -7,20 +7,20 @@ AS $$
     SELECT pg_relation_size(format('simsql.keys_%s_0', index.id)) / (36.0 + 8 * cardinality(index.scope_columns))
 $$;
 
--- The share of all keys or fingerprints that are not greater than this one, from 0 to almost 1, on the assumption that they are
--- evenly distributed.
+-- The share of all keys or fingerprints that are not greater than this one, from 0 to almost 1, on the
+-- assumption that they are evenly distributed.
 CREATE OR REPLACE FUNCTION simsql._share(key bigint) RETURNS double precision
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN key / 18446744073709551616.0::double precision + 0.5;
 
--- The statement of a batch: of $2 keys of one table, from key $1 of this scope on, or from the first key on. As one statement it
--- has one snapshot. With two, a key that is proved superfluous in the first could belong to another writer by the time of the
--- second. LIMIT makes the planner look up each key once, whatever it estimates. Equal keys may continue in the next batch, which
--- begins where this one ends.
+-- The statement of a batch: of $2 keys of one table, from key $1 of this scope on, or from the first key on.
+-- As one statement it has one snapshot. With two, a key that is proved superfluous in the first could belong
+-- to another writer by the time of the second. LIMIT makes the planner look up each key once, whatever it
+-- estimates. Equal keys may continue in the next batch, which begins where this one ends.
 --
--- Writers add the same keys to all tables, so superfluous keys of the first table are removed from the others too, as many copies
--- as there, and one copy stays for each fingerprint that a row has. In a batch of another table, keys are removed from that table
--- alone.
+-- Writers add the same keys to all tables, so superfluous keys of the first table are removed from the others
+-- too, as many copies as there, and one copy stays for each fingerprint that a row has. In a batch of another
+-- table, keys are removed from that table alone.
 CREATE OR REPLACE FUNCTION simsql._vacuum_statement(index simsql.registry, number integer, scope text[] DEFAULT NULL)
 RETURNS text
 LANGUAGE plpgsql STABLE
@@ -78,8 +78,8 @@ BEGIN
 END
 $$;
 
--- Removes the superfluous keys of the next batch. After the first table, it reads those whose number of keys differs: their
--- superfluous keys may be others.
+-- Removes the superfluous keys of the next batch. After the first table, it reads those whose number of keys
+-- differs: their superfluous keys may be others.
 CREATE OR REPLACE FUNCTION simsql._tables_vacuum(index simsql.registry, state simsql._vacuum_state)
 RETURNS simsql._vacuum_state
 LANGUAGE plpgsql
