@@ -33,7 +33,8 @@ BEGIN
               FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
               JOIN pg_class AS c ON c.oid = to_regclass(format('simsql.keys_%s_%s', index.id, p.number))
         LOOP
-            IF EXISTS (SELECT FROM pg_policy AS p WHERE p.polrelid = keys::regclass AND p.polname = 'readers') THEN
+            IF EXISTS (SELECT FROM pg_policy AS p
+                        WHERE p.polrelid = keys::regclass AND p.polname = 'readers') THEN
                 EXECUTE format('ALTER POLICY readers ON %s USING %s', keys, simsql._policy(index));
             END IF;
         END LOOP;
@@ -52,7 +53,8 @@ DECLARE
     granted record;
 BEGIN
     FOR routine IN
-        SELECT p.oid::regprocedure AS name, nullif(current_setting('simsql.privileges_on_' || p.proname, true), '') AS privileges
+        SELECT p.oid::regprocedure AS name,
+               nullif(current_setting('simsql.privileges_on_' || p.proname, true), '') AS privileges
           FROM pg_proc AS p WHERE p.pronamespace = 'simsql'::regnamespace
     LOOP
         CONTINUE WHEN routine.privileges IS NULL;
@@ -62,7 +64,8 @@ BEGIN
                    CASE WHEN a.is_grantable AND a.grantee <> 0 THEN ' WITH GRANT OPTION' END AS option
               FROM aclexplode(routine.privileges::aclitem[]) AS a
         LOOP
-            EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s%s', routine.name, granted.grantee, granted.option);
+            EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s%s', routine.name, granted.grantee,
+                           granted.option);
         END LOOP;
     END LOOP;
 END

@@ -29,8 +29,8 @@ $$;
 -- together would both find no index. If the other build has finished in the meantime, there is nothing left
 -- to do.
 CREATE OR REPLACE FUNCTION simsql._begin_build(
-    table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
-    recipe text, scope text[] DEFAULT '{}', storage text DEFAULT NULL)
+    table_name regclass, column_name text, distance integer, blocks integer, lead integer,
+    inner_blocks integer, recipe text, scope text[] DEFAULT '{}', storage text DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
@@ -54,14 +54,14 @@ BEGIN
         IF table_name IS NOT NULL THEN
             PERFORM simsql._check_no_other_build(table_name);
         END IF;
-        index := simsql._register(table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, storage,
-                                  online => true);
+        index := simsql._register(table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
+                                  scope, storage, online => true);
         PERFORM simsql._storage_create(index, filled => false);
         PERFORM simsql._create_functions(index);
         PERFORM simsql._create_triggers(index);
     ELSIF has_other_arguments THEN
-        RAISE EXCEPTION 'simsql.build: an unfinished build of the simhash index on %(%) has other arguments', table_name,
-                        quote_ident(column_name)
+        RAISE EXCEPTION 'simsql.build: an unfinished build of the simhash index on %(%) has other arguments',
+                        table_name, quote_ident(column_name)
             USING ERRCODE = 'duplicate_object',
                   HINT = format('Finish it: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
                                 simsql._build_call(index), table_name, column_name);
@@ -90,7 +90,8 @@ BEGIN
       FROM simsql.registry AS r
      WHERE r.table_id = _build_batch.table_name AND r.column_name = _build_batch.column_name;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'simsql.build: the simhash index on %(%) was dropped during the build', table_name, quote_ident(column_name)
+        RAISE EXCEPTION 'simsql.build: the simhash index on %(%) was dropped during the build', table_name,
+                        quote_ident(column_name)
             USING ERRCODE = 'undefined_object';
     END IF;
     ready := index.ready;
@@ -116,8 +117,8 @@ $$;
 
 CREATE OR REPLACE PROCEDURE simsql.build(
     table_name regclass, column_name text, distance integer DEFAULT 3,
-    blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL, recipe text DEFAULT NULL,
-    scope text[] DEFAULT '{}', storage text DEFAULT NULL)
+    blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL,
+    recipe text DEFAULT NULL, scope text[] DEFAULT '{}', storage text DEFAULT NULL)
 LANGUAGE plpgsql
 AS $$
 DECLARE

@@ -20,12 +20,14 @@ SELECT r.id,
             WHEN k.column_names <> r.column_name || r.scope_columns THEN 'column renamed'
             WHEN EXISTS (SELECT FROM unnest(r.column_name || r.scope_columns) AS n (name)
                           WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
-                                             WHERE a.attrelid = r.table_id AND a.attname = n.name)) THEN 'column dropped'
+                                             WHERE a.attrelid = r.table_id
+                                               AND a.attname = n.name)) THEN 'column dropped'
             WHEN EXISTS (SELECT FROM simsql._altered_columns(r)) THEN 'column type changed'
             WHEN r.storage = 'tables' AND (k.column_names IS NULL OR t.firing < 3) THEN 'triggers disabled'
             WHEN simsql._is_distributed_since(r) THEN 'table distributed'
             WHEN NOT r.ready THEN 'building'
-            WHEN r.storage = 'expression' AND b.valid < simsql._table_count(r.blocks, r.lead, r.inner_blocks) THEN 'B-trees missing'
+            WHEN r.storage = 'expression'
+                AND b.valid < simsql._table_count(r.blocks, r.lead, r.inner_blocks) THEN 'B-trees missing'
             ELSE 'ready'
        END AS state,
        r.storage,
@@ -36,7 +38,8 @@ SELECT r.id,
   LEFT JOIN LATERAL (
        SELECT count(*) FILTER (WHERE (g.tgname, g.tgenabled) IN ((format('simsql_%s_insert', r.id), 'A'),
                                                                  (format('simsql_%s_update', r.id), 'A'),
-                                                                 (format('simsql_%s_replica', r.id), 'R'))) AS firing
+                                                                 (format('simsql_%s_replica', r.id),
+                                                                  'R'))) AS firing
          FROM pg_catalog.pg_trigger AS g
         WHERE g.tgrelid = r.table_id) AS t ON true
   LEFT JOIN LATERAL (
@@ -47,10 +50,12 @@ SELECT r.id,
        SELECT pg_catalog.count(*) AS valid
          FROM pg_catalog.pg_index AS i
          JOIN pg_catalog.pg_class AS ic ON ic.oid = i.indexrelid
-        WHERE i.indrelid = r.table_id AND i.indisvalid AND ic.relname ~ format('^simsql_%s_\d+$', r.id)) AS b ON true
+        WHERE i.indrelid = r.table_id AND i.indisvalid
+          AND ic.relname ~ format('^simsql_%s_\d+$', r.id)) AS b ON true
   LEFT JOIN LATERAL simsql._storage_advice(r) AS a ON true;
 
-COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';
+COMMENT ON VIEW simsql.indexes IS
+    'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';
 
 GRANT SELECT ON simsql.indexes TO PUBLIC;
 
@@ -103,8 +108,8 @@ $$;
 -- Adds an index to the registry and locks its table until the end of the transaction. Writers wait, as for
 -- CREATE INDEX. Everything that follows reads with a snapshot that is later than the lock.
 CREATE OR REPLACE FUNCTION simsql._register(
-    table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
-    recipe text, scope text[], storage text, online boolean)
+    table_name regclass, column_name text, distance integer, blocks integer, lead integer,
+    inner_blocks integer, recipe text, scope text[], storage text, online boolean)
 RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
@@ -123,8 +128,8 @@ BEGIN
     index.inner_blocks := coalesce(inner_blocks, 0);
     index.recipe := recipe;
     index.scope_columns := coalesce(scope, '{}');
-    PERFORM simsql._check_new(table_name, column_name, distance, blocks, lead, inner_blocks, index.scope_columns, storage,
-                              caller);
+    PERFORM simsql._check_new(table_name, column_name, distance, blocks, lead, inner_blocks,
+                              index.scope_columns, storage, caller);
     index.storage := simsql._storage(table_name, storage, caller);
     IF blocks IS NULL THEN
         -- A search meets the keys of one scope only, so the largest scope counts.
@@ -157,16 +162,16 @@ BEGIN
                       THEN format('Finish its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
                                   simsql._build_call(existing), table_name, column_name)
                       WHEN existing.storage IS DISTINCT FROM index.storage
-                      THEN format('To change its storage: SELECT simsql.change_storage(%L, %L, %L);', table_name,
-                                  index.storage, column_name)
-                      ELSE format('To change its design, drop it first: SELECT simsql.drop_index(%L, %L);', table_name,
-                                  column_name) END;
+                      THEN format('To change its storage: SELECT simsql.change_storage(%L, %L, %L);',
+                                  table_name, index.storage, column_name)
+                      ELSE format('To change its design, drop it first: SELECT simsql.drop_index(%L, %L);',
+                                  table_name, column_name) END;
     END IF;
     PERFORM simsql._drop_orphans();
-    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
-                                      scope_columns, scope_types, ready, storage)
-    VALUES (index.table_id, simsql._full_name(table_name), index.column_name, index.distance, index.blocks, index.lead,
-            index.inner_blocks, index.recipe, index.scope_columns,
+    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
+                                      recipe, scope_columns, scope_types, ready, storage)
+    VALUES (index.table_id, simsql._full_name(table_name), index.column_name, index.distance, index.blocks,
+            index.lead, index.inner_blocks, index.recipe, index.scope_columns,
             simsql._scope_types(table_name, index.scope_columns), NOT online, index.storage)
     RETURNING r.* INTO index;
     PERFORM simsql._drop_key_tables(index.id);
@@ -176,14 +181,15 @@ $$;
 
 CREATE OR REPLACE FUNCTION simsql.create_index(
     table_name regclass, column_name text, distance integer DEFAULT 3,
-    blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL, recipe text DEFAULT NULL,
-    scope text[] DEFAULT '{}', storage text DEFAULT NULL)
+    blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL,
+    recipe text DEFAULT NULL, scope text[] DEFAULT '{}', storage text DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     index simsql.registry := simsql._register(
-        table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, storage, online => false);
+        table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, storage,
+        online => false);
 BEGIN
     PERFORM simsql._create_plain_btree(index);
     PERFORM simsql._storage_create(index, filled => true);
@@ -194,7 +200,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[], text) IS
+COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[],
+                                        text) IS
     'create a simhash index on a bigint column, in this transaction, and return its id; writers wait. '
     'scope: the columns whose values restrict each search. storage: tables, the default, or expression, '
     'that of partitioned and distributed tables';
@@ -220,16 +227,19 @@ DECLARE
 BEGIN
     FOR index IN
         SELECT r.* FROM simsql.registry AS r
-         WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = r.table_id) AND simsql._recreated(r) IS NULL
+         WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = r.table_id)
+           AND simsql._recreated(r) IS NULL
            AND pg_has_role(simsql._owner(r), 'USAGE')
     LOOP
-        RAISE NOTICE 'simsql: table % was dropped; dropping the remains of its simhash index', index.table_name;
+        RAISE NOTICE 'simsql: table % was dropped; dropping the remains of its simhash index',
+                     index.table_name;
         -- Another role's trigger may use one of its functions. Its owner has to drop that, and this call need
         -- not fail.
         BEGIN
             PERFORM simsql._drop_objects(index);
         EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING 'simsql: cannot drop the remains of the simhash index on %: %', index.table_name, sqlerrm;
+            RAISE WARNING 'simsql: cannot drop the remains of the simhash index on %: %', index.table_name,
+                          sqlerrm;
         END;
     END LOOP;
 END
@@ -252,7 +262,8 @@ BEGIN
                         CASE cardinality(columns) WHEN 0 THEN 'no simhash index'
                                                   ELSE cardinality(columns) || ' simhash indexes' END
                         || coalesce(' on column ' || quote_ident(column_name), '')
-            USING ERRCODE = CASE cardinality(columns) WHEN 0 THEN 'undefined_object' ELSE 'ambiguous_column' END,
+            USING ERRCODE = CASE cardinality(columns) WHEN 0 THEN 'undefined_object'
+                                 ELSE 'ambiguous_column' END,
                   HINT = CASE cardinality(columns) WHEN 0 THEN 'SELECT * FROM simsql.indexes lists them.'
                          ELSE format('Name the column: one of %s.', array_to_string(columns, ', ')) END;
     END IF;

@@ -12,8 +12,10 @@ BEGIN
         SELECT p.oid::regprocedure::text FROM pg_proc AS p
          WHERE p.pronamespace = 'simsql'::regnamespace
            AND p.prokind = 'f'  -- a procedure with settings cannot commit: ours qualify every name
-           AND p.prosqlbody IS NULL  -- other functions looked up names when they were created, and stay inlinable
-           AND p.proname !~ '^(search|scan|add_on_[a-z]+)_\d+$'  -- those of an index have settings of their own
+           -- Other functions looked up names when they were created, and stay inlinable.
+           AND p.prosqlbody IS NULL
+           -- Those of an index have settings of their own.
+           AND p.proname !~ '^(search|scan|add_on_[a-z]+)_\d+$'
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', signature);
         EXECUTE format('ALTER FUNCTION %s SET quote_all_identifiers = off', signature);

@@ -40,7 +40,7 @@ CREATE TYPE simsql.finding AS (
 -- The progress of a vacuum.
 CREATE TYPE simsql._vacuum_state AS (
     index_id integer,
-    tables   integer[],         -- the numbers of the key tables that remain to be read; the first is being read ...
+    tables   integer[],         -- the numbers of the key tables that remain; the first is being read ...
     key      bigint,            -- ... from this key on
     scope    text[],            -- ... in this scope
     seen     bigint,            -- keys read in the first table
@@ -66,10 +66,12 @@ CREATE TABLE simsql.registry (
     -- Not a secret. The triggers pass it to their functions, because an index of another database may have
     -- the same id.
     nonce       text NOT NULL DEFAULT gen_random_uuid(),
-    candidate_shares double precision[],  -- by distance: the share of all keys that a search reads, see skew.sql
-    -- Key tables with triggers, or B-trees on the user's table: see btrees.sql.
+    -- By distance: the share of all keys that a search reads, see skew.sql.
+    candidate_shares double precision[],
+    -- What holds the keys: see storage/storage.sql.
     storage     text NOT NULL DEFAULT 'tables' CHECK (storage IN ('tables', 'expression')),
-    scope_types regtype[] NOT NULL DEFAULT '{}',  -- those that the scope columns had when the index was created
+    -- Those that the scope columns had when the index was created.
+    scope_types regtype[] NOT NULL DEFAULT '{}',
     UNIQUE (table_id, column_name)
 );
 

@@ -6,7 +6,8 @@ DO $$
 BEGIN
     PERFORM pg_catalog.set_config('simsql.search_path', pg_catalog.current_setting('search_path'), true),
             pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
-            pg_catalog.set_config('simsql.quote_all_identifiers', pg_catalog.current_setting('quote_all_identifiers'), true),
+            pg_catalog.set_config('simsql.quote_all_identifiers',
+                                  pg_catalog.current_setting('quote_all_identifiers'), true),
             pg_catalog.set_config('quote_all_identifiers', 'off', true);
 END
 $$;

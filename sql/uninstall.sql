@@ -8,7 +8,8 @@ DECLARE
     found text;
 BEGIN
     IF NOT pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'simsql'), 'USAGE') THEN
-        RAISE EXCEPTION 'simsql.uninstall: must be owner of schema simsql' USING ERRCODE = 'insufficient_privilege';
+        RAISE EXCEPTION 'simsql.uninstall: must be owner of schema simsql'
+            USING ERRCODE = 'insufficient_privilege';
     END IF;
     LOCK TABLE simsql.registry IN ACCESS EXCLUSIVE MODE;  -- so that nobody creates another index
     SELECT string_agg(format('%s(%I)', i.table_name, i.column_name), ', ' ORDER BY i.id) INTO found
@@ -17,7 +18,8 @@ BEGIN
     IF found IS NOT NULL THEN
         RAISE EXCEPTION 'simsql.uninstall: simhash indexes exist: %', found
             USING ERRCODE = 'dependent_objects_still_exist',
-                  HINT = 'Drop them first, or together with simsql: SELECT simsql.uninstall(drop_indexes => true); or '
+                  HINT = 'Drop them first, or together with simsql: '
+                         'SELECT simsql.uninstall(drop_indexes => true); or '
                          'simsql uninstall --drop-indexes. Columns and their B-trees stay.';
     END IF;
     -- Objects of others that DROP SCHEMA would drop too: views, columns, functions and the like that use
@@ -28,7 +30,8 @@ BEGIN
              UNION ALL
             SELECT 'pg_class'::regclass, oid FROM pg_class WHERE relnamespace = 'simsql'::regnamespace
              UNION ALL
-            SELECT 'pg_type'::regclass, oid FROM pg_type WHERE typnamespace = 'simsql'::regnamespace) AS own (class, id)
+            SELECT 'pg_type'::regclass, oid FROM pg_type
+             WHERE typnamespace = 'simsql'::regnamespace) AS own (class, id)
       JOIN pg_depend AS d ON d.refclassid = own.class AND d.refobjid = own.id AND d.deptype = 'n'
      CROSS JOIN LATERAL pg_identify_object_as_address(d.classid, d.objid, d.objsubid) AS address
      WHERE d.classid <> 'pg_trigger'::regclass AND address.object_names[1] <> 'simsql';

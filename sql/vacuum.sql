@@ -38,7 +38,8 @@ BEGIN
     IF at_commit OPERATOR(pg_catalog.=) at_rollback THEN
         RAISE EXCEPTION 'simsql.%: it commits each batch and cannot run inside a transaction', caller
             USING ERRCODE = 'active_sql_transaction',
-                  HINT = 'Call it on its own: outside BEGIN and COMMIT, not from a function, with the driver in autocommit mode.';
+                  HINT = 'Call it on its own: outside BEGIN and COMMIT, not from a function, with the driver '
+                         'in autocommit mode.';
     END IF;
 END
 $$;
@@ -76,7 +77,8 @@ LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM pg_class AS c
-                WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id)
+                WHERE c.relnamespace = 'simsql'::regnamespace
+                  AND c.relname ~ format('^keys_%s_\d+$', index.id)
                   AND NOT pg_has_role(c.relowner, 'USAGE'))
        OR NOT pg_has_role(simsql._owner(index), 'USAGE')
     THEN
@@ -89,7 +91,8 @@ $$;
 
 -- Runs the next batch of a vacuum, in its own transaction. `state` is null for the first batch and otherwise
 -- what the last batch returned.
-CREATE OR REPLACE FUNCTION simsql._vacuum_batch(table_name regclass, column_name text, state simsql._vacuum_state)
+CREATE OR REPLACE FUNCTION simsql._vacuum_batch(
+    table_name regclass, column_name text, state simsql._vacuum_state)
 RETURNS simsql._vacuum_state
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -106,7 +109,8 @@ BEGIN
     IF state IS NULL THEN
         state.index_id := index.id;
     ELSIF state.index_id <> index.id THEN
-        RAISE EXCEPTION 'simsql.vacuum: the simhash index on %(%) was re-created during the vacuum', table_name, index.column_name
+        RAISE EXCEPTION 'simsql.vacuum: the simhash index on %(%) was re-created during the vacuum',
+                        table_name, index.column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A new index has no superfluous keys.';
     END IF;
     PERFORM simsql._check_upkeep(index, 'vacuum');

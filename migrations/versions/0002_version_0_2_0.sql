@@ -56,9 +56,11 @@ DROP FUNCTION simsql._backfill_parts(regclass, text, text[], boolean),
               simsql._begin_build(regclass, text, integer, integer, integer, integer, text, text[]);
 -- What they did is an operation of a storage now, or part of one: see storage/storage.sql.
 DROP FUNCTION simsql._built_share(simsql.registry), simsql._create_keys(simsql.registry, boolean),
-              simsql._dependents(), simsql._keys_by_size(simsql.registry),
-              simsql._superfluous(simsql.registry, integer, text[]),
+              simsql._keys_by_size(simsql.registry), simsql._superfluous(simsql.registry, integer, text[]),
               simsql._trigger_functions(simsql.registry), simsql._uneven_tables(simsql.registry);
+-- These are part of the function that called them.
+DROP FUNCTION simsql._check_backfill(regclass, text, text[]), simsql._dependents(),
+              simsql._check_design(integer, integer, integer, text);
 DROP PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[]);
 
 -- Every index gets a trigger for logical replication. It calls nothing yet: after_upgrade.sql makes its function.

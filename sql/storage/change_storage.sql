@@ -11,7 +11,8 @@
 -- the claims before it have locked the table, so the change waits for their transactions.
 
 -- Returns the index whose storage is to be changed, or raises an error.
-CREATE OR REPLACE FUNCTION simsql._check_storage_change(table_name regclass, storage text, column_name text) RETURNS simsql.registry
+CREATE OR REPLACE FUNCTION simsql._check_storage_change(table_name regclass, storage text, column_name text)
+RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -23,30 +24,36 @@ BEGIN
                   HINT = format('For example: SELECT simsql.change_storage(%L, ''expression'');', table_name);
     END IF;
     PERFORM simsql._storage(table_name, storage, 'change_storage');
-    PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, storage, 'change_storage');
+    PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, storage,
+                                    'change_storage');
     PERFORM simsql._check_upkeep(index, 'change_storage');
     RETURN index;
 END
 $$;
 
 -- Keeps everybody from a table and the key tables of its index until the end of the transaction. Some
--- transactions lock the table first, and searches lock the keys first. So this waits so briefly that nobody
--- fails with a deadlock, releases the locks, and tries again a little later, for as long as lock_timeout
--- allows. If this transaction has locked out writers before, one that has searched and then waits to write
--- would keep this waiting forever, and PostgreSQL may not notice: that raises an error. While this waits,
--- PostgreSQL ends such a transaction at once, so it does not wait at first, and looks for one before it
--- waits.
+-- transactions lock the table first, and searches lock the keys first. So each attempt waits so briefly that
+-- nobody fails with a deadlock, releases the locks, and is repeated a little later, for as long as
+-- lock_timeout allows.
+--
+-- If this transaction already locks out writers, another one that has searched and now waits to write would
+-- keep it waiting forever, and PostgreSQL may not notice. Each attempt therefore checks for such a
+-- transaction and raises an error. The first attempts do not wait: while this waits, PostgreSQL ends the
+-- other transaction at once, although this one should give way.
 CREATE OR REPLACE FUNCTION simsql._lock_out(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     lock_timeout constant text := current_setting('lock_timeout');
-    wait constant integer := least(100, extract(epoch FROM current_setting('deadlock_timeout')::interval) * 500);
+    deadlock_timeout constant interval := current_setting('deadlock_timeout');
+    wait constant integer := least(100, extract(epoch FROM deadlock_timeout) * 500);
     deadline constant timestamptz := clock_timestamp() + nullif(lock_timeout::interval, '0');
     relations constant text := (
-        SELECT string_agg('ONLY ' || c.oid::regclass, ', ' ORDER BY c.oid = index.table_id DESC, c.oid) FROM pg_class AS c
+        SELECT string_agg('ONLY ' || c.oid::regclass, ', ' ORDER BY c.oid = index.table_id DESC, c.oid)
+          FROM pg_class AS c
          WHERE c.oid = index.table_id
-            OR c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id) AND c.relkind = 'r');
+            OR c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r'
+               AND c.relname ~ format('^keys_%s_\d+$', index.id));
     attempt integer := 1;
     is_deadlock boolean;
 BEGIN
@@ -56,21 +63,27 @@ BEGIN
             SELECT l.pid FROM pg_locks AS l
              WHERE l.relation = index.table_id AND l.granted AND l.pid <> pg_backend_pid()
                AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-             UNION SELECT b.pid FROM waiting AS w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS b (pid))
+             UNION
+            SELECT b.pid FROM waiting AS w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS b (pid))
         SELECT EXISTS (SELECT FROM waiting AS w WHERE w.pid = pg_backend_pid()) INTO is_deadlock;
         IF is_deadlock THEN
-            RAISE EXCEPTION 'simsql.change_storage: a transaction that has searched % waits to write to it', index.table_name
+            RAISE EXCEPTION 'simsql.change_storage: a transaction that has searched % waits to write to it',
+                            index.table_name
                 USING ERRCODE = 'deadlock_detected',
-                      HINT = 'Writers do not wait for the command simsql index change-storage. Or try again later.';
+                      HINT = 'Writers do not wait for the command simsql index change-storage. '
+                             'Or try again later.';
         END IF;
         BEGIN
             PERFORM set_config('lock_timeout', wait || 'ms', true);
-            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE%s', relations, CASE WHEN attempt <= 20 THEN ' NOWAIT' END);
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE%s', relations,
+                           CASE WHEN attempt <= 20 THEN ' NOWAIT' END);
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             IF clock_timestamp() > deadline THEN
-                RAISE EXCEPTION 'simsql.change_storage: % is in use and could not be locked within %', index.table_name, lock_timeout
-                    USING ERRCODE = 'lock_not_available', HINT = 'Try again later, or with a longer lock_timeout.';
+                RAISE EXCEPTION 'simsql.change_storage: % is in use and could not be locked within %',
+                                index.table_name, lock_timeout
+                    USING ERRCODE = 'lock_not_available',
+                          HINT = 'Try again later, or with a longer lock_timeout.';
             END IF;
         END;
         PERFORM pg_sleep(CASE WHEN attempt <= 20 THEN 0.02 ELSE 0.1 END);
@@ -83,7 +96,9 @@ $$;
 -- Writers wait, and searches go on until the end. With key tables, if transactions that have searched wait to
 -- write, it starts over, and everybody waits. If there is nothing left to create, it keeps everybody waiting
 -- from the start.
-CREATE OR REPLACE FUNCTION simsql._change_storage(table_name regclass, storage text, column_name text, keep boolean) RETURNS integer
+CREATE OR REPLACE FUNCTION simsql._change_storage(
+    table_name regclass, storage text, column_name text, keep boolean)
+RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -109,7 +124,9 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION simsql.change_storage(table_name regclass, storage text, column_name text DEFAULT NULL) RETURNS integer
+CREATE OR REPLACE FUNCTION simsql.change_storage(
+    table_name regclass, storage text, column_name text DEFAULT NULL)
+RETURNS integer
 LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -118,5 +135,5 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.change_storage(regclass, text, text) IS
-    'keep a simhash index in key tables or in B-trees on the table (tables, expression), in this transaction, and return its id; '
-    'writers wait, and searches go on until it is done';
+    'keep a simhash index in key tables or in B-trees on the table (tables, expression), in this '
+    'transaction, and return its id; writers wait, and searches go on until it is done';

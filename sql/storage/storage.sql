@@ -18,9 +18,11 @@ LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     IF storage NOT IN ('tables', 'expression') THEN
-        RAISE EXCEPTION 'simsql.%: storage must be tables or expression, not %', caller, quote_literal(storage)
+        RAISE EXCEPTION 'simsql.%: storage must be tables or expression, not %', caller,
+                        quote_literal(storage)
             USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Leave it out: the default is tables, and expression for a partitioned or distributed table.';
+                  HINT = 'Leave it out: the default is tables, and expression for a partitioned or '
+                         'distributed table.';
     END IF;
     RETURN coalesce(storage, CASE WHEN simsql._is_distributed(table_name)
                                        OR (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) = 'p'
@@ -29,13 +31,15 @@ END
 $$;
 
 -- refusal: why a table cannot have this storage, after its name, and what to do; null if it can.
-CREATE OR REPLACE FUNCTION simsql._storage_refusal(storage text, table_name regclass, caller text, OUT reason text, OUT hint text)
+CREATE OR REPLACE FUNCTION simsql._storage_refusal(
+    storage text, table_name regclass, caller text, OUT reason text, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     CASE storage
         WHEN 'tables' THEN SELECT r.* INTO reason, hint FROM simsql._tables_refusal(table_name, caller) AS r;
-        WHEN 'expression' THEN SELECT r.* INTO reason, hint FROM simsql._expression_refusal(table_name, caller) AS r;
+        WHEN 'expression' THEN
+            SELECT r.* INTO reason, hint FROM simsql._expression_refusal(table_name, caller) AS r;
     END CASE;
 END
 $$;
@@ -44,7 +48,8 @@ $$;
 -- fills B-trees `online`, keeps no writer waiting.
 CREATE OR REPLACE FUNCTION simsql._storage_lock(storage text, online boolean) RETURNS text
 LANGUAGE sql IMMUTABLE
-RETURN CASE WHEN storage = 'expression' AND online THEN 'SHARE UPDATE EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END;
+RETURN CASE WHEN storage = 'expression' AND online THEN 'SHARE UPDATE EXCLUSIVE'
+            ELSE 'SHARE ROW EXCLUSIVE' END;
 
 -- create: creates what holds the keys of an index: filled, or for `build` to fill. Functions and triggers
 -- come later.
@@ -124,7 +129,8 @@ END
 $$;
 
 -- vacuum: does the next batch of a vacuum and returns its progress.
-CREATE OR REPLACE FUNCTION simsql._storage_vacuum(index simsql.registry, state simsql._vacuum_state) RETURNS simsql._vacuum_state
+CREATE OR REPLACE FUNCTION simsql._storage_vacuum(index simsql.registry, state simsql._vacuum_state)
+RETURNS simsql._vacuum_state
 LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -137,7 +143,8 @@ $$;
 
 -- advice: what a database administrator should do for the searches of an index, and the share of all-visible
 -- pages, if it matters.
-CREATE OR REPLACE FUNCTION simsql._storage_advice(index simsql.registry, OUT all_visible double precision, OUT hint text)
+CREATE OR REPLACE FUNCTION simsql._storage_advice(
+    index simsql.registry, OUT all_visible double precision, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
@@ -150,7 +157,8 @@ $$;
 
 -- take_over: keeps an index in this storage instead of its own, or finishes such a change, and returns its
 -- id. With `keep`, what the old storage holds stays for searches that have begun to read it.
-CREATE OR REPLACE FUNCTION simsql._storage_take_over(storage text, index simsql.registry, keep boolean) RETURNS integer
+CREATE OR REPLACE FUNCTION simsql._storage_take_over(storage text, index simsql.registry, keep boolean)
+RETURNS integer
 LANGUAGE plpgsql
 AS $$
 BEGIN

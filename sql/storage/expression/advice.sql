@@ -11,8 +11,8 @@
 CREATE OR REPLACE FUNCTION simsql._lock_advice(table_id regclass) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT format('a search takes up to %s locks: set max_locks_per_transaction to %s or more, or have fewer partitions',
-                  s.locks, (s.locks + 1) / 2)
+    SELECT format('a search takes up to %s locks: set max_locks_per_transaction to %s or more, '
+                  'or have fewer partitions', s.locks, (s.locks + 1) / 2)
       FROM (SELECT 20 + count(*) + sum((SELECT count(*) FROM pg_index AS i WHERE i.indrelid = t))::bigint
               FROM simsql._with_partitions(table_id) AS t) AS s (locks)
      WHERE s.locks > 4 * current_setting('max_locks_per_transaction')::integer
@@ -25,7 +25,8 @@ DECLARE
     advice constant text := simsql._lock_advice(table_id);
 BEGIN
     IF advice IS NOT NULL THEN
-        RAISE WARNING 'simsql.%: many open transactions that have searched % may exceed the room for locks', caller, table_id
+        RAISE WARNING 'simsql.%: many open transactions that have searched % may exceed the room for locks',
+                      caller, table_id
             USING HINT = upper(left(advice, 1)) || substr(advice, 2) || '.';
     END IF;
 END
@@ -51,7 +52,8 @@ BEGIN
         RETURN;
     END IF;
     SELECT sum(p.pages),
-           sum(c.relallvisible * exp(-least(p.changed / greatest(c.relpages, 1), 99)))  -- it fails if the result is too small
+           -- exp fails if its result is too small.
+           sum(c.relallvisible * exp(-least(p.changed / greatest(c.relpages, 1), 99)))
            / nullif(sum(p.pages), 0)
       INTO pages, all_visible
       FROM simsql._with_partitions(index.table_id) AS t
@@ -60,15 +62,18 @@ BEGIN
            SELECT pg_stat_get_dead_tuples(c.oid) AS dead,
                   pg_stat_get_mod_since_analyze(c.oid) AS modified,
                   pg_stat_get_ins_since_vacuum(c.oid) AS inserted,
-                  greatest(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid)) AS vacuumed,
-                  greatest(pg_stat_get_last_analyze_time(c.oid), pg_stat_get_last_autoanalyze_time(c.oid)) AS analyzed) AS n
+                  greatest(pg_stat_get_last_vacuum_time(c.oid),
+                           pg_stat_get_last_autovacuum_time(c.oid)) AS vacuumed,
+                  greatest(pg_stat_get_last_analyze_time(c.oid),
+                           pg_stat_get_last_autoanalyze_time(c.oid)) AS analyzed) AS n
      CROSS JOIN LATERAL (
            SELECT CASE c.relpages
                   WHEN 0 THEN pg_stat_get_live_tuples(c.oid)
-                  ELSE c.relpages * (1 + least(n.inserted, n.modified) / greatest(c.reltuples, 1)) END AS pages,
+                  ELSE c.relpages * (1 + least(n.inserted, n.modified) / greatest(c.reltuples, 1)) END
+                  AS pages,
                   greatest(least(n.dead, n.modified),
-                           CASE WHEN n.analyzed >= n.vacuumed THEN n.modified - n.inserted END)::double precision
-                  AS changed) AS p
+                           CASE WHEN n.analyzed >= n.vacuumed THEN n.modified - n.inserted END
+                          )::double precision AS changed) AS p
      WHERE NOT simsql._is_distributed(index.table_id);
     hint := nullif(concat_ws('; ', CASE WHEN pages >= 1024 AND all_visible < 0.9
                                         THEN format('VACUUM (ANALYZE) %s', index.table_id) END,

@@ -7,11 +7,13 @@
 
 -- The B-trees that an index should have: their names, in the schema of the table, and their columns, as
 -- pg_get_indexdef shows them.
-CREATE OR REPLACE FUNCTION simsql._expected_btrees(index simsql.registry) RETURNS TABLE (number integer, name text, columns text[])
+CREATE OR REPLACE FUNCTION simsql._expected_btrees(index simsql.registry)
+RETURNS TABLE (number integer, name text, columns text[])
 LANGUAGE sql STABLE
 AS $$
     SELECT p.number, format('simsql_%s_%s', index.id, p.number),
-           ARRAY(SELECT quote_ident(s.name) FROM unnest(index.scope_columns) WITH ORDINALITY AS s (name, place) ORDER BY s.place)
+           ARRAY(SELECT quote_ident(s.name)
+                   FROM unnest(index.scope_columns) WITH ORDINALITY AS s (name, place) ORDER BY s.place)
            || format('((%I & %L::bigint))', index.column_name, p.lead_mask) || quote_ident(index.column_name)
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      WHERE index.storage = 'expression'
@@ -30,12 +32,14 @@ CREATE OR REPLACE FUNCTION simsql._is_btree_on(btree regclass, columns text[]) R
 LANGUAGE sql STABLE
 AS $$
     SELECT m.amname = 'btree' AND i.indpred IS NULL
-           AND columns = ARRAY(SELECT pg_get_indexdef(i.indexrelid, place, false) FROM generate_series(1, i.indnkeyatts) AS place
+           AND columns = ARRAY(SELECT pg_get_indexdef(i.indexrelid, place, false)
+                                 FROM generate_series(1, i.indnkeyatts) AS place
                                 ORDER BY place)
-           AND NOT EXISTS (SELECT FROM unnest(i.indkey, i.indcollation, i.indclass) AS k (attnum, collation_id, class_id)
-                             JOIN pg_opclass AS o ON o.oid = k.class_id
-                             LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-                            WHERE NOT o.opcdefault OR k.collation_id <> a.attcollation)
+           AND NOT EXISTS (
+               SELECT FROM unnest(i.indkey, i.indcollation, i.indclass) AS k (attnum, collation_id, class_id)
+                 JOIN pg_opclass AS o ON o.oid = k.class_id
+                 LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                WHERE NOT o.opcdefault OR k.collation_id <> a.attcollation)
       FROM pg_index AS i
       JOIN pg_class AS c ON c.oid = i.indexrelid
       JOIN pg_am AS m ON m.oid = c.relam
@@ -60,7 +64,8 @@ $$;
 -- Reports the B-trees that differ from what create_index made. That of a partitioned table is invalid until
 -- each partition has one. A foreign table has none. Those of shards include the plain B-tree, which has no
 -- number.
-CREATE OR REPLACE FUNCTION simsql._verify_btrees(index simsql.registry) RETURNS TABLE (number integer, problem text, object text)
+CREATE OR REPLACE FUNCTION simsql._verify_btrees(index simsql.registry)
+RETURNS TABLE (number integer, problem text, object text)
 LANGUAGE plpgsql STABLE
 AS $$
 #variable_conflict use_column
@@ -71,8 +76,10 @@ BEGIN
     FOR expected IN SELECT * FROM simsql._expected_btrees(index) AS e ORDER BY e.number LOOP
         btree := simsql._index_named(index.table_id, expected.name);
         IF btree IS NULL OR NOT simsql._is_btree_on(btree, expected.columns) THEN
-            RETURN QUERY SELECT expected.number, CASE WHEN btree IS NULL THEN 'search B-tree missing' ELSE 'search B-tree altered' END,
-                                coalesce(btree::text, expected.name);
+            RETURN QUERY
+            SELECT expected.number,
+                   CASE WHEN btree IS NULL THEN 'search B-tree missing' ELSE 'search B-tree altered' END,
+                   coalesce(btree::text, expected.name);
             CONTINUE;
         END IF;
         RETURN QUERY
@@ -83,7 +90,8 @@ BEGIN
         SELECT expected.number, 'partition without search B-tree', t::text
           FROM simsql._with_partitions(index.table_id) AS t JOIN pg_class AS c ON c.oid = t
          WHERE c.relkind IN ('r', 'p')
-           AND NOT EXISTS (SELECT FROM simsql._with_partitions(btree) AS b JOIN pg_index AS i ON i.indexrelid = b
+           AND NOT EXISTS (SELECT FROM simsql._with_partitions(btree) AS b
+                             JOIN pg_index AS i ON i.indexrelid = b
                             WHERE i.indrelid = t);
     END LOOP;
     RETURN QUERY SELECT * FROM simsql._verify_shards(index);
@@ -91,18 +99,21 @@ END
 $$;
 
 -- Clients run the statement with their own search path, where another operator & may come first.
-CREATE OR REPLACE FUNCTION simsql._create_btree(table_name text, name text, columns text[], online boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION simsql._create_btree(
+    table_name text, name text, columns text[], online boolean DEFAULT false)
 RETURNS text
 LANGUAGE sql IMMUTABLE
 AS $$
     SELECT concat_ws(' ', 'CREATE INDEX', CASE WHEN online THEN 'CONCURRENTLY' END, name, 'ON', table_name,
-                     '(' || string_agg(regexp_replace(c.definition, ' & (''-?\d+''::bigint\)\))$', ' OPERATOR(pg_catalog.&) \1'),
+                     '(' || string_agg(regexp_replace(c.definition, ' & (''-?\d+''::bigint\)\))$',
+                                                      ' OPERATOR(pg_catalog.&) \1'),
                                        ', ' ORDER BY c.place) || ')')
       FROM unnest(columns) WITH ORDINALITY AS c (definition, place)
 $$;
 
 -- The B-trees that are missing or differ from what they should be, and the indexes that have their names.
-CREATE OR REPLACE FUNCTION simsql._faulty_btrees(index simsql.registry) RETURNS TABLE (name text, columns text[], btree regclass)
+CREATE OR REPLACE FUNCTION simsql._faulty_btrees(index simsql.registry)
+RETURNS TABLE (name text, columns text[], btree regclass)
 LANGUAGE sql STABLE
 AS $$
     SELECT e.name, e.columns, simsql._index_named(index.table_id, e.name)
@@ -119,7 +130,8 @@ LANGUAGE sql STABLE
 AS $$
     SELECT i.indexrelid::regclass, t, c.relkind
       FROM simsql._with_partitions(table_id) AS t
-      JOIN pg_index AS i ON i.indrelid = t AND NOT i.indisvalid AND NOT i.indisunique AND i.indnatts = i.indnkeyatts
+      JOIN pg_index AS i ON i.indrelid = t AND NOT i.indisvalid AND NOT i.indisunique
+       AND i.indnatts = i.indnkeyatts
       JOIN pg_class AS c ON c.oid = i.indexrelid AND NOT c.relispartition
      WHERE t <> table_id AND simsql._is_btree_on(i.indexrelid, columns)
 $$;
@@ -136,7 +148,8 @@ BEGIN
         IF expected.btree IS NOT NULL THEN
             EXECUTE format('DROP INDEX IF EXISTS %s', expected.btree);  -- a shard may lack it
         END IF;
-        FOR leftover IN SELECT l.btree FROM simsql._leftover_btrees(index.table_id, expected.columns) AS l LOOP
+        FOR leftover IN SELECT l.btree FROM simsql._leftover_btrees(index.table_id, expected.columns) AS l
+        LOOP
             EXECUTE format('DROP INDEX %s', leftover);
         END LOOP;
         EXECUTE simsql._create_btree(index.table_name, expected.name, expected.columns);
@@ -146,10 +159,10 @@ $$;
 
 -- The next statement that makes the plain B-tree of a partitioned table valid, and the table or partition
 -- that it locks; null if there is none. CREATE INDEX attaches an invalid B-tree of a partition as it is, such
--- as that of a failed CREATE INDEX CONCURRENTLY, and then its own is invalid too. PostgreSQL looks whether it
--- has become valid when one is attached, also if that was attached before. It never finds it so beside a
--- foreign table, and if a partition has none. Before 14.9 and 15.4 it did not look: there the index gets
--- another B-tree.
+-- as that of a failed CREATE INDEX CONCURRENTLY, and then its own is invalid too. PostgreSQL checks again
+-- whether it is valid at every ATTACH PARTITION, even of a B-tree that is attached already. It never is if a
+-- partition is a foreign table or has no such B-tree. Before 14.9 and 15.4 PostgreSQL did not check: there
+-- the index gets another B-tree.
 CREATE OR REPLACE FUNCTION simsql._validating_statement(
     index simsql.registry, online boolean, OUT statement text, OUT target regclass)
 LANGUAGE plpgsql STABLE
@@ -164,13 +177,16 @@ BEGIN
           JOIN pg_index AS i ON i.indexrelid = b.index
           JOIN pg_class AS c ON c.oid = b.index
          WHERE c.relkind = 'I' AND NOT b.valid AND NOT i.indisunique
-           AND (SELECT count(*) FROM pg_partition_tree(b.index)) = (SELECT count(*) FROM pg_partition_tree(index.table_id))
+           AND (SELECT count(*) FROM pg_partition_tree(b.index))
+               = (SELECT count(*) FROM pg_partition_tree(index.table_id))
     LOOP
-        SELECT format('REINDEX INDEX%s %s', CASE WHEN online THEN ' CONCURRENTLY' END, t.relid), i.indrelid INTO statement, target
+        SELECT format('REINDEX INDEX%s %s', CASE WHEN online THEN ' CONCURRENTLY' END, t.relid), i.indrelid
+          INTO statement, target
           FROM pg_partition_tree(root) AS t JOIN pg_index AS i ON i.indexrelid = t.relid
          WHERE t.isleaf AND NOT i.indisvalid LIMIT 1;
         IF statement IS NULL AND (version >= 150004 OR version BETWEEN 140009 AND 149999) THEN
-            SELECT format('ALTER INDEX %s ATTACH PARTITION %s', t.parentrelid, t.relid), index.table_id INTO statement, target
+            SELECT format('ALTER INDEX %s ATTACH PARTITION %s', t.parentrelid, t.relid), index.table_id
+              INTO statement, target
               FROM pg_partition_tree(root) AS t
               JOIN pg_index AS child ON child.indexrelid = t.relid
               JOIN pg_index AS parent ON parent.indexrelid = t.parentrelid
@@ -191,7 +207,8 @@ DECLARE
 BEGIN
     WHILE NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, columns) AS b WHERE b.valid) LOOP
         statement := (simsql._validating_statement(index, online => false)).statement;
-        EXECUTE coalesce(statement, format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(columns)));
+        EXECUTE coalesce(statement,
+                         format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(columns)));
     END LOOP;
 END
 $$;
@@ -208,17 +225,21 @@ AS $$
 #variable_conflict use_variable
 DECLARE
     plain constant text[] := simsql._btree_columns(index);
-    quoted constant text[] := ARRAY(SELECT quote_ident(c.name) FROM unnest(plain) WITH ORDINALITY AS c (name, place) ORDER BY c.place);
+    quoted constant text[] := ARRAY(
+        SELECT quote_ident(c.name) FROM unnest(plain) WITH ORDINALITY AS c (name, place) ORDER BY c.place);
     partitions constant regclass[] := ARRAY(
         SELECT p.relid FROM pg_partition_tree(index.table_id) AS p JOIN pg_class AS c ON c.oid = p.relid
          WHERE p.isleaf AND c.relkind = 'r' ORDER BY p.relid);
-    is_partitioned constant boolean := (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = index.table_id);
-    drop_it constant text := CASE WHEN online THEN 'DROP INDEX CONCURRENTLY IF EXISTS %s' ELSE 'DROP INDEX IF EXISTS %s' END;
+    is_partitioned constant boolean := (
+        SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = index.table_id);
+    drop_it constant text := CASE WHEN online THEN 'DROP INDEX CONCURRENTLY IF EXISTS %s'
+                                  ELSE 'DROP INDEX IF EXISTS %s' END;
     expected record;
     btree regclass;
 BEGIN
     IF NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, plain) AS b WHERE b.valid) THEN
-        SELECT v.statement, v.target INTO statement, target FROM simsql._validating_statement(index, online) AS v;
+        SELECT v.statement, v.target INTO statement, target
+          FROM simsql._validating_statement(index, online) AS v;
         IF statement IS NOT NULL THEN
             RETURN;
         END IF;
@@ -234,7 +255,8 @@ BEGIN
     FOR expected IN SELECT * FROM simsql._faulty_btrees(index) LOOP
         target := index.table_id;
         IF expected.btree IS NOT NULL THEN
-            statement := format(CASE WHEN is_partitioned THEN 'DROP INDEX IF EXISTS %s' ELSE drop_it END, expected.btree);
+            statement := format(CASE WHEN is_partitioned THEN 'DROP INDEX IF EXISTS %s' ELSE drop_it END,
+                                expected.btree);
             RETURN;
         END IF;
         IF NOT is_partitioned THEN
@@ -244,7 +266,8 @@ BEGIN
         FOREACH target IN ARRAY partitions LOOP
             btree := simsql._index_named(target, expected.name || '_' || target::oid);
             IF btree IS NULL THEN
-                statement := simsql._create_btree(target::text, expected.name || '_' || target::oid, expected.columns, online);
+                statement := simsql._create_btree(target::text, expected.name || '_' || target::oid,
+                                                  expected.columns, online);
                 RETURN;
             ELSIF NOT (SELECT i.indisvalid FROM pg_index AS i WHERE i.indexrelid = btree)
                   OR NOT simsql._is_btree_on(btree, expected.columns)
@@ -253,7 +276,8 @@ BEGIN
                 RETURN;
             END IF;
         END LOOP;
-        SELECT format(CASE l.kind WHEN 'i' THEN drop_it ELSE 'DROP INDEX %s' END, l.btree), l.target INTO statement, target
+        SELECT format(CASE l.kind WHEN 'i' THEN drop_it ELSE 'DROP INDEX %s' END, l.btree), l.target
+          INTO statement, target
           FROM simsql._leftover_btrees(index.table_id, expected.columns) AS l LIMIT 1;
         IF NOT FOUND THEN
             target := index.table_id;
@@ -301,11 +325,13 @@ END
 $$;
 
 -- PostgreSQL removes entries of B-trees itself.
-CREATE OR REPLACE FUNCTION simsql._expression_vacuum(index simsql.registry, state simsql._vacuum_state) RETURNS simsql._vacuum_state
+CREATE OR REPLACE FUNCTION simsql._expression_vacuum(index simsql.registry, state simsql._vacuum_state)
+RETURNS simsql._vacuum_state
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    RAISE NOTICE 'simsql.vacuum: the index on %(%) has no keys to remove', index.table_id, quote_ident(index.column_name);
+    RAISE NOTICE 'simsql.vacuum: the index on %(%) has no keys to remove', index.table_id,
+                 quote_ident(index.column_name);
     state.share := 1;
     state.removed := 0;
     state.finished := true;
@@ -320,12 +346,14 @@ DECLARE
     keys double precision;
 BEGIN
     IF simsql._is_distributed(index.table_id) THEN
-        EXECUTE format('SELECT count(t.%I) FROM %s AS t WHERE %s', index.column_name, simsql._rows_of(index), simsql._guard(index))
+        EXECUTE format('SELECT count(t.%I) FROM %s AS t WHERE %s', index.column_name, simsql._rows_of(index),
+                       simsql._guard(index))
            INTO keys;
         RETURN keys;
     END IF;
     RETURN (SELECT sum(pg_relation_size(b))
-              FROM simsql._with_partitions(simsql._index_named(index.table_id, format('simsql_%s_0', index.id))) AS b)
+              FROM simsql._index_named(index.table_id, format('simsql_%s_0', index.id)) AS root
+             CROSS JOIN LATERAL simsql._with_partitions(root) AS b)
            / (36.0 + 8 * cardinality(index.scope_columns));
 END
 $$;

@@ -20,7 +20,8 @@ END
 $$;
 
 -- Any table that can be indexed, but on the coordinator of Citus alone.
-CREATE OR REPLACE FUNCTION simsql._expression_refusal(table_name regclass, caller text, OUT reason text, OUT hint text)
+CREATE OR REPLACE FUNCTION simsql._expression_refusal(
+    table_name regclass, caller text, OUT reason text, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
@@ -40,9 +41,9 @@ AS $$
 BEGIN
     RAISE EXCEPTION 'simsql.%: this is a worker node of Citus, which has no simhash indexes', caller
         USING ERRCODE = 'feature_not_supported',
-              HINT = 'Connect to the coordinator. If you have, Citus sent it your whole query, which reads one shard: '
-                     'search in a subquery that also reads a local table, '
-                     '(SELECT n.* FROM simsql.' || caller || '(...) AS n LEFT JOIN simsql.registry AS r ON r.id = 0).';
+              HINT = 'Connect to the coordinator. If you have, Citus sent it your whole query, which reads '
+                     'one shard: search in a subquery that also reads a local table, (SELECT n.* FROM simsql.'
+                     || caller || '(...) AS n LEFT JOIN simsql.registry AS r ON r.id = 0).';
 END
 $$;
 
@@ -83,10 +84,12 @@ BEGIN
         reason := format('table %s was distributed after its simhash index was created', index.table_id);
         hint := CASE index.storage
                 WHEN 'tables' THEN format('Create it again: SELECT simsql.drop_index(%1$L, %2$L); '
-                                          'SELECT simsql.create_index(%1$L, %2$L);', index.table_id, index.column_name)
+                                          'SELECT simsql.create_index(%1$L, %2$L);', index.table_id,
+                                          index.column_name)
                 ELSE format('Let the index follow: SELECT * FROM simsql.repair(%L);', index.table_id) END;
     ELSIF row_security_active(index.table_id) THEN
-        reason := format('row-level security on %s, which Citus manages, applies to role %s', index.table_id, current_user);
+        reason := format('row-level security on %s, which Citus manages, applies to role %s', index.table_id,
+                         current_user);
         hint := 'Search as a role to which it does not apply, and filter the rows.';
     END IF;
 END
@@ -143,8 +146,10 @@ BEGIN
     IF NOT simsql._is_distributed(index.table_id) THEN
         RETURN;
     END IF;
-    SELECT string_agg(format('(%L::integer, %L, %L::name[])', b.number, b.name, b.columns), ', ') INTO expected
-      FROM (SELECT e.number, e.name, NULL AS columns, ARRAY[simsql._index_named(index.table_id, e.name)] AS here
+    SELECT string_agg(format('(%L::integer, %L, %L::name[])', b.number, b.name, b.columns), ', ')
+      INTO expected
+      FROM (SELECT e.number, e.name, NULL AS columns,
+                   ARRAY[simsql._index_named(index.table_id, e.name)] AS here
               FROM simsql._expected_btrees(index) AS e
              UNION ALL
             SELECT NULL, format('(%s)', simsql._name_list(p.columns)), p.columns,
@@ -157,18 +162,19 @@ BEGIN
     END IF;
     FOR answer IN
         SELECT r.nodename, r.nodeport, r.shardid, r.success, r.result
-          FROM pg_catalog.run_command_on_placements(index.table_id, format($sql$
+          FROM pg_catalog.run_command_on_placements(index.table_id, simsql._render($sql$
             WITH RECURSIVE shard (table_id) AS (
-                SELECT to_regclass(%1$L || %%1$L)::oid
+                SELECT to_regclass({'schema'} || %1$L)::oid
                  UNION ALL
                 SELECT p.inhrelid FROM shard JOIN pg_inherits AS p ON p.inhparent = shard.table_id
-            ), expected (number, name, columns) AS (VALUES %2$s
+            ), expected (number, name, columns) AS (VALUES {expected}
             ), btree (number, index_id) AS (
                 SELECT e.number, c.oid
                   FROM expected AS e
-                  JOIN pg_index AS i ON i.indrelid = to_regclass(%1$L || %%1$L)
+                  JOIN pg_index AS i ON i.indrelid = to_regclass({'schema'} || %1$L)
                   JOIN pg_class AS t ON t.oid = i.indrelid
-                  JOIN pg_class AS c ON c.oid = i.indexrelid AND c.relname = e.name || substring(t.relname FROM '_[0-9]+$')
+                  JOIN pg_class AS c ON c.oid = i.indexrelid
+                                    AND c.relname = e.name || substring(t.relname FROM '_[0-9]+$')
                  UNION ALL
                 SELECT b.number, p.inhrelid FROM btree AS b JOIN pg_inherits AS p ON p.inhparent = b.index_id
             )
@@ -182,18 +188,20 @@ BEGIN
                      FROM pg_index AS i
                     WHERE i.indrelid = s.table_id
                       AND CASE WHEN e.number IS NOT NULL
-                               THEN i.indexrelid IN (SELECT b.index_id FROM btree AS b WHERE b.number = e.number)
-                               ELSE i.indpred IS NULL AND e.columns = ARRAY(
-                                    SELECT a.attname
-                                      FROM unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
-                                      JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-                                     WHERE k.place <= cardinality(e.columns)
-                                     ORDER BY k.place) END) AS found
+                          THEN i.indexrelid IN (SELECT b.index_id FROM btree AS b WHERE b.number = e.number)
+                          ELSE i.indpred IS NULL AND e.columns = ARRAY(
+                               SELECT a.attname
+                                 FROM unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+                                 JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                                WHERE k.place <= cardinality(e.columns)
+                                ORDER BY k.place) END) AS found
              WHERE found.valid IS NOT TRUE$sql$,
-            -- The names that it puts in lack this schema.
-            (SELECT CASE n.nspname WHEN 'public' THEN 'public.' ELSE '' END
-               FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = index.table_id),
-            replace(expected, '%', '%%'))) AS r
+            jsonb_build_object(
+                -- The names that Citus puts in for %1$L lack this schema.
+                'schema', (SELECT CASE n.nspname WHEN 'public' THEN 'public.' ELSE '' END
+                             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                            WHERE c.oid = index.table_id),
+                'expected', replace(expected, '%', '%%')))) AS r
          ORDER BY r.shardid, r.nodename, r.nodeport
     LOOP
         IF NOT answer.success THEN
@@ -204,8 +212,9 @@ BEGIN
         RETURN QUERY
         SELECT (f ->> 0)::integer,
                CASE WHEN f ->> 0 IS NOT NULL THEN 'search ' ELSE '' END
-               || CASE WHEN f ->> 3 IS NULL THEN 'B-tree missing on a shard' ELSE 'B-tree invalid on a shard' END,
-               format('%s of %s on %s:%s', f ->> 1, f ->> 2, answer.nodename, answer.nodeport)
+               || CASE WHEN f ->> 3 IS NULL THEN 'B-tree missing on a shard'
+                       ELSE 'B-tree invalid on a shard' END,
+               format('%s of %s on ', f ->> 1, f ->> 2) || format('%s:%s', answer.nodename, answer.nodeport)
           FROM json_array_elements(answer.result::json) AS f;
     END LOOP;
 END

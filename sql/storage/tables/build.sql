@@ -25,16 +25,18 @@ BEGIN
               FROM ONLY {table} AS t
              WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}{after_the_last}
              ORDER BY {scope}fp LIMIT $1), {inserts}
-        SELECT b.fp, ARRAY[{scope_as_text}]::text[] AS scope FROM batch AS b ORDER BY {b_scope}b.fp OFFSET $1 - 1
+        SELECT b.fp, ARRAY[{scope_as_text}]::text[] AS scope
+          FROM batch AS b ORDER BY {b_scope}b.fp OFFSET $1 - 1
         $sql$,
         jsonb_build_object(
             'after_the_last', CASE WHEN done.fp IS NOT NULL THEN
-                ' AND ' || simsql._from_place(index, done.scope, 't.%2$I', format('t.%I', index.column_name), '>',
-                                              format('%L::bigint', done.fp)) END,
+                ' AND ' || simsql._from_place(index, done.scope, 't.%2$I', format('t.%I', index.column_name),
+                                              '>', format('%L::bigint', done.fp)) END,
             'inserts', simsql._for_key_tables(index, $sql$
             keys_{number} AS (
                 INSERT INTO {keys} ({key_columns})
-                SELECT {b_scope}{key} AS key FROM batch AS b ORDER BY {key_columns})$sql$, 'b.fp', ', ', shared),
+                SELECT {b_scope}{key} AS key FROM batch AS b ORDER BY {key_columns})
+                $sql$, 'b.fp', ', ', shared),
             'scope_as_text', (SELECT string_agg(format('b.%s::text', c.name), ', ' ORDER BY c.number)
                                 FROM simsql._scope_columns(index) AS c)),
         shared);

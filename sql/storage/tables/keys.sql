@@ -76,7 +76,8 @@ DECLARE
     typed_scope constant text := (
         SELECT string_agg(format('t.%I::%s AS %s, ', s.column_name, s.type, s.name), '' ORDER BY s.number)
           FROM simsql._scope_columns(index) AS s);
-    unlogged constant text := (SELECT 'UNLOGGED' FROM pg_class AS c WHERE c.oid = index.table_id AND c.relpersistence = 'u');
+    unlogged constant text := (
+        SELECT 'UNLOGGED' FROM pg_class AS c WHERE c.oid = index.table_id AND c.relpersistence = 'u');
     work_mem constant text := current_setting('work_mem');
 BEGIN
     IF NOT filled THEN
@@ -187,7 +188,8 @@ DECLARE
 BEGIN
     FOR keys IN
         SELECT c.oid FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index_id)
+         WHERE c.relnamespace = 'simsql'::regnamespace
+           AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index_id)
            AND c.relkind = 'r'
     LOOP
         EXECUTE format('DROP TABLE %s', keys);

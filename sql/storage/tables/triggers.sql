@@ -11,14 +11,16 @@
 --
 -- The functions run with the privileges of the index's owner, so a writer needs no privileges other than
 -- those on the table. Nothing that the owner of the table controls may therefore be evaluated in them:
---   * pg_typeof of a transition row tells the type of a column. The catalogue would tell it as of the transaction's snapshot,
---     which may be older than the column. The INSERT is planned only if all types are right: planning a cast may already
---     call a function.
---   * Transition tables have the names of relations in pg_catalog. If a trigger without transition tables calls the function,
---     on whatever table, the function reads the catalogue, and not a temporary table or view of that name.
---   * Until the types are checked, columns are named without a table: PostgreSQL reads n.name as name(n) if n has no such column.
---   * Relations of the catalogue are qualified, because a transition table may have the name of any of them. So are variables
---     that are used beside its columns.
+--   * pg_typeof of a transition row tells the type of a column. The catalogue would tell it as of the
+--     transaction's snapshot, which may be older than the column. The INSERT is planned only if all types are
+--     right: planning a cast may already call a function.
+--   * Transition tables have the names of relations in pg_catalog. If a trigger without transition tables
+--     calls the function, on whatever table, the function reads the catalogue, and not a temporary table or
+--     view of that name.
+--   * Until the types are checked, columns are named without a table: PostgreSQL reads n.name as name(n) if n
+--     has no such column.
+--   * Relations of the catalogue are qualified, because a transition table may have the name of any of them.
+--     So are variables that are used beside its columns.
 
 -- The condition that the columns have the types for which the index was created. `row` qualifies the columns:
 -- 'NEW.' or nothing.
@@ -29,10 +31,11 @@ AS $$
                WHEN 0 THEN $sql$pg_typeof({row}{"column"}) = {'type'}::regtype$sql$
                ELSE $sql$(pg_typeof({row}{"column"}) = {'type'}::regtype
                           OR simsql._base_type(pg_typeof({row}{"column"})) = {'type'}::regtype)$sql$ END,
-               jsonb_build_object('row', "row", 'column', c.name, 'type', c.type)), E'\n           AND ' ORDER BY c.number)
+               jsonb_build_object('row', "row", 'column', c.name, 'type', c.type)), ' AND ' ORDER BY c.number)
       FROM (SELECT 0, index.column_name, 'bigint'
              UNION ALL
-            SELECT s.number, s.column_name, s.type FROM simsql._scope_columns(index) AS s) AS c (number, name, type)
+            SELECT s.number, s.column_name, s.type FROM simsql._scope_columns(index) AS s
+           ) AS c (number, name, type)
 $$;
 
 -- They refuse triggers of other indexes, which pg_dump may have carried to a table here, and renamed columns.
@@ -53,8 +56,8 @@ DECLARE
         'columns', columns::text,
         'names', (SELECT string_agg(quote_ident(c.name), ' or ' ORDER BY c.number)
                     FROM unnest(columns) WITH ORDINALITY AS c (name, number)),
-        'found', (SELECT string_agg(format('(pg_identify_object_as_address(1259, TG_RELID, t.tgattr[%s])).object_names[3]',
-                                           place), ', ' ORDER BY place)
+        'found', (SELECT string_agg('(pg_identify_object_as_address(1259, TG_RELID, t.tgattr[' || place
+                                    || '])).object_names[3]', ', ' ORDER BY place)
                     FROM generate_series(0, cardinality(index.scope_columns)) AS place),
         'f_scope', simsql._for_scope(index, 'f.%1$s, '),
         'n_scope', simsql._for_scope(index, 'n.%2$I AS %1$s, '),
@@ -78,7 +81,8 @@ BEGIN
         RAISE EXCEPTION 'simsql: trigger % of % does not belong to a simhash index of this database', TG_NAME,
                         TG_RELID::regclass
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'The table was restored without its index. Create the index again, which drops such triggers: '
+                  HINT = 'The table was restored without its index. Create the index again, which drops such '
+                         'triggers: '
                          || format('SELECT simsql.create_index(%L, %L); ', TG_RELID::regclass, {'column'})
                          || format('or drop them: DROP TRIGGER %I ON %s;', TG_NAME, TG_RELID::regclass);
     END IF;
@@ -88,10 +92,11 @@ BEGIN
     THEN
         PERFORM simsql._check_columns(TG_RELID::regclass, {id}, {'columns'}::text[], writes => true);
     END IF;$sql$, '{}', shared), 'refusal', simsql._render($sql$
-        RAISE EXCEPTION 'simsql: column % of % changed its type after its simhash index was created', {'names'},
-                        TG_RELID::regclass
+        RAISE EXCEPTION 'simsql: column % of % changed its type after its simhash index was created',
+                        {'names'}, TG_RELID::regclass
             USING ERRCODE = 'datatype_mismatch',
-                  HINT = format('Drop the index: SELECT simsql.drop_index(%L, %L);', TG_RELID::regclass, {'column'});
+                  HINT = format('Drop the index: SELECT simsql.drop_index(%L, %L);', TG_RELID::regclass,
+                                {'column'});
         $sql$, '{}', shared));
     FOREACH event IN ARRAY '{insert,update}'::text[] LOOP
         name := format('add_on_%s_%s', event, index.id);
@@ -104,10 +109,13 @@ BEGIN
                   FROM pg_am AS n WHERE n.{"column"} IS NOT NULL{n_in_a_scope}
                 EXCEPT SELECT {o_scope}o.{"column"} FROM pg_amop AS o WHERE simsql.alone$sql$ END;
         inserts_of_several := simsql._for_key_tables(index, $sql$
-            INSERT INTO {keys} ({key_columns}) SELECT {f_scope}{key} FROM ({added}) AS f ORDER BY {order};$sql$, 'f.fp', '',
-            shared || jsonb_build_object('added', simsql._render(added, '{}', shared || '{"distinct": "DISTINCT "}')));
+        INSERT INTO {keys} ({key_columns})
+        SELECT {f_scope}{key} FROM ({added}) AS f ORDER BY {order};$sql$, 'f.fp', '',
+            shared || jsonb_build_object(
+                'added', simsql._render(added, '{}', shared || '{"distinct": "DISTINCT "}')));
         inserts_of_one := simsql._for_key_tables(index, $sql$
-            INSERT INTO {keys} ({key_columns}) SELECT {f_scope}{key} FROM ({added}) AS f;$sql$, 'f.fp', '',
+        INSERT INTO {keys} ({key_columns})
+        SELECT {f_scope}{key} FROM ({added}) AS f;$sql$, 'f.fp', '',
             shared || jsonb_build_object('added', simsql._render(added, '{}', shared || '{"distinct": ""}')));
         body := simsql._render($sql$#variable_conflict use_column
 <<simsql>>
@@ -120,7 +128,8 @@ BEGIN
     IF current_setting('session_replication_role') = 'replica' THEN
         RETURN NULL;
     END IF;
-    SELECT {types_are_right}, EXISTS (SELECT FROM pg_am OFFSET 1) INTO types_are_right, several FROM pg_am LIMIT 1;
+    SELECT {types_are_right}, EXISTS (SELECT FROM pg_am OFFSET 1)
+      INTO types_are_right, several FROM pg_am LIMIT 1;
     IF types_are_right IS NULL THEN
         RETURN NULL;  -- there is no row
     ELSIF NOT types_are_right THEN
@@ -167,8 +176,9 @@ BEGIN
 END$sql$,
         jsonb_build_object(
             'types_are_right', simsql._types_are_right(index, 'NEW.'),
-            'inserts', simsql._for_key_tables(index, 'INSERT INTO {keys} ({key_columns}) VALUES ({new_scope}{key});',
-                                              format('NEW.%I', index.column_name), E'\n    ', shared)),
+            'inserts', simsql._for_key_tables(index, $sql$
+    INSERT INTO {keys} ({key_columns}) VALUES ({new_scope}{key});$sql$,
+                                              format('NEW.%I', index.column_name), '', shared)),
         shared);
     RETURN NEXT;
 END
@@ -187,12 +197,14 @@ AS $$
            simsql._render('CREATE TRIGGER simsql_{id}_{suffix} ' || t.event
                           || ' EXECUTE FUNCTION simsql.add_on_{function}_{id}({nonce})',
                           jsonb_build_object('suffix', t.suffix, 'function', t.function,
-                                             'nonce', CASE WHEN t.fires IS NOT NULL THEN quote_literal(index.nonce) END),
+                                             'nonce', CASE WHEN t.fires IS NOT NULL
+                                                           THEN quote_literal(index.nonce) END),
                           jsonb_build_object('id', index.id, 'table', index.table_name, 'columns',
                                              simsql._name_list(index.column_name || index.scope_columns))),
            t.fires::"char"
       FROM (VALUES
-           ('insert', 'insert', 'A', 'AFTER INSERT ON {table} REFERENCING NEW TABLE AS pg_am FOR EACH STATEMENT'),
+           ('insert', 'insert', 'A',
+            'AFTER INSERT ON {table} REFERENCING NEW TABLE AS pg_am FOR EACH STATEMENT'),
            ('update', 'update', 'A',
             'AFTER UPDATE ON {table} REFERENCING OLD TABLE AS pg_amop NEW TABLE AS pg_am FOR EACH STATEMENT'),
            ('replica', 'replica', 'R', 'AFTER INSERT OR UPDATE ON {table} FOR EACH ROW'),
@@ -208,7 +220,8 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
     EXECUTE format('ALTER TABLE %s %s TRIGGER %I', table_name,
-                   CASE fires WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA' WHEN 'D' THEN 'DISABLE' ELSE 'ENABLE' END,
+                   CASE fires WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA'
+                              WHEN 'D' THEN 'DISABLE' ELSE 'ENABLE' END,
                    trigger_name);
 END
 $$;
@@ -238,8 +251,10 @@ DECLARE
 BEGIN
     FOR trigger IN
         SELECT t.tgname FROM pg_trigger AS t
-          JOIN pg_proc AS p ON p.oid = t.tgfoid AND p.pronamespace = 'simsql'::regnamespace AND p.proname LIKE 'add\_on\_%'
-         WHERE t.tgrelid = _drop_foreign_triggers.table_id AND t.tgname ~ '^simsql_\d+_(insert|update|replica|column|no_parent)$'
+          JOIN pg_proc AS p ON p.oid = t.tgfoid
+                           AND p.pronamespace = 'simsql'::regnamespace AND p.proname LIKE 'add\_on\_%'
+         WHERE t.tgrelid = _drop_foreign_triggers.table_id
+           AND t.tgname ~ '^simsql_\d+_(insert|update|replica|column|no_parent)$'
            AND NOT EXISTS (SELECT FROM simsql.registry AS r
                             WHERE r.table_id = _drop_foreign_triggers.table_id
                               AND r.id::text = substring(t.tgname FROM '^simsql_(\d+)_'))

@@ -4,7 +4,8 @@
 CREATE OR REPLACE FUNCTION simsql._tables_keys(index simsql.registry) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
-    SELECT pg_relation_size(format('simsql.keys_%s_0', index.id)) / (36.0 + 8 * cardinality(index.scope_columns))
+    SELECT pg_relation_size(format('simsql.keys_%s_0', index.id))
+           / (36.0 + 8 * cardinality(index.scope_columns))
 $$;
 
 -- The share of all keys or fingerprints that are not greater than this one, from 0 to almost 1, on the
@@ -21,7 +22,8 @@ RETURN key / 18446744073709551616.0::double precision + 0.5;
 -- Writers add the same keys to all tables, so superfluous keys of the first table are removed from the others
 -- too, as many copies as there, and one copy stays for each fingerprint that a row has. In a batch of another
 -- table, keys are removed from that table alone.
-CREATE OR REPLACE FUNCTION simsql._vacuum_statement(index simsql.registry, number integer, scope text[] DEFAULT NULL)
+CREATE OR REPLACE FUNCTION simsql._vacuum_statement(
+    index simsql.registry, number integer, scope text[] DEFAULT NULL)
 RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
@@ -40,10 +42,12 @@ BEGIN
               FROM seen AS s
              CROSS JOIN LATERAL (SELECT {fp} AS fp) AS f
               LEFT JOIN LATERAL (
-                   SELECT true AS found FROM ONLY {table} AS t WHERE t.{"column"} = f.fp{same_scope} LIMIT 1) AS live ON true
+                   SELECT true AS found
+                     FROM ONLY {table} AS t WHERE t.{"column"} = f.fp{same_scope} LIMIT 1) AS live ON true
              WHERE (s.nth > 1 OR live.found IS NULL) AND {guard}
         ), removed_{number} AS (
-            DELETE FROM simsql.keys_{id}_{number} WHERE ctid = ANY (ARRAY(SELECT place FROM superfluous)) RETURNING 1
+            DELETE FROM simsql.keys_{id}_{number}
+             WHERE ctid = ANY (ARRAY(SELECT place FROM superfluous)) RETURNING 1
         ){in_other_tables}
         SELECT (SELECT count(*) FROM seen) AS seen, last.key AS last, last.scope, {removed} AS removed
           FROM (VALUES (1)) AS one
@@ -67,7 +71,8 @@ BEGIN
                  CROSS JOIN LATERAL (
                        SELECT c.place, row_number() OVER () AS nth
                          FROM (SELECT r.ctid AS place FROM {keys} AS r
-                                WHERE r.key = s.key{same_scope_of_keys} LIMIT s.copies + s.alive::integer) AS c) AS k
+                                WHERE r.key = s.key{same_scope_of_keys}
+                                LIMIT s.copies + s.alive::integer) AS c) AS k
                  WHERE k.nth > s.alive::integer)) RETURNING 1)$sql$, 'fp', '', shared, first => 1) END,
             'removed', CASE number WHEN 0 THEN simsql._for_key_tables(index, removed, 'fp', ' + ')
                                    ELSE format('(SELECT count(*) FROM removed_%s)', number) END,
@@ -95,7 +100,8 @@ BEGIN
     END IF;
     before := state.share;
     PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'vacuum');
-    PERFORM simsql._check_btree(format('simsql.keys_%s_%s', index.id, p.number)::regclass, simsql._key_columns(index),
+    PERFORM simsql._check_btree(format('simsql.keys_%s_%s', index.id, p.number)::regclass,
+                                simsql._key_columns(index),
                                 'vacuum')
        FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p;
     EXECUTE simsql._vacuum_statement(index, state.tables[1], state.scope)
@@ -105,18 +111,21 @@ BEGIN
         state.key := batch.last;
         state.scope := batch.scope;
         state.seen := state.seen + batch.seen;
-        state.share := greatest(before, CASE WHEN cardinality(state.scope) = 0 THEN simsql._share(state.key)
-                                             ELSE least(0.99, state.seen / greatest(1, simsql._tables_keys(index))) END);
+        state.share := greatest(before, CASE
+            WHEN cardinality(state.scope) = 0 THEN simsql._share(state.key)
+            ELSE least(0.99, state.seen / greatest(1, simsql._tables_keys(index))) END);
         IF floor(20 * state.share) > floor(20 * before) THEN
             RAISE NOTICE 'simsql.vacuum: % %% done, % keys removed', round(100 * state.share), state.removed;
         END IF;
         RETURN state;
     END IF;
     IF state.tables[1] = 0 THEN
-        EXECUTE format('SELECT ARRAY[%s]', simsql._for_key_tables(index, '(SELECT count(*) FROM {keys})', 'fp', ', '))
+        EXECUTE format('SELECT ARRAY[%s]',
+                       simsql._for_key_tables(index, '(SELECT count(*) FROM {keys})', 'fp', ', '))
            INTO counts;
-        state.tables := '{0}' || ARRAY(SELECT c.ordinal - 1 FROM unnest(counts) WITH ORDINALITY AS c (keys, ordinal)
-                                        WHERE c.keys <> counts[1] ORDER BY 1)::integer[];
+        state.tables := '{0}' || ARRAY(
+            SELECT c.ordinal - 1 FROM unnest(counts) WITH ORDINALITY AS c (keys, ordinal)
+             WHERE c.keys <> counts[1] ORDER BY 1)::integer[];
     END IF;
     state.key := smallest;
     state.scope := NULL;
@@ -124,7 +133,8 @@ BEGIN
     state.tables := state.tables[2:];
     state.finished := cardinality(state.tables) = 0;
     IF state.finished THEN
-        RAISE NOTICE 'simsql.vacuum: removed % keys of %(%)', state.removed, index.table_id, quote_ident(index.column_name);
+        RAISE NOTICE 'simsql.vacuum: removed % keys of %(%)', state.removed, index.table_id,
+                     quote_ident(index.column_name);
     END IF;
     RETURN state;
 END
