@@ -11,6 +11,7 @@
 \ir guard.sql
 \ir storage/expression/citus.sql
 \ir storage/expression/btrees.sql
+\ir storage/expression/build.sql
 \ir look_up.sql
 \ir search.sql
 \ir skew.sql
