@@ -3,7 +3,7 @@
 -- A storage keeps what the searches of an index read. Each has a folder here, and does the operations below
 -- in functions called simsql._<storage>_<operation>, all with the same parameters and results. The functions
 -- of this file, _storage_<operation>, choose the storage. Nothing outside sql/storage/ asks which storage an
--- index has, or whether Citus manages its table.
+-- index has, and only a backfill, which needs no index, asks whether Citus manages a table.
 --
 -- To add a storage, add
 --   * a folder with these operations, and its files to install.sql;

@@ -71,7 +71,7 @@ DECLARE
     permutation record;
     keys text;
     shared constant jsonb := simsql._tables_parts(index);
-    -- The types of the columns are those that the keys get, and no guard can compare them before.
+    -- The table is locked: the types of the scope are those that the index has just registered.
     guard constant text := simsql._guard(index.table_name, index.column_name);
     typed_scope constant text := (
         SELECT string_agg(format('t.%I::%s AS %s, ', s.column_name, s.type, s.name), '' ORDER BY s.number)
