@@ -32,7 +32,8 @@ $$;
 --   same_key      whether a row has the key
 --   later_key     whether a row comes after the key
 --   only_free     joins the keys with their rows, which it locks, and leaves out those that others have
---                 locked; empty for a distributed table, whose rows Citus does not lock from here: an update waits
+--                 locked; empty for a distributed table, whose rows Citus does not lock from here, so that an
+--                 update waits for others
 CREATE OR REPLACE FUNCTION simsql._backfill_parts(
     table_name regclass, column_name text, text_columns text[], all_rows boolean,
     OUT rows_of text, OUT fingerprint text, OUT texts text, OUT needs_one text,

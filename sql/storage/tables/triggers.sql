@@ -38,8 +38,8 @@ AS $$
            ) AS c (number, name, type)
 $$;
 
--- The trigger functions. They refuse triggers of other indexes, which pg_dump may have carried to a table here,
--- and renamed columns. The nonce is not secret; it distinguishes indexes with the same id.
+-- The trigger functions. They refuse triggers of other indexes, which pg_dump may have carried to a table
+-- here, and renamed columns. The nonce is not secret; it distinguishes indexes with the same id.
 --
 -- With many keys, inserting them into a B-tree in their order takes a third less time; a single row takes a
 -- tenth less time without the sort. An update of other columns adds no keys, because the old rows have
