@@ -32,7 +32,7 @@ BEGIN
     VALUES (index.table_id, index.table_name, index.column_name, index.distance, index.blocks, index.lead,
             index.inner_blocks, index.recipe, index.scope_columns, index.scope_types, index.ready, index.candidate_shares)
     RETURNING r.* INTO renewed;
-    PERFORM simsql._storage_create(renewed, filled => renewed.ready);
+    PERFORM simsql._create_keys(renewed, filled => renewed.ready);
     PERFORM simsql._create_functions(renewed);
     PERFORM simsql._create_triggers(renewed);
     RETURN renewed;

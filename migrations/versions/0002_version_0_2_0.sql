@@ -18,7 +18,7 @@ UPDATE simsql.registry AS r
            ON k.attrelid = to_regclass(format('simsql.keys_%s_0', r.id)) AND k.attname = 'scope_' || s.number
         ORDER BY s.number);
 
--- The progress of a build moves to a table that after_upgrade.sql gives to the owner of the index: see _tables_create.
+-- The progress of a build moves to a table that after_upgrade.sql gives to the owner of the index: see _create_keys.
 DO $$
 DECLARE
     index simsql.registry;
@@ -55,9 +55,9 @@ DROP FUNCTION simsql._backfill_parts(regclass, text, text[], boolean),
               simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[]),
               simsql._begin_build(regclass, text, integer, integer, integer, integer, text, text[]);
 -- What they did is an operation of a storage now, or part of one: see storage/storage.sql.
-DROP FUNCTION simsql._built_share(simsql.registry), simsql._create_keys(simsql.registry, boolean),
-              simsql._keys_by_size(simsql.registry), simsql._superfluous(simsql.registry, integer, text[]),
-              simsql._trigger_functions(simsql.registry), simsql._uneven_tables(simsql.registry);
+DROP FUNCTION simsql._built_share(simsql.registry), simsql._keys_by_size(simsql.registry),
+              simsql._superfluous(simsql.registry, integer, text[]), simsql._trigger_functions(simsql.registry),
+              simsql._uneven_tables(simsql.registry);
 -- These are part of the function that called them.
 DROP FUNCTION simsql._check_backfill(regclass, text, text[]), simsql._dependents(),
               simsql._check_design(integer, integer, integer, text);

@@ -61,9 +61,9 @@ AS $$
      WHERE p.number >= first
 $$;
 
--- For a table that has not been analyzed, the planner expects few distinct fingerprints and would hash them
--- all. So it sorts.
-CREATE OR REPLACE FUNCTION simsql._tables_create(index simsql.registry, filled boolean) RETURNS void
+-- Creates the key tables of an index. For a table that has not been analyzed, the planner expects few distinct
+-- fingerprints and would hash them all. So it sorts.
+CREATE OR REPLACE FUNCTION simsql._create_keys(index simsql.registry, filled boolean) RETURNS void
 LANGUAGE plpgsql
 SET enable_hashagg = off
 AS $$
@@ -80,9 +80,6 @@ DECLARE
         SELECT 'UNLOGGED' FROM pg_class AS c WHERE c.oid = index.table_id AND c.relpersistence = 'u');
     work_mem constant text := current_setting('work_mem');
 BEGIN
-    IF NOT filled THEN
-        PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
-    END IF;
     -- This sorts as CREATE INDEX does, so it gets the same memory.
     IF pg_size_bytes(work_mem) < pg_size_bytes(current_setting('maintenance_work_mem')) THEN
         PERFORM set_config('work_mem', current_setting('maintenance_work_mem'), true);
@@ -125,6 +122,18 @@ BEGIN
         EXECUTE format('CREATE TABLE simsql.built_%1$s (fp bigint, scope text[]); '
                        'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
     END IF;
+END
+$$;
+
+-- The batches of a build read the table in the order of a B-tree.
+CREATE OR REPLACE FUNCTION simsql._tables_create(index simsql.registry, filled boolean) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NOT filled THEN
+        PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
+    END IF;
+    PERFORM simsql._create_keys(index, filled);
 END
 $$;
 
@@ -184,15 +193,16 @@ CREATE OR REPLACE FUNCTION simsql._drop_key_tables(index_id integer) RETURNS voi
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    keys regclass;
+    keys text;
 BEGIN
     FOR keys IN
-        SELECT c.oid FROM pg_class AS c
+        SELECT c.relname FROM pg_class AS c
          WHERE c.relnamespace = 'simsql'::regnamespace
            AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index_id)
            AND c.relkind = 'r'
     LOOP
-        EXECUTE format('DROP TABLE %s', keys);
+        -- A build may have ended after this transaction took its snapshot.
+        EXECUTE format('DROP TABLE IF EXISTS simsql.%I', keys);
     END LOOP;
 END
 $$;
@@ -211,7 +221,7 @@ BEGIN
     UPDATE simsql.registry AS r SET id = DEFAULT, nonce = DEFAULT, storage = 'tables' WHERE r.id = index.id
     RETURNING r.* INTO changed;
     PERFORM simsql._drop_key_tables(changed.id);
-    PERFORM simsql._tables_create(changed, filled => true);
+    PERFORM simsql._create_keys(changed, filled => true);
     PERFORM simsql._create_functions(changed);
     PERFORM simsql._create_triggers(changed);
     PERFORM simsql._give(changed, simsql._owner(index));
