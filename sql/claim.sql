@@ -14,12 +14,10 @@ BEGIN
     IF cardinality(index.scope_columns) > 0 THEN
         EXECUTE (SELECT format('SELECT hash_record_extended(ROW(%s), 0)',
                                string_agg(format('CAST(%L AS %s)%s', scope ->> s.column_name, s.type,
-                                                 ' COLLATE ' || nullif(a.attcollation, 0)::regcollation), ', ' ORDER BY s.number))
+                                                 ' COLLATE ' || nullif(a.attcollation, 0)::regcollation), ', '
+                                          ORDER BY s.number))
                    FROM simsql._scope_columns(index) AS s
-                   JOIN pg_attribute AS a
-                     ON CASE index.storage
-                        WHEN 'tables' THEN a.attrelid = to_regclass(format('simsql.keys_%s_0', index.id)) AND a.attname = s.name
-                        ELSE a.attrelid = index.table_id AND a.attname = s.column_name END)
+                   JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = s.column_name)
            INTO hash;
     END IF;
     RETURN hash;
@@ -78,20 +76,21 @@ SELECT r.id AS index_id, pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid)
   FROM simsql.registry AS r
   JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
  CROSS JOIN simsql._claim_secret AS s
- -- Columns are identified by number, as in the policy of the key tables: another column may take over the name. A scope has at
- -- most four. Without key tables, the search itself reads the columns by name.
- WHERE CASE r.storage WHEN 'tables' THEN (SELECT pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[0], 'SELECT')
+ -- Columns are identified by number, as in the policy of key tables: another column may take over the name. A scope has at most
+ -- four. Without key tables, the search itself reads the columns by name.
+ WHERE coalesce(
+       (SELECT pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[0], 'SELECT')
                AND (t.tgattr[1] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[1], 'SELECT'))
                AND (t.tgattr[2] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[2], 'SELECT'))
                AND (t.tgattr[3] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[3], 'SELECT'))
                AND (t.tgattr[4] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[4], 'SELECT'))
           FROM pg_catalog.pg_trigger AS t
-         WHERE t.tgrelid = r.table_id AND t.tgname::pg_catalog.text = 'simsql_' || r.id || '_column')
-       ELSE (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'))
-                    AND pg_catalog.count(*) = 1 + pg_catalog.cardinality(r.scope_columns)
-               FROM pg_catalog.pg_attribute AS a
-              WHERE a.attrelid = r.table_id AND a.attname::pg_catalog.text = ANY (r.column_name || r.scope_columns))
-       END;
+         WHERE t.tgrelid = r.table_id AND t.tgname::pg_catalog.text = 'simsql_' || r.id || '_column'),
+       pg_catalog.to_regclass('simsql.keys_' || r.id || '_0') IS NULL
+       AND (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'))
+                   AND pg_catalog.count(*) = 1 + pg_catalog.cardinality(r.scope_columns)
+              FROM pg_catalog.pg_attribute AS a
+             WHERE a.attrelid = r.table_id AND a.attname::pg_catalog.text = ANY (r.column_name || r.scope_columns)));
 
 COMMENT ON VIEW simsql._claim_keys IS
     'the keys behind the locks of simsql.claim, readable by roles that can read the columns of the index';

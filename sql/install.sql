@@ -11,6 +11,8 @@
 \ir guard.sql
 \ir storage/expression/citus.sql
 \ir storage/expression/btrees.sql
+\ir storage/expression/reads.sql
+\ir storage/tables/reads.sql
 \ir look_up.sql
 \ir search.sql
 \ir skew.sql

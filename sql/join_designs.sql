@@ -35,15 +35,16 @@ AS $$
      ORDER BY 3, tables, m, c
 $$;
 
-CREATE OR REPLACE FUNCTION simsql._join_design(queries bigint, rows bigint, distance integer,
-                                    OUT blocks integer, OUT lead integer, OUT cost double precision)
+CREATE OR REPLACE FUNCTION simsql._join_design(
+    queries bigint, rows bigint, distance integer, OUT blocks integer, OUT lead integer, OUT cost double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT d.blocks, d.lead, d.cost FROM simsql._join_designs(queries, rows, distance) AS d LIMIT 1 $$;
 
--- What a join on prefixes needs, for each permutation: the mask of the lead bits, the flips of the prefix, one flipped bit of
--- each flip (the pivot), and the condition that no earlier permutation finds the match. `a` and `b` are the expressions of the
--- two fingerprints.
-CREATE OR REPLACE FUNCTION simsql._join_tables(blocks integer, lead integer, inner_blocks integer, distance integer, a text, b text)
+-- What a join on prefixes needs, for each permutation: the mask of the lead bits, their flips, the lowest flipped bit of each
+-- flip (the pivot), and the condition that no earlier permutation finds the match. `a` and `b` are the expressions of the two
+-- fingerprints.
+CREATE OR REPLACE FUNCTION simsql._join_tables(
+    blocks integer, lead integer, inner_blocks integer, distance integer, a text, b text)
 RETURNS TABLE (number integer, lead_mask bigint, prefix integer, flips bigint[], pivots bigint[], not_earlier text)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -56,14 +57,12 @@ BEGIN
     LOOP
         radius := simsql._radius(blocks, lead, inner_blocks, number, distance);
         CONTINUE WHEN radius < 0;
-        EXECUTE format('SELECT array_agg(%s), array_agg(%s) FROM (SELECT f, f & -f AS pivot FROM unnest($1) AS f) AS s',
-                       simsql._unpermute(format('(f << %s)', 64 - prefix), lead_mask),
-                       simsql._unpermute(format('(pivot << %s)', 64 - prefix), lead_mask))
-           INTO flips, pivots
-          USING simsql._flips(prefix, radius);
+        flips := simsql._flips(lead_mask, radius);
+        -- The highest bit alone has no negative.
+        pivots := ARRAY(SELECT CASE f WHEN 1::bigint << 63 THEN f ELSE f & -f END FROM unnest(flips) AS f);
         not_earlier := found_before;
-        found_before := found_before
-            || format(' AND bit_count(((%s # %s) & %L::bigint)::bit(64)) > %s', a, b, lead_mask, radius);
+        found_before := found_before || ' AND bit_count(((' || a || ' # ' || b
+                        || format(') & %L::bigint)::bit(64)) > %s', lead_mask, radius);
         RETURN NEXT;
     END LOOP;
 END

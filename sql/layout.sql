@@ -133,23 +133,25 @@ BEGIN
 END
 $$;
 
--- All ways to flip up to `radius` bits of a prefix, as numbers of `prefix` bits; none for a negative radius.
-CREATE OR REPLACE FUNCTION simsql._flips(prefix integer, radius integer) RETURNS bigint[]
+-- All ways to flip up to `radius` of these bits; none for a negative radius.
+CREATE OR REPLACE FUNCTION simsql._flips(bits bigint, radius integer) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 DECLARE
+    single constant bigint[] := ARRAY(
+        SELECT 1::bigint << b FROM generate_series(0, 63) AS b WHERE (bits >> b) & 1 = 1 ORDER BY b);
     level bigint[] := '{0}';
+    lowest integer[] := ARRAY[cardinality(single) + 1];
     flips bigint[] := '{0}';
 BEGIN
     IF radius < 0 THEN
         RETURN '{}';
     END IF;
-    FOR flipped IN 1 .. least(radius, prefix) LOOP
+    FOR flipped IN 1 .. least(radius, cardinality(single)) LOOP
         -- Each flip once: add only bits below the lowest one that is already flipped.
-        level := ARRAY(SELECT f | (1::bigint << b)
-                         FROM unnest(level) AS f
-                        CROSS JOIN generate_series(0, prefix - 1) AS b
-                        WHERE f = 0 OR (1::bigint << b) < (f & -f));
+        SELECT array_agg(f.flip | b.bit), array_agg(b.place) INTO level, lowest
+          FROM unnest(level, lowest) AS f (flip, lowest)
+          JOIN unnest(single) WITH ORDINALITY AS b (bit, place) ON b.place < f.lowest;
         flips := flips || level;
     END LOOP;
     RETURN flips;

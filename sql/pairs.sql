@@ -1,19 +1,13 @@
 -- pairs: every pair of fingerprints within a distance.
 
--- The distinct fingerprints of an index, or of a scope, in ascending order, without nulls. For a distributed table, the aggregate
--- gathers them: Citus writes the result of a subquery to a file, and for DISTINCT it hashes rows whose number it does not know.
+-- The distinct fingerprints of an index, or of a scope, in ascending order, without nulls.
 CREATE OR REPLACE FUNCTION simsql._fingerprints(index simsql.registry, scope jsonb) RETURNS bigint[]
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     fingerprints bigint[];
 BEGIN
-    EXECUTE format(CASE WHEN simsql._is_distributed(index.table_id)
-                        THEN 'SELECT coalesce(array_agg(DISTINCT t.%1$I ORDER BY t.%1$I), ''{}'') FROM %2$s AS t '
-                             'WHERE t.%1$I IS NOT NULL%3$s AND %4$s'
-                        ELSE 'SELECT ARRAY(SELECT DISTINCT t.%1$I FROM %2$s AS t WHERE t.%1$I IS NOT NULL%3$s AND %4$s ORDER BY 1)' END,
-                   index.column_name, simsql._rows_of(index), simsql._in_scope(index, scope, 't'), simsql._guard(index))
-       INTO fingerprints;
+    EXECUTE simsql._render(simsql._storage_reads(index) ->> 'fingerprints', '{}', simsql._parts(index, scope)) INTO fingerprints;
     RETURN fingerprints;
 END
 $$;
@@ -54,7 +48,8 @@ BEGIN
           FROM (SELECT (fp & join_table.lead_mask) # flip AS prefix, count(*)::double precision AS n
                   FROM unnest(lefts) AS fp CROSS JOIN unnest(join_table.flips, join_table.pivots) AS f (flip, pivot)
                  WHERE fp & pivot = 0 GROUP BY 1) AS a
-          JOIN (SELECT fp & join_table.lead_mask AS prefix, count(*)::double precision AS n FROM unnest(rights) AS fp GROUP BY 1) AS b
+          JOIN (SELECT fp & join_table.lead_mask AS prefix, count(*)::double precision AS n
+                  FROM unnest(rights) AS fp GROUP BY 1) AS b
          USING (prefix);
         -- A fingerprint that is in both samples has met itself.
         candidates := candidates + (coalesce(met, 0) - in_both) * rows / cardinality(lefts) * rows / cardinality(rights);
@@ -69,13 +64,16 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._pairs_by_prefix(distance integer, blocks integer, lead integer) RETURNS SETOF text
 LANGUAGE sql STABLE
 AS $$
-    SELECT format('SELECT least(a.fp, b.fp), greatest(a.fp, b.fp), bit_count((a.fp # b.fp)::bit(64))::integer '
-                  'FROM (SELECT fp, flip, (fp & %1$L::bigint) # flip AS prefix '
-                  'FROM unnest($1) AS u (fp) CROSS JOIN unnest(%2$L::bigint[], %3$L::bigint[]) AS f (flip, pivot) '
-                  'WHERE fp & pivot = 0) AS a '
-                  'JOIN unnest($1) AS b (fp) ON a.prefix = (b.fp & %1$L::bigint) AND (a.flip <> 0 OR a.fp < b.fp) '
-                  'WHERE bit_count((a.fp # b.fp)::bit(64)) <= $2%4$s',
-                  t.lead_mask, t.flips, t.pivots, t.not_earlier)
+    SELECT simsql._render($sql$
+        SELECT least(a.fp, b.fp), greatest(a.fp, b.fp), bit_count((a.fp # b.fp)::bit(64))::integer
+          FROM (SELECT fp, flip, (fp & {'lead_mask'}::bigint) # flip AS prefix
+                  FROM unnest($1) AS u (fp)
+                 CROSS JOIN unnest({'flips'}::bigint[], {'pivots'}::bigint[]) AS f (flip, pivot)
+                 WHERE fp & pivot = 0) AS a
+          JOIN unnest($1) AS b (fp) ON a.prefix = (b.fp & {'lead_mask'}::bigint) AND (a.flip <> 0 OR a.fp < b.fp)
+         WHERE bit_count((a.fp # b.fp)::bit(64)) <= $2{not_earlier}$sql$,
+        jsonb_build_object('lead_mask', t.lead_mask, 'flips', t.flips::text, 'pivots', t.pivots::text,
+                           'not_earlier', t.not_earlier))
       FROM simsql._join_tables(blocks, lead, 0, distance, 'a.fp', 'b.fp') AS t
 $$;
 
@@ -109,10 +107,14 @@ BEGIN
     END LOOP;
     IF chosen IS NULL THEN
         -- Each thousand is compared with itself and what follows: half as many comparisons as a plain self-join.
-        RETURN NEXT 'SELECT p.* FROM generate_series(1, cardinality($1), 1000) AS c (start) CROSS JOIN LATERAL ('
-                    'SELECT a.fp, b.fp, bit_count((a.fp # b.fp)::bit(64))::integer '
-                    'FROM unnest($1[c.start : c.start + 999]) AS a (fp) JOIN unnest($1[c.start :]) AS b (fp) '
-                    'ON a.fp < b.fp AND bit_count((a.fp # b.fp)::bit(64)) <= $2 OFFSET 0) AS p';
+        RETURN NEXT $sql$
+            SELECT p.*
+              FROM generate_series(1, cardinality($1), 1000) AS c (start)
+             CROSS JOIN LATERAL (
+                   SELECT a.fp, b.fp, bit_count((a.fp # b.fp)::bit(64))::integer
+                     FROM unnest($1[c.start : c.start + 999]) AS a (fp)
+                     JOIN unnest($1[c.start :]) AS b (fp)
+                       ON a.fp < b.fp AND bit_count((a.fp # b.fp)::bit(64)) <= $2 OFFSET 0) AS p$sql$;
     ELSE
         RETURN QUERY SELECT s FROM simsql._pairs_by_prefix(distance, chosen.blocks, chosen.lead) AS s;
     END IF;

@@ -144,12 +144,6 @@ BEGIN
 END
 $$;
 
--- What a search in the rows of an index reads, as FROM names it. Key tables hold the keys of one table alone. Without them, a
--- search reads partitions and inheritance children as plain SQL does.
-CREATE OR REPLACE FUNCTION simsql._rows_of(index simsql.registry) RETURNS text
-LANGUAGE sql STABLE
-AS $$ SELECT CASE index.storage WHEN 'tables' THEN 'ONLY ' ELSE '' END || index.table_name $$;
-
 -- The columns of a key table.
 CREATE OR REPLACE FUNCTION simsql._key_columns(index simsql.registry) RETURNS text[]
 LANGUAGE sql STABLE
@@ -166,12 +160,15 @@ LANGUAGE sql STABLE
 AS $$ SELECT string_agg(quote_ident(n.name), ', ' ORDER BY n.number) FROM unnest(names) WITH ORDINALITY AS n (name, number) $$;
 
 -- The condition that a row is in this scope: a row of the user's table if the alias is t, and otherwise a key. It begins with
--- AND, and is empty for an index without a scope.
-CREATE OR REPLACE FUNCTION simsql._in_scope(index simsql.registry, scope jsonb, alias text) RETURNS text
+-- AND, and is empty for an index without a scope. `variables` replaces the values of columns by SQL expressions.
+CREATE OR REPLACE FUNCTION simsql._in_scope(
+    index simsql.registry, scope jsonb, alias text, variables jsonb DEFAULT '{}')
+RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT coalesce(string_agg(format(' AND %s.%I = %L::%s', alias, CASE alias WHEN 't' THEN s.column_name ELSE s.name END,
-                                      scope ->> s.column_name, s.type), '' ORDER BY s.number), '')
+    SELECT coalesce(string_agg(format(' AND %s.%I = %s', alias, CASE alias WHEN 't' THEN s.column_name ELSE s.name END,
+                                      coalesce(variables ->> s.name, format('%L::%s', scope ->> s.column_name, s.type))),
+                               '' ORDER BY s.number), '')
       FROM simsql._scope_columns(index) AS s
 $$;
 
