@@ -34,7 +34,8 @@ SELECT pg_catalog.sha256(pg_catalog.uuid_send(pg_catalog.gen_random_uuid())
                          || pg_catalog.uuid_send(pg_catalog.gen_random_uuid())) AS secret;
 
 COMMENT ON MATERIALIZED VIEW simsql._claim_secret IS
-    'the secret behind the locks of simsql.claim, readable only by its owner; REFRESH MATERIALIZED VIEW replaces it';
+    'the secret behind the locks of simsql.claim, readable only by its owner; '
+    'REFRESH MATERIALIZED VIEW replaces it';
 
 -- Default privileges may have granted SELECT on it to other roles.
 DO $$
@@ -71,7 +72,8 @@ $$;
 -- same length, and only a part of each hash under the key is visible. So a plain hash of both, one after the other, is as safe
 -- as HMAC.
 CREATE OR REPLACE VIEW simsql._claim_keys WITH (security_barrier) AS
-SELECT r.id AS index_id, pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) AS key,
+SELECT r.id AS index_id,
+       pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) AS key,
        r.table_id, r.column_name, r.distance, r.scope_columns
   FROM simsql.registry AS r
   JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
@@ -90,7 +92,8 @@ SELECT r.id AS index_id, pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid)
        AND (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'))
                    AND pg_catalog.count(*) = 1 + pg_catalog.cardinality(r.scope_columns)
               FROM pg_catalog.pg_attribute AS a
-             WHERE a.attrelid = r.table_id AND a.attname::pg_catalog.text = ANY (r.column_name || r.scope_columns)));
+             WHERE a.attrelid = r.table_id
+               AND a.attname::pg_catalog.text = ANY (r.column_name || r.scope_columns)));
 
 COMMENT ON VIEW simsql._claim_keys IS
     'the keys behind the locks of simsql.claim, readable by roles that can read the columns of the index';
@@ -98,9 +101,11 @@ COMMENT ON VIEW simsql._claim_keys IS
 GRANT SELECT ON simsql._claim_keys TO PUBLIC;
 
 -- One of these locks. PostgreSQL inlines it.
-CREATE OR REPLACE FUNCTION simsql._claim_lock(salted bytea, blocks integer, number integer, block bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION simsql._claim_lock(salted bytea, blocks integer, number integer, block bigint)
+RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN ('x' || left(encode(sha256(salted || int4send((blocks << 8) | number) || int8send(block)), 'hex'), 16))::bit(64)::bigint;
+RETURN ('x' || left(encode(sha256(salted || int4send((blocks << 8) | number) || int8send(block)), 'hex'), 16)
+       )::bit(64)::bigint;
 
 -- The advisory locks of a claim. A lock is a hash of the scope, the number of blocks, the number of the block and its bits, under
 -- the key of the index. If two hashes are equal by chance, a claim waits needlessly. Every claim takes its locks in the same
@@ -149,8 +154,10 @@ BEGIN
     PERFORM simsql._make_claim_secret();
     SELECT k.* INTO found_key FROM simsql._claim_keys AS k WHERE k.index_id = index.id;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'simsql.claim: role % cannot read the columns of the simhash index %', current_user, index.id
-            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant SELECT on the fingerprint column and on the scope columns.';
+        RAISE EXCEPTION 'simsql.claim: role % cannot read the columns of the simhash index %',
+                        current_user, index.id
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = 'Grant SELECT on the fingerprint column and on the scope columns.';
     END IF;
     RETURN found_key;
 END
@@ -184,7 +191,8 @@ BEGIN
             SELECT k.index_id, k.key, k.column_name, k.distance, k.scope_columns
               INTO STRICT index_id, key, indexed_column, of_index, scope_columns
               FROM simsql._claim_keys AS k
-             WHERE k.table_id = claim.table_name AND (claim.column_name IS NULL OR k.column_name = claim.column_name);
+             WHERE k.table_id = claim.table_name
+               AND (claim.column_name IS NULL OR k.column_name = claim.column_name);
         EXCEPTION
             -- The last one: there is no secret.
             WHEN no_data_found OR too_many_rows OR object_not_in_prerequisite_state THEN
@@ -194,11 +202,15 @@ BEGIN
             WHEN undefined_table THEN PERFORM simsql._refuse_worker('claim');
         END;
         IF scope IS NOT NULL OR scope_columns <> '{}' THEN
-            scope_hash := simsql._scope_hash(simsql._searched_index(table_name, indexed_column, scope), scope);
+            scope_hash := simsql._scope_hash(
+                simsql._searched_index(table_name, indexed_column, scope), scope);
         END IF;
-        asked := CASE WHEN distance BETWEEN 0 AND 64 THEN distance ELSE simsql._distance(distance, of_index) END;
+        asked := CASE WHEN distance BETWEEN 0 AND 64 THEN distance
+                      ELSE simsql._distance(distance, of_index) END;
         -- A SELECT for each lock would take twice as long as this expression.
-        FOREACH lock IN ARRAY coalesce(simsql._claim_locks(key, scope_hash, fingerprint, of_index, asked), '{}') LOOP
+        FOREACH lock IN ARRAY coalesce(
+            simsql._claim_locks(key, scope_hash, fingerprint, of_index, asked), '{}')
+        LOOP
             is_taken := pg_advisory_xact_lock(lock) IS NOT NULL;
         END LOOP;
         SELECT n.fingerprint, n.distance INTO nearest
@@ -206,7 +218,8 @@ BEGIN
         -- The search has locked the table until the end of the transaction, so from here on nobody can drop the index or change
         -- the type of a scope column. If that happened before, other claims take different locks.
         EXIT WHEN EXISTS (SELECT FROM simsql.registry AS r
-                           WHERE r.id = index_id AND (scope_hash = 0 OR simsql._scope_hash(r, claim.scope) = scope_hash));
+                           WHERE r.id = index_id
+                             AND (scope_hash = 0 OR simsql._scope_hash(r, claim.scope) = scope_hash));
     END LOOP;
     IF nearest.fingerprint IS NOT NULL THEN
         RETURN NEXT nearest;
@@ -215,4 +228,5 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.claim(regclass, bigint, integer, text, jsonb) IS
-    'call it before an insert: waits for other claims of near fingerprints, then returns the nearest match, or no row';
+    'call it before an insert: waits for other claims of near fingerprints, '
+    'then returns the nearest match, or no row';

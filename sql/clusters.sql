@@ -5,7 +5,8 @@
 -- Union-find takes time linear in the pairs and needs no temporary tables, so it also works in read-only transactions. The root
 -- of a cluster is its smallest fingerprint.
 CREATE OR REPLACE FUNCTION simsql.clusters(
-    table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
+    table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
+    scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.member
 LANGUAGE plpgsql STABLE
 SET enable_mergejoin = off SET jit = off
@@ -69,4 +70,5 @@ $$;
 
 COMMENT ON FUNCTION simsql.clusters(regclass, integer, text, jsonb) IS
     'connected components of the pairs: each fingerprint that has a neighbour or that two rows share, '
-    'with the smallest fingerprint of its cluster; the command simsql clusters is many times faster on many rows';
+    'with the smallest fingerprint of its cluster; '
+    'the command simsql clusters is many times faster on many rows';

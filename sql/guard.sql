@@ -8,7 +8,8 @@
 
 -- The condition. Without types, as before an index exists, nothing may compare the scope's columns by operators. It is a
 -- WITH query that nothing refers to: PostgreSQL and Citus parse it, but neither plans nor runs it.
-CREATE OR REPLACE FUNCTION simsql._guard(table_name text, column_name text, scope text[] DEFAULT '{}', types text[] DEFAULT '{}')
+CREATE OR REPLACE FUNCTION simsql._guard(
+    table_name text, column_name text, scope text[] DEFAULT '{}', types text[] DEFAULT '{}')
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
@@ -47,10 +48,12 @@ BEGIN
       FROM locks AS l JOIN simsql._with_partitions(table_id) AS t ON t = l.relation
      WHERE l.granted AND l.mode = 'ShareUpdateExclusiveLock'
        AND (EXISTS (SELECT FROM pg_stat_progress_create_index AS p WHERE p.pid = l.pid)
-            OR EXISTS (SELECT FROM locks AS w WHERE w.pid = l.pid AND w.locktype = 'virtualxid' AND NOT w.granted))
+            OR EXISTS (SELECT FROM locks AS w
+                        WHERE w.pid = l.pid AND w.locktype = 'virtualxid' AND NOT w.granted))
      LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'simsql.%: another session is changing an index or a partition of % concurrently', caller, busy
+        RAISE EXCEPTION 'simsql.%: another session is changing an index or a partition of % concurrently',
+                        caller, busy
             USING ERRCODE = 'object_in_use', HINT = 'Try again when it has finished.';
     END IF;
 END
@@ -68,9 +71,12 @@ BEGIN
     EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', name, mode);
     IF to_regclass(name) IS DISTINCT FROM table_id THEN
         RAISE EXCEPTION 'simsql.%: table % was renamed while it was waited for', caller, name
-            USING ERRCODE = 'undefined_table', HINT = 'Run it again with the name of the table that you mean.';
+            USING ERRCODE = 'undefined_table',
+                  HINT = 'Run it again with the name of the table that you mean.';
     END IF;
-    IF mode <> 'SHARE UPDATE EXCLUSIVE' AND (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_id) = 'p' THEN
+    IF mode <> 'SHARE UPDATE EXCLUSIVE'
+       AND (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_id) = 'p'
+    THEN
         PERFORM simsql._check_no_concurrent_change(table_id, caller);
         EXECUTE format('LOCK TABLE %s IN %s MODE', name, mode);
     END IF;

@@ -17,8 +17,10 @@ CREATE OR REPLACE FUNCTION simsql._join_designs(queries bigint, rows bigint, dis
 RETURNS TABLE (blocks integer, lead integer, cost double precision, candidates double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    SELECT m, c, 200 * tables + tables * row_cost * (rows + queries) + greatest(probes - tables, 0) * flip_cost * queries
-                 + candidate_cost * expected, expected
+    SELECT m, c,
+           200 * tables + tables * row_cost * (rows + queries)
+           + greatest(probes - tables, 0) * flip_cost * queries + candidate_cost * expected,
+           expected
       FROM generate_series(2, 16) AS m
      CROSS JOIN LATERAL generate_series(1, m - 1) AS c
      CROSS JOIN LATERAL CAST(simsql._table_count(m, c, 0) AS double precision) AS tables
@@ -35,21 +37,16 @@ AS $$
      ORDER BY 3, tables, m, c
 $$;
 
-CREATE OR REPLACE FUNCTION simsql._join_design(
-    queries bigint, rows bigint, distance integer, OUT blocks integer, OUT lead integer, OUT cost double precision)
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT d.blocks, d.lead, d.cost FROM simsql._join_designs(queries, rows, distance) AS d LIMIT 1 $$;
-
 -- What a join on prefixes needs, for each permutation: the mask of the lead bits, their flips, the lowest flipped bit of each
 -- flip (the pivot), and the condition that no earlier permutation finds the match. `a` and `b` are the expressions of the two
 -- fingerprints.
 CREATE OR REPLACE FUNCTION simsql._join_tables(
     blocks integer, lead integer, inner_blocks integer, distance integer, a text, b text)
-RETURNS TABLE (number integer, lead_mask bigint, prefix integer, flips bigint[], pivots bigint[], not_earlier text)
+RETURNS TABLE (number integer, lead_mask bigint, prefix integer, radius integer, flips bigint[],
+               pivots bigint[], not_earlier text)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    radius integer;
     found_before text := '';
 BEGIN
     FOR number, lead_mask, prefix IN
@@ -76,9 +73,10 @@ BEGIN
     IF results > 100000000 THEN
         RAISE EXCEPTION 'simsql: more than 100000000 % within distance %', what, distance
             USING ERRCODE = 'program_limit_exceeded',
-                  HINT = format('Use a lower distance, or %s, which is many times faster and stores no results.',
-                                CASE what WHEN 'pairs' THEN 'simsql pairs or simsql clusters on the command line'
-                                          ELSE 'SearchIndex.stream_matches in Python' END);
+                  HINT = 'Use a lower distance, or '
+                         || CASE what WHEN 'pairs' THEN 'simsql pairs or simsql clusters on the command line'
+                                 ELSE 'SearchIndex.stream_matches in Python' END
+                         || ', which is many times faster and stores no results.';
     END IF;
 END
 $$;

@@ -48,7 +48,8 @@ BEGIN
             outer_mask := outer_mask | masks[place];
         END LOOP;
         FOREACH inner_mask IN ARRAY CASE inner_blocks WHEN 0 THEN '{0}' ELSE simsql._block_masks(
-            ARRAY(SELECT b FROM generate_series(63, 0, -1) AS b WHERE (outer_mask >> b) & 1 = 0), inner_blocks) END
+            ARRAY(SELECT b FROM generate_series(63, 0, -1) AS b WHERE (outer_mask >> b) & 1 = 0),
+            inner_blocks) END
         LOOP
             lead_mask := outer_mask | inner_mask;
             prefix := bit_count(lead_mask::bit(64));
@@ -61,7 +62,8 @@ BEGIN
             place := place - 1;
         END LOOP;
         EXIT WHEN place = 0;
-        chosen := chosen[:place - 1] || ARRAY(SELECT generate_series(chosen[place] + 1, chosen[place] + 1 + lead - place));
+        chosen := chosen[:place - 1]
+                  || ARRAY(SELECT generate_series(chosen[place] + 1, chosen[place] + 1 + lead - place));
     END LOOP;
 END
 $$;
@@ -102,28 +104,33 @@ AS $$
     SELECT '(' || string_agg(
                CASE WHEN m.mask = -1 THEN operand
                     WHEN m.shift = 0 THEN format('(%s & %L::bigint)', operand, m.mask)
-                    WHEN m.shift > 0 THEN format('((%s & %L::bigint) >> %s & %L::bigint)', operand, m.mask,
-                                                 m.shift, ~(-1::bigint << (64 - m.shift)))
+                    WHEN m.shift > 0 THEN format('((%s & %L::bigint) >> %s', operand, m.mask, m.shift)
+                                          || format(' & %L::bigint)', ~(-1::bigint << (64 - m.shift)))
                     ELSE format('((%s & %L::bigint) << %s)', operand, m.mask, -m.shift)
                END, ' | ' ORDER BY m.shift) || ')'
       FROM simsql._moves(lead_mask) AS m
 $$;
 
 -- The number of permutations of a design.
-CREATE OR REPLACE FUNCTION simsql._table_count(blocks integer, lead integer, inner_blocks integer) RETURNS numeric
+CREATE OR REPLACE FUNCTION simsql._table_count(blocks integer, lead integer, inner_blocks integer)
+RETURNS numeric
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) * greatest(inner_blocks, 1) $$;
+AS $$
+    SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) * greatest(inner_blocks, 1)
+$$;
 
 -- How many bits of its prefix a search at this distance has to flip in this permutation's table; -1 if the table need not be
 -- read. With one lead block: if every block had more differing bits than this, there would be more of them than the distance
 -- (Norouzi, Punjani, Fleet, section 3.1). Otherwise the radius is the same for every table: an adversary spreads the differing
 -- bits evenly, and the search picks the blocks with the fewest.
-CREATE OR REPLACE FUNCTION simsql._radius(blocks integer, lead integer, inner_blocks integer, number integer, distance integer)
+CREATE OR REPLACE FUNCTION simsql._radius(
+    blocks integer, lead integer, inner_blocks integer, number integer, distance integer)
 RETURNS integer
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 DECLARE
-    outer_radius constant integer := lead * (distance / blocks) + greatest(0, lead - (blocks - distance % blocks));
+    outer_radius constant integer := lead * (distance / blocks)
+                                     + greatest(0, lead - (blocks - distance % blocks));
 BEGIN
     RETURN CASE WHEN inner_blocks > 0 THEN outer_radius + (distance - outer_radius) / inner_blocks
                 WHEN lead > 1 THEN outer_radius
@@ -181,7 +188,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT 1.1, 0.1, 0.06, 12.0 $$;
 
 -- For each distance, how many ranges a search scans, and the share of all keys that it expects in them, which may exceed 1.
-CREATE OR REPLACE FUNCTION simsql._searches(blocks integer, lead integer, inner_blocks integer, distances integer[])
+CREATE OR REPLACE FUNCTION simsql._searches(
+    blocks integer, lead integer, inner_blocks integer, distances integer[])
 RETURNS TABLE (distance integer, probes double precision, share double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -206,7 +214,8 @@ AS $$
                FILTER (WHERE saved > 0 AND c.probe * s.probes < 1e15 * saved)
       FROM simsql._searches(blocks, lead, inner_blocks, ARRAY(SELECT generate_series(0, 64))) AS s
      CROSS JOIN simsql._costs() AS c
-     CROSS JOIN LATERAL (SELECT c.scan_row - c.candidate * coalesce(shares[s.distance + 1], s.share) AS saved) AS row
+     CROSS JOIN LATERAL (
+           SELECT c.scan_row - c.candidate * coalesce(shares[s.distance + 1], s.share) AS saved) AS row
 $$;
 
 -- The design that simsql.plan recommends for this number of rows and this distance: the cheapest for one search and one row

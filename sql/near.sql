@@ -6,9 +6,11 @@ DO $do$
 DECLARE
     calls text[] := ARRAY(SELECT simsql._render($sql$
         IF scope IS NULL THEN
-            RETURN QUERY SELECT s.fingerprint, s.distance FROM simsql.search_{id}(fingerprint, asked) AS s;
+            RETURN QUERY
+            SELECT s.fingerprint, s.distance FROM simsql.search_{id}(fingerprint, asked) AS s;
         ELSE
-            RETURN QUERY SELECT s.fingerprint, s.distance FROM simsql.search_{id}(fingerprint, asked, scope) AS s;
+            RETURN QUERY
+            SELECT s.fingerprint, s.distance FROM simsql.search_{id}(fingerprint, asked, scope) AS s;
         END IF;$sql$, jsonb_build_object('id', id)) FROM generate_series(1, 32) AS id ORDER BY id);
     span integer := 1;
 BEGIN
@@ -39,7 +41,8 @@ BEGIN
         SELECT s.id, s.distance, s.scope_columns, s.sound
           INTO STRICT index_id, of_index, scope_columns, is_sound
           FROM simsql._searchable AS s
-         WHERE s.table_id = near.table_name AND (near.column_name IS NULL OR s.column_name = near.column_name);
+         WHERE s.table_id = near.table_name
+           AND (near.column_name IS NULL OR s.column_name = near.column_name);
     EXCEPTION
         WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
         WHEN undefined_table THEN PERFORM simsql._refuse_worker('near');
@@ -74,10 +77,13 @@ END
 $do$;
 
 COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
-    'every fingerprint within the distance, once each, nearest first; only fingerprints of rows in the table or the scope';
+    'every fingerprint within the distance, once each, nearest first; '
+    'only fingerprints of rows in the table or the scope';
 
 -- The fingerprints that a search finds. near_rows reads them first: Citus would send a search function to a shard.
-CREATE OR REPLACE FUNCTION simsql._matches(index simsql.registry, fingerprint bigint, distance integer, scope jsonb) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION simsql._matches(
+    index simsql.registry, fingerprint bigint, distance integer, scope jsonb)
+RETURNS bigint[]
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -103,7 +109,8 @@ DECLARE
     fingerprint constant text := 't.' || quote_ident(index.column_name);
 BEGIN
     RETURN 'SELECT ' || list || ' FROM ' || simsql._rows_of(index) || ' AS t'
-           || ' WHERE ' || fingerprint || ' = ANY ($1)' || simsql._in_scope(index, scope, 't') || ' AND ' || simsql._guard(index)
+           || ' WHERE ' || fingerprint || ' = ANY ($1)' || simsql._in_scope(index, scope, 't')
+           || ' AND ' || simsql._guard(index)
            || ' ORDER BY bit_count((' || fingerprint || ' # $2)::bit(64)), ' || fingerprint;
 END
 $$;
@@ -138,7 +145,8 @@ COMMENT ON FUNCTION simsql.near_rows(anyelement, bigint, integer, text, jsonb) I
 
 -- An expression for each column of a table `t` that can become JSON. Converting a value to JSON calls the cast that the owner of
 -- its type may have created, so values of types that are not built in become text.
-CREATE OR REPLACE FUNCTION simsql._json_columns(table_id regclass) RETURNS TABLE (number smallint, name name, expression text)
+CREATE OR REPLACE FUNCTION simsql._json_columns(table_id regclass)
+RETURNS TABLE (number smallint, name name, expression text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
@@ -166,18 +174,20 @@ DECLARE
     scope ALIAS FOR $5;
     index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
     within constant integer := simsql._distance(asked, index.distance);
-    columns constant text := (SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
-                                FROM simsql._json_columns(table_name) AS c);
+    columns constant text := (
+        SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
+          FROM simsql._json_columns(table_name) AS c);
 BEGIN
-    RETURN QUERY EXECUTE simsql._rows_statement(
-                             index, scope, format('t.%1$I, bit_count((t.%1$I # $2)::bit(64))::integer, '
-                                                  '(SELECT to_jsonb(r) FROM (SELECT %2$s) AS r)', index.column_name, columns))
+    RETURN QUERY EXECUTE simsql._rows_statement(index, scope, format(
+                             't.%1$I, bit_count((t.%1$I # $2)::bit(64))::integer, '
+                             '(SELECT to_jsonb(r) FROM (SELECT %2$s) AS r)', index.column_name, columns))
                    USING simsql._matches(index, query, within, scope), query;
 END
 $$;
 
 -- The primary key, as a JSON array, of each row that has one of these fingerprints, in the order of the keys.
-CREATE OR REPLACE FUNCTION simsql._keys_of_rows(table_name regclass, fingerprints bigint[], column_name text, scope jsonb)
+CREATE OR REPLACE FUNCTION simsql._keys_of_rows(
+    table_name regclass, fingerprints bigint[], column_name text, scope jsonb)
 RETURNS TABLE (fingerprint bigint, key jsonb)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -196,31 +206,6 @@ BEGIN
           FROM simsql._primary_key(table_name) AS k
           JOIN simsql._json_columns(table_name) AS c ON c.name = k.name)
       USING fingerprints;
-END
-$$;
-
--- Returns the EXPLAIN ANALYZE output of a statement and, if it returns an array, that array. `types` and `expressions` are the
--- types and values of its parameters.
-CREATE OR REPLACE FUNCTION simsql._explain(
-    statement text, types text[], expressions text[], OUT plan text[], OUT candidates bigint[])
-LANGUAGE plpgsql VOLATILE
-AS $$
-DECLARE
-    execution constant text := format('EXECUTE simsql_explain(%s)', array_to_string(expressions, ', '));
-    line text;
-BEGIN
-    -- An error in an earlier call leaves its prepared statement behind.
-    IF EXISTS (SELECT FROM pg_prepared_statements AS s WHERE s.name = 'simsql_explain') THEN
-        DEALLOCATE simsql_explain;
-    END IF;
-    EXECUTE format('PREPARE simsql_explain (%s) AS %s', array_to_string(types, ', '), statement);
-    FOR line IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS) ' || execution LOOP
-        plan := plan || line;
-    END LOOP;
-    IF statement LIKE 'SELECT ARRAY(%' THEN
-        EXECUTE execution INTO candidates;
-    END IF;
-    DEALLOCATE simsql_explain;
 END
 $$;
 
@@ -243,10 +228,12 @@ DECLARE
     variable record;
     value text;
     decision record;
+    pays boolean := true;
     strategy text;
     statement text;
+    execution text;
+    line text;
     has_candidates boolean;
-    explained record;
     candidates bigint[];
 BEGIN
     FOR variable IN SELECT v.* FROM simsql._search_variables(index) AS v ORDER BY v.place LOOP
@@ -257,9 +244,11 @@ BEGIN
         END IF;
     END LOOP;
     decision := simsql._search_decision(index, values_of_scope);
-    EXECUTE format('SELECT CASE WHEN $2 > %s AND NOT coalesce(%s, false) THEN ''scan'' WHEN $2 <= %s THEN ''exact'' '
-                   'ELSE ''probes'' END', decision.probed_up_to, decision.pays, decision.exact_up_to)
-       INTO strategy USING fingerprint, asked, scope;
+    IF asked > decision.probed_up_to THEN
+        EXECUTE 'SELECT coalesce(' || decision.pays || ', false)' INTO pays USING fingerprint, asked, scope;
+    END IF;
+    strategy := CASE WHEN NOT pays THEN 'scan'
+                     WHEN asked <= decision.exact_up_to THEN 'exact' ELSE 'probes' END;
     RETURN NEXT format('strategy: %s, radius: %s', strategy,
                        simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, asked));
     -- The settings under which this statement runs in near, for this call only. Later settings win.
@@ -275,19 +264,34 @@ BEGIN
             FOR variable IN SELECT v.* FROM simsql._search_variables(index) AS v ORDER BY v.place LOOP
                 value := NULL;
                 IF strategy = ANY (variable.strategies) THEN
-                    EXECUTE format('SELECT (%s)::text', variable.value) INTO value USING fingerprint, asked, scope;
+                    EXECUTE 'SELECT (' || variable.value || ')::text'
+                       INTO value USING fingerprint, asked, scope;
                 END IF;
                 expressions := expressions || quote_nullable(value);
             END LOOP;
             statement := simsql._search_statement(index, strategy, names);
-            has_candidates := simsql._storage_reads(index) ? 'candidates' AND strategy IN ('exact', 'probes', 'skip');
-            explained := simsql._explain(CASE WHEN has_candidates THEN format('SELECT ARRAY(%s)', statement) ELSE statement END,
-                                         types, expressions);
-            RETURN QUERY SELECT unnest(explained.plan);
-            candidates := explained.candidates;
+            has_candidates := simsql._storage_reads(index) ? 'candidates'
+                              AND strategy IN ('exact', 'probes', 'skip');
+            IF has_candidates THEN
+                statement := 'SELECT ARRAY(' || statement || ')';
+            END IF;
+            -- An error in an earlier call leaves its prepared statement behind.
+            IF EXISTS (SELECT FROM pg_prepared_statements AS s WHERE s.name = 'simsql_explain') THEN
+                DEALLOCATE simsql_explain;
+            END IF;
+            EXECUTE format('PREPARE simsql_explain (%s) AS %s', array_to_string(types, ', '), statement);
+            execution := format('EXECUTE simsql_explain (%s)', array_to_string(expressions, ', '));
+            FOR line IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS) ' || execution LOOP
+                RETURN NEXT line;
+            END LOOP;
+            IF has_candidates THEN
+                EXECUTE execution INTO candidates;
+            END IF;
+            DEALLOCATE simsql_explain;
             EXIT WHEN NOT has_candidates OR cardinality(candidates) = 0;
             IF strategy <> 'skip' AND cardinality(candidates) = simsql._candidates() THEN
-                RETURN NEXT format('more than %s candidates: equal keys are skipped', simsql._candidates() - 1);
+                RETURN NEXT format('more than %s candidates: equal keys are skipped',
+                                   simsql._candidates() - 1);
                 strategy := 'skip';
             ELSE
                 strategy := 'check';

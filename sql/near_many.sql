@@ -16,7 +16,7 @@ DECLARE
     shared constant jsonb := simsql._parts(index, scope)
                             || jsonb_build_object('batch_limit', simsql._candidates() + 50 * queries);
 BEGIN
-    design := simsql._join_design(queries, rows, distance);
+    SELECT d.* INTO design FROM simsql._join_designs(queries, rows, distance) AS d LIMIT 1;
     SELECT queries * (c.probe * s.probes + c.candidate * s.share * rows) INTO search_cost
       FROM simsql._costs() AS c
      CROSS JOIN simsql._searches(index.blocks, index.lead, index.inner_blocks, ARRAY[distance]) AS s;
@@ -36,17 +36,18 @@ BEGIN
                   FROM (SELECT fp, (fp & {'lead_mask'}::bigint) # flip AS prefix
                           FROM unnest($1) AS u (fp) CROSS JOIN unnest({'flips'}::bigint[]) AS f (flip)) AS q
                   JOIN {rows} AS t ON (t.{"column"} & {'lead_mask'}::bigint) = q.prefix
-                 WHERE bit_count((t.{"column"} # q.fp)::bit(64)) <= $2{not_earlier}{scope_of_rows} AND {guard}$sql$,
-                jsonb_build_object('lead_mask', t.lead_mask, 'flips', t.flips::text, 'not_earlier', t.not_earlier), shared)
+                 WHERE bit_count((t.{"column"} # q.fp)::bit(64)) <= $2{not_earlier}{scope_of_rows}
+                   AND {guard}$sql$,
+                jsonb_build_object('lead_mask', t.lead_mask, 'flips', t.flips::text,
+                                   'not_earlier', t.not_earlier), shared)
               FROM simsql._join_tables(design.blocks, design.lead, 0, distance, 'q.fp',
                                        format('t.%I', index.column_name)) AS t);
     ELSE
         template := simsql._storage_reads(index) ->> 'batch';
         statements := ARRAY(
-            SELECT simsql._render(template, jsonb_build_object(
-                                      'flips', simsql._flips(b.flipped, simsql._radius(
-                                          index.blocks, index.lead, index.inner_blocks, b.number, distance))::text,
-                                      'not_earlier', t.not_earlier), shared || b.parts)
+            SELECT simsql._render(template,
+                                  jsonb_build_object('flips', simsql._flips(b.flipped, t.radius)::text,
+                                                     'not_earlier', t.not_earlier), shared || b.parts)
               FROM simsql._storage_branches(index) AS b
               JOIN simsql._join_tables(index.blocks, index.lead, index.inner_blocks, distance, 'r.fp',
                                        'r.fingerprint') AS t USING (number));
@@ -56,7 +57,8 @@ $$;
 
 -- Estimates how many keys the searches have to deal with. Where that takes counting, they are counted only up to the number from
 -- which index searches are the cheapest strategy anyway. Counting a key takes 1/25 of the time of a probe.
-CREATE OR REPLACE FUNCTION simsql._expected_keys(index simsql.registry, queries bigint, distance integer, scope jsonb)
+CREATE OR REPLACE FUNCTION simsql._expected_keys(
+    index simsql.registry, queries bigint, distance integer, scope jsonb)
 RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET max_parallel_workers_per_gather = 0
@@ -66,7 +68,7 @@ DECLARE
     keys bigint;
 BEGIN
     EXECUTE simsql._render(
-        CASE WHEN index.scope_columns <> '{}' AND reads ? 'size_of_scope' THEN reads ->> 'size_of_scope' ELSE reads ->> 'size' END,
+        coalesce(CASE WHEN index.scope_columns <> '{}' THEN reads ->> 'size_of_scope' END, reads ->> 'size'),
         '{}', simsql._parts(index, scope))
        INTO keys
       USING (SELECT least(25 * s.probes * (queries + 1), 1e15)::bigint
@@ -106,7 +108,8 @@ BEGIN
         RETURN;
     END IF;
     plan := simsql._near_many_statements(
-        index, cardinality(queries), simsql._expected_keys(index, cardinality(queries), asked, scope), asked, scope);
+        index, cardinality(queries), simsql._expected_keys(index, cardinality(queries), asked, scope), asked,
+        scope);
     IF plan.strategy = 'probes' THEN
         PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true);
     ELSIF scope IS NOT NULL THEN
@@ -132,8 +135,9 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     is_coordinator constant boolean := simsql._is_coordinator('near_many');
-    column_type text := (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
-                          WHERE a.attrelid = query_table AND a.attname = query_column AND a.attnum > 0 AND NOT a.attisdropped);
+    column_type constant text := (
+        SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
+         WHERE a.attrelid = query_table AND a.attname = query_column AND a.attnum > 0 AND NOT a.attisdropped);
     recipe_of_queries constant text := (SELECT r.recipe FROM simsql.registry AS r
                                          WHERE r.table_id = query_table AND r.column_name = query_column);
     index record;
@@ -144,21 +148,26 @@ BEGIN
                         coalesce(quote_ident(query_column), 'NULL')
             USING ERRCODE = 'undefined_column', HINT = 'Name the query table and its fingerprint column.';
     ELSIF column_type NOT IN ('bigint', 'integer', 'smallint') THEN
-        RAISE EXCEPTION 'simsql.near_many: column % of % is %, not bigint', quote_ident(query_column), query_table, column_type
+        RAISE EXCEPTION 'simsql.near_many: column % of % is %, not bigint',
+                        quote_ident(query_column), query_table, column_type
             USING ERRCODE = 'datatype_mismatch', HINT = 'simsql.fp converts an unsigned decimal to bigint.';
     END IF;
     IF recipe_of_queries IS NOT NULL THEN
         index := simsql._searched_index(table_name, column_name, scope);
         IF recipe_of_queries <> index.recipe THEN
-            RAISE EXCEPTION 'simsql.near_many: %(%) has fingerprints of recipe %, but %(%) has fingerprints of recipe %',
-                            table_name, quote_ident(index.column_name), index.recipe, query_table, quote_ident(query_column),
-                            recipe_of_queries
+            RAISE EXCEPTION
+                'simsql.near_many: %(%) has fingerprints of recipe %, but %(%) has fingerprints of recipe %',
+                table_name, quote_ident(index.column_name), index.recipe,
+                query_table, quote_ident(query_column), recipe_of_queries
                 USING ERRCODE = 'object_not_in_prerequisite_state',
-                      HINT = 'Distances between recipes mean nothing: recompute one column with the recipe of the other.';
+                      HINT = 'Distances between recipes mean nothing: '
+                             'recompute one column with the recipe of the other.';
         END IF;
     END IF;
-    EXECUTE format('SELECT array_agg(DISTINCT q.%I::bigint) FROM %s AS q', query_column, query_table) INTO queries;
-    RETURN QUERY SELECT * FROM simsql.near_many(table_name, coalesce(queries, '{}'), distance, column_name, scope);
+    EXECUTE format('SELECT array_agg(DISTINCT q.%I::bigint) FROM %s AS q', query_column, query_table)
+       INTO queries;
+    RETURN QUERY
+    SELECT * FROM simsql.near_many(table_name, coalesce(queries, '{}'), distance, column_name, scope);
 END
 $$;
 

@@ -7,7 +7,8 @@ AS $$
 DECLARE
     fingerprints bigint[];
 BEGIN
-    EXECUTE simsql._render(simsql._storage_reads(index) ->> 'fingerprints', '{}', simsql._parts(index, scope)) INTO fingerprints;
+    EXECUTE simsql._render(simsql._storage_reads(index) ->> 'fingerprints', '{}', simsql._parts(index, scope))
+       INTO fingerprints;
     RETURN fingerprints;
 END
 $$;
@@ -23,7 +24,8 @@ $$;
 
 -- Estimates from samples how many candidates a self-join of these distinct, sorted fingerprints meets. Groups of equal prefixes
 -- are multiplied, not joined, so a crowded prefix costs no more than any other.
-CREATE OR REPLACE FUNCTION simsql._measured_candidates(fingerprints bigint[], distance integer, blocks integer, lead integer)
+CREATE OR REPLACE FUNCTION simsql._measured_candidates(
+    fingerprints bigint[], distance integer, blocks integer, lead integer)
 RETURNS double precision
 LANGUAGE plpgsql STABLE
 SET enable_mergejoin = off SET jit = off
@@ -46,13 +48,15 @@ BEGIN
         END IF;
         SELECT sum(a.n * b.n) INTO met
           FROM (SELECT (fp & join_table.lead_mask) # flip AS prefix, count(*)::double precision AS n
-                  FROM unnest(lefts) AS fp CROSS JOIN unnest(join_table.flips, join_table.pivots) AS f (flip, pivot)
+                  FROM unnest(lefts) AS fp
+                 CROSS JOIN unnest(join_table.flips, join_table.pivots) AS f (flip, pivot)
                  WHERE fp & pivot = 0 GROUP BY 1) AS a
           JOIN (SELECT fp & join_table.lead_mask AS prefix, count(*)::double precision AS n
                   FROM unnest(rights) AS fp GROUP BY 1) AS b
          USING (prefix);
         -- A fingerprint that is in both samples has met itself.
-        candidates := candidates + (coalesce(met, 0) - in_both) * rows / cardinality(lefts) * rows / cardinality(rights);
+        candidates := candidates
+                      + (coalesce(met, 0) - in_both) * rows / cardinality(lefts) * rows / cardinality(rights);
     END LOOP;
     RETURN candidates;
 END
@@ -61,7 +65,8 @@ $$;
 -- Returns one statement per permutation of a design. Together they find every pair of the distinct fingerprints $1 within the
 -- distance $2 once. One side is looked up under each flip of its prefix: of two fingerprints whose prefixes differ, the one in
 -- which the lowest differing bit is 0.
-CREATE OR REPLACE FUNCTION simsql._pairs_by_prefix(distance integer, blocks integer, lead integer) RETURNS SETOF text
+CREATE OR REPLACE FUNCTION simsql._pairs_by_prefix(distance integer, blocks integer, lead integer)
+RETURNS SETOF text
 LANGUAGE sql STABLE
 AS $$
     SELECT simsql._render($sql$
@@ -70,7 +75,8 @@ AS $$
                   FROM unnest($1) AS u (fp)
                  CROSS JOIN unnest({'flips'}::bigint[], {'pivots'}::bigint[]) AS f (flip, pivot)
                  WHERE fp & pivot = 0) AS a
-          JOIN unnest($1) AS b (fp) ON a.prefix = (b.fp & {'lead_mask'}::bigint) AND (a.flip <> 0 OR a.fp < b.fp)
+          JOIN unnest($1) AS b (fp)
+            ON a.prefix = (b.fp & {'lead_mask'}::bigint) AND (a.flip <> 0 OR a.fp < b.fp)
          WHERE bit_count((a.fp # b.fp)::bit(64)) <= $2{not_earlier}$sql$,
         jsonb_build_object('lead_mask', t.lead_mask, 'flips', t.flips::text, 'pivots', t.pivots::text,
                            'not_earlier', t.not_earlier))
@@ -80,7 +86,8 @@ $$;
 -- Returns the statements that find every pair of distinct, sorted fingerprints, by the cheapest design. Real fingerprints crowd
 -- some prefixes and meet more candidates than expected, never fewer. So a design whose expected cost exceeds the measured cost
 -- of another need not be measured. If every design costs more than a comparison of all with all, one statement does that.
-CREATE OR REPLACE FUNCTION simsql._statements_for_pairs(fingerprints bigint[], distance integer) RETURNS SETOF text
+CREATE OR REPLACE FUNCTION simsql._statements_for_pairs(fingerprints bigint[], distance integer)
+RETURNS SETOF text
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -97,7 +104,8 @@ BEGIN
         cost := design.cost;
         IF worth_measuring THEN
             cost := cost + simsql._candidate_cost()
-                           * greatest(0, simsql._measured_candidates(fingerprints, distance, design.blocks, design.lead)
+                           * greatest(0, simsql._measured_candidates(
+                                             fingerprints, distance, design.blocks, design.lead)
                                          - design.candidates);
         END IF;
         IF cost < cheapest THEN
@@ -123,7 +131,8 @@ $$;
 
 -- The planner knows nothing about prefixes and would sort both sides of each join. Without merge joins it hashes them.
 CREATE OR REPLACE FUNCTION simsql.pairs(
-    table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
+    table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
+    scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.pair
 LANGUAGE plpgsql STABLE
 SET enable_mergejoin = off SET jit = off
@@ -147,5 +156,6 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.pairs(regclass, integer, text, jsonb) IS
-    'every pair of different fingerprints (a < b) within the distance, once each, of rows in the table or the scope; '
+    'every pair of different fingerprints (a < b) within the distance, once each, '
+    'of rows in the table or the scope; '
     'the command simsql pairs is many times faster on many rows';

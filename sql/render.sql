@@ -17,7 +17,7 @@ DECLARE
     pieces constant text[] := regexp_split_to_array(template, placeholder);
     parts constant jsonb := shared || own;
     unused jsonb := own;
-    rendered text := pieces[1];
+    rendered text := '';
     place integer := 1;
     found text;
     name text;
@@ -26,19 +26,25 @@ BEGIN
     FOR found IN SELECT m[1] FROM regexp_matches(template, placeholder, 'g') AS m LOOP
         name := trim('"''' FROM found);
         value := parts ->> name;
-        IF parts -> name IS NULL OR jsonb_typeof(parts -> name) IN ('array', 'object') OR value IS NULL AND found LIKE '"%' THEN
-            RAISE EXCEPTION 'simsql: the placeholder {%} stands for %', found, coalesce(parts -> name, '"nothing"')
-                USING ERRCODE = 'internal_error', HINT = 'Give it a text, a number or a boolean: an array::text.';
+        IF parts -> name IS NULL OR jsonb_typeof(parts -> name) IN ('array', 'object')
+           OR value IS NULL AND found LIKE '"%'
+        THEN
+            RAISE EXCEPTION 'simsql: the placeholder {%} stands for %',
+                            found, coalesce(parts -> name, '"nothing"')
+                USING ERRCODE = 'internal_error',
+                      HINT = 'Give it a text, a number or a boolean: an array::text.';
         END IF;
         place := place + 1;
         unused := unused - name;
-        rendered := rendered || CASE left(found, 1) WHEN '"' THEN quote_ident(value) WHEN '''' THEN quote_nullable(value)
-                                ELSE coalesce(value, '') END || pieces[place];
+        rendered := rendered || pieces[place - 1]
+                    || CASE left(found, 1) WHEN '"' THEN quote_ident(value)
+                                           WHEN '''' THEN quote_nullable(value) ELSE coalesce(value, '') END;
     END LOOP;
     IF unused <> '{}' THEN
-        RAISE EXCEPTION 'simsql: the template does not use %', (SELECT string_agg(k, ', ') FROM jsonb_object_keys(unused) AS k)
+        RAISE EXCEPTION 'simsql: the template does not use %',
+                        (SELECT string_agg(k, ', ') FROM jsonb_object_keys(unused) AS k)
             USING ERRCODE = 'internal_error', HINT = template;
     END IF;
-    RETURN rendered;
+    RETURN rendered || pieces[place];
 END
 $$;

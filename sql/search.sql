@@ -8,7 +8,8 @@ RETURN 2000;
 
 -- What the templates of an index refer to, as `shared` of _render. The scope is one to search, or `variables` has the names of
 -- those that hold it.
-CREATE OR REPLACE FUNCTION simsql._parts(index simsql.registry, scope jsonb, variables jsonb DEFAULT '{}') RETURNS jsonb
+CREATE OR REPLACE FUNCTION simsql._parts(index simsql.registry, scope jsonb, variables jsonb DEFAULT '{}')
+RETURNS jsonb
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
@@ -27,7 +28,8 @@ END
 $$;
 
 -- The expression of simsql._radius for the distance $2, with the design as constants.
-CREATE OR REPLACE FUNCTION simsql._radius_of_parameter(blocks integer, lead integer, inner_blocks integer, number integer)
+CREATE OR REPLACE FUNCTION simsql._radius_of_parameter(
+    blocks integer, lead integer, inner_blocks integer, number integer)
 RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -70,7 +72,8 @@ BEGIN
                 'radius', radius, 'flipped', branch.flipped, 'one', simsql._flips(branch.flipped, 1)::text,
                 'two', CASE WHEN simsql._ways(bit_count(branch.flipped::bit(64))::integer, 2) <= 600
                             THEN format(' WHEN 2 THEN %L::bigint[]', simsql._flips(branch.flipped, 2)) END));
-        value := simsql._render(reads ->> 'flips', '{}', jsonb_build_object('key', branch.key, 'flips', value));
+        value := simsql._render(reads ->> 'flips', '{}',
+                                jsonb_build_object('key', branch.key, 'flips', value));
         strategies := '{probes,skip}';
         RETURN NEXT;
     END LOOP;
@@ -82,9 +85,10 @@ BEGIN
         strategies := '{exact,probes}';
         RETURN NEXT;
     END IF;
-    RETURN QUERY SELECT _search_variables.place + s.number, s.name, s.type, format('($3 ->> %L)::%s', s.column_name, s.type),
-                        '{exact,probes,skip,scan,check}'::text[]
-                   FROM simsql._scope_columns(index) AS s;
+    RETURN QUERY
+    SELECT _search_variables.place + s.number, s.name, s.type,
+           format('($3 ->> %L)::%s', s.column_name, s.type), '{exact,probes,skip,scan,check}'::text[]
+      FROM simsql._scope_columns(index) AS s;
 END
 $$;
 
@@ -95,7 +99,8 @@ $$;
 --   skip    the same ranges, without the copies of equal keys
 --   scan    everything, or everything in the scope
 --   check   the candidates that the first three return instead of matches, if the storage has copies
-CREATE OR REPLACE FUNCTION simsql._search_statement(index simsql.registry, strategy text, variables jsonb DEFAULT NULL)
+CREATE OR REPLACE FUNCTION simsql._search_statement(
+    index simsql.registry, strategy text, variables jsonb DEFAULT NULL)
 RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
@@ -104,20 +109,25 @@ DECLARE
     names constant jsonb := coalesce(
         variables, (SELECT jsonb_object_agg(v.name, v.name) || '{"candidates": "candidates"}'
                       FROM simsql._search_variables(index) AS v));
-    shared constant jsonb := simsql._parts(index, NULL, names) || jsonb_build_object('reach', names ->> 'reach');
+    shared constant jsonb := simsql._parts(index, NULL, names)
+                             || jsonb_build_object('reach', names ->> 'reach');
+    template text := 'matches';
     source text;
 BEGIN
     source := CASE strategy
         WHEN 'check' THEN format('unnest(%s)', names ->> 'candidates')
         WHEN 'scan' THEN simsql._render(reads ->> 'all', '{}', shared)
-        ELSE (SELECT string_agg(simsql._render(reads ->> strategy, '{}', shared || b.parts || jsonb_build_object(
-                                    'key', names ->> ('key_' || b.number), 'flips', names ->> ('flips_' || b.number))),
-                                reads ->> 'between' ORDER BY b.number)
+        ELSE (SELECT string_agg(
+                         simsql._render(reads ->> strategy, '{}', shared || b.parts || jsonb_build_object(
+                             'key', names ->> ('key_' || b.number), 'flips', names ->> ('flips_' || b.number))),
+                         reads ->> 'between' ORDER BY b.number)
                 FROM simsql._storage_branches(index) AS b) END;
-    RETURN CASE WHEN strategy = 'skip' THEN source
-                ELSE simsql._render(
-                    reads ->> CASE WHEN strategy IN ('exact', 'probes') AND reads ? 'candidates' THEN 'candidates' ELSE 'matches' END,
-                    jsonb_build_object('source', source), shared) END;
+    IF strategy = 'skip' THEN
+        RETURN source;
+    ELSIF strategy IN ('exact', 'probes') AND reads ? 'candidates' THEN
+        template := 'candidates';
+    END IF;
+    RETURN simsql._render(reads ->> template, jsonb_build_object('source', source), shared);
 END
 $$;
 
@@ -131,14 +141,15 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     reads constant jsonb := simsql._storage_reads(index);
-    scan_below constant bigint[] := simsql._scan_below(index.blocks, index.lead, index.inner_blocks, index.candidate_shares);
+    scan_below constant bigint[] := simsql._scan_below(
+        index.blocks, index.lead, index.inner_blocks, index.candidate_shares);
 BEGIN
     SELECT max(d) INTO exact_up_to FROM generate_series(0, 64) AS d
      WHERE simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, d) <= 0;
     SELECT min(d) - 1 INTO probed_up_to FROM generate_series(0, 64) AS d
      WHERE coalesce(scan_below[d + 1] > 1000, true);
     pays := simsql._render(
-        CASE WHEN index.scope_columns <> '{}' AND reads ? 'pays_in_scope' THEN reads ->> 'pays_in_scope' ELSE reads ->> 'pays' END,
+        coalesce(CASE WHEN index.scope_columns <> '{}' THEN reads ->> 'pays_in_scope' END, reads ->> 'pays'),
         '{}', simsql._parts(index, NULL, variables)
               || jsonb_build_object('least_rows', format('(%L::bigint[])[$2 + 1]', scan_below)));
 END
@@ -163,20 +174,20 @@ DECLARE
     variables jsonb;
     declared jsonb;
     decision jsonb;
-    search text;
 BEGIN
     SELECT jsonb_object_agg(v.name, v.name) || '{"candidates": "candidates"}',
            jsonb_build_object(
-               'scope', string_agg(format(E'\n    %s constant %s := %s;', v.name, v.type, v.value), '' ORDER BY v.place)
+               'scope', string_agg(d.constant, '' ORDER BY v.place)
                         FILTER (WHERE 'scan' = ANY (v.strategies)),
-               'constants', string_agg(format(E'\n    %s constant %s := %s;', v.name, v.type, v.value), '' ORDER BY v.place)
+               'constants', string_agg(d.constant, '' ORDER BY v.place)
                             FILTER (WHERE 'exact' = ANY (v.strategies)),
                'flips', string_agg(format(E'\n    %s %s;', v.name, v.type), '' ORDER BY v.place)
                         FILTER (WHERE 'exact' <> ALL (v.strategies)),
                'flip', string_agg(format(E'\n        %s := %s;', v.name, v.value), '' ORDER BY v.place)
                        FILTER (WHERE 'exact' <> ALL (v.strategies)))
       INTO variables, declared
-      FROM simsql._search_variables(index) AS v;
+      FROM simsql._search_variables(index) AS v
+     CROSS JOIN LATERAL format(E'\n    %s constant %s := %s;', v.name, v.type, v.value) AS d (constant);
     arguments := CASE WHEN scoped THEN '(bigint, integer, jsonb)' ELSE '(bigint, integer)' END;
     head := 'RETURNS SETOF simsql.match LANGUAGE plpgsql STABLE ROWS 10';
     name := 'scan_' || index.id;
@@ -187,14 +198,15 @@ DECLARE{scope}
 BEGIN
     RETURN QUERY
 {scan};
-END$body$, jsonb_build_object('scope', declared ->> 'scope', 'scan', simsql._search_statement(index, 'scan', variables)));
+END$body$, jsonb_build_object(
+        'scope', declared ->> 'scope', 'scan', simsql._search_statement(index, 'scan', variables)));
     RETURN NEXT;
     name := 'search_' || index.id;
     settings := 'search_path=pg_catalog, pg_temp'::text || CASE WHEN reads ? 'settings'
         THEN ARRAY(SELECT jsonb_array_elements_text(reads -> 'settings'))
-        ELSE ARRAY['plan_cache_mode=force_generic_plan', 'jit=off', 'enable_seqscan=off', 'enable_bitmapscan=off',
-                   'enable_hashagg=off', 'enable_hashjoin=off', 'enable_mergejoin=off', 'enable_material=off',
-                   'max_parallel_workers_per_gather=0'] END;
+        ELSE ARRAY['plan_cache_mode=force_generic_plan', 'jit=off', 'enable_seqscan=off',
+                   'enable_bitmapscan=off', 'enable_hashagg=off', 'enable_hashjoin=off',
+                   'enable_mergejoin=off', 'enable_material=off', 'max_parallel_workers_per_gather=0'] END;
     SELECT to_jsonb(d) INTO decision FROM simsql._search_decision(index, variables) AS d;
     -- A variable of the scope has the same name as the key column that it is compared with.
     body := simsql._render($body$#variable_conflict use_variable
@@ -235,9 +247,11 @@ END$body$, jsonb_build_object(
         RETURN QUERY
 {probes};
     END IF;$body$ END, '{}', jsonb_build_object(
-            'exact_up_to', decision -> 'exact_up_to', 'limit', simsql._candidates(), 'flip', declared ->> 'flip')
+            'exact_up_to', decision -> 'exact_up_to', 'limit', simsql._candidates(),
+            'flip', declared ->> 'flip')
             || (SELECT jsonb_object_agg(s, simsql._search_statement(index, s, variables))
-                  FROM unnest(ARRAY['exact', 'probes', 'check'] || CASE WHEN reads ? 'skip' THEN ARRAY['skip'] END) AS s))));
+                  FROM unnest(ARRAY['exact', 'probes', 'skip', 'check']) AS s
+                 WHERE reads ? 'skip' OR s <> 'skip'))));
     RETURN NEXT;
 END
 $$;

@@ -8,18 +8,21 @@
 -- The number of keys in the ranges of these fingerprints whose prefixes differ in `fewest` to `most` bits, without keys equal to
 -- that of the fingerprint itself.
 CREATE OR REPLACE FUNCTION simsql._count_keys(
-    index simsql.registry, number integer, fingerprints bigint[], fewest integer, most integer, scope jsonb DEFAULT NULL)
+    index simsql.registry, number integer, fingerprints bigint[], fewest integer, most integer,
+    scope jsonb DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET max_parallel_workers_per_gather = 0 SET jit = off
 AS $$
 DECLARE
-    branch constant record := (SELECT b FROM simsql._storage_branches(index) AS b WHERE b.number = _count_keys.number);
+    branch constant record := (
+        SELECT b FROM simsql._storage_branches(index) AS b WHERE b.number = _count_keys.number);
     flips constant bigint[] := ARRAY(SELECT f FROM unnest(simsql._flips(branch.flipped, most)) AS f
                                       WHERE bit_count(f::bit(64)) >= fewest);
     keys bigint;
 BEGIN
-    EXECUTE simsql._render(simsql._storage_reads(index) ->> 'count', '{}', simsql._parts(index, scope) || branch.parts)
+    EXECUTE simsql._render(simsql._storage_reads(index) ->> 'count', '{}',
+                           simsql._parts(index, scope) || branch.parts)
        INTO keys USING fingerprints, flips;
     RETURN keys;
 END
@@ -51,11 +54,13 @@ DECLARE
     share double precision;
     shares double precision[] := array_fill(0::double precision, ARRAY[65]);
     reads constant jsonb := simsql._storage_reads(index);
-    counts_rare_keys constant boolean := index.scope_columns = '{}' AND (reads -> 'counts_rare_keys')::boolean;
+    counts_rare_keys constant boolean := index.scope_columns = '{}'
+                                         AND (reads -> 'counts_rare_keys')::boolean;
 BEGIN
     LOOP
         -- (Citus mistakes the type of a parameter here.)
-        EXECUTE simsql._render(reads ->> 'sample', jsonb_build_object('percent', percent), simsql._parts(index, NULL))
+        EXECUTE simsql._render(reads ->> 'sample', jsonb_build_object('percent', percent),
+                               simsql._parts(index, NULL))
            INTO sampled;
         EXIT WHEN cardinality(sampled) >= 1000 OR percent = 100;
         percent := least(100, 10 * percent);  -- most of the table is free space
@@ -87,13 +92,16 @@ BEGIN
                           WHEN ways <= 600 AND counts_rare_keys
                           THEN simsql._count_keys(index, permutation.number, counted, bits, bits)
                                / (cardinality(counted) * keys)
-                          ELSE greatest(hits[bits + 1] / pairs, ways / 2::double precision ^ permutation.prefix) END;
+                          ELSE greatest(hits[bits + 1] / pairs,
+                                        ways / 2::double precision ^ permutation.prefix) END;
             reached := reached || coalesce(reached[bits], 0) + share;
         END LOOP;
-        SELECT array_agg(shares[d + 1] + coalesce(reached[least(r.radius, permutation.prefix) + 1], 0) ORDER BY d)
+        SELECT array_agg(shares[d + 1] + coalesce(reached[least(r.radius, permutation.prefix) + 1], 0)
+                         ORDER BY d)
           INTO shares
           FROM generate_series(0, 64) AS d
-         CROSS JOIN LATERAL simsql._radius(index.blocks, index.lead, index.inner_blocks, permutation.number, d) AS r (radius);
+         CROSS JOIN LATERAL simsql._radius(
+               index.blocks, index.lead, index.inner_blocks, permutation.number, d) AS r (radius);
     END LOOP;
     RETURN shares;
 END
@@ -118,7 +126,8 @@ AS $$
 DECLARE
     function record;
 BEGIN
-    IF NOT (has_table_privilege('simsql.registry', 'UPDATE') AND has_schema_privilege('simsql', 'CREATE')) THEN
+    IF NOT (has_table_privilege('simsql.registry', 'UPDATE') AND has_schema_privilege('simsql', 'CREATE'))
+    THEN
         RETURN;
     END IF;
     index := simsql._learn_skew(index);
@@ -126,7 +135,8 @@ BEGIN
         SELECT f.* FROM simsql._search_functions(index) AS f
          WHERE to_regprocedure(format('simsql.%I%s', f.name, f.arguments)) IS NOT NULL
     LOOP
-        PERFORM simsql._create_function(function.name, function.arguments, function.head, function.settings, function.body);
+        PERFORM simsql._create_function(
+            function.name, function.arguments, function.head, function.settings, function.body);
     END LOOP;
 END
 $$;
@@ -147,7 +157,8 @@ BEGIN
                / cardinality(fingerprints)::double precision
           INTO candidates
           FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-         CROSS JOIN LATERAL simsql._radius(index.blocks, index.lead, index.inner_blocks, p.number, distance) AS r (radius);
+         CROSS JOIN LATERAL simsql._radius(
+               index.blocks, index.lead, index.inner_blocks, p.number, distance) AS r (radius);
     END IF;
 END
 $$;
@@ -162,10 +173,11 @@ DECLARE
     sampled constant text := coalesce(column_name, (simsql._index(table_name, NULL)).column_name);
     shared constant jsonb := jsonb_build_object(
         'column', sampled, 'guard', simsql._guard(table_name::text, sampled),
-        'rows', CASE (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) WHEN 'r' THEN 'ONLY ' ELSE '' END
-                || table_name);
+        'rows', CASE WHEN EXISTS (SELECT FROM pg_class AS c WHERE c.oid = table_name AND c.relkind = 'r')
+                     THEN 'ONLY ' ELSE '' END || table_name);
 BEGIN
-    EXECUTE simsql._render($sql$SELECT count(t.{"column"}) FROM {rows} AS t WHERE {guard}$sql$, '{}', shared) INTO rows;
+    EXECUTE simsql._render($sql$SELECT count(t.{"column"}) FROM {rows} AS t WHERE {guard}$sql$, '{}', shared)
+       INTO rows;
     EXECUTE simsql._render($sql$SELECT ARRAY(
         SELECT t.{"column"} FROM {rows} AS t TABLESAMPLE bernoulli ({percent}) REPEATABLE (0)
          WHERE t.{"column"} IS NOT NULL AND {guard})$sql$,

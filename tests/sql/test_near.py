@@ -41,8 +41,7 @@ def test_every_strategy_is_exact_where_it_applies(connection, design):
 
 def strategy_is_exact(connection, design, strategy):
     statement, check = connection.execute(
-        "SELECT simsql._search_statement(r, %s), simsql._search_statement(r, 'check')"
-        " FROM simsql.registry AS r",
+        "SELECT simsql._search_statement(r, %s), simsql._search_statement(r, 'check') FROM simsql.registry AS r",
         [strategy],
     ).fetchone()
     if strategy != "scan":

@@ -120,7 +120,8 @@ AS $$
     'probes', $sql$(t.{"column"} & {'lead_mask'}::bigint) = ANY ({flips})$sql$,
     'between', E'\n        OR ',
     'all', 'true',
-    'matches', $sql$SELECT DISTINCT t.{"column"} AS fingerprint, bit_count((t.{"column"} # $1)::bit(64))::integer AS distance
+    'matches', $sql$SELECT DISTINCT t.{"column"} AS fingerprint,
+       bit_count((t.{"column"} # $1)::bit(64))::integer AS distance
   FROM {rows} AS t
  WHERE bit_count((t.{"column"} # $1)::bit(64)) <= $2{scope_of_rows}
    AND ({source}) AND {guard}
@@ -171,7 +172,8 @@ BEGIN
     -- Citus takes no empty select list.
     EXECUTE simsql._render($sql$
         SELECT count(*) FROM (
-            SELECT 1 FROM {rows} AS t WHERE t.{"column"} IS NOT NULL{scope_of_rows} AND {guard} LIMIT $1) AS c$sql$, '{}', shared)
+            SELECT 1 FROM {rows} AS t
+             WHERE t.{"column"} IS NOT NULL{scope_of_rows} AND {guard} LIMIT $1) AS c$sql$, '{}', shared)
        INTO rows USING up_to;
     RETURN rows / shards;
 END

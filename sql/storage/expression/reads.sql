@@ -18,13 +18,14 @@ AS $$
     'exact', $sql$
         SELECT t.{"column"} AS fingerprint
           FROM {rows} AS t
-         WHERE (t.{"column"} & {'lead_mask'}::bigint) = {key}{scope_of_rows}
-           AND bit_count((t.{"column"} # $1)::bit(64)) <= $2$sql$,
+         WHERE (t.{"column"} & {'lead_mask'}::bigint) = {key}
+           AND bit_count((t.{"column"} # $1)::bit(64)) <= $2{scope_of_rows}$sql$,
     'probes', $sql$
         SELECT t.{"column"} AS fingerprint
           FROM {rows} AS t
-         WHERE (t.{"column"} & {'lead_mask'}::bigint) = ANY (ARRAY(SELECT {key} # f FROM unnest({flips}) AS f)){scope_of_rows}
-           AND bit_count((t.{"column"} # $1)::bit(64)) <= $2$sql$,
+         WHERE (t.{"column"} & {'lead_mask'}::bigint)
+               = ANY (ARRAY(SELECT {key} # f FROM unnest({flips}) AS f))
+           AND bit_count((t.{"column"} # $1)::bit(64)) <= $2{scope_of_rows}$sql$,
     'between', E'\n         UNION ALL',
     'all', $sql$
         SELECT t.{"column"} AS fingerprint
@@ -43,7 +44,8 @@ AS $$
     'batch', $sql$
         SELECT DISTINCT r.fp, r.fingerprint, bit_count((r.fingerprint # r.fp)::bit(64))::integer
           FROM (SELECT fp, (fp & {'lead_mask'}::bigint) # flip AS prefix
-                  FROM unnest($1) AS u (fp) CROSS JOIN unnest({'flips'}::bigint[]) AS f (flip) ORDER BY 2 OFFSET 0) AS q
+                  FROM unnest($1) AS u (fp)
+                 CROSS JOIN unnest({'flips'}::bigint[]) AS f (flip) ORDER BY 2 OFFSET 0) AS q
          CROSS JOIN LATERAL (
                SELECT q.fp, t.{"column"} AS fingerprint FROM {rows} AS t
                 WHERE (t.{"column"} & {'lead_mask'}::bigint) = q.prefix
@@ -61,7 +63,7 @@ AS $$
                   FROM unnest($1) AS fp CROSS JOIN unnest($2) AS f OFFSET 0) AS q
          CROSS JOIN LATERAL (
                SELECT count(*) AS keys FROM {rows} AS t
-                WHERE (t.{"column"} & {'lead_mask'}::bigint) = q.prefix AND t.{"column"} <> q.fp{scope_of_rows}
-                  AND {guard}) AS k$sql$)
+                WHERE (t.{"column"} & {'lead_mask'}::bigint) = q.prefix
+                  AND t.{"column"} <> q.fp{scope_of_rows} AND {guard}) AS k$sql$)
     || CASE WHEN simsql._is_distributed(index.table_id) THEN simsql._citus_reads() ELSE '{}' END
 $$;

@@ -47,7 +47,8 @@ AS $$
                     SELECT p.high, ARRAY(SELECT k.key FROM {keys} AS k
                                           WHERE k.key >= p.low AND k.key <= p.high{scope_of_keys}
                                           ORDER BY k.key LIMIT 100) AS keys
-                      FROM (SELECT ({key} # f) & {'outside'}::bigint AS low, ({key} # f) | {'inside'}::bigint AS high
+                      FROM (SELECT ({key} # f) & {'outside'}::bigint AS low,
+                                   ({key} # f) | {'inside'}::bigint AS high
                               FROM unnest({flips}) AS f OFFSET 0) AS p
                      UNION ALL
                     SELECT p.high, ARRAY(SELECT k.key FROM {keys} AS k
@@ -71,27 +72,30 @@ AS $$
   FROM (SELECT DISTINCT bit_count((c.fingerprint # $1)::bit(64))::integer AS distance, c.fingerprint
           FROM {source} AS c (fingerprint)
          WHERE bit_count((c.fingerprint # $1)::bit(64)) <= $2) AS m
- CROSS JOIN LATERAL (SELECT FROM ONLY {table} AS t WHERE t.{"column"} = m.fingerprint{scope_of_rows} LIMIT 1) AS live
+ CROSS JOIN LATERAL (SELECT FROM ONLY {table} AS t
+                      WHERE t.{"column"} = m.fingerprint{scope_of_rows} LIMIT 1) AS live
  WHERE {guard}
  ORDER BY m.distance, m.fingerprint$sql$,
     -- A key takes 36 bytes.
     'pays', $sql$pg_relation_size('simsql.keys_{id}_0') / 36 >= {least_rows}$sql$,
     'pays_in_scope', $sql${least_rows} IS NOT NULL
-        AND EXISTS (SELECT FROM simsql.keys_{id}_0 AS k WHERE true{scope_of_keys} OFFSET {least_rows} - 1)$sql$,
+        AND EXISTS (SELECT FROM simsql.keys_{id}_0 AS k
+                     WHERE true{scope_of_keys} OFFSET {least_rows} - 1)$sql$,
 
     -- As a single search, a statement that meets too many candidates skips equal keys. Ranges come in the order of keys, so that
     -- neighbours are read one after another.
     'batch', $sql$
         WITH found AS MATERIALIZED (
-            SELECT p.fp, {fingerprint} AS fingerprint, bit_count((k.key # p.center)::bit(64))::integer AS distance
+            SELECT p.fp, {fingerprint} AS fingerprint,
+                   bit_count((k.key # p.center)::bit(64))::integer AS distance
               FROM (SELECT q.fp, q.center, (q.center # flip) & {'outside'}::bigint AS low,
                            (q.center # flip) | {'inside'}::bigint AS high
                       FROM (SELECT fp, {key_of_fp} AS center FROM unnest($1) AS u (fp)) AS q
                      CROSS JOIN unnest({'flips'}::bigint[]) AS f (flip) ORDER BY 3 OFFSET 0) AS p
              CROSS JOIN LATERAL (
                    SELECT k.key FROM {keys} AS k
-                    WHERE k.key >= p.low AND k.key <= p.high
-                      AND bit_count((k.key # p.center)::bit(64)) <= greatest($2 + 4, 12){scope_of_keys} OFFSET 0) AS k
+                    WHERE k.key >= p.low AND k.key <= p.high{scope_of_keys}
+                      AND bit_count((k.key # p.center)::bit(64)) <= greatest($2 + 4, 12) OFFSET 0) AS k
              LIMIT {batch_limit})
         SELECT m.fp, m.fingerprint, m.distance
           FROM (SELECT DISTINCT r.fp, r.fingerprint, r.distance
@@ -108,11 +112,14 @@ AS $$
     'size_of_scope', $sql$SELECT count(*) FROM (
         SELECT FROM simsql.keys_{id}_0 AS k WHERE true{scope_of_keys} LIMIT $1) AS c$sql$,
     'sample', $sql$SELECT ARRAY(
-        SELECT k.key FROM simsql.keys_{id}_0 AS k TABLESAMPLE bernoulli ({percent}) REPEATABLE (0) ORDER BY k.key)$sql$,
+        SELECT k.key FROM simsql.keys_{id}_0 AS k TABLESAMPLE bernoulli ({percent}) REPEATABLE (0)
+         ORDER BY k.key)$sql$,
     'count', $sql$
         SELECT coalesce(sum(k.keys), 0)
-          FROM (SELECT r.key, (r.key # f) & {'outside'}::bigint AS low, (r.key # f) | {'inside'}::bigint AS high
-                  FROM (SELECT {key_of_fp} AS key FROM unnest($1) AS fp) AS r CROSS JOIN unnest($2) AS f OFFSET 0) AS q
+          FROM (SELECT r.key, (r.key # f) & {'outside'}::bigint AS low,
+                       (r.key # f) | {'inside'}::bigint AS high
+                  FROM (SELECT {key_of_fp} AS key FROM unnest($1) AS fp) AS r
+                 CROSS JOIN unnest($2) AS f OFFSET 0) AS q
          CROSS JOIN LATERAL (
                SELECT count(*) AS keys FROM {keys} AS k
                 WHERE k.key >= q.low AND k.key <= q.high AND k.key <> q.key{scope_of_keys}) AS k$sql$)
@@ -126,7 +133,8 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = _tables_skip.index_id);
-    branch constant record := (SELECT b FROM simsql._tables_branches(index) AS b WHERE b.number = _tables_skip.number);
+    branch constant record := (
+        SELECT b FROM simsql._tables_branches(index) AS b WHERE b.number = _tables_skip.number);
     radius constant integer := simsql._radius(index.blocks, index.lead, index.inner_blocks, number, distance);
 BEGIN
     RETURN QUERY EXECUTE simsql._render($sql$
@@ -146,7 +154,8 @@ BEGIN
                          WHERE cardinality(q.keys) = 100 OFFSET 0) AS p)
             SELECT DISTINCT piece.fp, {fingerprint}, bit_count((k.key # piece.center)::bit(64))::integer
               FROM piece CROSS JOIN LATERAL unnest(piece.keys) AS k (key)
-             WHERE bit_count((k.key # piece.center)::bit(64)) <= $2$sql$, '{}', simsql._parts(index, scope) || branch.parts)
+             WHERE bit_count((k.key # piece.center)::bit(64)) <= $2$sql$,
+            '{}', simsql._parts(index, scope) || branch.parts)
       USING fingerprints, distance, simsql._flips(branch.flipped, radius);
 END
 $$;
