@@ -2,8 +2,8 @@
 --
 -- It searches with the caller's privileges and snapshot, and reports only fingerprints of live rows.
 
--- Union-find takes time linear in the pairs and needs no temporary tables, so it also works in read-only transactions. The root
--- of a cluster is its smallest fingerprint.
+-- Union-find takes time linear in the pairs and needs no temporary tables, so it also works in read-only
+-- transactions. The root of a cluster is its smallest fingerprint.
 CREATE OR REPLACE FUNCTION simsql.clusters(
     table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)

@@ -1,13 +1,15 @@
 -- Keeps a table's owner from running code as a role that searches or maintains its index.
 --
--- The checks of a function read the catalogue by the OID of a table, and as of their snapshot. The statement that reads the table
--- names it, and is parsed later: by then the name may belong to a view, and the column may have a type with a cast of its owner's
--- to bigint. PostgreSQL would call the view's functions, or the cast, with the caller's privileges. So such a statement carries a
--- condition that is always true, and that PostgreSQL refuses to parse in these cases: TABLESAMPLE takes no view, and a UNION no
--- types of different categories. Only superusers create types of a given category.
+-- The checks of a function read the catalogue by the OID of a table, and as of their snapshot. The statement
+-- that reads the table names it, and is parsed later: by then the name may belong to a view, and the column
+-- may have a type with a cast of its owner's to bigint. PostgreSQL would call the view's functions, or the
+-- cast, with the caller's privileges. So such a statement carries a condition that is always true, and that
+-- PostgreSQL refuses to parse in these cases: TABLESAMPLE takes no view, and a UNION no types of different
+-- categories. Only superusers create types of a given category.
 
--- The condition. Without types, as before an index exists, nothing may compare the scope's columns by operators. It is a
--- WITH query that nothing refers to: PostgreSQL and Citus parse it, but neither plans nor runs it.
+-- The condition. Without types, as before an index exists, nothing may compare the scope's columns by
+-- operators. It is a WITH query that nothing refers to: PostgreSQL and Citus parse it, but neither plans nor
+-- runs it.
 CREATE OR REPLACE FUNCTION simsql._guard(
     table_name text, column_name text, scope text[] DEFAULT '{}', types text[] DEFAULT '{}')
 RETURNS text
@@ -30,9 +32,10 @@ BEGIN
 END
 $$;
 
--- Raises an error if another session is creating, rebuilding or dropping an index concurrently, or detaching a partition: on
--- this table or one of its partitions. Such a session locks the table and waits for the snapshots and locks of others. A function
--- has a snapshot, so the two would deadlock if it waited for the table.
+-- Raises an error if another session is creating, rebuilding or dropping an index concurrently, or detaching
+-- a partition: on this table or one of its partitions. Such a session locks the table and waits for the
+-- snapshots and locks of others. A function has a snapshot, so the two would deadlock if it waited for the
+-- table.
 CREATE OR REPLACE FUNCTION simsql._check_no_concurrent_change(table_id regclass, caller text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -59,8 +62,9 @@ BEGIN
 END
 $$;
 
--- Locks a table until the end of the transaction, and raises if its name has come to belong to another one meanwhile. CREATE
--- INDEX locks the partitions of a table one by one; here all are locked before anything else is done.
+-- Locks a table until the end of the transaction, and raises if its name has come to belong to another one
+-- meanwhile. CREATE INDEX locks the partitions of a table one by one; here all are locked before anything
+-- else is done.
 CREATE OR REPLACE FUNCTION simsql._lock(table_id regclass, mode text, caller text) RETURNS void
 LANGUAGE plpgsql
 AS $$

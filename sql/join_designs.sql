@@ -1,18 +1,18 @@
 -- Designs of a hash join on prefixes, which near_many and pairs share.
 --
--- Both work table by table. A match is reported by the first permutation that can find it: the first whose prefix differs in no
--- more bits than its radius. So no matches are compared across permutations, and the memory for one permutation is free again
--- before the next begins.
+-- Both work table by table. A match is reported by the first permutation that can find it: the first whose
+-- prefix differs in no more bits than its radius. So no matches are compared across permutations, and the
+-- memory for one permutation is free again before the next begins.
 
 -- The cost of a candidate of a hash join, in microseconds.
 CREATE OR REPLACE FUNCTION simsql._candidate_cost() RETURNS double precision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 0.2;
 
--- The designs of a hash join on prefixes and their estimated costs in microseconds, cheapest first. The join reads rows, not
--- keys, so its permutations need not be those of an index, and more tables allow longer prefixes. A row or a candidate costs a
--- look-up in a hash table that exceeds the processor's cache. Each flip of a query's prefix enlarges that table and costs more.
--- Each statement also takes time to plan.
+-- The designs of a hash join on prefixes and their estimated costs in microseconds, cheapest first. The join
+-- reads rows, not keys, so its permutations need not be those of an index, and more tables allow longer
+-- prefixes. A row or a candidate costs a look-up in a hash table that exceeds the processor's cache. Each
+-- flip of a query's prefix enlarges that table and costs more. Each statement also takes time to plan.
 CREATE OR REPLACE FUNCTION simsql._join_designs(queries bigint, rows bigint, distance integer)
 RETURNS TABLE (blocks integer, lead integer, cost double precision, candidates double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -37,9 +37,9 @@ AS $$
      ORDER BY 3, tables, m, c
 $$;
 
--- What a join on prefixes needs, for each permutation: the mask of the lead bits, their flips, the lowest flipped bit of each
--- flip (the pivot), and the condition that no earlier permutation finds the match. `a` and `b` are the expressions of the two
--- fingerprints.
+-- What a join on prefixes needs, for each permutation: the mask of the lead bits, their flips, the lowest
+-- flipped bit of each flip (the pivot), and the condition that no earlier permutation finds the match. `a`
+-- and `b` are the expressions of the two fingerprints.
 CREATE OR REPLACE FUNCTION simsql._join_tables(
     blocks integer, lead integer, inner_blocks integer, distance integer, a text, b text)
 RETURNS TABLE (number integer, lead_mask bigint, prefix integer, radius integer, flips bigint[],

@@ -1,10 +1,10 @@
 -- The layout of an index: blocks, permutations, radii and costs, as in simsql/hamming.
 --
--- 64 bits are split into blocks. Block 0 holds the most significant bits, and larger blocks come first. A permutation moves its
--- lead blocks to the front, followed by the other bits, all in their original order. With inner blocks, the remaining bits are
--- split again, and one of these blocks joins the lead: the nested design of Manku, Jain and Das Sarma. So the bits that lead
--- identify a permutation. Permutations are numbered from 0 in lexicographic order of their lead blocks, then of the inner
--- block.
+-- 64 bits are split into blocks. Block 0 holds the most significant bits, and larger blocks come first. A
+-- permutation moves its lead blocks to the front, followed by the other bits, all in their original order.
+-- With inner blocks, the remaining bits are split again, and one of these blocks joins the lead: the nested
+-- design of Manku, Jain and Das Sarma. So the bits that lead identify a permutation. Permutations are
+-- numbered from 0 in lexicographic order of their lead blocks, then of the inner block.
 
 -- Splits bits, the most significant first, into this number of blocks, and returns the mask of each.
 CREATE OR REPLACE FUNCTION simsql._block_masks(bits integer[], blocks integer) RETURNS bigint[]
@@ -29,7 +29,8 @@ BEGIN
 END
 $$;
 
--- As a loop: a query of this size takes longer to start than to run, and most statements about an index need it.
+-- As a loop: a query of this size takes longer to start than to run, and most statements about an index need
+-- it.
 CREATE OR REPLACE FUNCTION simsql._permutations(blocks integer, lead integer, inner_blocks integer)
 RETURNS TABLE (number integer, lead_mask bigint, prefix integer)
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -68,8 +69,8 @@ BEGIN
 END
 $$;
 
--- How far a permutation shifts which bits. A positive shift goes to the left, and the mask selects the bits where they arrive.
--- Bits that move together are one row.
+-- How far a permutation shifts which bits. A positive shift goes to the left, and the mask selects the bits
+-- where they arrive. Bits that move together are one row.
 CREATE OR REPLACE FUNCTION simsql._moves(lead_mask bigint)
 RETURNS TABLE (shift integer, mask bigint)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -119,10 +120,11 @@ AS $$
     SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) * greatest(inner_blocks, 1)
 $$;
 
--- How many bits of its prefix a search at this distance has to flip in this permutation's table; -1 if the table need not be
--- read. With one lead block: if every block had more differing bits than this, there would be more of them than the distance
--- (Norouzi, Punjani, Fleet, section 3.1). Otherwise the radius is the same for every table: an adversary spreads the differing
--- bits evenly, and the search picks the blocks with the fewest.
+-- How many bits of its prefix a search at this distance has to flip in this permutation's table; -1 if the
+-- table need not be read. With one lead block: if every block had more differing bits than this, there would
+-- be more of them than the distance (Norouzi, Punjani, Fleet, section 3.1). Otherwise the radius is the same
+-- for every table: an adversary spreads the differing bits evenly, and the search picks the blocks with the
+-- fewest.
 CREATE OR REPLACE FUNCTION simsql._radius(
     blocks integer, lead integer, inner_blocks integer, number integer, distance integer)
 RETURNS integer
@@ -187,7 +189,8 @@ CREATE OR REPLACE FUNCTION simsql._costs(OUT probe double precision, OUT candida
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT 1.1, 0.1, 0.06, 12.0 $$;
 
--- For each distance, how many ranges a search scans, and the share of all keys that it expects in them, which may exceed 1.
+-- For each distance, how many ranges a search scans, and the share of all keys that it expects in them, which
+-- may exceed 1.
 CREATE OR REPLACE FUNCTION simsql._searches(
     blocks integer, lead integer, inner_blocks integer, distances integer[])
 RETURNS TABLE (distance integer, probes double precision, share double precision)
@@ -202,9 +205,10 @@ AS $$
      GROUP BY w.distance
 $$;
 
--- The number of rows from which probing is expected to beat a sequential scan, for each distance from 0 to the last at which it
--- ever does: functions contain this array, and under array_nulls = off PostgreSQL reads no nulls. `shares` are the measured
--- shares of _searches, by distance; without them, fingerprints count as random.
+-- The number of rows from which probing is expected to beat a sequential scan, for each distance from 0 to
+-- the last at which it ever does: functions contain this array, and under array_nulls = off PostgreSQL reads
+-- no nulls. `shares` are the measured shares of _searches, by distance; without them, fingerprints count as
+-- random.
 CREATE OR REPLACE FUNCTION simsql._scan_below(
     blocks integer, lead integer, inner_blocks integer, shares double precision[] DEFAULT NULL)
 RETURNS bigint[]
@@ -218,8 +222,8 @@ AS $$
            SELECT c.scan_row - c.candidate * coalesce(shares[s.distance + 1], s.share) AS saved) AS row
 $$;
 
--- The design that simsql.plan recommends for this number of rows and this distance: the cheapest for one search and one row
--- written. Tables grow, so fewer than a million rows count as a million.
+-- The design that simsql.plan recommends for this number of rows and this distance: the cheapest for one
+-- search and one row written. Tables grow, so fewer than a million rows count as a million.
 CREATE OR REPLACE FUNCTION simsql._design(rows bigint, distance integer, OUT blocks integer, OUT lead integer)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET jit = off
 AS $$

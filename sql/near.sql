@@ -1,7 +1,7 @@
 -- Single searches: near, near_rows and explain_near.
 
--- near calls the search functions of the first 32 ids by static statements, which are planned once per session. Parsing and
--- planning a dynamic one takes a fifth of the time that a client waits for near.
+-- near calls the search functions of the first 32 ids by static statements, which are planned once per
+-- session. Parsing and planning a dynamic one takes a fifth of the time that a client waits for near.
 DO $do$
 DECLARE
     calls text[] := ARRAY(SELECT simsql._render($sql$
@@ -80,7 +80,8 @@ COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
     'every fingerprint within the distance, once each, nearest first; '
     'only fingerprints of rows in the table or the scope';
 
--- The fingerprints that a search finds. near_rows reads them first: Citus would send a search function to a shard.
+-- The fingerprints that a search finds. near_rows reads them first: Citus would send a search function to a
+-- shard.
 CREATE OR REPLACE FUNCTION simsql._matches(
     index simsql.registry, fingerprint bigint, distance integer, scope jsonb)
 RETURNS bigint[]
@@ -100,8 +101,8 @@ BEGIN
 END
 $$;
 
--- The statement that returns the rows with the fingerprints $1, nearest to $2 first; `list` is the select list, in which the table
--- is called t. It is put together without _render, which would take a tenth of the time of near_rows.
+-- The statement that returns the rows with the fingerprints $1, nearest to $2 first; `list` is the select
+-- list, in which the table is called t. near_rows needs it at each call, so it is put together without _render.
 CREATE OR REPLACE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
@@ -143,8 +144,8 @@ $$;
 COMMENT ON FUNCTION simsql.near_rows(anyelement, bigint, integer, text, jsonb) IS
     'every row whose fingerprint is within the distance, nearest first: simsql.near_rows(NULL::article, ...)';
 
--- An expression for each column of a table `t` that can become JSON. Converting a value to JSON calls the cast that the owner of
--- its type may have created, so values of types that are not built in become text.
+-- An expression for each column of a table `t` that can become JSON. Converting a value to JSON calls the
+-- cast that the owner of its type may have created, so values of types that are not built in become text.
 CREATE OR REPLACE FUNCTION simsql._json_columns(table_id regclass)
 RETURNS TABLE (number smallint, name name, expression text)
 LANGUAGE plpgsql STABLE
@@ -160,8 +161,8 @@ BEGIN
 END
 $$;
 
--- The same for callers without a row type. It returns the distances too. The parameters are the table, the fingerprint, the
--- distance, the column and the scope.
+-- The same for callers without a row type. It returns the distances too. The parameters are the table, the
+-- fingerprint, the distance, the column and the scope.
 CREATE OR REPLACE FUNCTION simsql._near_documents(regclass, bigint, integer, text, jsonb)
 RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
@@ -209,7 +210,8 @@ BEGIN
 END
 $$;
 
--- Runs the statements of one search one after another, as the generated function does, and shows the plan of each.
+-- Runs the statements of one search one after another, as the generated function does, and shows the plan of
+-- each.
 CREATE OR REPLACE FUNCTION simsql.explain_near(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)

@@ -2,7 +2,7 @@
 
 -- Returns statements that together find every match of the distinct fingerprints $1 within the distance $2.
 --   probes  one statement per permutation: range scans of the index, in the order of keys
---   join    one statement per permutation of a join design: a hash join of the queries with the rows, on prefixes
+--   join    one statement per permutation of a join design: a hash join of queries and rows on prefixes
 --   scan    one statement that compares all queries with all rows
 CREATE OR REPLACE FUNCTION simsql._near_many_statements(
     index simsql.registry, queries bigint, rows bigint, distance integer, scope jsonb DEFAULT NULL,
@@ -55,8 +55,9 @@ BEGIN
 END
 $$;
 
--- Estimates how many keys the searches have to deal with. Where that takes counting, they are counted only up to the number from
--- which index searches are the cheapest strategy anyway. Counting a key takes 1/25 of the time of a probe.
+-- Estimates how many keys the searches have to deal with. Where that takes counting, they are counted only up
+-- to the number from which index searches are the cheapest strategy anyway. Counting a key takes 1/25 of the
+-- time of a probe.
 CREATE OR REPLACE FUNCTION simsql._expected_keys(
     index simsql.registry, queries bigint, distance integer, scope jsonb)
 RETURNS bigint
@@ -77,8 +78,8 @@ BEGIN
 END
 $$;
 
--- Parallel workers share the rows of a hash join. Probes need the settings of near. Within a scope, the table is always read
--- through its B-tree, whatever the planner estimates.
+-- Parallel workers share the rows of a hash join. Probes need the settings of near. Within a scope, the table
+-- is always read through its B-tree, whatever the planner estimates.
 CREATE OR REPLACE FUNCTION simsql.near_many(
     table_name regclass, fingerprints bigint[], distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)

@@ -22,8 +22,8 @@ AS $$
                              FROM generate_series(0, size - 1) AS n) END
 $$;
 
--- Estimates from samples how many candidates a self-join of these distinct, sorted fingerprints meets. Groups of equal prefixes
--- are multiplied, not joined, so a crowded prefix costs no more than any other.
+-- Estimates from samples how many candidates a self-join of these distinct, sorted fingerprints meets. Groups
+-- of equal prefixes are multiplied, not joined, so a crowded prefix costs no more than any other.
 CREATE OR REPLACE FUNCTION simsql._measured_candidates(
     fingerprints bigint[], distance integer, blocks integer, lead integer)
 RETURNS double precision
@@ -62,9 +62,9 @@ BEGIN
 END
 $$;
 
--- Returns one statement per permutation of a design. Together they find every pair of the distinct fingerprints $1 within the
--- distance $2 once. One side is looked up under each flip of its prefix: of two fingerprints whose prefixes differ, the one in
--- which the lowest differing bit is 0.
+-- Returns one statement per permutation of a design. Together they find every pair of the distinct
+-- fingerprints $1 within the distance $2 once. One side is looked up under each flip of its prefix: of two
+-- fingerprints whose prefixes differ, the one in which the lowest differing bit is 0.
 CREATE OR REPLACE FUNCTION simsql._pairs_by_prefix(distance integer, blocks integer, lead integer)
 RETURNS SETOF text
 LANGUAGE sql STABLE
@@ -83,9 +83,10 @@ AS $$
       FROM simsql._join_tables(blocks, lead, 0, distance, 'a.fp', 'b.fp') AS t
 $$;
 
--- Returns the statements that find every pair of distinct, sorted fingerprints, by the cheapest design. Real fingerprints crowd
--- some prefixes and meet more candidates than expected, never fewer. So a design whose expected cost exceeds the measured cost
--- of another need not be measured. If every design costs more than a comparison of all with all, one statement does that.
+-- Returns the statements that find every pair of distinct, sorted fingerprints, by the cheapest design. Real
+-- fingerprints crowd some prefixes and meet more candidates than expected, never fewer. So a design whose
+-- expected cost exceeds the measured cost of another need not be measured. If every design costs more than a
+-- comparison of all with all, one statement does that.
 CREATE OR REPLACE FUNCTION simsql._statements_for_pairs(fingerprints bigint[], distance integer)
 RETURNS SETOF text
 LANGUAGE plpgsql STABLE
@@ -114,7 +115,8 @@ BEGIN
         END IF;
     END LOOP;
     IF chosen IS NULL THEN
-        -- Each thousand is compared with itself and what follows: half as many comparisons as a plain self-join.
+        -- Each thousand is compared with itself and what follows: half as many comparisons as a plain
+        -- self-join.
         RETURN NEXT $sql$
             SELECT p.*
               FROM generate_series(1, cardinality($1), 1000) AS c (start)
@@ -129,7 +131,8 @@ BEGIN
 END
 $$;
 
--- The planner knows nothing about prefixes and would sort both sides of each join. Without merge joins it hashes them.
+-- The planner knows nothing about prefixes and would sort both sides of each join. Without merge joins it
+-- hashes them.
 CREATE OR REPLACE FUNCTION simsql.pairs(
     table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)

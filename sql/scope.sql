@@ -1,8 +1,8 @@
 -- Scopes: columns of the user's table, such as a tenant or a language, whose values restrict a search.
 --
--- They lead the keys, as scope_1, scope_2 and so on. With names of its own, a key table does not have to follow renamed
--- columns. All keys of a scope stand side by side, in the order of keys, so a search reads ranges of its own scope only. A row
--- with a null in a scope column belongs to no scope and has no keys.
+-- They lead the keys, as scope_1, scope_2 and so on. With names of its own, a key table does not have to
+-- follow renamed columns. All keys of a scope stand side by side, in the order of keys, so a search reads
+-- ranges of its own scope only. A row with a null in a scope column belongs to no scope and has no keys.
 
 -- The base type of a domain, or the type itself.
 CREATE OR REPLACE FUNCTION simsql._base_type(type regtype) RETURNS regtype
@@ -20,8 +20,8 @@ BEGIN
 END
 $$;
 
--- The type by which the values of a column are compared: for a domain, its base type. Its length or precision is left out,
--- since a cast to it would change values that do not fit.
+-- The type by which the values of a column are compared: for a domain, its base type. Its length or precision
+-- is left out, since a cast to it would change values that do not fit.
 CREATE OR REPLACE FUNCTION simsql._scope_type(table_id regclass, column_name text) RETURNS oid
 LANGUAGE plpgsql STABLE
 AS $$
@@ -38,9 +38,9 @@ AS $$
                    FROM unnest(scope) WITH ORDINALITY AS s (name, number) ORDER BY s.number)
 $$;
 
--- Whether columns of a type can be in a scope. Its equality has to be what `=` means under the search_path of simsql's
--- functions. It also has to be leakproof: otherwise it cannot be an index condition under row-level security, which is active
--- on key tables.
+-- Whether columns of a type can be in a scope. Its equality has to be what `=` means under the search_path of
+-- simsql's functions. It also has to be leakproof: otherwise it cannot be an index condition under row-level
+-- security, which is active on key tables.
 CREATE OR REPLACE FUNCTION simsql._fits_scope(type oid) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
@@ -105,8 +105,8 @@ BEGIN
 END
 $$;
 
--- The scope columns of an index: their names in its key tables and in the user's table, and the types by which their values are
--- compared.
+-- The scope columns of an index: their names in its key tables and in the user's table, and the types by
+-- which their values are compared.
 CREATE OR REPLACE FUNCTION simsql._scope_columns(index simsql.registry)
 RETURNS TABLE (number integer, name text, column_name text, type text)
 LANGUAGE plpgsql STABLE
@@ -133,8 +133,8 @@ BEGIN
 END
 $$;
 
--- Repeats a pattern for each scope column; the result is empty for an index without a scope. In the pattern, %1$s is the name
--- in the key tables and %2$I the name in the user's table.
+-- Repeats a pattern for each scope column; the result is empty for an index without a scope. In the pattern,
+-- %1$s is the name in the key tables and %2$I the name in the user's table.
 CREATE OR REPLACE FUNCTION simsql._for_scope(index simsql.registry, pattern text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -170,8 +170,9 @@ AS $$
       FROM unnest(names) WITH ORDINALITY AS n (name, number)
 $$;
 
--- The condition that a row is in this scope: a row of the user's table if the alias is t, and otherwise a key. It begins with
--- AND, and is empty for an index without a scope. `variables` replaces the values of columns by SQL expressions.
+-- The condition that a row is in this scope: a row of the user's table if the alias is t, and otherwise a
+-- key. It begins with AND, and is empty for an index without a scope. `variables` replaces the values of
+-- columns by SQL expressions.
 CREATE OR REPLACE FUNCTION simsql._in_scope(
     index simsql.registry, scope jsonb, alias text, variables jsonb DEFAULT '{}')
 RETURNS text
@@ -184,9 +185,9 @@ AS $$
       FROM simsql._scope_columns(index) AS s
 $$;
 
--- The condition that a row comes after the last row of a batch, in the order of the scope and then of the last column. `scope`
--- and `value` are the values of that row, as text and as an expression. `pattern` names the scope columns, as in _for_scope.
--- Null before the first batch.
+-- The condition that a row comes after the last row of a batch, in the order of the scope and then of the
+-- last column. `scope` and `value` are the values of that row, as text and as an expression. `pattern` names
+-- the scope columns, as in _for_scope. Null before the first batch.
 CREATE OR REPLACE FUNCTION simsql._from_place(
     index simsql.registry, scope text[], pattern text, last_column text, operator text, value text)
 RETURNS text

@@ -1,17 +1,19 @@
 -- The functions that create_index generates for the searches of an index.
 
--- After this many candidates a search starts over and skips equal keys, which takes twice as long if all keys are different.
--- Most searches have fewer candidates, and these are read in less than a millisecond.
+-- After this many candidates a search starts over and skips equal keys, which takes twice as long if all keys
+-- are different. Most searches have fewer candidates, and these are read in less than a millisecond.
 CREATE OR REPLACE FUNCTION simsql._candidates() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 2000;
 
--- What the templates of an index refer to, as `shared` of _render. The scope is one to search, or `variables` has the names of
--- those that hold it.
+-- What the templates of an index refer to, as `shared` of _render. The scope is one to search, or `variables`
+-- has the names of those that hold it.
 CREATE OR REPLACE FUNCTION simsql._parts(index simsql.registry, scope jsonb, variables jsonb DEFAULT '{}')
 RETURNS jsonb
 LANGUAGE plpgsql STABLE
 AS $$
+DECLARE
+    scoped constant boolean := index.scope_columns <> '{}';
 BEGIN
     RETURN jsonb_build_object(
         'id', index.id,
@@ -19,9 +21,9 @@ BEGIN
         'rows', simsql._rows_of(index),
         'column', index.column_name,
         'scope', scope::text,
-        'scope_of_keys', simsql._in_scope(index, scope, 'k', variables),
-        'scope_of_rows', simsql._in_scope(index, scope, 't', variables),
-        'no_scope', simsql._for_scope(index, ' AND t.%2$I IS NULL'),
+        'scope_of_keys', CASE WHEN scoped THEN simsql._in_scope(index, scope, 'k', variables) END,
+        'scope_of_rows', CASE WHEN scoped THEN simsql._in_scope(index, scope, 't', variables) END,
+        'no_scope', CASE WHEN scoped THEN simsql._for_scope(index, ' AND t.%2$I IS NULL') END,
         'guard', simsql._guard(index),
         'candidate_limit', simsql._candidates());
 END
@@ -42,9 +44,10 @@ AS $$
            AS f (outer_radius)
 $$;
 
--- The variables of a search: the keys of the fingerprint, the flips of their bits, the distance of candidates and the scope. Each
--- has a name, a type, the expression of its value for the fingerprint $1, the distance $2 and the scope $3, and the strategies
--- that use it. If a permutation need not be read at this distance, its key is null, so none of its ranges are looked up.
+-- The variables of a search: the keys of the fingerprint, the flips of their bits, the distance of candidates
+-- and the scope. Each has a name, a type, the expression of its value for the fingerprint $1, the distance $2
+-- and the scope $3, and the strategies that use it. If a permutation need not be read at this distance, its
+-- key is null, so none of its ranges are looked up.
 CREATE OR REPLACE FUNCTION simsql._search_variables(index simsql.registry)
 RETURNS TABLE (place integer, name text, type text, value text, strategies text[])
 LANGUAGE plpgsql STABLE
@@ -92,8 +95,8 @@ BEGIN
 END
 $$;
 
--- The statement of a search in an index: search functions and explain_near run exactly this one. `variables` tells how it names
--- those above, and `candidates`.
+-- The statement of a search in an index: search functions and explain_near run exactly this one. `variables`
+-- tells how it names those above, and `candidates`.
 --   exact   one range per permutation: the prefix has to be equal
 --   probes  one range per permutation and flip of its prefix
 --   skip    the same ranges, without the copies of equal keys
@@ -119,7 +122,8 @@ BEGIN
         WHEN 'scan' THEN simsql._render(reads ->> 'all', '{}', shared)
         ELSE (SELECT string_agg(
                          simsql._render(reads ->> strategy, '{}', shared || b.parts || jsonb_build_object(
-                             'key', names ->> ('key_' || b.number), 'flips', names ->> ('flips_' || b.number))),
+                             'key', names ->> ('key_' || b.number),
+                             'flips', names ->> ('flips_' || b.number))),
                          reads ->> 'between' ORDER BY b.number)
                 FROM simsql._storage_branches(index) AS b) END;
     IF strategy = 'skip' THEN
@@ -131,10 +135,11 @@ BEGIN
 END
 $$;
 
--- What decides between the strategies: the greatest distance at which no prefix is flipped; the greatest one at which probing
--- pays from at most a thousand rows on; and beyond that, the condition under which probing at the distance $2 is expected to be
--- cheaper than a scan. Where only counting tells the number of rows, it stops as soon as probing begins to pay. So it costs less
--- than the scan that it saves, and neither old statistics nor uneven keys can mislead it.
+-- What decides between the strategies: the greatest distance at which no prefix is flipped; the greatest one
+-- at which probing pays from at most a thousand rows on; and beyond that, the condition under which probing
+-- at the distance $2 is expected to be cheaper than a scan. Where only counting tells the number of rows, it
+-- stops as soon as probing begins to pay. So it costs less than the scan that it saves, and neither old
+-- statistics nor uneven keys can mislead it.
 CREATE OR REPLACE FUNCTION simsql._search_decision(
     index simsql.registry, variables jsonb, OUT exact_up_to integer, OUT probed_up_to integer, OUT pays text)
 LANGUAGE plpgsql STABLE
@@ -155,15 +160,17 @@ BEGIN
 END
 $$;
 
--- Two generated functions per index, with the design and the names as constants. They run with the caller's privileges: the
--- policy of the key tables and the privileges on the user's table decide who may search. Values to compare with are computed
--- once, in variables; within the statement, each occurrence would be compiled at every call. Candidates are collected first:
--- most searches have none, and then no row has to be looked up.
+-- Two generated functions per index, with the design and the names as constants. They run with the caller's
+-- privileges: the policy of the key tables and the privileges on the user's table decide who may search.
+-- Values to compare with are computed once, in variables; within the statement, each occurrence would be
+-- compiled at every call. Candidates are collected first: most searches have none, and then no row has to be
+-- looked up.
 --
--- A generic plan cannot know how narrow a range is. With the settings below it is a nested loop of index scans, whatever the
--- estimates, and it is planned once per session. A scan runs within the search function, under its settings except for those
--- that it resets; a hash join would read the user's whole table for the few matching rows. Within a scope, the scan is an
--- index-only scan like the others: a sequential scan would read the keys of all scopes.
+-- A generic plan cannot know how narrow a range is. With the settings below it is a nested loop of index
+-- scans, whatever the estimates, and it is planned once per session. A scan runs within the search function,
+-- under its settings except for those that it resets; a hash join would read the user's whole table for the
+-- few matching rows. Within a scope, the scan is an index-only scan like the others: a sequential scan would
+-- read the keys of all scopes.
 CREATE OR REPLACE FUNCTION simsql._search_functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE

@@ -1,12 +1,13 @@
 -- Skew: how many keys a search really reads.
 --
--- Fingerprints of texts are not random bits. Some prefixes are a hundred times as frequent as others, and a search for a text
--- is likely to meet those. So create_index, build and vacuum measure the keys that searches for some of the stored fingerprints
--- read, and keep one number for each distance in the registry. These numbers are averages over the whole table and tell
--- nothing about single rows. They decide only whether near probes or scans; results do not depend on them.
+-- Fingerprints of texts are not random bits. Some prefixes are a hundred times as frequent as others, and a
+-- search for a text is likely to meet those. So create_index, build and vacuum measure the keys that searches
+-- for some of the stored fingerprints read, and keep one number for each distance in the registry. These
+-- numbers are averages over the whole table and tell nothing about single rows. They decide only whether near
+-- probes or scans; results do not depend on them.
 
--- The number of keys in the ranges of these fingerprints whose prefixes differ in `fewest` to `most` bits, without keys equal to
--- that of the fingerprint itself.
+-- The number of keys in the ranges of these fingerprints whose prefixes differ in `fewest` to `most` bits,
+-- without keys equal to that of the fingerprint itself.
 CREATE OR REPLACE FUNCTION simsql._count_keys(
     index simsql.registry, number integer, fingerprints bigint[], fewest integer, most integer,
     scope jsonb DEFAULT NULL)
@@ -28,13 +29,14 @@ BEGIN
 END
 $$;
 
--- For each distance from 0 to 64, the expected keys in the ranges of a search for a stored fingerprint, as a share of all keys;
--- it may exceed 1. Null if there are fewer than a thousand keys.
--- For each number of differing bits of a prefix, the share of other keys follows from pairs of sampled keys. Where there are
--- few such pairs, the ranges of the B-tree are counted instead: they hold few keys, even in a large table. Rare keys count as if
--- they were random if the index has a scope, since no range holds the keys of all scopes, or if the storage reads more than the
--- ranges to count them.
-CREATE OR REPLACE FUNCTION simsql._measure_skew(index simsql.registry) RETURNS double precision[]
+-- Measures an index and returns it with what was measured: for each distance from 0 to 64, the expected keys
+-- in the ranges of a search for a stored fingerprint, as a share of all keys; it may exceed 1. Null if there
+-- are fewer than a thousand keys. For each number of differing bits of a prefix, the share of other keys
+-- follows from pairs of sampled keys. Where there are few such pairs, the ranges of the B-tree are counted
+-- instead: they hold few keys, even in a large table. Rare keys count as if they were random if the index has
+-- a scope, since no range holds the keys of all scopes, or if the storage reads more than the ranges to count
+-- them.
+CREATE OR REPLACE FUNCTION simsql._learn_skew(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql
 SET enable_hashagg = on SET max_parallel_workers_per_gather = 0 SET jit = off
 AS $$
@@ -57,62 +59,61 @@ DECLARE
     counts_rare_keys constant boolean := index.scope_columns = '{}'
                                          AND (reads -> 'counts_rare_keys')::boolean;
 BEGIN
-    LOOP
-        -- (Citus mistakes the type of a parameter here.)
-        EXECUTE simsql._render(reads ->> 'sample', jsonb_build_object('percent', percent),
-                               simsql._parts(index, NULL))
-           INTO sampled;
-        EXIT WHEN cardinality(sampled) >= 1000 OR percent = 100;
-        percent := least(100, 10 * percent);  -- most of the table is free space
-    END LOOP;
-    keys := cardinality(sampled) * 100 / percent;
-    IF keys < 1000 THEN
-        RETURN NULL;
-    END IF;
-    queries := ARRAY(SELECT sampled[1 + n * cardinality(sampled) / 300]
-                       FROM generate_series(0, 299) AS n ORDER BY n * 7 % 300);
-    others := ARRAY(SELECT sampled[1 + n * cardinality(sampled) / 500] FROM generate_series(0, 499) AS n);
-    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
-        SELECT array_agg(coalesce(h.hits, 0) ORDER BY bits), sum(h.hits) INTO hits, pairs
-          FROM generate_series(0, permutation.prefix) AS bits
-          LEFT JOIN (SELECT bit_count(((q # o) & permutation.lead_mask)::bit(64)) AS bits, count(*) AS hits
-                       FROM unnest(queries) AS q CROSS JOIN unnest(others) AS o
-                      WHERE q <> o
-                      GROUP BY 1) AS h USING (bits);
-        IF pairs IS NULL THEN  -- all keys are equal
-            RETURN NULL;
-        END IF;
-        reached := '{}';
-        common := false;
-        FOR bits IN 0 .. permutation.prefix LOOP
-            ways := CASE bits WHEN 0 THEN 1 ELSE ways * (permutation.prefix - bits + 1) / bits END;
-            common := common OR hits[bits + 1] >= 50;
-            counted := queries[:least(300, 30000 / ways)::integer];  -- at most 30,000 ranges
-            share := CASE WHEN common THEN hits[bits + 1] / pairs
-                          WHEN ways <= 600 AND counts_rare_keys
-                          THEN simsql._count_keys(index, permutation.number, counted, bits, bits)
-                               / (cardinality(counted) * keys)
-                          ELSE greatest(hits[bits + 1] / pairs,
-                                        ways / 2::double precision ^ permutation.prefix) END;
-            reached := reached || coalesce(reached[bits], 0) + share;
+    <<measured>>
+    BEGIN
+        LOOP
+            -- (Citus mistakes the type of a parameter here.)
+            EXECUTE simsql._render(reads ->> 'sample', jsonb_build_object('percent', percent),
+                                   simsql._parts(index, NULL))
+               INTO sampled;
+            EXIT WHEN cardinality(sampled) >= 1000 OR percent = 100;
+            percent := least(100, 10 * percent);  -- most of the table is free space
         END LOOP;
-        SELECT array_agg(shares[d + 1] + coalesce(reached[least(r.radius, permutation.prefix) + 1], 0)
-                         ORDER BY d)
-          INTO shares
-          FROM generate_series(0, 64) AS d
-         CROSS JOIN LATERAL simsql._radius(
-               index.blocks, index.lead, index.inner_blocks, permutation.number, d) AS r (radius);
-    END LOOP;
-    RETURN shares;
-END
-$$;
-
--- Measures an index and returns it with what was measured.
-CREATE OR REPLACE FUNCTION simsql._learn_skew(index simsql.registry) RETURNS simsql.registry
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    UPDATE simsql.registry AS r SET candidate_shares = simsql._measure_skew(index)
+        keys := cardinality(sampled) * 100 / percent;
+        IF keys < 1000 THEN
+            shares := NULL;
+            EXIT measured;
+        END IF;
+        queries := ARRAY(SELECT sampled[1 + n * cardinality(sampled) / 300]
+                           FROM generate_series(0, 299) AS n ORDER BY n * 7 % 300);
+        others := ARRAY(SELECT sampled[1 + n * cardinality(sampled) / 500] FROM generate_series(0, 499) AS n);
+        FOR permutation IN
+            SELECT p.* FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+        LOOP
+            SELECT array_agg(coalesce(h.hits, 0) ORDER BY bits), sum(h.hits) INTO hits, pairs
+              FROM generate_series(0, permutation.prefix) AS bits
+              LEFT JOIN (SELECT bit_count(((q # o) & permutation.lead_mask)::bit(64)) AS bits,
+                                count(*) AS hits
+                           FROM unnest(queries) AS q CROSS JOIN unnest(others) AS o
+                          WHERE q <> o
+                          GROUP BY 1) AS h USING (bits);
+            IF pairs IS NULL THEN  -- all keys are equal
+                shares := NULL;
+                EXIT measured;
+            END IF;
+            reached := '{}';
+            common := false;
+            FOR bits IN 0 .. permutation.prefix LOOP
+                ways := CASE bits WHEN 0 THEN 1 ELSE ways * (permutation.prefix - bits + 1) / bits END;
+                common := common OR hits[bits + 1] >= 50;
+                counted := queries[:least(300, 30000 / ways)::integer];  -- at most 30,000 ranges
+                share := CASE WHEN common THEN hits[bits + 1] / pairs
+                              WHEN ways <= 600 AND counts_rare_keys
+                              THEN simsql._count_keys(index, permutation.number, counted, bits, bits)
+                                   / (cardinality(counted) * keys)
+                              ELSE greatest(hits[bits + 1] / pairs,
+                                            ways / 2::double precision ^ permutation.prefix) END;
+                reached := reached || coalesce(reached[bits], 0) + share;
+            END LOOP;
+            SELECT array_agg(shares[d + 1] + coalesce(reached[least(r.radius, permutation.prefix) + 1], 0)
+                             ORDER BY d)
+              INTO shares
+              FROM generate_series(0, 64) AS d
+             CROSS JOIN LATERAL simsql._radius(
+                   index.blocks, index.lead, index.inner_blocks, permutation.number, d) AS r (radius);
+        END LOOP;
+    END;
+    UPDATE simsql.registry AS r SET candidate_shares = shares
      WHERE r.id = index.id
     RETURNING r.* INTO index;
     RETURN index;
@@ -141,8 +142,8 @@ BEGIN
 END
 $$;
 
--- For searches at a distance: the share of all keys that the index expects in their ranges, and the mean number of keys in
--- those of these fingerprints, not counting their own.
+-- For searches at a distance: the share of all keys that the index expects in their ranges, and the mean
+-- number of keys in those of these fingerprints, not counting their own.
 CREATE OR REPLACE FUNCTION simsql._measured_candidates(
     table_name regclass, fingerprints bigint[], distance integer, column_name text, scope jsonb,
     OUT share double precision, OUT candidates double precision)
@@ -163,8 +164,8 @@ BEGIN
 END
 $$;
 
--- The number of fingerprints in a table, and a random sample of about `size` of them. The table needs no index if the column is
--- given.
+-- The number of fingerprints in a table, and a random sample of about `size` of them. The table needs no
+-- index if the column is given.
 CREATE OR REPLACE FUNCTION simsql._sampled_fingerprints(
     table_name regclass, column_name text, size integer, OUT rows bigint, OUT fingerprints bigint[])
 LANGUAGE plpgsql STABLE

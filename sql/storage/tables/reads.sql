@@ -5,25 +5,28 @@ CREATE OR REPLACE FUNCTION simsql._tables_branches(index simsql.registry)
 RETURNS TABLE (number integer, key text, flipped bigint, parts jsonb)
 LANGUAGE sql STABLE
 AS $$
-    SELECT p.number, simsql._permute('$1', p.lead_mask), b.outside,
+    SELECT p.number, e.key, e.outside,
            jsonb_build_object('number', p.number,
                               'keys', format('simsql.keys_%s_%s', index.id, p.number),
                               'fingerprint', simsql._unpermute('k.key', p.lead_mask),
-                              'key_of_fp', simsql._permute('fp', p.lead_mask),
-                              'outside', b.outside,
-                              'inside', ~b.outside)
+                              'key_of_fp', replace(e.key, '$1', 'fp'),
+                              'outside', e.outside,
+                              'inside', ~e.outside)
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-     CROSS JOIN LATERAL CAST(-1::bigint << (64 - p.prefix) AS bigint) AS b (outside)
+     CROSS JOIN LATERAL (SELECT simsql._permute('$1', p.lead_mask), -1::bigint << (64 - p.prefix) OFFSET 0)
+           AS e (key, outside)
 $$;
 
--- A key may be stored many times and may outlive its row. So a search collects candidates, which are fingerprints of keys, and
--- then keeps one of each if a live row has it. It stops after _candidates() of them, and starts over with `skip`, which reads
--- the same ranges in pieces without the copies of equal keys. Keys within `reach`, a few bits farther away than a match, count as
--- candidates too, so that this also happens for a key with many copies that is just outside the distance.
+-- A key may be stored many times and may outlive its row. So a search collects candidates, which are
+-- fingerprints of keys, and then keeps one of each if a live row has it. It stops after _candidates() of
+-- them, and starts over with `skip`, which reads the same ranges in pieces without the copies of equal keys.
+-- Keys within `reach`, a few bits farther away than a match, count as candidates too, so that this also
+-- happens for a key with many copies that is just outside the distance.
 --
--- OFFSET 0 keeps the bounds of ranges bare columns. Comparisons with bare columns are index conditions even under row-level
--- security; operators such as & are not, because they are not leakproof. It also keeps the planner from joining all ranges with
--- all keys of a scope, which it estimates to be few until they are analyzed, and from moving the condition elsewhere.
+-- OFFSET 0 keeps the bounds of ranges bare columns. Comparisons with bare columns are index conditions even
+-- under row-level security; operators such as & are not, because they are not leakproof. It also keeps the
+-- planner from joining all ranges with all keys of a scope, which it estimates to be few until they are
+-- analyzed, and from moving the condition elsewhere.
 CREATE OR REPLACE FUNCTION simsql._tables_reads(index simsql.registry) RETURNS jsonb
 LANGUAGE sql STABLE
 AS $$
@@ -61,7 +64,8 @@ AS $$
     'between', E'\n         UNION ALL',
     -- The keys of the first permutation are the fingerprints themselves.
     'all', $sql$(SELECT k.key FROM simsql.keys_{id}_0 AS k WHERE true{scope_of_keys})$sql$,
-    -- The last branch reads nothing. It makes a search without candidates fail for a role that cannot read the columns.
+    -- The last branch reads nothing. It makes a search without candidates fail for a role that cannot read
+    -- the columns.
     'candidates', $sql$SELECT c.fingerprint
   FROM ({source}
          UNION ALL
@@ -82,8 +86,8 @@ AS $$
         AND EXISTS (SELECT FROM simsql.keys_{id}_0 AS k
                      WHERE true{scope_of_keys} OFFSET {least_rows} - 1)$sql$,
 
-    -- As a single search, a statement that meets too many candidates skips equal keys. Ranges come in the order of keys, so that
-    -- neighbours are read one after another.
+    -- As a single search, a statement that meets too many candidates skips equal keys. Ranges come in the
+    -- order of keys, so that neighbours are read one after another.
     'batch', $sql$
         WITH found AS MATERIALIZED (
             SELECT p.fp, {fingerprint} AS fingerprint,
@@ -125,7 +129,8 @@ AS $$
                 WHERE k.key >= q.low AND k.key <= q.high AND k.key <> q.key{scope_of_keys}) AS k$sql$)
 $$;
 
--- The matches of each fingerprint in one key table, whether or not a row has them, without reading copies of equal keys.
+-- The matches of each fingerprint in one key table, whether or not a row has them, without reading copies of
+-- equal keys.
 CREATE OR REPLACE FUNCTION simsql._tables_skip(
     index_id integer, number integer, fingerprints bigint[], distance integer, scope jsonb)
 RETURNS SETOF simsql.query_match
