@@ -6,8 +6,8 @@ CREATE OR REPLACE FUNCTION simsql._candidates() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 2000;
 
--- What the templates of an index refer to, as `shared` of _render. The scope is one to search, or `variables`
--- has the names of those that hold it.
+-- What the templates of an index refer to, as `shared` of _render. Values of the scope are those of `scope`,
+-- or SQL expressions in `variables`: scope_1, scope_2 and so on.
 CREATE OR REPLACE FUNCTION simsql._parts(index simsql.registry, scope jsonb, variables jsonb DEFAULT '{}')
 RETURNS jsonb
 LANGUAGE plpgsql STABLE
@@ -258,7 +258,7 @@ END$body$, jsonb_build_object(
             'flip', declared ->> 'flip')
             || (SELECT jsonb_object_agg(s, simsql._search_statement(index, s, variables))
                   FROM unnest(ARRAY['exact', 'probes', 'skip', 'check']) AS s
-                 WHERE reads ? 'skip' OR s <> 'skip'))));
+                 WHERE reads ? s OR s = 'check' AND reads ? 'candidates'))));
     RETURN NEXT;
 END
 $$;
