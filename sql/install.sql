@@ -11,6 +11,7 @@
 \ir guard.sql
 \ir storage/expression/citus.sql
 \ir storage/expression/btrees.sql
+\ir storage/expression/citus_reads.sql
 \ir storage/expression/reads.sql
 \ir storage/tables/reads.sql
 \ir look_up.sql
