@@ -13,17 +13,8 @@ BEGIN
 END
 $$;
 
--- At most `size` elements of an array, evenly spaced.
-CREATE OR REPLACE FUNCTION simsql._sample(fingerprints bigint[], size bigint) RETURNS bigint[]
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$
-    SELECT CASE WHEN cardinality(fingerprints) <= size THEN fingerprints
-                ELSE ARRAY(SELECT fingerprints[1 + (n * cardinality(fingerprints)) / size]
-                             FROM generate_series(0, size - 1) AS n) END
-$$;
-
--- Estimates from samples how many candidates a self-join of these distinct, sorted fingerprints meets. Groups
--- of equal prefixes are multiplied, not joined, so a crowded prefix costs no more than any other.
+-- Estimates from evenly spaced samples how many candidates a self-join of these distinct, sorted fingerprints
+-- meets. Groups of equal prefixes are multiplied, not joined, so a crowded prefix costs no more than any other.
 CREATE OR REPLACE FUNCTION simsql._measured_candidates(
     fingerprints bigint[], distance integer, blocks integer, lead integer)
 RETURNS double precision
@@ -32,7 +23,8 @@ SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
     rows constant bigint := cardinality(fingerprints);
-    rights constant bigint[] := simsql._sample(fingerprints, 2000);
+    rights constant bigint[] := ARRAY(SELECT fingerprints[1 + n * rows / least(2000, rows)]
+                                        FROM generate_series(0, least(2000, rows) - 1) AS n);
     lefts bigint[];
     in_both bigint;
     size bigint;
@@ -41,9 +33,9 @@ DECLARE
     candidates double precision := 0;
 BEGIN
     FOR join_table IN SELECT * FROM simsql._join_tables(blocks, lead, 0, distance, 'a.fp', 'b.fp') LOOP
-        IF size IS DISTINCT FROM greatest(50, 4000 / cardinality(join_table.flips)) THEN
-            size := greatest(50, 4000 / cardinality(join_table.flips));
-            lefts := simsql._sample(fingerprints, size);
+        IF size IS DISTINCT FROM least(rows, greatest(50, 4000 / cardinality(join_table.flips))) THEN
+            size := least(rows, greatest(50, 4000 / cardinality(join_table.flips)));
+            lefts := ARRAY(SELECT fingerprints[1 + n * rows / size] FROM generate_series(0, size - 1) AS n);
             in_both := (SELECT count(*) FROM unnest(lefts) AS l JOIN unnest(rights) AS r ON l = r);
         END IF;
         SELECT sum(a.n * b.n) INTO met
