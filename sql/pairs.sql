@@ -14,7 +14,8 @@ END
 $$;
 
 -- Estimates from evenly spaced samples how many candidates a self-join of these distinct, sorted fingerprints
--- meets. Groups of equal prefixes are multiplied, not joined, so a crowded prefix costs no more than any other.
+-- meets. Groups of equal prefixes are multiplied, not joined, so a crowded prefix costs no more than any
+-- other.
 CREATE OR REPLACE FUNCTION simsql._measured_candidates(
     fingerprints bigint[], distance integer, blocks integer, lead integer)
 RETURNS double precision
