@@ -12,6 +12,9 @@
 \ir storage/expression/citus.sql
 \ir storage/expression/btrees.sql
 \ir storage/expression/build.sql
+\ir storage/expression/citus_reads.sql
+\ir storage/expression/reads.sql
+\ir storage/tables/reads.sql
 \ir look_up.sql
 \ir search.sql
 \ir skew.sql

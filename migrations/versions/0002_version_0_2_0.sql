@@ -61,6 +61,10 @@ DROP FUNCTION simsql._built_share(simsql.registry), simsql._keys_by_size(simsql.
 -- These are part of the function that called them.
 DROP FUNCTION simsql._check_backfill(regclass, text, text[]), simsql._dependents(),
               simsql._check_design(integer, integer, integer, text);
+DROP FUNCTION simsql._exact_up_to(simsql.registry), simsql._flips(integer, integer),
+              simsql._in_scope(simsql.registry, jsonb, text), simsql._search_statement(simsql.registry, text, text[]),
+              simsql._search_variables(simsql.registry, text), simsql._join_design(bigint, bigint, integer),
+              simsql._join_tables(integer, integer, integer, integer, text, text);
 DROP PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[]);
 
 -- Every index gets a trigger for logical replication. It calls nothing yet: after_upgrade.sql makes its function.

@@ -95,25 +95,6 @@ BEGIN
 END
 $$;
 
--- The number of shards that a statement about a whole index or, in an index with a scope, about one scope
--- reads. If the scope contains the distribution column, all rows of a scope are in one shard.
-CREATE OR REPLACE FUNCTION simsql._shards_read(index simsql.registry) RETURNS bigint
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    -- Without Citus there are no such catalogues, so each statement that reads one stands alone.
-    IF NOT simsql._is_distributed(index.table_id) THEN
-        RETURN 1;
-    ELSIF EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS d
-                   WHERE d.logicalrelid = index.table_id
-                     AND column_to_column_name(d.logicalrelid, d.partkey) = ANY (index.scope_columns))
-    THEN
-        RETURN 1;
-    END IF;
-    RETURN (SELECT count(*) FROM pg_catalog.pg_dist_shard AS s WHERE s.logicalrelid = index.table_id);
-END
-$$;
-
 -- Runs a statement on this node alone.
 CREATE OR REPLACE FUNCTION simsql._execute_here(statement text) RETURNS void
 LANGUAGE plpgsql
