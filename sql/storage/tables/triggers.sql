@@ -34,7 +34,7 @@ AS $$
           FROM pg_catalog.pg_trigger AS t
          WHERE t.tgrelid = TG_RELID AND t.tgname = 'simsql_%3$s_column') IS DISTINCT FROM %4$L::text[]
     THEN
-        PERFORM simsql._check_columns(TG_RELID::regclass, %3$s, %4$L::text[], writes => true);
+        PERFORM simsql._check_columns(TG_RELID::regclass, %3$s, %4$L::text[]);
     END IF;
 $body$, index.nonce, index.column_name, index.id, index.column_name || index.scope_columns,
                   (SELECT string_agg(format('(pg_identify_object_as_address(1259, TG_RELID, t.tgattr[%s])).object_names[3]', place), ', '
