@@ -41,155 +41,141 @@ BEGIN
 END
 $$;
 
--- The columns that do not have their registered names any more. Otherwise columns that swapped names would silently be mixed up.
--- And those that were replaced by a virtual one, whose values PostgreSQL does not pass to triggers.
-CREATE OR REPLACE FUNCTION simsql._column_faults(table_id regclass, registered text[], columns text[]) RETURNS SETOF simsql._fault
-LANGUAGE sql STABLE
+-- The columns that do not have their registered names any more: those that swapped names would silently be mixed up. And those
+-- that were replaced by a virtual one, whose values PostgreSQL does not pass to triggers.
+CREATE OR REPLACE FUNCTION simsql._column_faults(table_id regclass, registered text[], columns text[]) RETURNS simsql._fault[]
+LANGUAGE plpgsql STABLE
 AS $$
-    SELECT CASE s.change WHEN 'virtual' THEN 'column is no longer a stored bigint' ELSE 'column ' || s.change END,
-           quote_ident(coalesce(c.name, c.wanted)),
-           CASE s.change WHEN 'virtual' THEN 'column type changed' ELSE 'column ' || s.change END, 'refuses',
-           format('column %I of %s was %s after its simhash index was created', c.wanted, table_id,
-                  CASE s.change WHEN 'virtual' THEN 'replaced by a virtual generated column' ELSE 'renamed or dropped' END),
-           CASE s.change WHEN 'renamed' THEN 'Rename it back, or let the index follow the column:'
-                         WHEN 'dropped' THEN 'If it was dropped:' ELSE 'Drop the index:' END,
-           CASE s.change WHEN 'renamed' THEN format('SELECT * FROM simsql.repair(%L);', table_id)
-                         ELSE format('SELECT simsql.drop_index(%L, %L);', table_id, registered[1]) END
-      FROM unnest(columns, registered) WITH ORDINALITY AS c (name, wanted, place)
-     CROSS JOIN LATERAL (
-           SELECT CASE WHEN c.name IS NULL THEN 'dropped'
-                       WHEN c.name IS DISTINCT FROM c.wanted THEN 'renamed'
-                       WHEN EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = table_id AND a.attname = c.name
-                                       AND a.attgenerated = 'v') THEN 'virtual' END) AS s (change)
-     WHERE s.change IS NOT NULL
-     ORDER BY c.place
-$$;
-
--- The columns whose type is not the one for which the index was created. Triggers make PostgreSQL refuse to change it; B-trees do
--- not.
-CREATE OR REPLACE FUNCTION simsql._type_faults(index simsql.registry, columns text[]) RETURNS SETOF simsql._fault
-LANGUAGE sql STABLE
-AS $$
-    SELECT CASE c.place WHEN 1 THEN 'column is no longer a stored bigint' ELSE 'column type changed' END,
-           quote_ident(c.name), 'column type changed', 'refuses',
-           format('column %I of %s changed its type after its simhash index was created', c.name, index.table_id),
-           CASE WHEN m.can_follow THEN 'Let the index follow:' ELSE 'Drop the index:' END,
-           CASE WHEN m.can_follow THEN format('SELECT * FROM simsql.repair(%L);', index.table_id)
-                ELSE format('SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name) END
-      FROM unnest(columns, 'bigint'::regtype || index.scope_types) WITH ORDINALITY AS c (name, type, place)
-      JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = c.name AND a.attgenerated <> 'v'
-     CROSS JOIN LATERAL (SELECT c.place > 1 AND simsql._fits_scope(simsql._base_type(a.atttypid))) AS m (can_follow)
-     WHERE a.atttypid IS DISTINCT FROM c.type
-       AND (c.place = 1 OR simsql._base_type(a.atttypid) IS DISTINCT FROM c.type)
-     ORDER BY m.can_follow, c.place
+DECLARE
+    repair constant text := format('SELECT * FROM simsql.repair(%L);', table_id);
+    drop_it constant text := format('SELECT simsql.drop_index(%L, %L);', table_id, registered[1]);
+    message text;
+    faults simsql._fault[] := '{}';
+BEGIN
+    FOR place IN 1 .. cardinality(registered) LOOP
+        message := format('column %I of %s was renamed or dropped after its simhash index was created', registered[place], table_id);
+        IF columns[place] IS NULL THEN
+            faults := faults || ('column dropped', quote_ident(registered[place]), 'column dropped', 'refuses', message,
+                                 'If it was dropped:', drop_it)::simsql._fault;
+        ELSIF columns[place] <> registered[place] THEN
+            faults := faults || ('column renamed', quote_ident(columns[place]), 'column renamed', 'refuses', message,
+                                 'Rename it back, or let the index follow the column:', repair)::simsql._fault;
+        ELSIF EXISTS (SELECT FROM pg_attribute AS a
+                       WHERE a.attrelid = table_id AND a.attname = registered[place] AND a.attgenerated = 'v')
+        THEN
+            message := format('column %I of %s was replaced by a virtual generated column after its simhash index was created',
+                              registered[place], table_id);
+            faults := faults || ('column is no longer a stored bigint', quote_ident(columns[place]), 'column type changed',
+                                 'refuses', message, 'Drop the index:', drop_it)::simsql._fault;
+        END IF;
+    END LOOP;
+    RETURN faults;
+END
 $$;
 
 -- The faults of an index. Those that make searches refuse it come in the order in which a search looks for them. The state of
 -- an index in simsql.indexes, and the error of a search, come from a quick look; `thorough` also compares all functions and key
 -- tables with what create_index makes, and asks shards.
-CREATE OR REPLACE FUNCTION simsql._faults(index simsql.registry, thorough boolean DEFAULT false) RETURNS SETOF simsql._fault
-LANGUAGE plpgsql STABLE ROWS 10
+CREATE OR REPLACE FUNCTION simsql._faults(index simsql.registry, thorough boolean DEFAULT false) RETURNS simsql._fault[]
+LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     actual constant simsql.registry := simsql._as_named(index);
     registered constant text[] := index.column_name || index.scope_columns;
     columns constant text[] := actual.column_name || actual.scope_columns;
-    search constant text := 'search_' || index.id;
+    at constant text := format('%s(%I)', index.table_id, index.column_name);
+    search constant text := 'simsql.search_' || index.id;
     repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
     drop_it constant text := format('SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name);
+    faults simsql._fault[] := '{}';
     recreated regclass;
-    fault simsql._fault;
 BEGIN
     IF actual.table_name IS DISTINCT FROM index.table_name THEN
         recreated := simsql._recreated(index);
+        IF recreated IS NOT NULL THEN
+            RETURN ARRAY[('table re-created', index.table_name, 'table re-created', 'refuses',
+                          format('table %s was re-created after its simhash index was created', recreated),
+                          'Let the index follow:', format('SELECT * FROM simsql.repair(%L);', recreated))::simsql._fault];
+        ELSIF actual.table_name IS NULL THEN
+            RETURN ARRAY[('table dropped', index.table_name, 'table dropped', 'refuses',
+                          format('table %s was dropped', index.table_name), 'Drop the index:', drop_it)::simsql._fault];
+        END IF;
+        faults := faults || ('table renamed', actual.table_name, 'table renamed', 'refuses',
+                             format('table %s was called %s when its simhash index was created', index.table_id, index.table_name),
+                             'Rename it back, or let the index follow the table:', repair)::simsql._fault;
     END IF;
-    fault.effect := 'refuses';
-    fault.remedy := repair;
-    IF recreated IS NOT NULL THEN
-        fault.problem := 'table re-created';
-        fault.object := index.table_name;
-        fault.message := format('table %s was re-created after its simhash index was created', recreated);
-        fault.advice := 'Let the index follow:';
-        fault.remedy := format('SELECT * FROM simsql.repair(%L);', recreated);
-    ELSIF actual.table_name IS NULL THEN
-        fault.problem := 'table dropped';
-        fault.object := index.table_name;
-        fault.message := format('table %s was dropped', index.table_name);
-        fault.advice := 'Drop the index:';
-        fault.remedy := drop_it;
-    ELSIF to_regproc('simsql.' || search) IS NULL
-          AND EXISTS (SELECT FROM pg_proc AS p WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = search)
-    THEN
-        fault.problem := 'index dropped';
-        fault.object := actual.table_name;
-        fault.message := format('the simhash index on %s(%I) was dropped after this transaction took its snapshot',
-                                index.table_id, index.column_name);
-        fault.advice := 'Start a new transaction.';
-        fault.remedy := NULL;
+    IF to_regproc(search) IS NULL THEN
+        IF EXISTS (SELECT FROM pg_proc AS p
+                    WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id)
+        THEN
+            RETURN faults || ('index dropped', actual.table_name, 'index dropped', 'refuses',
+                              format('the simhash index on %s was dropped after this transaction took its snapshot', at),
+                              'Start a new transaction.', NULL)::simsql._fault;
+        END IF;
+        faults := faults || ('function missing', search, 'damaged', 'refuses',
+                             format('the search function of the simhash index on %s is missing', at),
+                             'Create it again:', repair)::simsql._fault;
     END IF;
-    IF fault.problem IS NOT NULL THEN
-        fault.state := fault.problem;
-        RETURN NEXT fault;
-        RETURN;
-    END IF;
-    IF actual.table_name <> index.table_name THEN
-        fault.problem := 'table renamed';
-        fault.object := actual.table_name;
-        fault.state := fault.problem;
-        fault.message := format('table %s was called %s when its simhash index was created', index.table_id, index.table_name);
-        fault.advice := 'Rename it back, or let the index follow the table:';
-        RETURN NEXT fault;
-    END IF;
-    RETURN QUERY SELECT c.* FROM simsql._column_faults(index.table_id, registered, columns) AS c;
-    RETURN QUERY SELECT t.* FROM simsql._type_faults(index, columns) AS t;
-    RETURN QUERY SELECT s.* FROM simsql._storage_faults(index, actual, thorough) AS s;
-    IF to_regproc('simsql.' || search) IS NULL THEN
-        RETURN NEXT ('function missing', 'simsql.' || search, 'damaged', 'refuses',
-                     format('the search function of the simhash index on %s(%I) is missing', index.table_id, index.column_name),
-                     'Create it again:', repair)::simsql._fault;
-    END IF;
+    faults := faults || simsql._column_faults(index.table_id, registered, columns);
+    -- Triggers make PostgreSQL refuse to change a type; B-trees do not.
+    faults := faults || ARRAY(
+        SELECT (CASE c.place WHEN 1 THEN 'column is no longer a stored bigint' ELSE 'column type changed' END,
+                quote_ident(c.name), 'column type changed', 'refuses',
+                format('column %I of %s changed its type after its simhash index was created', c.name, index.table_id),
+                CASE WHEN m.can_follow THEN 'Let the index follow:' ELSE 'Drop the index:' END,
+                CASE WHEN m.can_follow THEN repair ELSE drop_it END)::simsql._fault
+          FROM unnest(columns, 'bigint'::regtype || index.scope_types) WITH ORDINALITY AS c (name, type, place)
+          JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = c.name AND a.attgenerated <> 'v'
+         CROSS JOIN LATERAL (SELECT c.place > 1 AND simsql._fits_scope(simsql._base_type(a.atttypid))) AS m (can_follow)
+         WHERE a.atttypid IS DISTINCT FROM c.type
+           AND (c.place = 1 OR simsql._base_type(a.atttypid) IS DISTINCT FROM c.type)
+         ORDER BY m.can_follow, c.place);
+    faults := faults || simsql._storage_faults(index, actual, thorough);
     IF NOT index.ready THEN
-        RETURN NEXT ('not ready', actual.table_name, 'building', 'refuses',
-                     format('the simhash index on %s(%I) is still being built', index.table_id, index.column_name),
-                     'Wait for the build to finish. If it was interrupted:', simsql._build_call(actual))::simsql._fault;
+        faults := faults || ('not ready', actual.table_name, 'building', 'refuses',
+                             format('the simhash index on %s is still being built', at),
+                             'Wait for the build to finish. If it was interrupted:', simsql._build_call(actual))::simsql._fault;
     END IF;
     IF thorough AND array_position(columns, NULL) IS NULL THEN
-        RETURN QUERY
-        SELECT f.problem, 'simsql.' || d.name, 'damaged', f.effect, NULL, NULL, repair
-          FROM simsql._functions(index) AS d
-          LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure(format('simsql.%I%s', d.name, d.arguments))
-         CROSS JOIN LATERAL (VALUES
-               ('function missing', 'may miss rows', p.oid IS NULL AND d.name <> search),
-               ('function altered', 'may miss rows',
-                p.oid IS NOT NULL
-                AND (p.prosrc <> d.body OR p.proconfig IS DISTINCT FROM d.settings
-                     OR p.prosecdef <> (d.head LIKE '%SECURITY DEFINER%')
-                     OR p.provolatile <> CASE WHEN d.head LIKE '%STABLE%' THEN 's' ELSE 'v' END)),
-               -- pg_restore --no-acl leaves it like this.
-               ('function can be called by others', 'grants to others',
-                d.head LIKE '%SECURITY DEFINER%' AND EXISTS (SELECT simsql._other_callers(p.oid))))
-               AS f (problem, effect, is_so)
-         WHERE f.is_so;
-        RETURN QUERY
-        SELECT b.problem, b.object, 'B-trees missing', 'slows', NULL, NULL, repair
-          FROM simsql._verify_btree(index.table_id, simsql._btree_columns(actual)) AS b;
+        faults := faults || ARRAY(
+            SELECT (f.problem, 'simsql.' || d.name, 'damaged', f.effect, NULL, NULL, repair)::simsql._fault
+              FROM simsql._functions(index) AS d
+              LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure(format('simsql.%I%s', d.name, d.arguments))
+             CROSS JOIN LATERAL (VALUES
+                   ('function missing', 'may miss rows', p.oid IS NULL AND 'simsql.' || d.name <> search),
+                   ('function altered', 'may miss rows',
+                    p.oid IS NOT NULL
+                    AND (p.prosrc <> d.body OR p.proconfig IS DISTINCT FROM d.settings
+                         OR p.prosecdef <> (d.head LIKE '%SECURITY DEFINER%')
+                         OR p.provolatile <> CASE WHEN d.head LIKE '%STABLE%' THEN 's' ELSE 'v' END)),
+                   -- pg_restore --no-acl leaves it like this.
+                   ('function can be called by others', 'grants to others',
+                    d.head LIKE '%SECURITY DEFINER%' AND EXISTS (SELECT simsql._other_callers(p.oid))))
+                   AS f (problem, effect, is_so)
+             WHERE f.is_so)
+            || simsql._btree_faults(index, index.table_id, simsql._btree_columns(actual));
     END IF;
+    RETURN faults;
 END
 $$;
 
--- Reports that a table has no valid B-tree on these columns.
-CREATE OR REPLACE FUNCTION simsql._verify_btree(table_id regclass, column_names text[]) RETURNS TABLE (problem text, object text)
+-- Tells whether a table of an index has a valid B-tree on these columns.
+CREATE OR REPLACE FUNCTION simsql._btree_faults(index simsql.registry, table_id regclass, column_names text[])
+RETURNS simsql._fault[]
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    btrees constant regclass[] := ARRAY(SELECT b.index FROM simsql._btrees(table_id, column_names) AS b WHERE NOT b.valid);
+    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
+    invalid constant regclass[] := ARRAY(SELECT b.index FROM simsql._btrees(table_id, column_names) AS b WHERE NOT b.valid);
 BEGIN
     IF EXISTS (SELECT FROM simsql._btrees(table_id, column_names) AS b WHERE b.valid) THEN
-        RETURN;
-    ELSIF btrees = '{}' THEN
-        RETURN QUERY SELECT 'B-tree missing', format('%s (%s)', table_id, simsql._name_list(column_names));
+        RETURN '{}';
+    ELSIF invalid = '{}' THEN
+        RETURN ARRAY[('B-tree missing', format('%s (%s)', table_id, simsql._name_list(column_names)), 'B-trees missing', 'slows',
+                      NULL, NULL, repair)::simsql._fault];
     END IF;
-    RETURN QUERY SELECT 'B-tree invalid', b::text FROM unnest(btrees) AS b;
+    RETURN ARRAY(SELECT ('B-tree invalid', b::text, 'B-trees missing', 'slows', NULL, NULL, repair)::simsql._fault
+                   FROM unnest(invalid) AS b);
 END
 $$;
 
@@ -198,7 +184,7 @@ CREATE OR REPLACE FUNCTION simsql._is_searchable(index simsql.registry) RETURNS 
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    RETURN NOT EXISTS (SELECT FROM simsql._faults(index) AS f WHERE f.effect IN ('refuses', 'refuses this role'));
+    RETURN NOT EXISTS (SELECT FROM unnest(simsql._faults(index)) AS f WHERE f.effect IN ('refuses', 'refuses this role'));
 END
 $$;
 
@@ -218,7 +204,7 @@ LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     PERFORM simsql._raise(f)
-       FROM simsql._faults(index) AS f
+       FROM unnest(simsql._faults(index)) AS f
       WHERE f.effect IN ('refuses', 'refuses this role') AND NOT (is_building AND f.problem = 'not ready');
 END
 $$;
@@ -229,6 +215,7 @@ LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     PERFORM simsql._raise(f)
-       FROM simsql._column_faults(table_id, column_names, simsql._current_columns(table_id, index_id, column_names)) AS f;
+       FROM unnest(simsql._column_faults(
+                table_id, column_names, simsql._current_columns(table_id, index_id, column_names))) AS f;
 END
 $$;

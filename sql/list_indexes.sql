@@ -13,7 +13,7 @@ SELECT r.id,
        r.recipe,
        coalesce(
            (SELECT f.state
-              FROM simsql._faults(r) WITH ORDINALITY AS f
+              FROM pg_catalog.unnest(simsql._faults(r)) WITH ORDINALITY AS f
              WHERE f.effect <> 'refuses this role'
              ORDER BY pg_catalog.array_position('{refuses,may miss rows,slows}', f.effect), f.ordinality
              LIMIT 1),

@@ -1,22 +1,35 @@
 -- Finds the index that a statement refers to, or raises an error that tells what is wrong with it.
 
--- The numbers of the columns of an index, the fingerprint column and then the scope, in its trigger or, without triggers, in the
--- first of its B-trees that there is; null if there is neither. The catalogue and pg_dump carry both along when columns are
--- renamed. An index that has the name of such a B-tree, and is on something else, tells nothing.
+-- The numbers of the columns of an index, the fingerprint column and then the scope: those in its trigger or, without triggers, in
+-- the first of its B-trees that exists; null if there is neither. The catalogue and pg_dump carry both along when columns are
+-- renamed. A B-tree with such a name on something else does not count.
 CREATE OR REPLACE FUNCTION simsql._column_numbers(table_id regclass, index_id integer) RETURNS smallint[]
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
 AS $$
-    SELECT coalesce(
-        (SELECT ARRAY(SELECT n FROM unnest(t.tgattr) AS n)
-           FROM pg_trigger AS t WHERE t.tgrelid = table_id AND t.tgname = 'simsql_' || index_id || '_column'),
-        (SELECT ARRAY(SELECT k.number FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place)
-                       WHERE k.number <> 0 AND k.place <= i.indnkeyatts ORDER BY k.place = i.indnkeyatts DESC, k.place)
-           FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-          WHERE i.indrelid = table_id
-            AND CASE WHEN c.relname ~ ('^simsql_' || index_id || '_\d+$')
-                     THEN starts_with(pg_get_indexdef(i.indexrelid, i.indnkeyatts - 1, false),
-                                      '((' || pg_get_indexdef(i.indexrelid, i.indnkeyatts, false) || ' & ') END
-          ORDER BY length(c.relname), c.relname LIMIT 1))
+DECLARE
+    numbers smallint[] := (SELECT ARRAY(SELECT n FROM unnest(t.tgattr) AS n)
+                             FROM pg_trigger AS t WHERE t.tgrelid = table_id AND t.tgname = 'simsql_' || index_id || '_column');
+    name constant text := '^simsql_' || index_id || '_\d+$';
+    btree pg_index;
+BEGIN
+    IF numbers IS NOT NULL THEN
+        RETURN numbers;
+    END IF;
+    FOR btree IN
+        SELECT i.* FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+         WHERE i.indrelid = table_id AND c.relname ~ name
+         ORDER BY length(c.relname), c.relname
+    LOOP
+        IF starts_with(pg_get_indexdef(btree.indexrelid, btree.indnkeyatts - 1, false),
+                       '((' || pg_get_indexdef(btree.indexrelid, btree.indnkeyatts, false) || ' & ')
+        THEN
+            RETURN ARRAY(SELECT k.number FROM unnest(btree.indkey) WITH ORDINALITY AS k (number, place)
+                          WHERE k.number <> 0 AND k.place <= btree.indnkeyatts
+                          ORDER BY k.place = btree.indnkeyatts DESC, k.place);
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END
 $$;
 
 -- The table that has replaced that of an index, with its name, B-trees and triggers; null if there is none. Citus re-creates

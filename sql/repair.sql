@@ -117,7 +117,7 @@ BEGIN
         UPDATE simsql.registry AS r SET scope_types = simsql._scope_types(r.table_id, r.scope_columns)
          WHERE r.id = index.id RETURNING r.* INTO index;
         owner := simsql._owner(index);
-        faults := ARRAY(SELECT f FROM simsql._faults(index, thorough => true) AS f);
+        faults := simsql._faults(index, thorough => true);
         PERFORM simsql._mend(index, faults);  -- first, since triggers need functions
         index := simsql._storage_mend(index, faults);
         IF index.ready THEN

@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION simsql._findings(index simsql.registry) RETURNS SETOF
 LANGUAGE sql STABLE
 AS $$
     SELECT index.table_name, index.column_name, f.problem, f.object, NULL::bigint, true, f.remedy
-      FROM simsql._faults(index, thorough => true) AS f
+      FROM unnest(simsql._faults(index, thorough => true)) AS f
      WHERE f.effect <> 'refuses this role'
 $$;
 

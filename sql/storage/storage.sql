@@ -6,13 +6,13 @@
 -- faults: those of what the storage keeps. `actual` is the index with the current names of its table and columns, `index` with
 -- the registered ones. A quick look has to tell everything that makes searches refuse the index.
 CREATE OR REPLACE FUNCTION simsql._storage_faults(index simsql.registry, actual simsql.registry, thorough boolean)
-RETURNS SETOF simsql._fault
-LANGUAGE plpgsql STABLE ROWS 10
+RETURNS simsql._fault[]
+LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     CASE index.storage
-        WHEN 'tables' THEN RETURN QUERY SELECT f.* FROM simsql._tables_faults(index, actual, thorough) AS f;
-        WHEN 'expression' THEN RETURN QUERY SELECT f.* FROM simsql._expression_faults(index, actual, thorough) AS f;
+        WHEN 'tables' THEN RETURN simsql._tables_faults(index, actual, thorough);
+        WHEN 'expression' THEN RETURN simsql._expression_faults(index, actual, thorough);
     END CASE;
 END
 $$;

@@ -2,33 +2,38 @@
 
 -- A quick look counts the valid B-trees here; a thorough one also reads their definitions, and asks all shards.
 CREATE OR REPLACE FUNCTION simsql._expression_faults(index simsql.registry, actual simsql.registry, thorough boolean)
-RETURNS SETOF simsql._fault
-LANGUAGE plpgsql STABLE ROWS 10
+RETURNS simsql._fault[]
+LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
     tables constant integer := simsql._table_count(index.blocks, index.lead, index.inner_blocks);
-    name constant text := format('^simsql_%s_\d+$', index.id);
+    name constant text := '^simsql_' || index.id || '_\d+$';
+    faults simsql._fault[] := '{}';
 BEGIN
-    IF simsql._is_distributed_since(index) THEN
-        RETURN NEXT ('table distributed', actual.table_name, 'table distributed', 'refuses',
-                     format('table %s was distributed after its simhash index was created', index.table_id),
-                     'Let the index follow:', repair)::simsql._fault;
-    -- It would hide the B-trees from searches: & is not leakproof.
-    ELSIF simsql._is_distributed(index.table_id) AND row_security_active(index.table_id) THEN
-        RETURN NEXT ('row-level security', actual.table_name, 'ready', 'refuses this role',
-                     format('row-level security on %s, which Citus manages, applies to role %s', index.table_id, current_user),
-                     'Search as a role to which it does not apply, and filter the rows.', NULL)::simsql._fault;
+    IF simsql._is_distributed(index.table_id) THEN
+        IF simsql._is_distributed_since(index) THEN
+            faults := faults || ('table distributed', actual.table_name, 'table distributed', 'refuses',
+                                 format('table %s was distributed after its simhash index was created', index.table_id),
+                                 'Let the index follow:', repair)::simsql._fault;
+        -- It would hide the B-trees from searches: & is not leakproof.
+        ELSIF row_security_active(index.table_id) THEN
+            faults := faults || ('row-level security', actual.table_name, 'ready', 'refuses this role',
+                                 format('row-level security on %s, which Citus manages, applies to role %s', index.table_id,
+                                        current_user),
+                                 'Search as a role to which it does not apply, and filter the rows.', NULL)::simsql._fault;
+        END IF;
     END IF;
     IF index.ready AND array_position(actual.column_name || actual.scope_columns, NULL) IS NULL
        AND (thorough OR tables > (
            SELECT count(*) FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
             WHERE i.indrelid = index.table_id AND i.indisvalid AND c.relname ~ name))
     THEN
-        RETURN QUERY
-        SELECT b.problem, b.object, 'B-trees missing', 'slows', NULL, NULL, repair
-          FROM simsql._verify_btrees(actual, on_shards => thorough) AS b;
+        faults := faults || ARRAY(
+            SELECT (b.problem, b.object, 'B-trees missing', 'slows', NULL, NULL, repair)::simsql._fault
+              FROM simsql._verify_btrees(actual, on_shards => thorough) AS b);
     END IF;
+    RETURN faults;
 END
 $$;
 

@@ -2,120 +2,110 @@
 
 -- A search reads the triggers, and whether the first key table is there and lasts as long as the table.
 CREATE OR REPLACE FUNCTION simsql._tables_faults(index simsql.registry, actual simsql.registry, thorough boolean)
-RETURNS SETOF simsql._fault
-LANGUAGE plpgsql STABLE ROWS 10
+RETURNS simsql._fault[]
+LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
+    at constant text := format('%s(%I)', index.table_id, index.column_name);
     repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
     tables constant integer := simsql._table_count(index.blocks, index.lead, index.inner_blocks);
-    fault simsql._fault;
+    faults simsql._fault[] := '{}';
 BEGIN
     IF simsql._is_distributed(index.table_id) THEN
-        RETURN NEXT ('table distributed', actual.table_name, 'table distributed', 'refuses',
-                     format('table %s was distributed after its simhash index was created', index.table_id), 'Create it again:',
-                     format('SELECT simsql.drop_index(%1$L, %2$L); SELECT simsql.create_index(%1$L, %2$L);',
-                            index.table_id, index.column_name))::simsql._fault;
+        faults := faults || ('table distributed', actual.table_name, 'table distributed', 'refuses',
+                             format('table %s was distributed after its simhash index was created', index.table_id),
+                             'Create it again:',
+                             format('SELECT simsql.drop_index(%1$L, %2$L); SELECT simsql.create_index(%1$L, %2$L);',
+                                    index.table_id, index.column_name))::simsql._fault;
     END IF;
     -- DISABLE TRIGGER ALL disables even ENABLE ALWAYS triggers, and the ENABLE TRIGGER ALL that follows it in a restore does
     -- not make them ENABLE ALWAYS again. So this detects it. A trigger with a condition never runs, enabled or not.
     IF array_position(actual.column_name || actual.scope_columns, NULL) IS NULL THEN
-        RETURN QUERY
-        SELECT CASE WHEN t.oid IS NULL THEN 'trigger missing'
-                    WHEN s.has_other_condition OR s.differs THEN 'trigger altered'
-                    WHEN d.fires = 'A' THEN 'trigger not enabled always'
-                    ELSE 'trigger not enabled for replication' END,
-               d.name, 'triggers disabled',
-               CASE WHEN t.oid IS NULL OR s.has_other_condition OR t.tgenabled <> d.fires THEN 'refuses' ELSE 'may miss rows' END,
-               format('triggers of the simhash index on %s(%I) have been disabled or dropped', index.table_id, index.column_name),
-               'It lacks rows that were written in the meantime:', repair
-          FROM simsql._index_triggers(actual) AS d
-          LEFT JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
-         CROSS JOIN LATERAL (SELECT (t.tgqual IS NULL) <> (d.fires IS NOT NULL),
-                                    thorough AND pg_get_triggerdef(t.oid) <> d.definition) AS s (has_other_condition, differs)
-         WHERE t.oid IS NULL OR s.has_other_condition OR s.differs OR t.tgenabled <> d.fires;
+        faults := faults || ARRAY(
+            SELECT (CASE WHEN t.oid IS NULL THEN 'trigger missing'
+                         WHEN s.has_other_condition OR s.differs THEN 'trigger altered'
+                         WHEN d.fires = 'A' THEN 'trigger not enabled always'
+                         ELSE 'trigger not enabled for replication' END,
+                    d.name, 'triggers disabled',
+                    CASE WHEN t.oid IS NULL OR s.has_other_condition OR t.tgenabled <> d.fires THEN 'refuses'
+                         ELSE 'may miss rows' END,
+                    format('triggers of the simhash index on %s have been disabled or dropped', at),
+                    'It lacks rows that were written in the meantime:', repair)::simsql._fault
+              FROM simsql._index_triggers(actual) AS d
+              LEFT JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
+             CROSS JOIN LATERAL (SELECT (t.tgqual IS NULL) <> (d.fires IS NOT NULL),
+                                        thorough AND pg_get_triggerdef(t.oid) <> d.definition)
+                                AS s (has_other_condition, differs)
+             WHERE t.oid IS NULL OR s.has_other_condition OR s.differs OR t.tgenabled <> d.fires);
     END IF;
-    -- Thus ALTER TABLE SET LOGGED leaves them: a crash would empty them but keep the rows.
-    RETURN QUERY
-    SELECT k.problem, k.object, CASE WHEN k.problem LIKE 'B-tree%' THEN 'B-trees missing' ELSE 'damaged' END,
-           CASE WHEN k.problem LIKE 'B-tree%' THEN 'slows'
-                WHEN n.number = 0 AND k.problem IN ('key table missing', 'key table unlogged') THEN 'refuses'
-                ELSE 'may miss rows' END,
-           CASE k.problem
-           WHEN 'key table missing' THEN
-               format('the table %s of the simhash index on %s(%I) is missing', k.object, index.table_id, index.column_name)
-           WHEN 'key table unlogged' THEN
-               format('table %s was set logged after its simhash index was created', index.table_id) END,
-           CASE k.problem WHEN 'key table missing' THEN 'Build the index again:'
-                          WHEN 'key table unlogged' THEN 'Make its key tables logged too:' END, repair
-      FROM generate_series(0, CASE WHEN thorough THEN tables - 1 ELSE 0 END) AS n (number)
-     CROSS JOIN LATERAL simsql._key_table_faults(actual, format('simsql.keys_%s_%s', index.id, n.number), thorough) AS k
-     ORDER BY n.number;
+    FOR number IN 0 .. CASE WHEN thorough THEN tables - 1 ELSE 0 END LOOP
+        faults := faults || simsql._key_table_faults(index, actual, number, thorough);
+    END LOOP;
     -- Writes through a parent table fire only the statement triggers of the parent.
     IF EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = index.table_id)
        OR EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = index.table_id)
     THEN
-        fault.problem := 'table has a parent or a child';
-        fault.object := actual.table_name;
-        fault.state := fault.problem;
-        fault.effect := 'refuses';
-        fault.message := format('table %s became part of an inheritance tree after its simhash index was created',
-                                index.table_id);
-        fault.advice := 'Rows written through another table are not indexed:';
-        fault.remedy := 'detach the table, then ' || repair;
-        RETURN NEXT fault;
+        faults := faults || ('table has a parent or a child', actual.table_name, 'table has a parent or a child', 'refuses',
+                             format('table %s became part of an inheritance tree after its simhash index was created',
+                                    index.table_id),
+                             'Rows written through another table are not indexed:',
+                             'detach the table, then ' || repair)::simsql._fault;
     END IF;
+    RETURN faults;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION simsql._key_table_faults(index simsql.registry, keys text, thorough boolean)
-RETURNS TABLE (problem text, object text)
+-- The faults of a key table. The first one stands for all: searches refuse the index without it.
+CREATE OR REPLACE FUNCTION simsql._key_table_faults(
+    index simsql.registry, actual simsql.registry, number integer, thorough boolean)
+RETURNS simsql._fault[]
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
+    keys constant text := format('simsql.keys_%s_%s', index.id, number);
+    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
+    effect constant text := CASE number WHEN 0 THEN 'refuses' ELSE 'may miss rows' END;
     class pg_class;
+    faults simsql._fault[] := '{}';
 BEGIN
-    object := keys;
     SELECT c.* INTO class FROM pg_class AS c WHERE c.oid = to_regclass(keys);
     IF NOT FOUND THEN
-        problem := 'key table missing';
-        RETURN NEXT;
-        RETURN;
+        RETURN ARRAY[('key table missing', keys, 'damaged', effect,
+                      format('the table %s of the simhash index on %s(%I) is missing', keys, index.table_id, index.column_name),
+                      'Build the index again:', repair)::simsql._fault];
     END IF;
     -- Scope values are compared by the type and collation that they have in the user's table.
     IF thorough AND (class.relkind <> 'r' OR EXISTS (
         SELECT FROM (SELECT 'key' AS name, 'bigint'::regtype::oid AS type_id, 0::oid AS collation_id
                       UNION ALL
-                     SELECT s.name, coalesce(simsql._scope_type(index.table_id, s.column_name), a.atttypid), u.attcollation
-                       FROM simsql._scope_columns(index) AS s
-                       LEFT JOIN pg_attribute AS u ON u.attrelid = index.table_id AND u.attname = s.column_name
+                     SELECT s.name, coalesce(simsql._scope_type(actual.table_id, s.column_name), a.atttypid), u.attcollation
+                       FROM simsql._scope_columns(actual) AS s
+                       LEFT JOIN pg_attribute AS u ON u.attrelid = actual.table_id AND u.attname = s.column_name
                        LEFT JOIN pg_attribute AS a ON a.attrelid = class.oid AND a.attname = s.name) AS c
          WHERE NOT EXISTS (
                SELECT FROM pg_attribute AS a
                 WHERE a.attrelid = class.oid AND a.attname = c.name AND a.atttypid = c.type_id AND a.attgenerated = ''
                   AND a.attcollation = coalesce(c.collation_id, a.attcollation))))
     THEN
-        problem := 'key table altered';
-        RETURN NEXT;
-        RETURN;
+        RETURN ARRAY[('key table altered', keys, 'damaged', 'may miss rows', NULL, NULL, repair)::simsql._fault];
     END IF;
+    -- ALTER TABLE SET LOGGED leaves it unlogged: a crash would empty it but keep the rows.
     IF class.relpersistence = 'u'
        AND (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = index.table_id) <> 'u'
     THEN
-        problem := 'key table unlogged';
-        RETURN NEXT;
-    END IF;
-    IF NOT thorough THEN
-        RETURN;
+        faults := faults || ('key table unlogged', keys, 'damaged', effect,
+                             format('table %s was set logged after its simhash index was created', index.table_id),
+                             'Make its key tables logged too:', repair)::simsql._fault;
     END IF;
     -- Under another policy, readers would silently miss keys, or see keys that they may not.
-    IF NOT class.relrowsecurity OR NOT has_table_privilege('public', class.oid, 'SELECT')
+    IF thorough AND (
+       NOT class.relrowsecurity OR NOT has_table_privilege('public', class.oid, 'SELECT')
        OR (SELECT array_agg(format('%s %s %s %s', p.polname, p.polcmd, p.polpermissive, p.polroles))
-             FROM pg_policy AS p WHERE p.polrelid = class.oid) IS DISTINCT FROM ARRAY['readers r t {0}']
+             FROM pg_policy AS p WHERE p.polrelid = class.oid) IS DISTINCT FROM ARRAY['readers r t {0}'])
     THEN
-        problem := 'policy altered';
-        RETURN NEXT;
+        faults := faults || ('policy altered', keys, 'damaged', 'may miss rows', NULL, NULL, repair)::simsql._fault;
     END IF;
-    RETURN QUERY SELECT b.* FROM simsql._verify_btree(class.oid, simsql._key_columns(index)) AS b;
+    RETURN faults || CASE WHEN thorough THEN simsql._btree_faults(index, class.oid, simsql._key_columns(index)) END;
 END
 $$;
 
@@ -222,7 +212,7 @@ BEGIN
     PERFORM simsql._check_sees_all(index.table_id, 'verify');
     FOR number IN 0 .. simsql._table_count(index.blocks, index.lead, index.inner_blocks) - 1 LOOP
         keys := format('simsql.keys_%s_%s', index.id, number);
-        CONTINUE WHEN EXISTS (SELECT FROM simsql._key_table_faults(actual, keys, thorough => true) AS k
+        CONTINUE WHEN EXISTS (SELECT FROM unnest(simsql._key_table_faults(index, actual, number, thorough => true)) AS k
                                WHERE k.problem IN ('key table missing', 'key table altered'));
         missing := (simsql._compare_keys(actual, number)).missing;
         IF missing > 0 THEN
