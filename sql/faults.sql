@@ -50,24 +50,28 @@ DECLARE
     repair constant text := format('SELECT * FROM simsql.repair(%L);', table_id);
     drop_it constant text := format('SELECT simsql.drop_index(%L, %L);', table_id, registered[1]);
     message text;
+    virtual text;
     faults simsql._fault[] := '{}';
 BEGIN
     FOR place IN 1 .. cardinality(registered) LOOP
+        CONTINUE WHEN columns[place] = registered[place];
         message := format('column %I of %s was renamed or dropped after its simhash index was created', registered[place], table_id);
         IF columns[place] IS NULL THEN
             faults := faults || ('column dropped', quote_ident(registered[place]), 'column dropped', 'refuses', message,
                                  'If it was dropped:', drop_it)::simsql._fault;
-        ELSIF columns[place] <> registered[place] THEN
+        ELSE
             faults := faults || ('column renamed', quote_ident(columns[place]), 'column renamed', 'refuses', message,
                                  'Rename it back, or let the index follow the column:', repair)::simsql._fault;
-        ELSIF EXISTS (SELECT FROM pg_attribute AS a
-                       WHERE a.attrelid = table_id AND a.attname = registered[place] AND a.attgenerated = 'v')
-        THEN
-            message := format('column %I of %s was replaced by a virtual generated column after its simhash index was created',
-                              registered[place], table_id);
-            faults := faults || ('column is no longer a stored bigint', quote_ident(columns[place]), 'column type changed',
-                                 'refuses', message, 'Drop the index:', drop_it)::simsql._fault;
         END IF;
+    END LOOP;
+    FOR virtual IN
+        SELECT a.attname FROM pg_attribute AS a
+         WHERE a.attrelid = table_id AND a.attname = ANY (columns) AND a.attgenerated = 'v' ORDER BY a.attnum
+    LOOP
+        message := format('column %I of %s was replaced by a virtual generated column after its simhash index was created',
+                          virtual, table_id);
+        faults := faults || ('column is no longer a stored bigint', quote_ident(virtual), 'column type changed', 'refuses',
+                             message, 'Drop the index:', drop_it)::simsql._fault;
     END LOOP;
     RETURN faults;
 END

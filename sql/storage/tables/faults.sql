@@ -9,6 +9,10 @@ DECLARE
     at constant text := format('%s(%I)', index.table_id, index.column_name);
     repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
     tables constant integer := simsql._table_count(index.blocks, index.lead, index.inner_blocks);
+    -- Its triggers and how they fire, in order; "!" stands for a trigger that never runs.
+    prefix constant text := 'simsql_' || index.id || '_';
+    firing constant text[] := ARRAY[prefix || 'column!', prefix || 'insertA', prefix || 'no_parent!', prefix || 'replicaR',
+                                    prefix || 'updateA'];
     faults simsql._fault[] := '{}';
 BEGIN
     IF simsql._is_distributed(index.table_id) THEN
@@ -20,7 +24,11 @@ BEGIN
     END IF;
     -- DISABLE TRIGGER ALL disables even ENABLE ALWAYS triggers, and the ENABLE TRIGGER ALL that follows it in a restore does
     -- not make them ENABLE ALWAYS again. So this detects it. A trigger with a condition never runs, enabled or not.
-    IF array_position(actual.column_name || actual.scope_columns, NULL) IS NULL THEN
+    IF array_position(actual.column_name || actual.scope_columns, NULL) IS NULL AND (thorough OR firing <> ARRAY(
+           SELECT t.tgname || CASE WHEN t.tgqual IS NULL THEN t.tgenabled::text ELSE '!' END
+             FROM pg_trigger AS t
+            WHERE t.tgrelid = index.table_id AND starts_with(t.tgname, prefix) ORDER BY t.tgname))
+    THEN
         faults := faults || ARRAY(
             SELECT (CASE WHEN t.oid IS NULL THEN 'trigger missing'
                          WHEN s.has_other_condition OR s.differs THEN 'trigger altered'
@@ -65,33 +73,32 @@ DECLARE
     keys constant text := format('simsql.keys_%s_%s', index.id, number);
     repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
     effect constant text := CASE number WHEN 0 THEN 'refuses' ELSE 'may miss rows' END;
-    class pg_class;
+    class constant regclass := to_regclass(keys);
     faults simsql._fault[] := '{}';
 BEGIN
-    SELECT c.* INTO class FROM pg_class AS c WHERE c.oid = to_regclass(keys);
-    IF NOT FOUND THEN
+    IF class IS NULL THEN
         RETURN ARRAY[('key table missing', keys, 'damaged', effect,
                       format('the table %s of the simhash index on %s(%I) is missing', keys, index.table_id, index.column_name),
                       'Build the index again:', repair)::simsql._fault];
     END IF;
     -- Scope values are compared by the type and collation that they have in the user's table.
-    IF thorough AND (class.relkind <> 'r' OR EXISTS (
+    IF thorough AND ((SELECT c.relkind FROM pg_class AS c WHERE c.oid = class) <> 'r' OR EXISTS (
         SELECT FROM (SELECT 'key' AS name, 'bigint'::regtype::oid AS type_id, 0::oid AS collation_id
                       UNION ALL
                      SELECT s.name, coalesce(simsql._scope_type(actual.table_id, s.column_name), a.atttypid), u.attcollation
                        FROM simsql._scope_columns(actual) AS s
                        LEFT JOIN pg_attribute AS u ON u.attrelid = actual.table_id AND u.attname = s.column_name
-                       LEFT JOIN pg_attribute AS a ON a.attrelid = class.oid AND a.attname = s.name) AS c
+                       LEFT JOIN pg_attribute AS a ON a.attrelid = class AND a.attname = s.name) AS c
          WHERE NOT EXISTS (
                SELECT FROM pg_attribute AS a
-                WHERE a.attrelid = class.oid AND a.attname = c.name AND a.atttypid = c.type_id AND a.attgenerated = ''
+                WHERE a.attrelid = class AND a.attname = c.name AND a.atttypid = c.type_id AND a.attgenerated = ''
                   AND a.attcollation = coalesce(c.collation_id, a.attcollation))))
     THEN
         RETURN ARRAY[('key table altered', keys, 'damaged', 'may miss rows', NULL, NULL, repair)::simsql._fault];
     END IF;
     -- ALTER TABLE SET LOGGED leaves it unlogged: a crash would empty it but keep the rows.
-    IF class.relpersistence = 'u'
-       AND (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = index.table_id) <> 'u'
+    IF EXISTS (SELECT FROM pg_class AS k JOIN pg_class AS t ON t.oid = index.table_id AND t.relpersistence <> 'u'
+                WHERE k.oid = class AND k.relpersistence = 'u')
     THEN
         faults := faults || ('key table unlogged', keys, 'damaged', effect,
                              format('table %s was set logged after its simhash index was created', index.table_id),
@@ -99,13 +106,13 @@ BEGIN
     END IF;
     -- Under another policy, readers would silently miss keys, or see keys that they may not.
     IF thorough AND (
-       NOT class.relrowsecurity OR NOT has_table_privilege('public', class.oid, 'SELECT')
+       NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class) OR NOT has_table_privilege('public', class, 'SELECT')
        OR (SELECT array_agg(format('%s %s %s %s', p.polname, p.polcmd, p.polpermissive, p.polroles))
-             FROM pg_policy AS p WHERE p.polrelid = class.oid) IS DISTINCT FROM ARRAY['readers r t {0}'])
+             FROM pg_policy AS p WHERE p.polrelid = class) IS DISTINCT FROM ARRAY['readers r t {0}'])
     THEN
         faults := faults || ('policy altered', keys, 'damaged', 'may miss rows', NULL, NULL, repair)::simsql._fault;
     END IF;
-    RETURN faults || CASE WHEN thorough THEN simsql._btree_faults(index, class.oid, simsql._key_columns(index)) END;
+    RETURN faults || CASE WHEN thorough THEN simsql._btree_faults(index, class, simsql._key_columns(index)) END;
 END
 $$;
 
