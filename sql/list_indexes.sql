@@ -24,6 +24,7 @@ SELECT r.id,
   FROM simsql.registry AS r
   LEFT JOIN LATERAL simsql._advice(r) AS a ON true;
 
-COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';
+COMMENT ON VIEW simsql.indexes IS
+    'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';
 
 GRANT SELECT ON simsql.indexes TO PUBLIC;

@@ -1,14 +1,16 @@
 -- Finds the index that a statement refers to, or raises an error that tells what is wrong with it.
 
--- The numbers of the columns of an index, the fingerprint column and then the scope: those in its trigger or, without triggers, in
--- the first of its B-trees that exists; null if there is neither. The catalogue and pg_dump carry both along when columns are
--- renamed. A B-tree with such a name on something else does not count.
+-- The numbers of the columns of an index, the fingerprint column and then the scope: those in its trigger or,
+-- without triggers, in the first of its B-trees that exists; null if there is neither. The catalogue and
+-- pg_dump carry both along when columns are renamed. A B-tree with such a name on something else does not
+-- count.
 CREATE OR REPLACE FUNCTION simsql._column_numbers(table_id regclass, index_id integer) RETURNS smallint[]
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    numbers smallint[] := (SELECT ARRAY(SELECT n FROM unnest(t.tgattr) AS n)
-                             FROM pg_trigger AS t WHERE t.tgrelid = table_id AND t.tgname = 'simsql_' || index_id || '_column');
+    numbers smallint[] := (
+        SELECT ARRAY(SELECT n FROM unnest(t.tgattr) AS n)
+          FROM pg_trigger AS t WHERE t.tgrelid = table_id AND t.tgname = 'simsql_' || index_id || '_column');
     name constant text := '^simsql_' || index_id || '_\d+$';
     btree pg_index;
 BEGIN
@@ -32,9 +34,10 @@ BEGIN
 END
 $$;
 
--- The table that has replaced that of an index, with its name, B-trees and triggers; null if there is none. Citus re-creates
--- a table whose distribution changes. (B-trees in a schema have different names, so no other table can have this one.)
--- It reads the catalogue: to_regclass fails for a role that may not use the schema, and roles see all indexes in simsql.indexes.
+-- The table that has replaced that of an index, with its name, B-trees and triggers; null if there is none.
+-- Citus re-creates a table whose distribution changes. (B-trees in a schema have different names, so no other
+-- table can have this one.) It reads the catalogue: to_regclass fails for a role that may not use the schema,
+-- and roles see all indexes in simsql.indexes.
 CREATE OR REPLACE FUNCTION simsql._recreated(index simsql.registry) RETURNS regclass
 LANGUAGE sql STABLE
 AS $$
@@ -46,8 +49,8 @@ AS $$
        AND simsql._column_numbers(index.table_id, index.id) IS NULL
 $$;
 
--- Registers a re-created table instead of the one that it has replaced. Its indexes may have faults. It may belong to another role,
--- whose readers must not see the keys of the old rows.
+-- Registers a re-created table instead of the one that it has replaced. Its indexes may have faults. It may
+-- belong to another role, whose readers must not see the keys of the old rows.
 CREATE OR REPLACE FUNCTION simsql._follow_table(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -55,10 +58,12 @@ DECLARE
     index_id integer;
     keys text;
 BEGIN
-    FOR index_id IN SELECT r.id FROM simsql.registry AS r WHERE simsql._recreated(r) = _follow_table.table_name LOOP
+    FOR index_id IN
+        SELECT r.id FROM simsql.registry AS r WHERE simsql._recreated(r) = _follow_table.table_name
+    LOOP
         SELECT string_agg(c.oid::regclass::text, ', ') INTO keys FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index_id)
-           AND c.relkind = 'r';
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r'
+           AND c.relname ~ format('^(keys_%s_\d+|built_%s)$', index_id, index_id);
         IF keys IS NOT NULL THEN
             EXECUTE 'TRUNCATE ' || keys;
         END IF;
@@ -67,15 +72,16 @@ BEGIN
 END
 $$;
 
--- Makes this session see what other sessions have committed: new names, and functions that repair has replaced. A transaction
--- learns of it when it takes a lock that it does not hold, so one that has searched may never learn of it, and would search a
--- table that has taken over the name. This takes a lock on a relation that nothing else locks in this mode, and releases it.
--- PostgreSQL inlines it.
+-- Makes this session see what other sessions have committed: new names, and functions that repair has
+-- replaced. A transaction learns of it when it takes a lock that it does not hold, so one that has searched
+-- may never learn of it, and would search a table that has taken over the name. This takes a lock on a
+-- relation that nothing else locks in this mode, and releases it. PostgreSQL inlines it.
 CREATE OR REPLACE FUNCTION simsql._is_current() RETURNS boolean
 LANGUAGE sql VOLATILE
 RETURN pg_relation_is_updatable('simsql.registry_id_seq'::regclass, false) IS NOT NULL;
 
--- Returns the index of a column, as the caller's snapshot sees it, or raises an error that tells what is wrong with it.
+-- Returns the index of a column, as the caller's snapshot sees it, or raises an error that tells what is
+-- wrong with it.
 CREATE OR REPLACE FUNCTION simsql._index(table_name regclass, column_name text) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
@@ -87,10 +93,12 @@ BEGIN
     BEGIN
         SELECT r.* INTO STRICT found_index
           FROM simsql.registry AS r
-         WHERE r.table_id = _index.table_name AND (_index.column_name IS NULL OR r.column_name = _index.column_name);
+         WHERE r.table_id = _index.table_name
+           AND (_index.column_name IS NULL OR r.column_name = _index.column_name);
     EXCEPTION
         WHEN no_data_found THEN
-            PERFORM simsql._check_sound(r) FROM simsql.registry AS r WHERE simsql._recreated(r) = _index.table_name;
+            PERFORM simsql._check_sound(r)
+               FROM simsql.registry AS r WHERE simsql._recreated(r) = _index.table_name;
             RAISE EXCEPTION 'simsql: % has no simhash index%', table_name,
                             coalesce(' on column ' || quote_ident(column_name), '')
                 USING ERRCODE = 'undefined_object',
@@ -98,10 +106,12 @@ BEGIN
                                     'created after this transaction took its snapshot is not visible to it.',
                                     table_name, coalesce(column_name, 'fingerprint'));
         WHEN too_many_rows THEN
-            columns := ARRAY(SELECT r.column_name FROM simsql.registry AS r WHERE r.table_id = _index.table_name ORDER BY r.id);
+            columns := ARRAY(SELECT r.column_name FROM simsql.registry AS r
+                              WHERE r.table_id = _index.table_name ORDER BY r.id);
             RAISE EXCEPTION 'simsql: % has % simhash indexes', table_name, cardinality(columns)
                 USING ERRCODE = 'ambiguous_column',
-                      HINT = format('Name the column: column_name => one of %s.', array_to_string(columns, ', '));
+                      HINT = format('Name the column: column_name => one of %s.',
+                                    array_to_string(columns, ', '));
     END;
     PERFORM simsql._check_sound(found_index);
     RETURN found_index;
@@ -113,8 +123,10 @@ CREATE OR REPLACE FUNCTION simsql._column_name(table_id oid, number smallint) RE
 LANGUAGE sql STABLE
 RETURN (pg_identify_object_as_address('pg_class'::regclass, table_id, number)).object_names[3];
 
--- Returns the index of a column for a search within a scope, or raises an error that tells what is wrong with either.
-CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_name text, scope jsonb) RETURNS simsql.registry
+-- Returns the index of a column for a search within a scope, or raises an error that tells what is wrong with
+-- either.
+CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_name text, scope jsonb)
+RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -146,10 +158,23 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE STRICT
 AS $$
-    SELECT format('CALL simsql.build(%L, %L, %s, %s, %s, %s, %L%s%s);', index.table_id, index.column_name, index.distance,
-                  index.blocks, index.lead, index.inner_blocks, index.recipe,
-                  CASE WHEN cardinality(index.scope_columns) > 0 THEN format(', %L', index.scope_columns) END,
-                  CASE WHEN index.storage <> 'tables' THEN format(', storage => %L', index.storage) END)
+    SELECT simsql._render(
+        $sql$CALL simsql.build({'table'}, {'column'}, {design}, {'recipe'}, {'scope'}, {'storage'});$sql$,
+        jsonb_build_object(
+            'table', index.table_id,
+            'column', index.column_name,
+            'design', concat_ws(', ', index.distance, index.blocks, index.lead, index.inner_blocks),
+            'recipe', index.recipe,
+            'scope', index.scope_columns::text,
+            'storage', index.storage))
+$$;
+
+-- The statements that drop an index and create it again.
+CREATE OR REPLACE FUNCTION simsql._create_again(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT simsql._render('SELECT simsql.drop_index({it}); SELECT simsql.create_index({it});',
+                          jsonb_build_object('it', format('%L, %L', index.table_id, index.column_name)))
 $$;
 
 -- The distance of a search: the requested one or, by default, that of the index.
@@ -165,8 +190,9 @@ BEGIN
 END
 $$;
 
--- Returns a fingerprint that a client has computed from a text, or raises an error if the index certainly has another recipe.
--- `others` is a regular expression of the recipes that cannot mean the client's: see other_recipes in Python.
+-- Returns a fingerprint that a client has computed from a text, or raises an error if the index certainly has
+-- another recipe. `others` is a regular expression of the recipes that cannot mean the client's: see
+-- other_recipes in Python.
 CREATE OR REPLACE FUNCTION simsql._of_recipe(
     fingerprint bigint, table_name regclass, column_name text, recipe text, others text)
 RETURNS bigint
@@ -174,11 +200,13 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     of_index constant text := (SELECT r.recipe FROM simsql.registry AS r
-                                WHERE r.table_id = _of_recipe.table_name AND r.column_name = _of_recipe.column_name);
+                                WHERE r.table_id = _of_recipe.table_name
+                                  AND r.column_name = _of_recipe.column_name);
 BEGIN
     IF of_index ~ others THEN
-        RAISE EXCEPTION 'simsql: %(%): the simhash index has recipe %, but the model fingerprints texts with %, and these cannot be '
-                        'compared', table_name, quote_ident(column_name), of_index, recipe
+        RAISE EXCEPTION 'simsql: %(%): the simhash index has recipe %, but the model fingerprints texts with '
+                        '%, and these cannot be compared',
+                        table_name, quote_ident(column_name), of_index, recipe
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'Pass the recipe of the index to Fingerprint, or change the index in a migration '
                          '(alembic revision --autogenerate).';

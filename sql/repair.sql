@@ -1,19 +1,20 @@
 -- repair: mends what verify finds.
 
--- Updates the registered names of a table and its indexed columns. Columns may have swapped names, so the old names are
--- replaced first, by names of 64 characters, which no column can have.
+-- Updates the registered names of a table and its indexed columns. Columns may have swapped names, so the old
+-- names are replaced first, by names of 64 characters, which no column can have.
 CREATE OR REPLACE FUNCTION simsql._follow_names(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     renamed constant simsql.registry[] := ARRAY(
         SELECT a FROM simsql.registry AS r CROSS JOIN LATERAL simsql._as_named(r) AS a
-         WHERE r.table_id = _follow_names.table_name AND array_position(a.column_name || a.scope_columns, NULL) IS NULL
-           AND a IS DISTINCT FROM r);
+         WHERE r.table_id = _follow_names.table_name AND a IS DISTINCT FROM r
+           AND array_position(a.column_name || a.scope_columns, NULL) IS NULL);
 BEGIN
     UPDATE simsql.registry AS r SET column_name = lpad(r.id::text, 64)
       FROM unnest(renamed) AS a WHERE r.id = a.id;
-    UPDATE simsql.registry AS r SET table_name = a.table_name, column_name = a.column_name, scope_columns = a.scope_columns
+    UPDATE simsql.registry AS r
+       SET table_name = a.table_name, column_name = a.column_name, scope_columns = a.scope_columns
       FROM unnest(renamed) AS a WHERE r.id = a.id;
 END
 $$;
@@ -43,13 +44,15 @@ BEGIN
 END
 $$;
 
--- The owner of an index: that of a key table or, without key tables, of the search function; else that of the table.
+-- The owner of an index: that of a key table or, without key tables, of the search function; else that of the
+-- table.
 CREATE OR REPLACE FUNCTION simsql._owner(index simsql.registry) RETURNS oid
 LANGUAGE sql STABLE
 AS $$
     SELECT coalesce(
         (SELECT c.relowner FROM pg_class AS c
-          WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id) LIMIT 1),
+          WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id)
+          LIMIT 1),
         (SELECT p.proowner FROM pg_proc AS p
           WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id LIMIT 1),
         (SELECT c.relowner FROM pg_class AS c WHERE c.oid = index.table_id))
@@ -64,8 +67,8 @@ DECLARE
 BEGIN
     FOR object IN
         SELECT 'TABLE ' || c.oid::regclass FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index.id)
-           AND c.relkind = 'r' AND c.relowner <> owner
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r'
+           AND c.relname ~ format('^(keys_%s_\d+|built_%s)$', index.id, index.id) AND c.relowner <> owner
         UNION ALL
         SELECT 'FUNCTION ' || p.oid::regprocedure FROM simsql._functions(index) AS f
           JOIN pg_proc AS p ON p.oid = to_regprocedure(format('simsql.%I%s', f.name, f.arguments))
@@ -94,15 +97,18 @@ BEGIN
     IF NOT EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = repair.table_name) THEN
         PERFORM simsql._index(table_name, NULL);
     END IF;
-    -- Writers wait, as for create_index. If an index has to be re-created, readers wait too, because its objects are dropped.
+    -- Writers wait, as for create_index. If an index has to be re-created, readers wait too, because its
+    -- objects are dropped.
     lost := EXISTS (
         SELECT FROM simsql.registry AS r CROSS JOIN LATERAL simsql._findings(r) AS f
          WHERE r.table_id = repair.table_name AND f.problem IN ('key table missing', 'key table altered'));
-    PERFORM simsql._lock(table_name, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END, 'repair');
+    PERFORM simsql._lock(table_name, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END,
+                         'repair');
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
         FOR finding IN SELECT f.* FROM simsql._findings(index) AS f LOOP
             IF finding.problem IN ('column dropped', 'column is no longer a stored bigint') THEN
-                RAISE EXCEPTION 'simsql.repair: cannot repair column % of %: %', finding.object, table_name, finding.problem
+                RAISE EXCEPTION 'simsql.repair: cannot repair column % of %: %', finding.object, table_name,
+                                finding.problem
                     USING ERRCODE = 'object_not_in_prerequisite_state', HINT = finding.hint;
             ELSIF finding.problem <> 'not ready' THEN
                 finding.hint := NULL;
@@ -112,7 +118,8 @@ BEGIN
     END LOOP;
     PERFORM simsql._follow_names(table_name);
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
-        PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, index.storage, 'repair');
+        PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, index.storage,
+                                        'repair');
         PERFORM simsql._check_upkeep(index, 'repair');
         UPDATE simsql.registry AS r SET scope_types = simsql._scope_types(r.table_id, r.scope_columns)
          WHERE r.id = index.id RETURNING r.* INTO index;
@@ -128,8 +135,7 @@ BEGIN
         IF FOUND THEN
             RAISE EXCEPTION 'simsql.repair: % is beyond repair: %', finding.object, finding.problem
                 USING ERRCODE = 'object_not_in_prerequisite_state',
-                      HINT = format('Re-create the index: SELECT simsql.drop_index(%1$L, %2$L); '
-                                    'SELECT simsql.create_index(%1$L, %2$L);', table_name, index.column_name);
+                      HINT = 'Re-create the index: ' || simsql._create_again(index);
         END IF;
     END LOOP;
 END

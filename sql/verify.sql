@@ -45,7 +45,8 @@ $$;
 COMMENT ON FUNCTION simsql.verify(regclass, text) IS
     'list the faults of the indexes of one table or of all tables; no row means no fault';
 
-CREATE OR REPLACE FUNCTION simsql.superfluous_keys(table_name regclass, column_name text DEFAULT NULL) RETURNS bigint
+CREATE OR REPLACE FUNCTION simsql.superfluous_keys(table_name regclass, column_name text DEFAULT NULL)
+RETURNS bigint
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -57,4 +58,5 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.superfluous_keys(regclass, text) IS
-    'number of keys that simsql.vacuum would remove: keys without a row, and all but one of equal keys. Reads the table and all keys';
+    'number of keys that simsql.vacuum would remove: keys without a row, and all but one of equal keys. '
+    'Reads the table and all keys';

@@ -1,7 +1,8 @@
 -- The faults of triggers and key tables, and how they are mended.
 
 -- A search reads the triggers, and whether the first key table is there and lasts as long as the table.
-CREATE OR REPLACE FUNCTION simsql._tables_faults(index simsql.registry, actual simsql.registry, thorough boolean)
+CREATE OR REPLACE FUNCTION simsql._tables_faults(
+    index simsql.registry, actual simsql.registry, thorough boolean)
 RETURNS simsql._fault[]
 LANGUAGE plpgsql STABLE
 AS $$
@@ -11,20 +12,21 @@ DECLARE
     tables constant integer := simsql._table_count(index.blocks, index.lead, index.inner_blocks);
     -- Its triggers and how they fire, in order; "!" stands for a trigger that never runs.
     prefix constant text := 'simsql_' || index.id || '_';
-    firing constant text[] := ARRAY[prefix || 'column!', prefix || 'insertA', prefix || 'no_parent!', prefix || 'replicaR',
-                                    prefix || 'updateA'];
+    firing constant text[] := ARRAY[prefix || 'column!', prefix || 'insertA', prefix || 'no_parent!',
+                                    prefix || 'replicaR', prefix || 'updateA'];
     faults simsql._fault[] := '{}';
 BEGIN
     IF simsql._is_distributed(index.table_id) THEN
         faults := faults || ('table distributed', actual.table_name, 'table distributed', 'refuses',
-                             format('table %s was distributed after its simhash index was created', index.table_id),
-                             'Create it again:',
-                             format('SELECT simsql.drop_index(%1$L, %2$L); SELECT simsql.create_index(%1$L, %2$L);',
-                                    index.table_id, index.column_name))::simsql._fault;
+                             format('table %s was distributed after its simhash index was created',
+                                    index.table_id),
+                             'Create it again:', simsql._create_again(index))::simsql._fault;
     END IF;
-    -- DISABLE TRIGGER ALL disables even ENABLE ALWAYS triggers, and the ENABLE TRIGGER ALL that follows it in a restore does
-    -- not make them ENABLE ALWAYS again. So this detects it. A trigger with a condition never runs, enabled or not.
-    IF array_position(actual.column_name || actual.scope_columns, NULL) IS NULL AND (thorough OR firing <> ARRAY(
+    -- DISABLE TRIGGER ALL disables even ENABLE ALWAYS triggers, and the ENABLE TRIGGER ALL that follows it in
+    -- a restore does not make them ENABLE ALWAYS again. So this detects it. A trigger with a condition never
+    -- runs, enabled or not.
+    IF array_position(actual.column_name || actual.scope_columns, NULL) IS NULL
+       AND (thorough OR firing <> ARRAY(
            SELECT t.tgname || CASE WHEN t.tgqual IS NULL THEN t.tgenabled::text ELSE '!' END
              FROM pg_trigger AS t
             WHERE t.tgrelid = index.table_id AND starts_with(t.tgname, prefix) ORDER BY t.tgname))
@@ -53,9 +55,10 @@ BEGIN
     IF EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = index.table_id)
        OR EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = index.table_id)
     THEN
-        faults := faults || ('table has a parent or a child', actual.table_name, 'table has a parent or a child', 'refuses',
-                             format('table %s became part of an inheritance tree after its simhash index was created',
-                                    index.table_id),
+        faults := faults || ('table has a parent or a child', actual.table_name,
+                             'table has a parent or a child', 'refuses',
+                             format('table %s became part of an inheritance tree after its simhash index was '
+                                    'created', index.table_id),
                              'Rows written through another table are not indexed:',
                              'detach the table, then ' || repair)::simsql._fault;
     END IF;
@@ -78,53 +81,67 @@ DECLARE
 BEGIN
     IF class IS NULL THEN
         RETURN ARRAY[('key table missing', keys, 'damaged', effect,
-                      format('the table %s of the simhash index on %s(%I) is missing', keys, index.table_id, index.column_name),
+                      format('the table %s of the simhash index on %s(%I) is missing',
+                             keys, index.table_id, index.column_name),
                       'Build the index again:', repair)::simsql._fault];
     END IF;
     -- Scope values are compared by the type and collation that they have in the user's table.
     IF thorough AND ((SELECT c.relkind FROM pg_class AS c WHERE c.oid = class) <> 'r' OR EXISTS (
         SELECT FROM (SELECT 'key' AS name, 'bigint'::regtype::oid AS type_id, 0::oid AS collation_id
                       UNION ALL
-                     SELECT s.name, coalesce(simsql._scope_type(actual.table_id, s.column_name), a.atttypid), u.attcollation
+                     SELECT s.name, coalesce(simsql._scope_type(actual.table_id, s.column_name), a.atttypid),
+                            u.attcollation
                        FROM simsql._scope_columns(actual) AS s
-                       LEFT JOIN pg_attribute AS u ON u.attrelid = actual.table_id AND u.attname = s.column_name
+                       LEFT JOIN pg_attribute AS u
+                         ON u.attrelid = actual.table_id AND u.attname = s.column_name
                        LEFT JOIN pg_attribute AS a ON a.attrelid = class AND a.attname = s.name) AS c
          WHERE NOT EXISTS (
                SELECT FROM pg_attribute AS a
-                WHERE a.attrelid = class AND a.attname = c.name AND a.atttypid = c.type_id AND a.attgenerated = ''
-                  AND a.attcollation = coalesce(c.collation_id, a.attcollation))))
+                WHERE a.attrelid = class AND a.attname = c.name AND a.atttypid = c.type_id
+                  AND a.attgenerated = '' AND a.attcollation = coalesce(c.collation_id, a.attcollation))))
     THEN
-        RETURN ARRAY[('key table altered', keys, 'damaged', 'may miss rows', NULL, NULL, repair)::simsql._fault];
+        RETURN ARRAY[('key table altered', keys, 'damaged', 'may miss rows', NULL, NULL,
+                      repair)::simsql._fault];
     END IF;
     -- ALTER TABLE SET LOGGED leaves it unlogged: a crash would empty it but keep the rows.
-    IF EXISTS (SELECT FROM pg_class AS k JOIN pg_class AS t ON t.oid = index.table_id AND t.relpersistence <> 'u'
+    IF EXISTS (SELECT FROM pg_class AS k
+                 JOIN pg_class AS t ON t.oid = index.table_id AND t.relpersistence <> 'u'
                 WHERE k.oid = class AND k.relpersistence = 'u')
     THEN
         faults := faults || ('key table unlogged', keys, 'damaged', effect,
-                             format('table %s was set logged after its simhash index was created', index.table_id),
+                             format('table %s was set logged after its simhash index was created',
+                                    index.table_id),
                              'Make its key tables logged too:', repair)::simsql._fault;
     END IF;
     -- Under another policy, readers would silently miss keys, or see keys that they may not.
     IF thorough AND (
-       NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class) OR NOT has_table_privilege('public', class, 'SELECT')
+       NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class)
+       OR NOT has_table_privilege('public', class, 'SELECT')
        OR (SELECT array_agg(format('%s %s %s %s', p.polname, p.polcmd, p.polpermissive, p.polroles))
              FROM pg_policy AS p WHERE p.polrelid = class) IS DISTINCT FROM ARRAY['readers r t {0}'])
     THEN
-        faults := faults || ('policy altered', keys, 'damaged', 'may miss rows', NULL, NULL, repair)::simsql._fault;
+        faults := faults || ('policy altered', keys, 'damaged', 'may miss rows', NULL, NULL,
+                             repair)::simsql._fault;
     END IF;
-    RETURN faults || CASE WHEN thorough THEN simsql._btree_faults(index, class, simsql._key_columns(index)) END;
+    IF thorough THEN
+        faults := faults || simsql._btree_faults(index, class, simsql._key_columns(index));
+    END IF;
+    RETURN faults;
 END
 $$;
 
 -- Mends them, and returns the index. If a key table is lost, this is another one, with new key tables.
-CREATE OR REPLACE FUNCTION simsql._tables_mend(index simsql.registry, faults simsql._fault[]) RETURNS simsql.registry
+CREATE OR REPLACE FUNCTION simsql._tables_mend(index simsql.registry, faults simsql._fault[])
+RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
 DECLARE
     fault simsql._fault;
     policy name;
 BEGIN
-    IF EXISTS (SELECT FROM unnest(faults) AS f WHERE f.problem IN ('key table missing', 'key table altered')) THEN
+    IF EXISTS (SELECT FROM unnest(faults) AS f
+                WHERE f.problem IN ('key table missing', 'key table altered'))
+    THEN
         RETURN simsql._renew(index);
     END IF;
     FOREACH fault IN ARRAY faults LOOP
@@ -150,8 +167,8 @@ BEGIN
 END
 $$;
 
--- Drops the remains of an index and creates it under a new id. A snapshot that is older than the new key tables would see them
--- as empty, but it finds the old id's tables gone.
+-- Drops the remains of an index and creates it under a new id. A snapshot that is older than the new key
+-- tables would see them as empty, but it finds the old id's tables gone.
 CREATE OR REPLACE FUNCTION simsql._renew(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
@@ -162,7 +179,8 @@ BEGIN
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
                                       recipe, scope_columns, scope_types, ready, candidate_shares)
     VALUES (index.table_id, index.table_name, index.column_name, index.distance, index.blocks, index.lead,
-            index.inner_blocks, index.recipe, index.scope_columns, index.scope_types, index.ready, index.candidate_shares)
+            index.inner_blocks, index.recipe, index.scope_columns, index.scope_types, index.ready,
+            index.candidate_shares)
     RETURNING r.* INTO renewed;
     PERFORM simsql._create_keys(renewed, filled => renewed.ready);
     PERFORM simsql._create_functions(renewed);
@@ -175,8 +193,9 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._live_keys(index simsql.registry, lead_mask bigint) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT simsql._render(
-        'SELECT DISTINCT {scope}{key} AS key FROM ONLY {table} AS t WHERE t.{"column"} IS NOT NULL{in_scope} AND {guard}',
+    SELECT simsql._render($sql$
+        SELECT DISTINCT {scope}{key} AS key
+          FROM ONLY {table} AS t WHERE t.{"column"} IS NOT NULL{in_scope} AND {guard}$sql$,
         jsonb_build_object(
             'scope', simsql._for_scope(index, 't.%2$I AS %1$s, '),
             'key', simsql._permute(format('t.%I', index.column_name), lead_mask),
@@ -186,8 +205,9 @@ AS $$
             'guard', simsql._guard(index)))
 $$;
 
--- Compares the keys of one table with the rows, in one pass over both in the order of keys: hashing more than fits into
--- work_mem takes three times as long. A key is superfluous if it has no row, and so are all but one of equal keys.
+-- Compares the keys of one table with the rows, in one pass over both in the order of keys: hashing more than
+-- fits into work_mem takes three times as long. A key is superfluous if it has no row, and so are all but one
+-- of equal keys.
 CREATE OR REPLACE FUNCTION simsql._compare_keys(
     index simsql.registry, number integer, OUT missing bigint, OUT superfluous bigint)
 LANGUAGE plpgsql STABLE
@@ -196,13 +216,15 @@ AS $$
 BEGIN
     EXECUTE (
         SELECT simsql._render($sql$
-            SELECT count(*) FILTER (WHERE k.key IS NULL), coalesce(sum(k.copies - (live.key IS NOT NULL)::integer), 0)
+            SELECT count(*) FILTER (WHERE k.key IS NULL),
+                   coalesce(sum(k.copies - (live.key IS NOT NULL)::integer), 0)
               FROM (SELECT {columns}, count(*) AS copies FROM {keys} GROUP BY {columns}) AS k
               FULL JOIN ({live}) AS live USING ({columns})$sql$,
             jsonb_build_object('columns', simsql._name_list(simsql._key_columns(index)),
                                'keys', format('simsql.keys_%s_%s', index.id, p.number),
                                'live', simsql._live_keys(index, p.lead_mask)))
-          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p WHERE p.number = _compare_keys.number)
+          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+         WHERE p.number = _compare_keys.number)
        INTO missing, superfluous;
 END
 $$;
@@ -219,8 +241,9 @@ BEGIN
     PERFORM simsql._check_sees_all(index.table_id, 'verify');
     FOR number IN 0 .. simsql._table_count(index.blocks, index.lead, index.inner_blocks) - 1 LOOP
         keys := format('simsql.keys_%s_%s', index.id, number);
-        CONTINUE WHEN EXISTS (SELECT FROM unnest(simsql._key_table_faults(index, actual, number, thorough => true)) AS k
-                               WHERE k.problem IN ('key table missing', 'key table altered'));
+        CONTINUE WHEN EXISTS (
+            SELECT FROM unnest(simsql._key_table_faults(index, actual, number, thorough => true)) AS k
+             WHERE k.problem IN ('key table missing', 'key table altered'));
         missing := (simsql._compare_keys(actual, number)).missing;
         IF missing > 0 THEN
             RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, missing, true,
@@ -252,7 +275,8 @@ BEGIN
                                'in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')));
         GET DIAGNOSTICS added := ROW_COUNT;
         IF added > 0 THEN
-            RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, added, true, NULL)::simsql.finding;
+            RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, added, true,
+                         NULL)::simsql.finding;
         END IF;
     END LOOP;
 END
