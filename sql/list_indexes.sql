@@ -1,6 +1,7 @@
 -- simsql.indexes: one row for each index.
 
--- To add a column, append it here: to_jsonb gives it to Python and to `simsql index list`.
+-- To add a column, append it here and describe it in docs/sql.md. `simsql index list` prints those that
+-- simsql/cli/index.py names.
 CREATE OR REPLACE VIEW simsql.indexes AS
 SELECT r.id,
        r.table_name,

@@ -154,19 +154,23 @@ BEGIN
 END
 $$;
 
--- The statement that resumes a build.
+-- The statement that resumes a build. It leaves out the storage if that is the default.
 CREATE OR REPLACE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
-LANGUAGE sql STABLE STRICT
+LANGUAGE plpgsql STABLE STRICT
 AS $$
-    SELECT simsql._render(
-        $sql$CALL simsql.build({'table'}, {'column'}, {design}, {'recipe'}, {'scope'}, {'storage'});$sql$,
+DECLARE
+    storage constant text := nullif(index.storage, simsql._storage(index.table_id, NULL, 'build'));
+BEGIN
+    RETURN simsql._render(
+        $sql$CALL simsql.build({'table'}, {'column'}, {design}, {'recipe'}{scope}{storage});$sql$,
         jsonb_build_object(
             'table', index.table_id,
             'column', index.column_name,
             'design', concat_ws(', ', index.distance, index.blocks, index.lead, index.inner_blocks),
             'recipe', index.recipe,
-            'scope', index.scope_columns::text,
-            'storage', index.storage))
+            'scope', CASE WHEN index.scope_columns <> '{}' THEN format(', %L', index.scope_columns) END,
+            'storage', ', storage => ' || quote_literal(storage)));
+END
 $$;
 
 -- The statements that drop an index and create it again.

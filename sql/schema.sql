@@ -76,7 +76,7 @@ CREATE TABLE simsql.registry (
     -- Not a secret. The triggers pass it to their functions, because an index of another database may have the same id.
     nonce       text NOT NULL DEFAULT gen_random_uuid(),
     candidate_shares double precision[],  -- by distance: the share of all keys that a search reads, see skew.sql
-    -- Key tables with triggers, or B-trees on the user's table: see btrees.sql.
+    -- Key tables with triggers, or B-trees on the user's table: see storage.sql.
     storage     text NOT NULL DEFAULT 'tables' CHECK (storage IN ('tables', 'expression')),
     scope_types regtype[] NOT NULL DEFAULT '{}',  -- those that the scope columns had when the index was created
     UNIQUE (table_id, column_name)
