@@ -212,6 +212,7 @@ BEGIN
 END
 $$;
 
+-- Raises the error of a fault that makes searches refuse an index.
 CREATE OR REPLACE FUNCTION simsql._raise(fault simsql._fault) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
