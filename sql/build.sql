@@ -99,7 +99,7 @@ BEGIN
     IF ready THEN
         RETURN;
     END IF;
-    PERFORM simsql._check_sound(index);
+    PERFORM simsql._check_sound(index, is_building => true);
     PERFORM simsql._check_upkeep(index, 'build');
     before := simsql._storage_progress(index);
     ready := simsql._storage_build(index);

@@ -15,7 +15,9 @@
 \ir storage/expression/citus_reads.sql
 \ir storage/expression/reads.sql
 \ir storage/tables/reads.sql
+\ir storage/expression/faults.sql
 \ir look_up.sql
+\ir faults.sql
 \ir search.sql
 \ir skew.sql
 \ir near.sql
@@ -25,10 +27,12 @@
 \ir storage/tables/build.sql
 \ir storage/tables/vacuum.sql
 \ir storage/tables/load.sql
+\ir storage/tables/faults.sql
 \ir storage/storage.sql
 \ir storage/change_storage.sql
 \ir indexable.sql
 \ir indexes.sql
+\ir list_indexes.sql
 \ir vacuum.sql
 \ir build.sql
 \ir verify.sql

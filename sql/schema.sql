@@ -37,6 +37,17 @@ CREATE TYPE simsql.member AS (cluster bigint, fingerprint bigint);
 CREATE TYPE simsql.finding AS (
     table_name text, column_name text, problem text, object text, keys bigint, fault boolean, hint text);
 
+-- A fault of an index: see _faults.
+CREATE TYPE simsql._fault AS (
+    problem text,  -- as verify names it
+    object  text,
+    state   text,  -- of the index, in simsql.indexes
+    effect  text,  -- on searches: refuses, refuses this role, may miss rows, slows; or grants to others
+    message text,  -- of the error, if searches refuse the index
+    advice  text,  -- what to do, in words ...
+    remedy  text   -- ... and SQL that does it
+);
+
 -- The progress of a vacuum.
 CREATE TYPE simsql._vacuum_state AS (
     index_id integer,

@@ -118,21 +118,6 @@ BEGIN
 END
 $$;
 
--- The columns of an index whose type is no longer the one for which it was created, and whether repair can give it the new one.
--- Triggers make PostgreSQL refuse to change a type; B-trees do not.
-CREATE OR REPLACE FUNCTION simsql._altered_columns(index simsql.registry) RETURNS TABLE (name text, can_follow boolean)
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    RETURN QUERY
-    SELECT c.name, c.number > 1 AND simsql._fits_scope(simsql._base_type(a.atttypid))
-      FROM unnest(index.column_name || index.scope_columns, 'bigint'::regtype || index.scope_types) WITH ORDINALITY AS c (name, type, number)
-      JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = c.name
-     WHERE a.atttypid IS DISTINCT FROM c.type AND (c.number = 1 OR simsql._base_type(a.atttypid) IS DISTINCT FROM c.type)
-     ORDER BY c.number;
-END
-$$;
-
 -- Repeats a pattern for each scope column; the result is empty for an index without a scope. In the pattern,
 -- %1$s is the name in the key tables and %2$I the name in the user's table.
 CREATE OR REPLACE FUNCTION simsql._for_scope(index simsql.registry, pattern text) RETURNS text
@@ -142,13 +127,14 @@ AS $$
       FROM simsql._scope_columns(index) AS s
 $$;
 
--- The name of a table in the registry; null if there is no such table.
+-- The current name of a table, whatever the snapshot, as in the registry; null if there is no such table.
 CREATE OR REPLACE FUNCTION simsql._full_name(table_id oid) RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
+DECLARE
+    names constant text[] := (pg_identify_object_as_address('pg_class'::regclass, table_id, 0)).object_names;
 BEGIN
-    RETURN (SELECT format('%I.%I', n.nspname, c.relname)
-              FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = table_id);
+    RETURN quote_ident(names[1]) || '.' || quote_ident(names[2]);
 END
 $$;
 

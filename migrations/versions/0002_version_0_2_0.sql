@@ -1,3 +1,6 @@
+CREATE TYPE simsql._fault AS (
+    problem text, object text, state text, effect text, message text, advice text, remedy text);
+
 ALTER TABLE simsql.registry ADD COLUMN nonce text NOT NULL DEFAULT gen_random_uuid();
 -- Until an index is vacuumed, its searches expect random fingerprints.
 ALTER TABLE simsql.registry ADD COLUMN candidate_shares double precision[];
@@ -44,6 +47,11 @@ BEGIN
 END
 $$;
 
+DROP FUNCTION simsql._check_sound(simsql.registry),
+              simsql._check_columns(regclass, integer, text[], boolean),
+              simsql._verify_objects(simsql.registry), simsql._verify_key_table(simsql.registry, text),
+              simsql._verify_keys(simsql.registry), simsql._mend_keys(simsql.registry),
+              simsql._verify_btree(regclass, text[]), simsql._mend_objects(simsql.registry, simsql.finding[]);
 DROP FUNCTION simsql._backfill_parts(regclass, text, text[], boolean),
               simsql._triggers(simsql.registry), simsql._pairs_statements(bigint, integer),
               simsql._claim_locks(integer, bigint, bigint, integer, integer),

@@ -72,29 +72,6 @@ AS $$
                                   AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig)))
 $$;
 
--- Why this role cannot search an index on a table that Citus manages, and what to do; null if it can.
--- Row-level security would hide the B-trees from searches: & is not leakproof.
-CREATE OR REPLACE FUNCTION simsql._citus_refusal(index simsql.registry, OUT reason text, OUT hint text)
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    IF NOT simsql._is_distributed(index.table_id) THEN
-        RETURN;
-    ELSIF simsql._is_distributed_since(index) THEN
-        reason := format('table %s was distributed after its simhash index was created', index.table_id);
-        hint := CASE index.storage
-                WHEN 'tables' THEN format('Create it again: SELECT simsql.drop_index(%1$L, %2$L); '
-                                          'SELECT simsql.create_index(%1$L, %2$L);', index.table_id,
-                                          index.column_name)
-                ELSE format('Let the index follow: SELECT * FROM simsql.repair(%L);', index.table_id) END;
-    ELSIF row_security_active(index.table_id) THEN
-        reason := format('row-level security on %s, which Citus manages, applies to role %s', index.table_id,
-                         current_user);
-        hint := 'Search as a role to which it does not apply, and filter the rows.';
-    END IF;
-END
-$$;
-
 -- Runs a statement on this node alone.
 CREATE OR REPLACE FUNCTION simsql._execute_here(statement text) RETURNS void
 LANGUAGE plpgsql

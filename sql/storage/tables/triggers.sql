@@ -90,7 +90,7 @@ BEGIN
           FROM pg_catalog.pg_trigger AS t
          WHERE t.tgrelid = TG_RELID AND t.tgname = 'simsql_{id}_column') IS DISTINCT FROM {'columns'}::text[]
     THEN
-        PERFORM simsql._check_columns(TG_RELID::regclass, {id}, {'columns'}::text[], writes => true);
+        PERFORM simsql._check_columns(TG_RELID::regclass, {id}, {'columns'}::text[]);
     END IF;$sql$, '{}', shared), 'refusal', simsql._render($sql$
         RAISE EXCEPTION 'simsql: column % of % changed its type after its simhash index was created',
                         {'names'}, TG_RELID::regclass
