@@ -1,8 +1,8 @@
--- The last step of an upgrade: it replaces the functions, triggers and policies of existing indexes by those that create_index
--- makes now.
+-- The last step of an upgrade: it replaces the functions, triggers and policies of existing indexes by those
+-- that create_index makes now.
 --
--- Faults of an index remain, for verify to report and repair to mend. A missing trigger is not created. A trigger that was
--- disabled or altered does not become enabled, so searches refuse the index.
+-- Faults of an index remain, for verify to report and repair to mend. A missing trigger is not created. A
+-- trigger that was disabled or altered does not become enabled, so searches refuse the index.
 
 DO $$
 DECLARE
@@ -20,7 +20,7 @@ BEGIN
                    CASE WHEN t.tgqual IS NULL AND p.pronamespace = 'simsql'::regnamespace
                              AND p.proname = 'add_on_' || substring(d.name FROM '[a-z]+$') || '_' || index.id
                         THEN t.tgenabled ELSE 'O' END AS fires
-              FROM simsql._index_triggers(actual) AS d
+              FROM simsql._storage_triggers(actual) AS d
               JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
               JOIN pg_proc AS p ON p.oid = t.tgfoid
              WHERE d.fires IS NOT NULL AND actual.table_name IS NOT NULL
@@ -33,7 +33,8 @@ BEGIN
               FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
               JOIN pg_class AS c ON c.oid = to_regclass(format('simsql.keys_%s_%s', index.id, p.number))
         LOOP
-            IF EXISTS (SELECT FROM pg_policy AS p WHERE p.polrelid = keys::regclass AND p.polname = 'readers') THEN
+            IF EXISTS (SELECT FROM pg_policy AS p
+                        WHERE p.polrelid = keys::regclass AND p.polname = 'readers') THEN
                 EXECUTE format('ALTER POLICY readers ON %s USING %s', keys, simsql._policy(index));
             END IF;
         END LOOP;
@@ -44,14 +45,16 @@ BEGIN
 END
 $$;
 
--- Functions that a migration has dropped, because their parameters changed, have the privileges that were granted on them.
+-- Functions that a migration has dropped, because their parameters changed, have the privileges that were
+-- granted on them.
 DO $$
 DECLARE
     routine record;
     granted record;
 BEGIN
     FOR routine IN
-        SELECT p.oid::regprocedure AS name, nullif(current_setting('simsql.privileges_on_' || p.proname, true), '') AS privileges
+        SELECT p.oid::regprocedure AS name,
+               nullif(current_setting('simsql.privileges_on_' || p.proname, true), '') AS privileges
           FROM pg_proc AS p WHERE p.pronamespace = 'simsql'::regnamespace
     LOOP
         CONTINUE WHEN routine.privileges IS NULL;
@@ -61,7 +64,8 @@ BEGIN
                    CASE WHEN a.is_grantable AND a.grantee <> 0 THEN ' WITH GRANT OPTION' END AS option
               FROM aclexplode(routine.privileges::aclitem[]) AS a
         LOOP
-            EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s%s', routine.name, granted.grantee, granted.option);
+            EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s%s', routine.name, granted.grantee,
+                           granted.option);
         END LOOP;
     END LOOP;
 END

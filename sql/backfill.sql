@@ -1,40 +1,8 @@
 -- The parts from which a backfill in Python composes its statements: see simsql/database/backfill.py.
 
--- Raises an error unless the column can hold fingerprints, the other columns hold text, and a primary key identifies the rows.
-CREATE OR REPLACE FUNCTION simsql._check_backfill(table_name regclass, column_name text, text_columns text[]) RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
-DECLARE
-    attribute pg_attribute;
-    named text;
-BEGIN
-    FOREACH named IN ARRAY column_name || text_columns LOOP
-        SELECT a.* INTO attribute FROM pg_attribute AS a
-         WHERE a.attrelid = table_name AND a.attname = named AND a.attnum > 0 AND NOT a.attisdropped;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'simsql: % has no column %', table_name, quote_ident(named) USING ERRCODE = 'undefined_column';
-        ELSIF named = column_name AND attribute.attgenerated <> '' THEN
-            RAISE EXCEPTION 'simsql: column % of % is generated: PostgreSQL computes it', quote_ident(named), table_name
-                USING ERRCODE = 'feature_not_supported';
-        ELSIF named = column_name AND attribute.atttypid <> 'bigint'::regtype
-              OR named <> column_name AND (SELECT y.typcategory FROM pg_type AS y WHERE y.oid = attribute.atttypid) <> 'S'
-        THEN
-            RAISE EXCEPTION 'simsql: column % of % is %, not %', quote_ident(named), table_name,
-                            format_type(attribute.atttypid, attribute.atttypmod),
-                            CASE named WHEN column_name THEN 'bigint' ELSE 'text' END
-                USING ERRCODE = 'datatype_mismatch';
-        END IF;
-    END LOOP;
-    IF NOT EXISTS (SELECT FROM simsql._primary_key(table_name)) THEN
-        RAISE EXCEPTION 'simsql: % has no primary key', table_name
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'A backfill reads a table in the order of its primary key: add one.';
-    END IF;
-END
-$$;
-
 -- The columns of a primary key, the last one first, and the schemas of the operators that sort it.
-CREATE OR REPLACE FUNCTION simsql._primary_key(table_name regclass) RETURNS TABLE (place bigint, name text, type text, operators text)
+CREATE OR REPLACE FUNCTION simsql._primary_key(table_name regclass)
+RETURNS TABLE (place bigint, name text, type text, operators text)
 LANGUAGE sql STABLE
 AS $$
     SELECT k.place, a.attname, format_type(a.atttypid, a.atttypmod), n.nspname
@@ -51,19 +19,21 @@ AS $$
      ORDER BY k.place DESC
 $$;
 
--- Expressions about the rows `t` of a table and about keys `v.key`, JSON arrays with the values of a primary key as text. They
--- qualify the operators that sort the key: if those of citext, for example, are not on the search_path, PostgreSQL would
--- compare text.
+-- Expressions about the rows `t` of a table and about keys `v.key`, JSON arrays with the values of a primary
+-- key as text. They qualify the operators that sort the key: if those of citext, for example, are not on the
+-- search_path, PostgreSQL would compare text. Raises an error unless the column can hold fingerprints, the
+-- other columns hold text, and a primary key identifies the rows.
 --   rows_of       the table, without its inheritance children
 --   fingerprint   the fingerprint column
 --   texts         the texts of a row
---   needs_one     whether a row needs a fingerprint: it has a text but no fingerprint or, with all_rows, either of them
+--   needs_one     whether a row needs a fingerprint: it has a text but none or, with all_rows, either of them
 --   key           the key of a row
 --   key_order     the ORDER BY expressions of the key
 --   same_key      whether a row has the key
 --   later_key     whether a row comes after the key
---   only_free     joins the keys with their rows, which it locks, and leaves out those that others have locked; empty for a
---                 distributed table, whose rows Citus does not lock from here, so that an update waits for others
+--   only_free     joins the keys with their rows, which it locks, and leaves out those that others have
+--                 locked; empty for a distributed table, whose rows Citus does not lock from here, so that an
+--                 update waits for others
 CREATE OR REPLACE FUNCTION simsql._backfill_parts(
     table_name regclass, column_name text, text_columns text[], all_rows boolean,
     OUT rows_of text, OUT fingerprint text, OUT texts text, OUT needs_one text,
@@ -71,30 +41,63 @@ CREATE OR REPLACE FUNCTION simsql._backfill_parts(
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
+    attribute pg_attribute;
+    named text;
     part record;
     value text;
     given text;
     schemas text[] := '{}';
 BEGIN
-    PERFORM simsql._check_backfill(table_name, column_name, text_columns);
-    SELECT format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, n.nspname, c.relname), quote_ident(column_name)
+    FOREACH named IN ARRAY column_name || text_columns LOOP
+        SELECT a.* INTO attribute FROM pg_attribute AS a
+         WHERE a.attrelid = table_name AND a.attname = named AND a.attnum > 0 AND NOT a.attisdropped;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'simsql: % has no column %', table_name, quote_ident(named)
+                USING ERRCODE = 'undefined_column';
+        ELSIF named = column_name AND attribute.attgenerated <> '' THEN
+            RAISE EXCEPTION 'simsql: column % of % is generated: PostgreSQL computes it', quote_ident(named),
+                            table_name
+                USING ERRCODE = 'feature_not_supported';
+        ELSIF named = column_name AND attribute.atttypid <> 'bigint'::regtype
+              OR named <> column_name
+                 AND (SELECT y.typcategory FROM pg_type AS y WHERE y.oid = attribute.atttypid) <> 'S'
+        THEN
+            RAISE EXCEPTION 'simsql: column % of % is %, not %', quote_ident(named), table_name,
+                            format_type(attribute.atttypid, attribute.atttypmod),
+                            CASE named WHEN column_name THEN 'bigint' ELSE 'text' END
+                USING ERRCODE = 'datatype_mismatch';
+        END IF;
+    END LOOP;
+    IF NOT EXISTS (SELECT FROM simsql._primary_key(table_name)) THEN
+        RAISE EXCEPTION 'simsql: % has no primary key', table_name
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'A backfill reads a table in the order of its primary key: add one.';
+    END IF;
+    SELECT format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, n.nspname, c.relname),
+           quote_ident(column_name)
       INTO rows_of, fingerprint
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.oid = table_name;
-    SELECT format('ARRAY[%s]', string_agg(format('CAST(t.%I AS pg_catalog.text)', u.name), ', ' ORDER BY u.place)),
+    SELECT format('ARRAY[%s]',
+                  string_agg(format('CAST(t.%I AS pg_catalog.text)', u.name), ', ' ORDER BY u.place)),
            string_agg(format('t.%I IS NOT NULL', u.name), ' OR ' ORDER BY u.place)
       INTO texts, needs_one
       FROM unnest(text_columns) WITH ORDINALITY AS u (name, place);
-    needs_one := format(CASE WHEN all_rows THEN '(%1$s OR t.%2$I IS NOT NULL)' ELSE '((%1$s) AND t.%2$I IS NULL)' END,
-                        needs_one, column_name);
+    needs_one := simsql._render(CASE WHEN all_rows THEN '({has_a_text} OR t.{"column"} IS NOT NULL)'
+                                                   ELSE '(({has_a_text}) AND t.{"column"} IS NULL)' END,
+                                jsonb_build_object('has_a_text', needs_one, 'column', column_name));
     FOR part IN SELECT * FROM simsql._primary_key(table_name) LOOP
         value := format('CAST(v.key OPERATOR(pg_catalog.->>) %s AS %s)', part.place - 1, part.type);
         key := concat_ws(', ', format('CAST(t.%I AS pg_catalog.text)', part.name), key);
         key_order := concat_ws(', ', format('t.%I', part.name), key_order);
         given := concat_ws(', ', value, given);
-        same_key := concat_ws(' AND ', format('t.%I OPERATOR(%I.=) %s', part.name, part.operators, value), same_key);
-        later_key := format('(t.%1$I OPERATOR(%2$I.>) %3$s OR t.%1$I OPERATOR(%2$I.=) %3$s AND %4$s)',
-                            part.name, part.operators, value, coalesce(later_key, 'false'));
+        same_key := concat_ws(' AND ', format('t.%I OPERATOR(%I.=) %s', part.name, part.operators, value),
+                              same_key);
+        later_key := simsql._render(
+            '(t.{"name"} OPERATOR({"operators"}.>) {value}'
+            ' OR t.{"name"} OPERATOR({"operators"}.=) {value} AND {later})',
+            jsonb_build_object('name', part.name, 'operators', part.operators, 'value', value,
+                               'later', coalesce(later_key, 'false')));
         schemas := schemas || part.operators;
     END LOOP;
     -- A single row comparison, where possible, is a range of the B-tree of the primary key.

@@ -1,15 +1,17 @@
 -- The first step of an upgrade: it locks all indexes.
 --
--- Trigger functions and triggers change together, so nobody may write to an indexed table in the meantime. Users' tables stay
--- readable, since no trigger is dropped. Searches wait, since the policies of the key tables change. The upgrade waits for each
--- lock so briefly that a transaction waiting for the upgrade does not fail with a deadlock, and other transactions do not queue
--- behind it for long. Then it releases all locks and tries again a little later.
+-- Trigger functions and triggers change together, so nobody may write to an indexed table in the meantime.
+-- Users' tables stay readable, since no trigger is dropped. Searches wait, since the policies of the key
+-- tables change. The upgrade waits for each lock so briefly that a transaction waiting for the upgrade does
+-- not fail with a deadlock, and other transactions do not queue behind it for long. Then it releases all
+-- locks and tries again a little later.
 
 DO $$
 DECLARE
     deadline constant timestamptz := clock_timestamp() + interval '1 minute';
     lock_timeout constant text := current_setting('lock_timeout');
-    wait constant integer := least(100, extract(epoch FROM current_setting('deadlock_timeout')::interval) * 500);
+    deadlock_timeout constant interval := current_setting('deadlock_timeout');
+    wait constant integer := least(100, extract(epoch FROM deadlock_timeout) * 500);
     user_tables text;
     key_tables text;
     foreign_table text;
@@ -29,9 +31,11 @@ BEGIN
               JOIN pg_class AS c ON c.oid IN (r.table_id, to_regclass(format('simsql.keys_%s_0', r.id)))
              WHERE NOT pg_has_role(c.relowner, 'USAGE') LIMIT 1;
             IF FOUND THEN
-                RAISE EXCEPTION 'simsql: role % may not upgrade the simhash index that uses the table %', current_user, foreign_table
+                RAISE EXCEPTION 'simsql: role % may not upgrade the simhash index that uses the table %',
+                                current_user, foreign_table
                     USING ERRCODE = 'insufficient_privilege',
-                          HINT = 'Upgrade as a superuser, or as a role that is a member of the owners of all indexed tables.';
+                          HINT = 'Upgrade as a superuser, or as a role that is a member of the owners of all '
+                                 'indexed tables.';
             END IF;
             SELECT string_agg(DISTINCT 'ONLY ' || r.table_id, ', ') INTO user_tables
               FROM simsql.registry AS r JOIN pg_class AS c ON c.oid = r.table_id;
@@ -41,7 +45,8 @@ BEGIN
             LOCK TABLE simsql.registry IN ACCESS EXCLUSIVE MODE;
             SELECT string_agg(c.oid::regclass::text, ', ') INTO key_tables
               FROM pg_class AS c
-             WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^keys_\d+_\d+$';
+             WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r'
+               AND c.relname ~ '^keys_\d+_\d+$';
             IF key_tables IS NOT NULL THEN
                 EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', key_tables);
             END IF;
@@ -61,7 +66,8 @@ BEGIN
                    AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
                 RAISE EXCEPTION 'simsql: indexed tables are in use and could not be locked within a minute'
                     USING ERRCODE = 'lock_not_available',
-                          HINT = format('Upgrade again after the transactions of these sessions have ended: %s.', sessions);
+                          HINT = format('Upgrade again after the transactions of these sessions have '
+                                        'ended: %s.', sessions);
             END IF;
         END;
         PERFORM pg_sleep(0.1);

@@ -3,7 +3,8 @@
 -- They are not part of the schema: simsql.database.calibrate creates them for one transaction.
 
 -- The times of searches for fingerprints of the table.
-CREATE OR REPLACE FUNCTION pg_temp.time_searches(table_name regclass, distance integer, calls integer) RETURNS double precision[]
+CREATE OR REPLACE FUNCTION pg_temp.time_searches(table_name regclass, distance integer, calls integer)
+RETURNS double precision[]
 LANGUAGE plpgsql
 AS $$
 DECLARE

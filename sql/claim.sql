@@ -1,8 +1,9 @@
 -- claim: a search before an insert that takes other writers into account.
 --
--- Two transactions that search for near-duplicates and then insert do not see each other's rows. So claim first locks the
--- blocks of the fingerprint. Fingerprints that differ in up to k bits agree in at least one of k + 1 blocks. Of two such
--- claims, the second therefore waits for the first transaction to end, and then searches.
+-- Two transactions that search for near-duplicates and then insert do not see each other's rows. So claim
+-- first locks the blocks of the fingerprint. Fingerprints that differ in up to k bits agree in at least one
+-- of k + 1 blocks. Of two such claims, the second therefore waits for the first transaction to end, and then
+-- searches.
 
 -- A hash of a scope. Scopes that the columns compare as equal have equal hashes.
 CREATE OR REPLACE FUNCTION simsql._scope_hash(index simsql.registry, scope jsonb) RETURNS bigint
@@ -14,29 +15,29 @@ BEGIN
     IF cardinality(index.scope_columns) > 0 THEN
         EXECUTE (SELECT format('SELECT hash_record_extended(ROW(%s), 0)',
                                string_agg(format('CAST(%L AS %s)%s', scope ->> s.column_name, s.type,
-                                                 ' COLLATE ' || nullif(a.attcollation, 0)::regcollation), ', ' ORDER BY s.number))
+                                                 ' COLLATE ' || nullif(a.attcollation, 0)::regcollation), ', '
+                                          ORDER BY s.number))
                    FROM simsql._scope_columns(index) AS s
-                   JOIN pg_attribute AS a
-                     ON CASE index.storage
-                        WHEN 'tables' THEN a.attrelid = to_regclass(format('simsql.keys_%s_0', index.id)) AND a.attname = s.name
-                        ELSE a.attrelid = index.table_id AND a.attname = s.column_name END)
+                   JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = s.column_name)
            INTO hash;
     END IF;
     RETURN hash;
 END
 $$;
 
--- Any role can see the held advisory locks in pg_locks. A block has so few bits that a hash which anyone can compute would
--- reveal it. So a lock is a hash under a key, and the key is derived from a secret of this database.
+-- Any role can see the held advisory locks in pg_locks. A block has so few bits that a hash which anyone can
+-- compute would reveal it. So a lock is a hash under a key, and the key is derived from a secret of this
+-- database.
 --
--- The secret is in a materialized view because pg_dump does not read materialized views. So a role that cannot read the secret
--- can still dump the database, and a restore creates a new secret.
+-- The secret is in a materialized view because pg_dump does not read materialized views. So a role that
+-- cannot read the secret can still dump the database, and a restore creates a new secret.
 CREATE MATERIALIZED VIEW IF NOT EXISTS simsql._claim_secret AS
 SELECT pg_catalog.sha256(pg_catalog.uuid_send(pg_catalog.gen_random_uuid())
                          || pg_catalog.uuid_send(pg_catalog.gen_random_uuid())) AS secret;
 
 COMMENT ON MATERIALIZED VIEW simsql._claim_secret IS
-    'the secret behind the locks of simsql.claim, readable only by its owner; REFRESH MATERIALIZED VIEW replaces it';
+    'the secret behind the locks of simsql.claim, readable only by its owner; '
+    'REFRESH MATERIALIZED VIEW replaces it';
 
 -- Default privileges may have granted SELECT on it to other roles.
 DO $$
@@ -53,8 +54,9 @@ BEGIN
 END
 $$;
 
--- Creates the secret if there is none, as after a restore without data. It returns nothing, so any role may call it. REFRESH
--- waits for transactions that have read the old secret, so two secrets are never in use at once.
+-- Creates the secret if there is none, as after a restore without data. It returns nothing, so any role may
+-- call it. REFRESH waits for transactions that have read the old secret, so two secrets are never in use at
+-- once.
 CREATE OR REPLACE FUNCTION simsql._make_claim_secret() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 AS $$
@@ -67,31 +69,34 @@ BEGIN
 END
 $$;
 
--- The key of each index whose columns the caller can read. The view reads the secret with the privileges of its owner, but
--- has_column_privilege checks those of the caller, which a SECURITY DEFINER function would not know. A role that can read the
--- column learns no more from the key than which fingerprints are being claimed. The input hashed with the secret always has the
--- same length, and only a part of each hash under the key is visible. So a plain hash of both, one after the other, is as safe
--- as HMAC.
+-- The key of each index whose columns the caller can read. The view reads the secret with the privileges of
+-- its owner, but has_column_privilege checks those of the caller, which a SECURITY DEFINER function would not
+-- know. A role that can read the column learns no more from the key than which fingerprints are being
+-- claimed. The input hashed with the secret always has the same length, and only a part of each hash under
+-- the key is visible. So a plain hash of both, one after the other, is as safe as HMAC.
 CREATE OR REPLACE VIEW simsql._claim_keys WITH (security_barrier) AS
-SELECT r.id AS index_id, pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) AS key,
+SELECT r.id AS index_id,
+       pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) AS key,
        r.table_id, r.column_name, r.distance, r.scope_columns
   FROM simsql.registry AS r
   JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
  CROSS JOIN simsql._claim_secret AS s
- -- Columns are identified by number, as in the policy of the key tables: another column may take over the name. A scope has at
- -- most four. Without key tables, the search itself reads the columns by name.
- WHERE CASE r.storage WHEN 'tables' THEN (SELECT pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[0], 'SELECT')
+ -- Columns are identified by number, as in the policy of key tables: another column may take over the name. A
+ -- scope has at most four. Without key tables, the search itself reads the columns by name.
+ WHERE coalesce(
+       (SELECT pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[0], 'SELECT')
                AND (t.tgattr[1] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[1], 'SELECT'))
                AND (t.tgattr[2] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[2], 'SELECT'))
                AND (t.tgattr[3] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[3], 'SELECT'))
                AND (t.tgattr[4] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[4], 'SELECT'))
           FROM pg_catalog.pg_trigger AS t
-         WHERE t.tgrelid = r.table_id AND t.tgname::pg_catalog.text = 'simsql_' || r.id || '_column')
-       ELSE (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'))
-                    AND pg_catalog.count(*) = 1 + pg_catalog.cardinality(r.scope_columns)
-               FROM pg_catalog.pg_attribute AS a
-              WHERE a.attrelid = r.table_id AND a.attname::pg_catalog.text = ANY (r.column_name || r.scope_columns))
-       END;
+         WHERE t.tgrelid = r.table_id AND t.tgname::pg_catalog.text = 'simsql_' || r.id || '_column'),
+       pg_catalog.to_regclass('simsql.keys_' || r.id || '_0') IS NULL
+       AND (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'))
+                   AND pg_catalog.count(*) = 1 + pg_catalog.cardinality(r.scope_columns)
+              FROM pg_catalog.pg_attribute AS a
+             WHERE a.attrelid = r.table_id
+               AND a.attname::pg_catalog.text = ANY (r.column_name || r.scope_columns)));
 
 COMMENT ON VIEW simsql._claim_keys IS
     'the keys behind the locks of simsql.claim, readable by roles that can read the columns of the index';
@@ -99,17 +104,20 @@ COMMENT ON VIEW simsql._claim_keys IS
 GRANT SELECT ON simsql._claim_keys TO PUBLIC;
 
 -- One of these locks. PostgreSQL inlines it.
-CREATE OR REPLACE FUNCTION simsql._claim_lock(salted bytea, blocks integer, number integer, block bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION simsql._claim_lock(salted bytea, blocks integer, number integer, block bigint)
+RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN ('x' || left(encode(sha256(salted || int4send((blocks << 8) | number) || int8send(block)), 'hex'), 16))::bit(64)::bigint;
+RETURN ('x' || left(encode(sha256(salted || int4send((blocks << 8) | number) || int8send(block)), 'hex'), 16)
+       )::bit(64)::bigint;
 
--- The advisory locks of a claim. A lock is a hash of the scope, the number of blocks, the number of the block and its bits, under
--- the key of the index. If two hashes are equal by chance, a claim waits needlessly. Every claim takes its locks in the same
--- order, by the number of blocks and then by the number of the block, so claims cannot deadlock with each other.
--- Claims at different distances have to meet too, whenever the one with the lower distance would find the other. So lower
--- distances use the k of the index. For higher distances the number of blocks is doubled until it suffices, and the blocks of
--- every step are locked, because other claims may have stopped there. If there are more blocks than bits, a single lock covers
--- the whole index.
+-- The advisory locks of a claim. A lock is a hash of the scope, the number of blocks, the number of the block
+-- and its bits, under the key of the index. If two hashes are equal by chance, a claim waits needlessly.
+-- Every claim takes its locks in the same order, by the number of blocks and then by the number of the block,
+-- so claims cannot deadlock with each other. Claims at different distances have to meet too, whenever the one
+-- with the lower distance would find the other. So lower distances use the k of the index. For higher
+-- distances the number of blocks is doubled until it suffices, and the blocks of every step are locked,
+-- because other claims may have stopped there. If there are more blocks than bits, a single lock covers the
+-- whole index.
 CREATE OR REPLACE FUNCTION simsql._claim_locks(
     key bytea, scope_hash bigint, fingerprint bigint, of_index integer, distance integer)
 RETURNS bigint[]
@@ -139,30 +147,13 @@ BEGIN
 END
 $$;
 
--- Returns the key of an index for which claim has found none, or raises an error that tells why.
-CREATE OR REPLACE FUNCTION simsql._claim_key(table_name regclass, column_name text) RETURNS simsql._claim_keys
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    index constant simsql.registry := simsql._index(table_name, column_name);
-    found_key simsql._claim_keys;
-BEGIN
-    PERFORM simsql._make_claim_secret();
-    SELECT k.* INTO found_key FROM simsql._claim_keys AS k WHERE k.index_id = index.id;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'simsql.claim: role % cannot read the columns of the simhash index %', current_user, index.id
-            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant SELECT on the fingerprint column and on the scope columns.';
-    END IF;
-    RETURN found_key;
-END
-$$;
-
 CREATE OR REPLACE FUNCTION simsql.claim(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.match
 LANGUAGE plpgsql VOLATILE ROWS 1
 AS $$
+<<locals>>
 DECLARE
     index_id integer;
     key bytea;
@@ -175,8 +166,9 @@ DECLARE
     is_taken boolean;
     nearest simsql.match;
 BEGIN
-    -- The search below is a statement of its own. Its snapshot is taken after the locks, because this function is VOLATILE and
-    -- the transaction is READ COMMITTED. An older snapshot would not show the rows that this call has waited for.
+    -- The search below is a statement of its own. Its snapshot is taken after the locks, because this
+    -- function is VOLATILE and the transaction is READ COMMITTED. An older snapshot would not show the rows
+    -- that this call has waited for.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM simsql._check_read_committed('claim');
     END IF;
@@ -185,29 +177,45 @@ BEGIN
             SELECT k.index_id, k.key, k.column_name, k.distance, k.scope_columns
               INTO STRICT index_id, key, indexed_column, of_index, scope_columns
               FROM simsql._claim_keys AS k
-             WHERE k.table_id = claim.table_name AND (claim.column_name IS NULL OR k.column_name = claim.column_name);
+             WHERE k.table_id = claim.table_name
+               AND (claim.column_name IS NULL OR k.column_name = claim.column_name);
         EXCEPTION
-            -- The last one: there is no secret.
+            -- The last one: there is no secret. _index tells what is wrong with the index.
             WHEN no_data_found OR too_many_rows OR object_not_in_prerequisite_state THEN
-                SELECT k.index_id, k.key, k.column_name, k.distance, k.scope_columns
-                  INTO index_id, key, indexed_column, of_index, scope_columns
-                  FROM simsql._claim_key(table_name, column_name) AS k;
+                SELECT i.id INTO index_id FROM simsql._index(table_name, column_name) AS i;
+                PERFORM simsql._make_claim_secret();
+                SELECT k.key, k.column_name, k.distance, k.scope_columns
+                  INTO key, indexed_column, of_index, scope_columns
+                  FROM simsql._claim_keys AS k
+                 WHERE k.index_id = locals.index_id;
+                IF NOT FOUND THEN
+                    RAISE EXCEPTION 'simsql.claim: role % cannot read the columns of the simhash index %',
+                                    current_user, index_id
+                        USING ERRCODE = 'insufficient_privilege',
+                              HINT = 'Grant SELECT on the fingerprint column and on the scope columns.';
+                END IF;
             WHEN undefined_table THEN PERFORM simsql._refuse_worker('claim');
         END;
         IF scope IS NOT NULL OR scope_columns <> '{}' THEN
-            scope_hash := simsql._scope_hash(simsql._searched_index(table_name, indexed_column, scope), scope);
+            scope_hash := simsql._scope_hash(
+                simsql._searched_index(table_name, indexed_column, scope), scope);
         END IF;
-        asked := CASE WHEN distance BETWEEN 0 AND 64 THEN distance ELSE simsql._distance(distance, of_index) END;
+        asked := CASE WHEN distance BETWEEN 0 AND 64 THEN distance
+                      ELSE simsql._distance(distance, of_index) END;
         -- A SELECT for each lock would take twice as long as this expression.
-        FOREACH lock IN ARRAY coalesce(simsql._claim_locks(key, scope_hash, fingerprint, of_index, asked), '{}') LOOP
+        FOREACH lock IN ARRAY coalesce(
+            simsql._claim_locks(key, scope_hash, fingerprint, of_index, asked), '{}')
+        LOOP
             is_taken := pg_advisory_xact_lock(lock) IS NOT NULL;
         END LOOP;
         SELECT n.fingerprint, n.distance INTO nearest
           FROM simsql.near(table_name, claim.fingerprint, asked, indexed_column, scope) AS n LIMIT 1;
-        -- The search has locked the table until the end of the transaction, so from here on nobody can drop the index or change
-        -- the type of a scope column. If that happened before, other claims take different locks.
+        -- The search has locked the table until the end of the transaction, so from here on nobody can drop
+        -- the index or change the type of a scope column. If that happened before, other claims take
+        -- different locks.
         EXIT WHEN EXISTS (SELECT FROM simsql.registry AS r
-                           WHERE r.id = index_id AND (scope_hash = 0 OR simsql._scope_hash(r, claim.scope) = scope_hash));
+                           WHERE r.id = index_id
+                             AND (scope_hash = 0 OR simsql._scope_hash(r, claim.scope) = scope_hash));
     END LOOP;
     IF nearest.fingerprint IS NOT NULL THEN
         RETURN NEXT nearest;
@@ -216,4 +224,5 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.claim(regclass, bigint, integer, text, jsonb) IS
-    'call it before an insert: waits for other claims of near fingerprints, then returns the nearest match, or no row';
+    'call it before an insert: waits for other claims of near fingerprints, '
+    'then returns the nearest match, or no row';

@@ -2,10 +2,11 @@
 --
 -- It searches with the caller's privileges and snapshot, and reports only fingerprints of live rows.
 
--- Union-find takes time linear in the pairs and needs no temporary tables, so it also works in read-only transactions. The root
--- of a cluster is its smallest fingerprint.
+-- Union-find takes time linear in the pairs and needs no temporary tables, so it also works in read-only
+-- transactions. The root of a cluster is its smallest fingerprint.
 CREATE OR REPLACE FUNCTION simsql.clusters(
-    table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
+    table_name regclass, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
+    scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.member
 LANGUAGE plpgsql STABLE
 SET enable_mergejoin = off SET jit = off
@@ -54,18 +55,20 @@ BEGIN
     FOR number IN 1 .. cardinality(vertices) LOOP
         parents[number] := parents[parents[number]];
     END LOOP;
-    RETURN QUERY EXECUTE format(
-        'SELECT r.fp, c.fp'
-        '  FROM (SELECT v.fp, v.root, count(*) OVER (PARTITION BY v.root) AS size'
-        '          FROM unnest($1, $2) AS v (fp, root)) AS c'
-        '  JOIN unnest($1) WITH ORDINALITY AS r (fp, number) ON r.number = c.root'
-        ' WHERE c.size > 1'
-        '    OR c.fp IN (SELECT t.%1$I FROM %2$s AS t WHERE %4$s%3$s GROUP BY t.%1$I HAVING count(*) > 1)'
-        ' ORDER BY 1, 2', index.column_name, simsql._rows_of(index), simsql._in_scope(index, scope, 't'), simsql._guard(index))
+    RETURN QUERY EXECUTE simsql._render($sql$
+        SELECT r.fp, c.fp
+          FROM (SELECT v.fp, v.root, count(*) OVER (PARTITION BY v.root) AS size
+                  FROM unnest($1, $2) AS v (fp, root)) AS c
+          JOIN unnest($1) WITH ORDINALITY AS r (fp, number) ON r.number = c.root
+         WHERE c.size > 1
+            OR c.fp IN (SELECT t.{"column"} FROM {rows} AS t WHERE {guard}{scope_of_rows}
+                         GROUP BY t.{"column"} HAVING count(*) > 1)
+         ORDER BY 1, 2$sql$, '{}', simsql._parts(index, scope))
         USING vertices, parents;
 END
 $$;
 
 COMMENT ON FUNCTION simsql.clusters(regclass, integer, text, jsonb) IS
     'connected components of the pairs: each fingerprint that has a neighbour or that two rows share, '
-    'with the smallest fingerprint of its cluster; the command simsql clusters is many times faster on many rows';
+    'with the smallest fingerprint of its cluster; '
+    'the command simsql clusters is many times faster on many rows';

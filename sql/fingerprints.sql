@@ -18,7 +18,8 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.fp(numeric) IS
-    'convert an unsigned decimal fingerprint to the bigint with the same bits: simsql.fp(13835058055282163712)';
+    'convert an unsigned decimal fingerprint to the bigint with the same bits: '
+    'simsql.fp(13835058055282163712)';
 
 CREATE OR REPLACE FUNCTION simsql.hamming_distance(a bigint, b bigint) RETURNS integer
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE

@@ -1,21 +1,24 @@
--- What keeps the owner of a table from having code of theirs run by a role that searches or maintains its index.
+-- Keeps a table's owner from running code as a role that searches or maintains its index.
 --
--- The checks of a function read the catalogue by the OID of a table, and as of their snapshot. The statement that reads the table
--- names it, and is parsed later: by then the name may belong to a view, and the column may have a type with a cast of
--- its owner's to bigint. PostgreSQL would call the view's functions, or the cast, with the caller's privileges. So
--- such a statement carries a condition that is always true, and that PostgreSQL refuses to parse in these cases: TABLESAMPLE
--- takes no view, and a UNION no types of different categories. Only superusers create types of a given category.
+-- The checks of a function read the catalogue by the OID of a table, and as of their snapshot. The statement
+-- that reads the table names it, and is parsed later: by then the name may belong to a view, and the column
+-- may have a type with a cast of its owner's to bigint. PostgreSQL would call the view's functions, or the
+-- cast, with the caller's privileges. So such a statement carries a condition that is always true, and that
+-- PostgreSQL refuses to parse in these cases: TABLESAMPLE takes no view, and a UNION no types of different
+-- categories. Only superusers create types of a given category.
 
--- The condition. Without types, as before an index exists, nothing may compare the scope's columns by operators. It is a
--- WITH query that nothing refers to: PostgreSQL and Citus parse it, but neither plans nor runs it.
-CREATE OR REPLACE FUNCTION simsql._guard(table_name text, column_name text, scope text[] DEFAULT '{}', types text[] DEFAULT '{}')
+-- The condition. Without types, as before an index exists, nothing may compare the scope's columns by
+-- operators. It is a WITH query that nothing refers to: PostgreSQL and Citus parse it, but neither plans nor
+-- runs it.
+CREATE OR REPLACE FUNCTION simsql._guard(
+    table_name text, column_name text, scope text[] DEFAULT '{}', types text[] DEFAULT '{}')
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT format('(WITH guard AS (SELECT g.%I%s FROM ONLY %s AS g TABLESAMPLE pg_catalog.system (0) '
-                  'UNION ALL SELECT NULL::pg_catalog.int8%s) SELECT true)',
-                  column_name, string_agg(', g.' || quote_ident(s.name), '' ORDER BY s.number), table_name,
-                  string_agg(', NULL::' || s.type, '' ORDER BY s.number))
+    SELECT format('(WITH guard AS (SELECT g.%I%s FROM ONLY %s AS g ', column_name,
+                  string_agg(', g.' || quote_ident(s.name), '' ORDER BY s.number), table_name)
+           || 'TABLESAMPLE pg_catalog.system (0) UNION ALL SELECT NULL::pg_catalog.int8'
+           || coalesce(string_agg(', NULL::' || s.type, '' ORDER BY s.number), '') || ') SELECT true)'
       FROM unnest(scope, types) WITH ORDINALITY AS s (name, type, number)
      WHERE s.type IS NOT NULL
 $$;
@@ -29,9 +32,10 @@ BEGIN
 END
 $$;
 
--- Raises an error if another session is creating, rebuilding or dropping an index concurrently, or detaching a partition: on this
--- table or one of its partitions. Such a session locks the table and waits for the snapshots and locks of others. A function has
--- a snapshot, so the two would deadlock if it waited for the table.
+-- Raises an error if another session is creating, rebuilding or dropping an index concurrently, or detaching
+-- a partition: on this table or one of its partitions. Such a session locks the table and waits for the
+-- snapshots and locks of others. A function has a snapshot, so the two would deadlock if it waited for the
+-- table.
 CREATE OR REPLACE FUNCTION simsql._check_no_concurrent_change(table_id regclass, caller text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -40,23 +44,27 @@ DECLARE
 BEGIN
     WITH locks AS MATERIALIZED (
         SELECT l.pid, l.locktype, l.relation, l.mode, l.granted FROM pg_locks AS l
-         WHERE l.pid <> pg_backend_pid() AND (l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-                                              OR l.locktype = 'virtualxid'))
+         WHERE l.pid <> pg_backend_pid()
+           AND (l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+                OR l.locktype = 'virtualxid'))
     SELECT l.relation::regclass INTO busy
       FROM locks AS l JOIN simsql._with_partitions(table_id) AS t ON t = l.relation
      WHERE l.granted AND l.mode = 'ShareUpdateExclusiveLock'
        AND (EXISTS (SELECT FROM pg_stat_progress_create_index AS p WHERE p.pid = l.pid)
-            OR EXISTS (SELECT FROM locks AS w WHERE w.pid = l.pid AND w.locktype = 'virtualxid' AND NOT w.granted))
+            OR EXISTS (SELECT FROM locks AS w
+                        WHERE w.pid = l.pid AND w.locktype = 'virtualxid' AND NOT w.granted))
      LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'simsql.%: another session is changing an index or a partition of % concurrently', caller, busy
+        RAISE EXCEPTION 'simsql.%: another session is changing an index or a partition of % concurrently',
+                        caller, busy
             USING ERRCODE = 'object_in_use', HINT = 'Try again when it has finished.';
     END IF;
 END
 $$;
 
--- Locks a table until the end of the transaction, and raises if its name has come to belong to another one meanwhile. CREATE INDEX
--- locks the partitions of a table one by one; here all are locked before anything else is done.
+-- Locks a table until the end of the transaction, and raises if its name has come to belong to another one
+-- meanwhile. CREATE INDEX locks the partitions of a table one by one; here all are locked before anything
+-- else is done.
 CREATE OR REPLACE FUNCTION simsql._lock(table_id regclass, mode text, caller text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -67,9 +75,12 @@ BEGIN
     EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', name, mode);
     IF to_regclass(name) IS DISTINCT FROM table_id THEN
         RAISE EXCEPTION 'simsql.%: table % was renamed while it was waited for', caller, name
-            USING ERRCODE = 'undefined_table', HINT = 'Run it again with the name of the table that you mean.';
+            USING ERRCODE = 'undefined_table',
+                  HINT = 'Run it again with the name of the table that you mean.';
     END IF;
-    IF mode <> 'SHARE UPDATE EXCLUSIVE' AND (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_id) = 'p' THEN
+    IF mode <> 'SHARE UPDATE EXCLUSIVE'
+       AND (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_id) = 'p'
+    THEN
         PERFORM simsql._check_no_concurrent_change(table_id, caller);
         EXECUTE format('LOCK TABLE %s IN %s MODE', name, mode);
     END IF;

@@ -1,22 +1,7 @@
 -- What create_index and build require of a table, its columns, the caller and the design.
 
--- The storage of a new index: the given one or, by default, the one that suits the kind of table.
-CREATE OR REPLACE FUNCTION simsql._storage(table_name regclass, storage text, caller text) RETURNS text
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    IF storage NOT IN ('tables', 'expression') THEN
-        RAISE EXCEPTION 'simsql.%: storage must be tables or expression, not %', caller, quote_literal(storage)
-            USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Leave it out: the default is tables, and expression for a partitioned or distributed table.';
-    END IF;
-    RETURN coalesce(storage, CASE WHEN simsql._is_distributed(table_name)
-                                       OR (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) = 'p'
-                                  THEN 'expression' ELSE 'tables' END);
-END
-$$;
-
--- Raises an error unless a search in this column and scope would be exact and the caller may create the index.
+-- Raises an error unless a search in this column and scope would be exact and the caller may create the
+-- index.
 CREATE OR REPLACE FUNCTION simsql._check_indexable(
     table_name regclass, column_name text, scope text[], storage text, caller text)
 RETURNS void
@@ -36,19 +21,13 @@ BEGIN
         WHEN class.relpersistence = 't' THEN 'is temporary: no other session could search it'
         WHEN class.relnamespace = 'simsql'::regnamespace THEN 'belongs to simsql itself'
     END;
-    IF reason IS NULL AND storage = 'tables' THEN
-        hint := 'Use storage => ''expression'', which covers rows however they were written.';
-        reason := CASE
-            WHEN class.relkind = 'p' THEN 'is partitioned: rows written directly to a partition would be missed'
-            WHEN class.relispartition THEN 'is a partition: rows written through its parent would be missed'
-            WHEN EXISTS (SELECT FROM pg_inherits WHERE inhrelid = table_name OR inhparent = table_name)
-            THEN 'takes part in inheritance: rows written through another table would be missed'
-        END;
+    IF reason IS NULL THEN
+        SELECT r.* INTO reason, hint FROM simsql._storage_refusal(storage, table_name, caller) AS r;
     END IF;
     IF reason IS NOT NULL THEN
-        RAISE EXCEPTION 'simsql.%: % %', caller, table_name, reason USING ERRCODE = 'feature_not_supported', HINT = hint;
+        RAISE EXCEPTION 'simsql.%: % %', caller, table_name, reason
+            USING ERRCODE = 'feature_not_supported', HINT = hint;
     END IF;
-    PERFORM simsql._check_distributed(table_name, storage, caller);
     SELECT a.* INTO attribute FROM pg_attribute AS a
      WHERE a.attrelid = table_name AND a.attname = column_name AND a.attnum > 0 AND NOT a.attisdropped;
     IF NOT FOUND THEN
@@ -57,13 +36,15 @@ BEGIN
                   HINT = format('Add it: ALTER TABLE %s ADD COLUMN %I bigint;', table_name, column_name);
     END IF;
     IF attribute.atttypid <> 'bigint'::regtype THEN
-        RAISE EXCEPTION 'simsql.%: column % of % is %, not bigint', caller, quote_ident(column_name), table_name,
-                        format_type(attribute.atttypid, attribute.atttypmod)
+        RAISE EXCEPTION 'simsql.%: column % of % is %, not bigint', caller, quote_ident(column_name),
+                        table_name, format_type(attribute.atttypid, attribute.atttypmod)
             USING ERRCODE = 'datatype_mismatch',
-                  HINT = 'Store fingerprints as bigint: simsql.fp converts an unsigned decimal to the bigint with the same 64 bits.';
+                  HINT = 'Store fingerprints as bigint: simsql.fp converts an unsigned decimal to the bigint '
+                         'with the same 64 bits.';
     END IF;
     IF attribute.attgenerated = 'v' THEN
-        RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller, quote_ident(column_name), table_name
+        RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller,
+                        quote_ident(column_name), table_name
             USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it needs a B-tree.';
     END IF;
     PERFORM simsql._check_scope_columns(table_name, column_name, scope, caller);
@@ -72,11 +53,13 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege';
     END IF;
     IF NOT (has_schema_privilege('simsql', 'CREATE') AND has_table_privilege('simsql.registry', 'INSERT')
-            AND has_table_privilege('simsql.registry', 'UPDATE') AND has_table_privilege('simsql.registry', 'DELETE'))
+            AND has_table_privilege('simsql.registry', 'UPDATE')
+            AND has_table_privilege('simsql.registry', 'DELETE'))
     THEN
         RAISE EXCEPTION 'simsql.%: role % may not create objects in schema simsql', caller, current_user
             USING ERRCODE = 'insufficient_privilege',
-                  HINT = format('If you trust this role as much as the owner of the schema: GRANT CREATE ON SCHEMA simsql TO %1$I; '
+                  HINT = format('If you trust this role as much as the owner of the schema: '
+                                'GRANT CREATE ON SCHEMA simsql TO %1$I; '
                                 'GRANT INSERT, UPDATE, DELETE ON simsql.registry TO %1$I;', current_user);
     END IF;
     PERFORM simsql._check_sees_all(table_name, caller);
@@ -95,8 +78,8 @@ BEGIN
 END
 $$;
 
--- A snapshot that is older than a lock misses rows that were committed in between. In a read committed transaction, every
--- statement takes a new snapshot.
+-- A snapshot that is older than a lock misses rows that were committed in between. In a read committed
+-- transaction, every statement takes a new snapshot.
 CREATE OR REPLACE FUNCTION simsql._check_read_committed(caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
@@ -110,91 +93,93 @@ BEGIN
 END
 $$;
 
--- Raises an error if there is no such design. Without blocks, create_index and build choose one.
-CREATE OR REPLACE FUNCTION simsql._check_design(blocks integer, lead integer, inner_blocks integer, caller text) RETURNS void
-LANGUAGE plpgsql IMMUTABLE
-AS $$
-DECLARE
-    front constant integer := coalesce(lead, 1);
-    inner_count constant integer := coalesce(inner_blocks, 0);
-    tables numeric;
-BEGIN
-    IF blocks IS NULL AND (lead IS NOT NULL OR inner_blocks IS NOT NULL) THEN
-        RAISE EXCEPTION 'simsql.%: lead and inner_blocks need blocks', caller
-            USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Set blocks too, or leave out all three: the design is then chosen by the number of rows.';
-    END IF;
-    IF NOT blocks BETWEEN 2 AND 64 THEN
-        RAISE EXCEPTION 'simsql.%: blocks must be between 2 and 64, not %', caller, blocks
-            USING ERRCODE = 'invalid_parameter_value';
-    ELSIF NOT front BETWEEN 1 AND blocks - 1 THEN
-        RAISE EXCEPTION 'simsql.%: lead must be between 1 and %, not %', caller, blocks - 1, front
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    -- The first blocks are the largest. If they lead, the fewest bits are left.
-    IF inner_count <> 0 AND NOT inner_count BETWEEN 2 AND 64 - front * (64 / blocks) - least(front, 64 % blocks) THEN
-        RAISE EXCEPTION 'simsql.%: inner_blocks cannot be % with % of % blocks in the lead', caller, inner_count, front, blocks
-            USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Use 0 for none, or a number from 2 to the number of bits that do not lead.';
-    END IF;
-    tables := simsql._table_count(blocks, front, inner_count);
-    IF tables > 128 THEN
-        RAISE EXCEPTION 'simsql.%: % blocks with % in the lead and % inner blocks need % tables', caller, blocks, front,
-                        inner_count, tables
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use a design with at most 128 tables.';
-    END IF;
-END
-$$;
-
 -- The B-trees on these columns, in this order, that cover all rows. Only a valid one can be used.
-CREATE OR REPLACE FUNCTION simsql._btrees(table_id regclass, column_names text[]) RETURNS TABLE (index regclass, valid boolean)
+CREATE OR REPLACE FUNCTION simsql._btrees(table_id regclass, column_names text[])
+RETURNS TABLE (index regclass, valid boolean)
 LANGUAGE sql STABLE
 AS $$
     SELECT i.indexrelid::regclass, i.indisvalid
       FROM pg_index AS i
       JOIN pg_class AS c ON c.oid = i.indexrelid
       JOIN pg_am AS m ON m.oid = c.relam
-     WHERE i.indrelid = table_id AND m.amname = 'btree' AND i.indpred IS NULL AND i.indnkeyatts >= cardinality(column_names)
-       AND column_names = ARRAY(SELECT a.attname::text
-                                  FROM unnest(i.indkey, i.indcollation) WITH ORDINALITY AS k (attnum, collation_id, place)
-                                  JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-                                                        AND a.attcollation = k.collation_id
-                                 WHERE k.place <= cardinality(column_names)
-                                 ORDER BY k.place)
+     WHERE i.indrelid = table_id AND m.amname = 'btree' AND i.indpred IS NULL
+       AND i.indnkeyatts >= cardinality(column_names)
+       AND column_names = ARRAY(
+           SELECT a.attname::text
+             FROM unnest(i.indkey, i.indcollation) WITH ORDINALITY AS k (attnum, collation_id, place)
+             JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                                   AND a.attcollation = k.collation_id
+            WHERE k.place <= cardinality(column_names)
+            ORDER BY k.place)
 $$;
 
-CREATE OR REPLACE FUNCTION simsql._check_btree(table_id regclass, column_names text[], caller text) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._check_btree(table_id regclass, column_names text[], caller text)
+RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM simsql._btrees(table_id, column_names) AS b WHERE b.valid) THEN
         RAISE EXCEPTION 'simsql.%: % of % no B-tree', caller,
-                        CASE cardinality(column_names) WHEN 1 THEN 'column ' ELSE 'columns ' END || simsql._name_list(column_names),
+                        CASE cardinality(column_names) WHEN 1 THEN 'column ' ELSE 'columns ' END
+                        || simsql._name_list(column_names),
                         table_id::text || CASE cardinality(column_names) WHEN 1 THEN ' has' ELSE ' have' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = coalesce((SELECT format('An attempt to create it failed: REINDEX INDEX CONCURRENTLY %s;', b.index)
-                                     FROM simsql._btrees(table_id, column_names) AS b LIMIT 1),
-                                  format('CREATE INDEX CONCURRENTLY ON %s (%s);', table_id, simsql._name_list(column_names)));
+                  HINT = coalesce(
+                      (SELECT format('An attempt to create it failed: REINDEX INDEX CONCURRENTLY %s;',
+                                     b.index)
+                         FROM simsql._btrees(table_id, column_names) AS b LIMIT 1),
+                      format('CREATE INDEX CONCURRENTLY ON %s (%s);', table_id,
+                             simsql._name_list(column_names)));
     END IF;
 END
 $$;
 
--- Raises an error unless an index can be created with these arguments.
+-- Raises an error unless an index can be created with these arguments. Without blocks, create_index and build
+-- choose a design.
 CREATE OR REPLACE FUNCTION simsql._check_new(
-    table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer, scope text[],
-    storage text, caller text)
+    table_name regclass, column_name text, distance integer, blocks integer, lead integer,
+    inner_blocks integer, scope text[], storage text, caller text)
 RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
+DECLARE
+    front constant integer := coalesce(lead, 1);
+    inner_count constant integer := coalesce(inner_blocks, 0);
+    tables numeric;
 BEGIN
     IF table_name IS NULL OR column_name IS NULL OR simsql._distance(distance, NULL) IS NULL THEN
         RAISE EXCEPTION 'simsql.%: the table, the column and the distance must not be null', caller
             USING ERRCODE = 'null_value_not_allowed',
                   HINT = format('For example: %s simsql.%s(''article'', ''fingerprint'', distance => 3);',
                                 CASE caller WHEN 'build' THEN 'CALL' ELSE 'SELECT' END, caller);
+    ELSIF blocks IS NULL AND (lead IS NOT NULL OR inner_blocks IS NOT NULL) THEN
+        RAISE EXCEPTION 'simsql.%: lead and inner_blocks need blocks', caller
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Set blocks too, or leave out all three: the design is then chosen by the number of '
+                         'rows.';
+    ELSIF NOT blocks BETWEEN 2 AND 64 THEN
+        RAISE EXCEPTION 'simsql.%: blocks must be between 2 and 64, not %', caller, blocks
+            USING ERRCODE = 'invalid_parameter_value';
+    ELSIF NOT front BETWEEN 1 AND blocks - 1 THEN
+        RAISE EXCEPTION 'simsql.%: lead must be between 1 and %, not %', caller, blocks - 1, front
+            USING ERRCODE = 'invalid_parameter_value';
+    -- The first blocks are the largest. If they lead, the fewest bits are left.
+    ELSIF inner_count <> 0
+          AND NOT inner_count BETWEEN 2 AND 64 - front * (64 / blocks) - least(front, 64 % blocks)
+    THEN
+        RAISE EXCEPTION 'simsql.%: inner_blocks cannot be % with % of % blocks in the lead', caller,
+                        inner_count, front, blocks
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Use 0 for none, or a number from 2 to the number of bits that do not lead.';
     END IF;
-    PERFORM simsql._check_design(blocks, lead, inner_blocks, caller);
+    tables := simsql._table_count(blocks, front, inner_count);
+    IF tables > 128 THEN
+        RAISE EXCEPTION 'simsql.%: % blocks with % in the lead and % inner blocks need % tables', caller,
+                        blocks, front, inner_count, tables
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use a design with at most 128 tables.';
+    END IF;
     PERFORM simsql._check_read_committed(caller);
-    PERFORM simsql._check_indexable(table_name, column_name, scope, simsql._storage(table_name, storage, caller), caller);
+    PERFORM simsql._check_indexable(table_name, column_name, scope,
+                                    simsql._storage(table_name, storage, caller), caller);
 END
 $$;

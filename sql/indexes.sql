@@ -1,167 +1,42 @@
 -- create_index and drop_index: the key tables, triggers and search functions of one column.
 --
--- All objects are named by the id in the registry: the name of the user's table may be 63 bytes long, occur in two schemas, or
--- change. No function depends on the user's table or its row type, so DROP TABLE keeps working.
+-- All objects are named by the id in the registry: the name of the user's table may be 63 bytes long, occur
+-- in two schemas, or change. No function depends on the user's table or its row type, so DROP TABLE keeps
+-- working.
 
-CREATE OR REPLACE VIEW simsql.indexes AS
-SELECT r.id,
-       r.table_name,
-       r.column_name,
-       r.scope_columns AS scope,
-       r.distance,
-       r.blocks,
-       r.lead,
-       r.inner_blocks,
-       r.recipe,
-       CASE WHEN simsql._recreated(r) IS NOT NULL THEN 'table re-created'
-            WHEN c.oid IS NULL THEN 'table dropped'
-            WHEN simsql._full_name(r.table_id) <> r.table_name THEN 'table renamed'
-            WHEN k.column_names <> r.column_name || r.scope_columns THEN 'column renamed'
-            WHEN EXISTS (SELECT FROM unnest(r.column_name || r.scope_columns) AS n (name)
-                          WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
-                                             WHERE a.attrelid = r.table_id AND a.attname = n.name)) THEN 'column dropped'
-            WHEN EXISTS (SELECT FROM simsql._altered_columns(r)) THEN 'column type changed'
-            WHEN r.storage = 'tables' AND (k.column_names IS NULL OR t.firing < 3) THEN 'triggers disabled'
-            WHEN simsql._is_distributed_since(r) THEN 'table distributed'
-            WHEN NOT r.ready THEN 'building'
-            WHEN r.storage = 'expression' AND b.valid < simsql._table_count(r.blocks, r.lead, r.inner_blocks) THEN 'B-trees missing'
-            ELSE 'ready'
-       END AS state,
-       r.storage,
-       a.all_visible,
-       a.hint
-  FROM simsql.registry AS r
-  LEFT JOIN pg_catalog.pg_class AS c ON c.oid = r.table_id
-  LEFT JOIN LATERAL (
-       SELECT count(*) FILTER (WHERE (g.tgname, g.tgenabled) IN ((format('simsql_%s_insert', r.id), 'A'),
-                                                                 (format('simsql_%s_update', r.id), 'A'),
-                                                                 (format('simsql_%s_replica', r.id), 'R'))) AS firing
-         FROM pg_catalog.pg_trigger AS g
-        WHERE g.tgrelid = r.table_id) AS t ON true
-  LEFT JOIN LATERAL (
-       SELECT pg_catalog.array_agg(a.attname::text ORDER BY n.place) AS column_names
-         FROM pg_catalog.unnest(simsql._column_numbers(r.table_id, r.id)) WITH ORDINALITY AS n (attnum, place)
-         JOIN pg_catalog.pg_attribute AS a ON a.attrelid = r.table_id AND a.attnum = n.attnum) AS k ON true
-  LEFT JOIN LATERAL (
-       SELECT pg_catalog.count(*) AS valid
-         FROM pg_catalog.pg_index AS i
-         JOIN pg_catalog.pg_class AS ic ON ic.oid = i.indexrelid
-        WHERE i.indrelid = r.table_id AND i.indisvalid AND ic.relname ~ format('^simsql_%s_\d+$', r.id)) AS b ON true
-  LEFT JOIN LATERAL simsql._advice(r) AS a ON true;
-
-COMMENT ON VIEW simsql.indexes IS 'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';
-
-GRANT SELECT ON simsql.indexes TO PUBLIC;
-
--- One table per permutation. It holds the permuted keys, preceded by the scope, and nothing else: any primary key works, and
--- deleting a row of the user's table changes nothing here.
--- For a table that has not been analyzed, the planner expects few distinct fingerprints and would hash them all. So it sorts.
-CREATE OR REPLACE FUNCTION simsql._create_keys(index simsql.registry, filled boolean) RETURNS void
-LANGUAGE plpgsql
-SET enable_hashagg = off
-AS $$
-DECLARE
-    permutation record;
-    keys text;
-    scope constant text := coalesce(
-        (SELECT string_agg(format('t.%I::%s AS %s, ', s.column_name, s.type, s.name), '' ORDER BY s.number)
-           FROM simsql._scope_columns(index) AS s), '');
-    unlogged constant text := CASE (SELECT relpersistence FROM pg_class WHERE oid = index.table_id)
-                                   WHEN 'u' THEN 'UNLOGGED' ELSE '' END;
-    work_mem constant text := current_setting('work_mem');
-BEGIN
-    -- This sorts as CREATE INDEX does, so it gets the same memory.
-    IF pg_size_bytes(work_mem) < pg_size_bytes(current_setting('maintenance_work_mem')) THEN
-        PERFORM set_config('work_mem', current_setting('maintenance_work_mem'), true);
-    END IF;
-    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
-        keys := format('simsql.keys_%s_%s', index.id, permutation.number);
-        -- CREATE TABLE AS is a fifth faster than INSERT.
-        EXECUTE format('CREATE %s TABLE %s AS SELECT DISTINCT %s%s AS key FROM ONLY %s AS t WHERE t.%I IS NOT NULL%s '
-                       'ORDER BY %s %s',
-                       unlogged, keys, scope, simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
-                       index.table_name, index.column_name, simsql._for_scope(index, ' AND t.%2$I IS NOT NULL') || ' AND ' || simsql._guard(index.table_name, index.column_name),
-                       simsql._name_list(simsql._key_columns(index)), CASE WHEN NOT filled THEN 'WITH NO DATA' END);
-        -- Equal keys are allowed, so no unique index can identify a row.
-        EXECUTE format('ALTER TABLE %s %s ALTER key SET NOT NULL, REPLICA IDENTITY FULL', keys,
-                       simsql._for_scope(index, 'ALTER %1$s SET NOT NULL, '));
-        EXECUTE format('COMMENT ON TABLE %s IS %L', keys,
-                       format('keys of the simhash index on %s(%I), permutation %s, lead bits %s',
-                              index.table_name, index.column_name, permutation.number,
-                              to_hex(permutation.lead_mask)));
-        -- A B-tree that is created after a sorted fill is packed, and takes a quarter less time.
-        EXECUTE format('CREATE INDEX ON %s (%s)', keys, simsql._name_list(simsql._key_columns(index)));
-        PERFORM simsql._guard_keys(keys, index);
-    END LOOP;
-    PERFORM set_config('work_mem', work_mem, true);
-    -- The progress of a build is the last fingerprint whose keys it has added, and its scope. Everybody can read the registry, so
-    -- these values are in a table of the owner. Row-level security without a policy admits nobody else, even if default
-    -- privileges grant more.
-    IF NOT filled THEN
-        EXECUTE format('CREATE TABLE simsql.built_%1$s (fp bigint, scope text[]); '
-                       'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
-    END IF;
-END
-$$;
-
--- A role can read the keys if, and only if, it can read the fingerprint column and the scope columns. The policy checks the
--- role that searches, at the time of the search, and identifies columns by number: another table or column may take over the
--- name. As a subquery it is evaluated once per scan.
-CREATE OR REPLACE FUNCTION simsql._policy(index simsql.registry) RETURNS text
-LANGUAGE sql STABLE
-AS $$
-    SELECT format('((SELECT coalesce(bool_and(has_column_privilege(t.tgrelid, a.number, ''SELECT'')), false) '
-                  'FROM pg_trigger AS t CROSS JOIN unnest(t.tgattr) AS a (number) '
-                  'WHERE t.tgrelid = (SELECT r.table_id FROM simsql.registry AS r WHERE r.id = %s) AND t.tgname = %L))',
-                  index.id, format('simsql_%s_column', index.id))
-$$;
-
-CREATE OR REPLACE FUNCTION simsql._guard_keys(keys text, index simsql.registry) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', keys);
-    EXECUTE format('CREATE POLICY readers ON %s FOR SELECT USING %s', keys, simsql._policy(index));
-    EXECUTE format('GRANT SELECT ON %s TO PUBLIC', keys);
-END
-$$;
-
--- All generated functions of an index.
-CREATE OR REPLACE FUNCTION simsql._functions(index simsql.registry)
-RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
-LANGUAGE sql STABLE
-AS $$
-    SELECT * FROM simsql._search_functions(index)
-    UNION ALL
-    SELECT * FROM simsql._trigger_functions(index) WHERE index.storage = 'tables'
-$$;
 
 -- Citus would create it on every node, which it refuses after it has created B-trees in the same transaction.
-CREATE OR REPLACE FUNCTION simsql._create_function(name text, arguments text, head text, settings text[], body text)
+CREATE OR REPLACE FUNCTION simsql._create_function(
+    name text, arguments text, head text, settings text[], body text)
 RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    PERFORM simsql._execute_here(format('CREATE OR REPLACE FUNCTION simsql.%I%s %s %s AS %L', name, arguments, head,
-                                        (SELECT string_agg('SET ' || s, ' ') FROM unnest(settings) AS s), body));
+    PERFORM simsql._execute_here(simsql._render(
+        'CREATE OR REPLACE FUNCTION simsql.{"name"}{arguments} {head} {settings} AS {''body''}',
+        jsonb_build_object('name', name, 'arguments', arguments, 'head', head, 'body', body,
+                           'settings', (SELECT string_agg('SET ' || s, ' ') FROM unnest(settings) AS s))));
 END
 $$;
 
+-- Creates or replaces all generated functions of an index.
 CREATE OR REPLACE FUNCTION simsql._create_functions(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     function record;
+    signature text;
     grantee oid;
 BEGIN
     FOR function IN SELECT * FROM simsql._functions(index) LOOP
-        PERFORM simsql._create_function(function.name, function.arguments, function.head, function.settings, function.body);
-        IF function.head LIKE '%SECURITY DEFINER%' THEN
-            FOR grantee IN SELECT simsql._other_callers(format('simsql.%I%s', function.name, function.arguments)::regprocedure) LOOP
-                EXECUTE format('REVOKE ALL ON FUNCTION simsql.%I%s FROM %s CASCADE', function.name, function.arguments,
-                               CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END);
-            END LOOP;
-        END IF;
+        PERFORM simsql._create_function(function.name, function.arguments, function.head, function.settings,
+                                        function.body);
+        CONTINUE WHEN function.head NOT LIKE '%SECURITY DEFINER%';
+        signature := format('simsql.%I%s', function.name, function.arguments);
+        FOR grantee IN SELECT simsql._other_callers(signature::regprocedure) LOOP
+            EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', signature,
+                           CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END);
+        END LOOP;
     END LOOP;
 END
 $$;
@@ -176,140 +51,120 @@ AS $$
      WHERE p.oid = function AND a.grantee <> p.proowner
 $$;
 
--- Adds an index to the registry and locks its table until the end of the transaction. Writers wait, as for CREATE INDEX.
--- Everything that follows reads with a snapshot that is later than the lock.
+-- Adds an index to the registry and locks its table until the end of the transaction. Writers wait, as for
+-- CREATE INDEX. Everything that follows reads with a snapshot that is later than the lock.
 CREATE OR REPLACE FUNCTION simsql._register(
-    table_name regclass, column_name text, distance integer, blocks integer, lead integer, inner_blocks integer,
-    recipe text, scope text[], storage text, online boolean)
+    table_name regclass, column_name text, distance integer, blocks integer, lead integer,
+    inner_blocks integer, recipe text, scope text[], storage text, online boolean)
 RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
 DECLARE
     index simsql.registry;
+    existing simsql.registry;
     caller constant text := CASE WHEN online THEN 'build' ELSE 'create_index' END;
     rows bigint;
 BEGIN
-    scope := coalesce(scope, '{}');
-    PERFORM simsql._check_new(table_name, column_name, distance, blocks, lead, inner_blocks, scope, storage, caller);
-    storage := simsql._storage(table_name, storage, caller);
+    index.table_id := table_name;
+    index.table_name := simsql._full_name(table_name);
+    index.column_name := column_name;
+    index.distance := distance;
+    index.blocks := blocks;
+    index.lead := coalesce(lead, 1);
+    index.inner_blocks := coalesce(inner_blocks, 0);
+    index.recipe := recipe;
+    index.scope_columns := coalesce(scope, '{}');
+    PERFORM simsql._check_new(table_name, column_name, distance, blocks, lead, inner_blocks,
+                              index.scope_columns, storage, caller);
+    index.storage := simsql._storage(table_name, storage, caller);
     IF blocks IS NULL THEN
         -- A search meets the keys of one scope only, so the largest scope counts.
-        EXECUTE format('SELECT coalesce(max(rows), 0) FROM (SELECT count(t.%I) AS rows FROM %s%s AS t WHERE %s%s) AS s',
-                       column_name, CASE storage WHEN 'tables' THEN 'ONLY ' ELSE '' END, table_name,
-                       simsql._guard(table_name::text, column_name),
-                       CASE WHEN cardinality(scope) > 0 THEN ' GROUP BY ' || simsql._name_list(scope) END) INTO rows;
-        SELECT d.blocks, d.lead INTO blocks, lead FROM simsql._design(rows, distance) AS d;
+        EXECUTE simsql._render($sql$
+            SELECT coalesce(max(rows), 0)
+              FROM (SELECT count(t.{"column"}) AS rows FROM {rows_of} AS t WHERE {guard} {group}) AS s$sql$,
+            jsonb_build_object(
+                'column', column_name,
+                'rows_of', simsql._rows_of(index),
+                'guard', simsql._guard(index.table_name, column_name),
+                'group', 'GROUP BY ' || simsql._name_list(index.scope_columns)))
+           INTO rows;
+        SELECT d.blocks, d.lead INTO index.blocks, index.lead FROM simsql._design(rows, distance) AS d;
     END IF;
-    -- CREATE INDEX CONCURRENTLY takes this lock too. It keeps no writer waiting.
-    PERFORM simsql._lock(table_name, CASE WHEN online AND storage = 'expression' THEN 'SHARE UPDATE EXCLUSIVE'
-                                          ELSE 'SHARE ROW EXCLUSIVE' END, caller);
-    PERFORM simsql._check_indexable(table_name, column_name, scope, storage, caller);
-    IF online AND storage = 'tables' THEN
-        PERFORM simsql._check_btree(table_name, scope || column_name, caller);
-    END IF;
-    -- In this order: the keys of an index are of no use to a table that was restored with its triggers, so it gets a new one. And
-    -- such a trigger may use a function of an index whose table is gone.
+    PERFORM simsql._lock(table_name, simsql._storage_lock(index.storage, online), caller);
+    PERFORM simsql._check_indexable(table_name, column_name, index.scope_columns, index.storage, caller);
+    -- In this order: the keys of an index are of no use to a table that was restored with its triggers, so it
+    -- gets a new one. And such a trigger may use a function of an index whose table is gone.
     PERFORM simsql._drop_foreign_triggers(table_name);
     PERFORM simsql._follow_table(table_name);
-    SELECT r.* INTO index
+    SELECT r.* INTO existing
       FROM simsql.registry AS r
      WHERE r.table_id = _register.table_name AND r.column_name = _register.column_name;
     IF FOUND THEN
         RAISE EXCEPTION 'simsql.%: column % of % already has %', caller, quote_ident(column_name), table_name,
-                        CASE WHEN index.ready THEN 'a simhash index' ELSE 'an unfinished simhash index' END
+                        CASE WHEN existing.ready THEN 'a simhash index' ELSE 'an unfinished simhash index' END
             USING ERRCODE = 'duplicate_object',
-                  HINT = CASE WHEN index.ready AND index.storage <> _register.storage
-                         THEN format('To change its storage: SELECT simsql.change_storage(%L, %L, %L);',
-                                     table_name, _register.storage, column_name)
-                         WHEN index.ready
-                         THEN format('To change its design, drop it first: SELECT simsql.drop_index(%L, %L);',
-                                     table_name, column_name)
-                         ELSE format('Finish its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
-                                     simsql._build_call(index), table_name, column_name) END;
+                  HINT = CASE
+                      WHEN NOT existing.ready
+                      THEN format('Finish its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
+                                  simsql._build_call(existing), table_name, column_name)
+                      WHEN existing.storage IS DISTINCT FROM index.storage
+                      THEN format('To change its storage: SELECT simsql.change_storage(%L, %L, %L);',
+                                  table_name, index.storage, column_name)
+                      ELSE format('To change its design, drop it first: SELECT simsql.drop_index(%L, %L);',
+                                  table_name, column_name) END;
     END IF;
     PERFORM simsql._drop_orphans();
-    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
-                                      scope_columns, scope_types, ready, storage)
-    VALUES (_register.table_name, simsql._full_name(_register.table_name), _register.column_name, _register.distance,
-            _register.blocks, coalesce(_register.lead, 1), coalesce(_register.inner_blocks, 0), _register.recipe, scope,
-            simsql._scope_types(_register.table_name, scope), NOT online, _register.storage)
+    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
+                                      recipe, scope_columns, scope_types, ready, storage)
+    VALUES (index.table_id, simsql._full_name(table_name), index.column_name, index.distance, index.blocks,
+            index.lead, index.inner_blocks, index.recipe, index.scope_columns,
+            simsql._scope_types(table_name, index.scope_columns), NOT online, index.storage)
     RETURNING r.* INTO index;
-    PERFORM simsql._drop_leftover_keys(index.id);
+    PERFORM simsql._drop_key_tables(index.id);
     RETURN index;
 END
 $$;
 
 CREATE OR REPLACE FUNCTION simsql.create_index(
     table_name regclass, column_name text, distance integer DEFAULT 3,
-    blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL, recipe text DEFAULT NULL,
-    scope text[] DEFAULT '{}', storage text DEFAULT NULL)
+    blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL,
+    recipe text DEFAULT NULL, scope text[] DEFAULT '{}', storage text DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     index simsql.registry := simsql._register(
-        table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, storage, online => false);
+        table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, storage,
+        online => false);
 BEGIN
     PERFORM simsql._create_plain_btree(index);
-    IF index.storage = 'tables' THEN
-        PERFORM simsql._create_keys(index, filled => true);
-    ELSE
-        PERFORM simsql._create_btrees(index);
-    END IF;
+    PERFORM simsql._storage_create(index, filled => true);
     index := simsql._learn_skew(index);
     PERFORM simsql._create_functions(index);
     PERFORM simsql._create_triggers(index);
-    PERFORM simsql._warn_of_locks(index, 'create_index');
     RETURN index.id;
 END
 $$;
 
-COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[], text) IS
+COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[],
+                                        text) IS
     'create a simhash index on a bigint column, in this transaction, and return its id; writers wait. '
     'scope: the columns whose values restrict each search. storage: tables, the default, or expression, '
     'that of partitioned and distributed tables';
-
--- Drops the key tables of an index, the triggers and their functions.
-CREATE OR REPLACE FUNCTION simsql._drop_keys(index simsql.registry) RETURNS void
-LANGUAGE plpgsql
-SET client_min_messages = warning  -- no notice for each object that the storage expression lacks
-AS $$
-DECLARE
-    number integer;
-    name text;
-BEGIN
-    IF EXISTS (SELECT FROM pg_class WHERE oid = index.table_id) THEN
-        -- By their functions: somebody may have renamed a trigger.
-        FOR name IN
-            SELECT t.tgname FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-             WHERE t.tgrelid = index.table_id AND p.pronamespace = 'simsql'::regnamespace
-               AND p.proname ~ format('^add_on_(insert|update|replica)_%s$', index.id)
-        LOOP
-            EXECUTE format('DROP TRIGGER %I ON %s', name, index.table_id);
-        END LOOP;
-    END IF;
-    EXECUTE format('DROP FUNCTION IF EXISTS simsql.add_on_insert_%1$s(), simsql.add_on_update_%1$s(), simsql.add_on_replica_%1$s()',
-                   index.id);
-    FOR number IN SELECT p.number FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p LOOP
-        EXECUTE format('DROP TABLE IF EXISTS simsql.keys_%s_%s', index.id, number);
-    END LOOP;
-    EXECUTE format('DROP TABLE IF EXISTS simsql.built_%s', index.id);
-END
-$$;
 
 -- Drops everything that create_index creates, except for the B-tree on the user's column.
 CREATE OR REPLACE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    PERFORM simsql._drop_btrees(index);
-    PERFORM simsql._drop_keys(index);
+    PERFORM simsql._storage_drop(index);
     EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s, simsql.scan_%1$s', index.id);
     DELETE FROM simsql.registry AS r WHERE r.id = index.id;
 END
 $$;
 
--- DROP TABLE leaves the keys of its indexes behind. Whoever creates the next index drops those that this role owns.
+-- DROP TABLE leaves the keys of its indexes behind. Whoever creates the next index drops those that this role
+-- owns.
 CREATE OR REPLACE FUNCTION simsql._drop_orphans() RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -318,34 +173,20 @@ DECLARE
 BEGIN
     FOR index IN
         SELECT r.* FROM simsql.registry AS r
-         WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = r.table_id) AND simsql._recreated(r) IS NULL
+         WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = r.table_id)
+           AND simsql._recreated(r) IS NULL
            AND pg_has_role(simsql._owner(r), 'USAGE')
     LOOP
-        RAISE NOTICE 'simsql: table % was dropped; dropping the remains of its simhash index', index.table_name;
-        -- Another role's trigger may use one of its functions. Its owner has to drop that, and this call need not fail.
+        RAISE NOTICE 'simsql: table % was dropped; dropping the remains of its simhash index',
+                     index.table_name;
+        -- Another role's trigger may use one of its functions. Its owner has to drop that, and this call need
+        -- not fail.
         BEGIN
             PERFORM simsql._drop_objects(index);
         EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING 'simsql: cannot drop the remains of the simhash index on %: %', index.table_name, sqlerrm;
+            RAISE WARNING 'simsql: cannot drop the remains of the simhash index on %: %', index.table_name,
+                          sqlerrm;
         END;
-    END LOOP;
-END
-$$;
-
--- A schema-only dump contains the key tables of an index but not its row in the registry, and a restored registry starts ids
--- from 1 again.
-CREATE OR REPLACE FUNCTION simsql._drop_leftover_keys(index_id integer) RETURNS void
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    keys regclass;
-BEGIN
-    FOR keys IN
-        SELECT c.oid FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index_id)
-           AND c.relkind = 'r'
-    LOOP
-        EXECUTE format('DROP TABLE %s', keys);
     END LOOP;
 END
 $$;
@@ -364,9 +205,11 @@ BEGIN
                       ORDER BY r.id);
     IF cardinality(columns) <> 1 THEN
         RAISE EXCEPTION 'simsql.drop_index: % has %', table_name,
-                        CASE cardinality(columns) WHEN 0 THEN 'no simhash index' ELSE cardinality(columns) || ' simhash indexes' END
+                        CASE cardinality(columns) WHEN 0 THEN 'no simhash index'
+                                                  ELSE cardinality(columns) || ' simhash indexes' END
                         || coalesce(' on column ' || quote_ident(column_name), '')
-            USING ERRCODE = CASE cardinality(columns) WHEN 0 THEN 'undefined_object' ELSE 'ambiguous_column' END,
+            USING ERRCODE = CASE cardinality(columns) WHEN 0 THEN 'undefined_object'
+                                 ELSE 'ambiguous_column' END,
                   HINT = CASE cardinality(columns) WHEN 0 THEN 'SELECT * FROM simsql.indexes lists them.'
                          ELSE format('Name the column: one of %s.', array_to_string(columns, ', ')) END;
     END IF;

@@ -1,24 +1,26 @@
 -- Designs of a hash join on prefixes, which near_many and pairs share.
 --
--- Both work table by table. A match is reported by the first permutation that can find it: the first whose prefix differs in no
--- more bits than its radius. So no matches are compared across permutations, and the memory for one permutation is free again
--- before the next begins.
+-- Both work table by table. A match is reported by the first permutation that can find it: the first whose
+-- prefix differs in no more bits than its radius. So no matches are compared across permutations, and the
+-- memory for one permutation is free again before the next begins.
 
 -- The cost of a candidate of a hash join, in microseconds.
 CREATE OR REPLACE FUNCTION simsql._candidate_cost() RETURNS double precision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 0.2;
 
--- The designs of a hash join on prefixes and their estimated costs in microseconds, cheapest first. The join reads rows, not
--- keys, so its permutations need not be those of an index, and more tables allow longer prefixes. A row or a candidate costs a
--- look-up in a hash table that exceeds the processor's cache. Each flip of a query's prefix enlarges that table and costs more.
--- Each statement also takes time to plan.
+-- The designs of a hash join on prefixes and their estimated costs in microseconds, cheapest first. The join
+-- reads rows, not keys, so its permutations need not be those of an index, and more tables allow longer
+-- prefixes. A row or a candidate costs a look-up in a hash table that exceeds the processor's cache. Each
+-- flip of a query's prefix enlarges that table and costs more. Each statement also takes time to plan.
 CREATE OR REPLACE FUNCTION simsql._join_designs(queries bigint, rows bigint, distance integer)
 RETURNS TABLE (blocks integer, lead integer, cost double precision, candidates double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    SELECT m, c, 200 * tables + tables * row_cost * (rows + queries) + greatest(probes - tables, 0) * flip_cost * queries
-                 + candidate_cost * expected, expected
+    SELECT m, c,
+           200 * tables + tables * row_cost * (rows + queries)
+           + greatest(probes - tables, 0) * flip_cost * queries + candidate_cost * expected,
+           expected
       FROM generate_series(2, 16) AS m
      CROSS JOIN LATERAL generate_series(1, m - 1) AS c
      CROSS JOIN LATERAL CAST(simsql._table_count(m, c, 0) AS double precision) AS tables
@@ -35,20 +37,16 @@ AS $$
      ORDER BY 3, tables, m, c
 $$;
 
-CREATE OR REPLACE FUNCTION simsql._join_design(queries bigint, rows bigint, distance integer,
-                                    OUT blocks integer, OUT lead integer, OUT cost double precision)
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT d.blocks, d.lead, d.cost FROM simsql._join_designs(queries, rows, distance) AS d LIMIT 1 $$;
-
--- What a join on prefixes needs, for each permutation: the mask of the lead bits, the flips of the prefix, one flipped bit of
--- each flip (the pivot), and the condition that no earlier permutation finds the match. `a` and `b` are the expressions of the
--- two fingerprints.
-CREATE OR REPLACE FUNCTION simsql._join_tables(blocks integer, lead integer, inner_blocks integer, distance integer, a text, b text)
-RETURNS TABLE (number integer, lead_mask bigint, prefix integer, flips bigint[], pivots bigint[], not_earlier text)
+-- What a join on prefixes needs, for each permutation: the mask of the lead bits, their flips, the lowest
+-- flipped bit of each flip (the pivot), and the condition that no earlier permutation finds the match. `a`
+-- and `b` are the expressions of the two fingerprints.
+CREATE OR REPLACE FUNCTION simsql._join_tables(
+    blocks integer, lead integer, inner_blocks integer, distance integer, a text, b text)
+RETURNS TABLE (number integer, lead_mask bigint, prefix integer, radius integer, flips bigint[],
+               pivots bigint[], not_earlier text)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    radius integer;
     found_before text := '';
 BEGIN
     FOR number, lead_mask, prefix IN
@@ -56,14 +54,12 @@ BEGIN
     LOOP
         radius := simsql._radius(blocks, lead, inner_blocks, number, distance);
         CONTINUE WHEN radius < 0;
-        EXECUTE format('SELECT array_agg(%s), array_agg(%s) FROM (SELECT f, f & -f AS pivot FROM unnest($1) AS f) AS s',
-                       simsql._unpermute(format('(f << %s)', 64 - prefix), lead_mask),
-                       simsql._unpermute(format('(pivot << %s)', 64 - prefix), lead_mask))
-           INTO flips, pivots
-          USING simsql._flips(prefix, radius);
+        flips := simsql._flips(lead_mask, radius);
+        -- The highest bit alone has no negative.
+        pivots := ARRAY(SELECT CASE f WHEN 1::bigint << 63 THEN f ELSE f & -f END FROM unnest(flips) AS f);
         not_earlier := found_before;
-        found_before := found_before
-            || format(' AND bit_count(((%s # %s) & %L::bigint)::bit(64)) > %s', a, b, lead_mask, radius);
+        found_before := found_before || ' AND bit_count(((' || a || ' # ' || b
+                        || format(') & %L::bigint)::bit(64)) > %s', lead_mask, radius);
         RETURN NEXT;
     END LOOP;
 END
@@ -77,9 +73,10 @@ BEGIN
     IF results > 100000000 THEN
         RAISE EXCEPTION 'simsql: more than 100000000 % within distance %', what, distance
             USING ERRCODE = 'program_limit_exceeded',
-                  HINT = format('Use a lower distance, or %s, which is many times faster and stores no results.',
-                                CASE what WHEN 'pairs' THEN 'simsql pairs or simsql clusters on the command line'
-                                          ELSE 'SearchIndex.near_many of more than 50,000 queries' END);
+                  HINT = 'Use a lower distance, or '
+                         || CASE what WHEN 'pairs' THEN 'simsql pairs or simsql clusters on the command line'
+                                 ELSE 'SearchIndex.near_many of more than 50,000 queries' END
+                         || ', which is many times faster and stores no results.';
     END IF;
 END
 $$;

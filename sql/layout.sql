@@ -1,10 +1,10 @@
 -- The layout of an index: blocks, permutations, radii and costs, as in simsql/hamming.
 --
--- 64 bits are split into blocks. Block 0 holds the most significant bits, and larger blocks come first. A permutation moves its
--- lead blocks to the front, followed by the other bits, all in their original order. With inner blocks, the remaining bits are
--- split again, and one of these blocks joins the lead: the nested design of Manku, Jain and Das Sarma. So the bits that lead
--- identify a permutation. Permutations are numbered from 0 in lexicographic order of their lead blocks, then of the inner
--- block.
+-- 64 bits are split into blocks. Block 0 holds the most significant bits, and larger blocks come first. A
+-- permutation moves its lead blocks to the front, followed by the other bits, all in their original order.
+-- With inner blocks, the remaining bits are split again, and one of these blocks joins the lead: the nested
+-- design of Manku, Jain and Das Sarma. So the bits that lead identify a permutation. Permutations are
+-- numbered from 0 in lexicographic order of their lead blocks, then of the inner block.
 
 -- Splits bits, the most significant first, into this number of blocks, and returns the mask of each.
 CREATE OR REPLACE FUNCTION simsql._block_masks(bits integer[], blocks integer) RETURNS bigint[]
@@ -29,7 +29,8 @@ BEGIN
 END
 $$;
 
--- As a loop: a query of this size takes longer to start than to run, and most statements about an index need it.
+-- As a loop: a query of this size takes longer to start than to run, and most statements about an index need
+-- it.
 CREATE OR REPLACE FUNCTION simsql._permutations(blocks integer, lead integer, inner_blocks integer)
 RETURNS TABLE (number integer, lead_mask bigint, prefix integer)
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -48,7 +49,8 @@ BEGIN
             outer_mask := outer_mask | masks[place];
         END LOOP;
         FOREACH inner_mask IN ARRAY CASE inner_blocks WHEN 0 THEN '{0}' ELSE simsql._block_masks(
-            ARRAY(SELECT b FROM generate_series(63, 0, -1) AS b WHERE (outer_mask >> b) & 1 = 0), inner_blocks) END
+            ARRAY(SELECT b FROM generate_series(63, 0, -1) AS b WHERE (outer_mask >> b) & 1 = 0),
+            inner_blocks) END
         LOOP
             lead_mask := outer_mask | inner_mask;
             prefix := bit_count(lead_mask::bit(64));
@@ -61,13 +63,14 @@ BEGIN
             place := place - 1;
         END LOOP;
         EXIT WHEN place = 0;
-        chosen := chosen[:place - 1] || ARRAY(SELECT generate_series(chosen[place] + 1, chosen[place] + 1 + lead - place));
+        chosen := chosen[:place - 1]
+                  || ARRAY(SELECT generate_series(chosen[place] + 1, chosen[place] + 1 + lead - place));
     END LOOP;
 END
 $$;
 
--- How far a permutation shifts which bits. A positive shift goes to the left, and the mask selects the bits where they arrive.
--- Bits that move together are one row.
+-- How far a permutation shifts which bits. A positive shift goes to the left, and the mask selects the bits
+-- where they arrive. Bits that move together are one row.
 CREATE OR REPLACE FUNCTION simsql._moves(lead_mask bigint)
 RETURNS TABLE (shift integer, mask bigint)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -102,28 +105,34 @@ AS $$
     SELECT '(' || string_agg(
                CASE WHEN m.mask = -1 THEN operand
                     WHEN m.shift = 0 THEN format('(%s & %L::bigint)', operand, m.mask)
-                    WHEN m.shift > 0 THEN format('((%s & %L::bigint) >> %s & %L::bigint)', operand, m.mask,
-                                                 m.shift, ~(-1::bigint << (64 - m.shift)))
+                    WHEN m.shift > 0 THEN format('((%s & %L::bigint) >> %s', operand, m.mask, m.shift)
+                                          || format(' & %L::bigint)', ~(-1::bigint << (64 - m.shift)))
                     ELSE format('((%s & %L::bigint) << %s)', operand, m.mask, -m.shift)
                END, ' | ' ORDER BY m.shift) || ')'
       FROM simsql._moves(lead_mask) AS m
 $$;
 
 -- The number of permutations of a design.
-CREATE OR REPLACE FUNCTION simsql._table_count(blocks integer, lead integer, inner_blocks integer) RETURNS numeric
+CREATE OR REPLACE FUNCTION simsql._table_count(blocks integer, lead integer, inner_blocks integer)
+RETURNS numeric
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) * greatest(inner_blocks, 1) $$;
+AS $$
+    SELECT div(factorial(blocks), factorial(lead) * factorial(blocks - lead)) * greatest(inner_blocks, 1)
+$$;
 
--- How many bits of its prefix a search at this distance has to flip in this permutation's table; -1 if the table need not be
--- read. With one lead block: if every block had more differing bits than this, there would be more of them than the distance
--- (Norouzi, Punjani, Fleet, section 3.1). Otherwise the radius is the same for every table: an adversary spreads the differing
--- bits evenly, and the search picks the blocks with the fewest.
-CREATE OR REPLACE FUNCTION simsql._radius(blocks integer, lead integer, inner_blocks integer, number integer, distance integer)
+-- How many bits of its prefix a search at this distance has to flip in this permutation's table; -1 if the
+-- table need not be read. With one lead block: if every block had more differing bits than this, there would
+-- be more of them than the distance (Norouzi, Punjani, Fleet, section 3.1). Otherwise the radius is the same
+-- for every table: an adversary spreads the differing bits evenly, and the search picks the blocks with the
+-- fewest.
+CREATE OR REPLACE FUNCTION simsql._radius(
+    blocks integer, lead integer, inner_blocks integer, number integer, distance integer)
 RETURNS integer
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 DECLARE
-    outer_radius constant integer := lead * (distance / blocks) + greatest(0, lead - (blocks - distance % blocks));
+    outer_radius constant integer := lead * (distance / blocks)
+                                     + greatest(0, lead - (blocks - distance % blocks));
 BEGIN
     RETURN CASE WHEN inner_blocks > 0 THEN outer_radius + (distance - outer_radius) / inner_blocks
                 WHEN lead > 1 THEN outer_radius
@@ -133,23 +142,25 @@ BEGIN
 END
 $$;
 
--- All ways to flip up to `radius` bits of a prefix, as numbers of `prefix` bits; none for a negative radius.
-CREATE OR REPLACE FUNCTION simsql._flips(prefix integer, radius integer) RETURNS bigint[]
+-- All ways to flip up to `radius` of these bits; none for a negative radius.
+CREATE OR REPLACE FUNCTION simsql._flips(bits bigint, radius integer) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 DECLARE
+    single constant bigint[] := ARRAY(
+        SELECT 1::bigint << b FROM generate_series(0, 63) AS b WHERE (bits >> b) & 1 = 1 ORDER BY b);
     level bigint[] := '{0}';
+    lowest integer[] := ARRAY[cardinality(single) + 1];
     flips bigint[] := '{0}';
 BEGIN
     IF radius < 0 THEN
         RETURN '{}';
     END IF;
-    FOR flipped IN 1 .. least(radius, prefix) LOOP
+    FOR flipped IN 1 .. least(radius, cardinality(single)) LOOP
         -- Each flip once: add only bits below the lowest one that is already flipped.
-        level := ARRAY(SELECT f | (1::bigint << b)
-                         FROM unnest(level) AS f
-                        CROSS JOIN generate_series(0, prefix - 1) AS b
-                        WHERE f = 0 OR (1::bigint << b) < (f & -f));
+        SELECT array_agg(f.flip | b.bit), array_agg(b.place) INTO level, lowest
+          FROM unnest(level, lowest) AS f (flip, lowest)
+          JOIN unnest(single) WITH ORDINALITY AS b (bit, place) ON b.place < f.lowest;
         flips := flips || level;
     END LOOP;
     RETURN flips;
@@ -178,8 +189,10 @@ CREATE OR REPLACE FUNCTION simsql._costs(OUT probe double precision, OUT candida
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT 1.1, 0.1, 0.06, 12.0 $$;
 
--- For each distance, how many ranges a search scans, and the share of all keys that it expects in them, which may exceed 1.
-CREATE OR REPLACE FUNCTION simsql._searches(blocks integer, lead integer, inner_blocks integer, distances integer[])
+-- For each distance, how many ranges a search scans, and the share of all keys that it expects in them, which
+-- may exceed 1.
+CREATE OR REPLACE FUNCTION simsql._searches(
+    blocks integer, lead integer, inner_blocks integer, distances integer[])
 RETURNS TABLE (distance integer, probes double precision, share double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -192,9 +205,10 @@ AS $$
      GROUP BY w.distance
 $$;
 
--- The number of rows from which probing is expected to beat a sequential scan, for each distance from 0 to the last at which it
--- ever does: functions contain this array, and under array_nulls = off PostgreSQL reads no nulls. `shares` are the measured
--- shares of _searches, by distance; without them, fingerprints count as random.
+-- The number of rows from which probing is expected to beat a sequential scan, for each distance from 0 to
+-- the last at which it ever does: functions contain this array, and under array_nulls = off PostgreSQL reads
+-- no nulls. `shares` are the measured shares of _searches, by distance; without them, fingerprints count as
+-- random.
 CREATE OR REPLACE FUNCTION simsql._scan_below(
     blocks integer, lead integer, inner_blocks integer, shares double precision[] DEFAULT NULL)
 RETURNS bigint[]
@@ -204,11 +218,12 @@ AS $$
                FILTER (WHERE saved > 0 AND c.probe * s.probes < 1e15 * saved)
       FROM simsql._searches(blocks, lead, inner_blocks, ARRAY(SELECT generate_series(0, 64))) AS s
      CROSS JOIN simsql._costs() AS c
-     CROSS JOIN LATERAL (SELECT c.scan_row - c.candidate * coalesce(shares[s.distance + 1], s.share) AS saved) AS row
+     CROSS JOIN LATERAL (
+           SELECT c.scan_row - c.candidate * coalesce(shares[s.distance + 1], s.share) AS saved) AS row
 $$;
 
--- The design that simsql.plan recommends for this number of rows and this distance: the cheapest for one search and one row
--- written. Tables grow, so fewer than a million rows count as a million.
+-- The design that simsql.plan recommends for this number of rows and this distance: the cheapest for one
+-- search and one row written. Tables grow, so fewer than a million rows count as a million.
 CREATE OR REPLACE FUNCTION simsql._design(rows bigint, distance integer, OUT blocks integer, OUT lead integer)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET jit = off
 AS $$

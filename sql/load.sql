@@ -1,10 +1,11 @@
--- Functions for bulk work in Python: they return fingerprints in a few large pieces, and tell whether a load may write keys
--- itself.
+-- Functions for bulk work in Python: they return fingerprints in a few large pieces, and tell whether a load
+-- may write keys itself.
 
--- The fingerprints of the rows in these pages of a table, eight bytes each, one after another; null if there are none. Without
--- a number of pages, it reads from the first page to the end. The statement contains the page numbers, so that each piece is
--- planned for what it is: a scan of these pages.
-CREATE OR REPLACE FUNCTION simsql._packed_fingerprints(table_id regclass, column_name text, first bigint, pages bigint)
+-- The fingerprints of the rows in these pages of a table, eight bytes each, one after another; null if there
+-- are none. Without a number of pages, it reads from the first page to the end. The statement contains the
+-- page numbers, so that each piece is planned for what it is: a scan of these pages.
+CREATE OR REPLACE FUNCTION simsql._packed_fingerprints(
+    table_id regclass, column_name text, first bigint, pages bigint)
 RETURNS bytea
 LANGUAGE plpgsql STABLE
 SET enable_tidscan = on
@@ -12,34 +13,48 @@ AS $$
 DECLARE
     packed bytea;
 BEGIN
-    EXECUTE format('SELECT string_agg(int8send(t.%1$I), '''') FROM ONLY %2$s AS t '
-                   'WHERE t.ctid >= %3$L::tid%4$s AND %5$s',
-                   column_name, table_id, format('(%s,0)', first),
-                   CASE WHEN pages IS NOT NULL THEN format(' AND t.ctid < ''(%s,0)''::tid', first + pages) END,
-                   simsql._guard(table_id::text, column_name))
+    EXECUTE simsql._render($sql$
+        SELECT string_agg(int8send(t.{"column"}), '')
+          FROM ONLY {table} AS t
+         WHERE t.ctid >= '({first},0)'::tid{before} AND {guard}$sql$,
+        jsonb_build_object(
+            'column', column_name,
+            'table', table_id,
+            'first', first,
+            'before', ' AND t.ctid < ''(' || first + pages || ',0)''::tid',
+            'guard', simsql._guard(table_id::text, column_name)))
        INTO packed;
     RETURN packed;
 END
 $$;
 
--- The same for one scope, for partitions, and for a role that can read only columns, and so not ctid. It reads everything at
--- once and returns pieces of `size` fingerprints.
-CREATE OR REPLACE FUNCTION simsql._packed_column(index simsql.registry, scope jsonb, size bigint) RETURNS SETOF bytea
+-- The same for one scope, for partitions, and for a role that can read only columns, and so not ctid. It
+-- reads everything at once and returns pieces of `size` fingerprints.
+CREATE OR REPLACE FUNCTION simsql._packed_column(index simsql.registry, scope jsonb, size bigint)
+RETURNS SETOF bytea
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    RETURN QUERY EXECUTE format(
-        'SELECT string_agg(int8send(n.f), '''') '
-        'FROM (SELECT t.%1$I AS f, (row_number() OVER () - 1) / $1 AS piece FROM %2$s AS t '
-        'WHERE t.%1$I IS NOT NULL%3$s AND %4$s) AS n GROUP BY n.piece',
-        index.column_name, simsql._rows_of(index), simsql._in_scope(index, scope, 't'), simsql._guard(index)) USING size;
+    RETURN QUERY EXECUTE simsql._render($sql$
+        SELECT string_agg(int8send(n.f), '')
+          FROM (SELECT t.{"column"} AS f, (row_number() OVER () - 1) / $1 AS piece
+                  FROM {rows_of} AS t
+                 WHERE t.{"column"} IS NOT NULL{in_scope} AND {guard}) AS n
+         GROUP BY n.piece$sql$,
+        jsonb_build_object(
+            'column', index.column_name,
+            'rows_of', simsql._rows_of(index),
+            'in_scope', simsql._in_scope(index, scope, 't'),
+            'guard', simsql._guard(index)))
+     USING size;
 END
 $$;
 
--- The fingerprints of all rows of an indexed table, or of a scope, in pieces of so many pages. Called in a select list, not in
--- FROM, it makes one piece at a time. The last piece is open-ended: the table may have grown between measuring it and the first
--- scan, which locks it.
-CREATE OR REPLACE FUNCTION simsql._packed_pieces(table_name regclass, column_name text, pages bigint, scope jsonb DEFAULT NULL)
+-- The fingerprints of all rows of an indexed table, or of a scope, in pieces of so many pages. Called in a
+-- select list, not in FROM, it makes one piece at a time. The last piece is open-ended: the table may have
+-- grown between measuring it and the first scan, which locks it.
+CREATE OR REPLACE FUNCTION simsql._packed_pieces(
+    table_name regclass, column_name text, pages bigint, scope jsonb DEFAULT NULL)
 RETURNS SETOF bytea
 LANGUAGE sql STABLE
 AS $$
@@ -47,92 +62,21 @@ AS $$
     WITH asked AS MATERIALIZED (
         SELECT i AS index, i.table_id, i.column_name,
                scope IS NULL AND has_table_privilege(i.table_id, 'SELECT')
-               AND (SELECT c.relkind = 'r' AND NOT c.relhassubclass FROM pg_class AS c WHERE c.oid = i.table_id) AS by_pages
+               AND (SELECT c.relkind = 'r' AND NOT c.relhassubclass FROM pg_class AS c
+                     WHERE c.oid = i.table_id) AS by_pages
           FROM simsql._searched_index(table_name, column_name, scope) AS i)
     SELECT f.packed
       FROM asked AS i
-     CROSS JOIN LATERAL CAST(pg_relation_size(i.table_id) / current_setting('block_size')::bigint AS bigint) AS size
+     CROSS JOIN LATERAL (
+           SELECT pg_relation_size(i.table_id) / current_setting('block_size')::bigint) AS s (size)
      CROSS JOIN LATERAL generate_series(0, size, pages) AS first
      CROSS JOIN LATERAL simsql._packed_fingerprints(
-                            i.table_id, i.column_name, first, CASE WHEN first + pages <= size THEN pages END) AS f (packed)
+                            i.table_id, i.column_name, first, CASE WHEN first + pages <= size
+                                                                   THEN pages END) AS f (packed)
      WHERE f.packed IS NOT NULL AND i.by_pages
      UNION ALL
     SELECT f.packed
       FROM asked AS i
      CROSS JOIN LATERAL simsql._packed_column(i.index, scope, pages * 200) AS f (packed)
      WHERE NOT i.by_pages
-$$;
-
--- The indexes on these columns, without a scope, whose keys this session may write itself with the insert trigger disabled. It
--- has to own the table and the keys. No trigger of the user may change or add rows, and none may be deferrable: while its
--- events are pending, PostgreSQL refuses to disable triggers. PostgreSQL has to count inserted rows, so that the load can tell
--- whether there were more than its own.
-CREATE OR REPLACE FUNCTION simsql._loadable_indexes(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
-LANGUAGE plpgsql STABLE
-AS $$
-DECLARE
-    index simsql.registry;
-BEGIN
-    IF NOT current_setting('track_counts')::boolean
-       OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = table_name AND NOT pg_has_role(c.relowner, 'USAGE'))
-       OR EXISTS (SELECT FROM pg_trigger AS t
-                    JOIN pg_proc AS p ON p.oid = t.tgfoid
-                   WHERE t.tgrelid = table_name
-                     AND (t.tgdeferrable
-                          OR NOT t.tgisinternal AND t.tgenabled <> 'D' AND p.pronamespace <> 'simsql'::regnamespace
-                             AND t.tgtype & 4 <> 0))  -- INSERT
-    THEN
-        RETURN;
-    END IF;
-    FOR index IN
-        SELECT r.* FROM simsql.registry AS r
-         WHERE r.table_id = _loadable_indexes.table_name AND r.column_name = ANY (columns) AND r.scope_columns = '{}'
-           AND r.storage = 'tables'
-         ORDER BY r.id
-    LOOP
-        -- The trigger reports what is wrong with an index, if it concerns writers.
-        BEGIN
-            index := simsql._index(table_name, index.column_name);
-        EXCEPTION
-            WHEN object_not_in_prerequisite_state OR undefined_object THEN CONTINUE;
-        END;
-        CONTINUE WHEN EXISTS (SELECT FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-                                JOIN pg_class AS k ON k.oid = to_regclass(format('simsql.keys_%s_%s', index.id, p.number))
-                               WHERE NOT pg_has_role(k.relowner, 'USAGE'));
-        RETURN NEXT index;
-    END LOOP;
-END
-$$;
-
--- Locks out other writers until the end of the transaction, and disables the insert triggers of the indexes whose keys this
--- session may write itself. The session then has to add the keys of everything that it inserts, and to call _end_load.
-CREATE OR REPLACE FUNCTION simsql._begin_load(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    index simsql.registry;
-BEGIN
-    -- A snapshot that is older than the lock may not show a trigger that fires.
-    IF current_setting('transaction_isolation') <> 'read committed'
-       OR NOT EXISTS (SELECT FROM simsql._loadable_indexes(table_name, columns))
-    THEN
-        RETURN;
-    END IF;
-    PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', 'load_rows');
-    FOR index IN SELECT * FROM simsql._loadable_indexes(table_name, columns) LOOP
-        EXECUTE format('ALTER TABLE %s DISABLE TRIGGER simsql_%s_insert', table_name, index.id);
-        RETURN NEXT index;
-    END LOOP;
-EXCEPTION
-    -- A cursor of this session is reading the table, or another session is changing an index of it concurrently.
-    WHEN object_in_use THEN RETURN;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION simsql._end_load(table_name regclass, index_id integer) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER simsql_%s_insert', table_name, index_id);
-END
 $$;

@@ -1,29 +1,27 @@
 -- Single searches: near, near_rows and explain_near.
 
--- Statements that call the search function of an index by its id. Static calls are planned once per session. Parsing and planning
--- a dynamic one takes a fifth of the time that a client waits for near.
-CREATE OR REPLACE FUNCTION simsql._calls(first integer, last integer) RETURNS text
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-AS $$
-DECLARE
-    middle constant integer := (first + last) / 2;
-BEGIN
-    IF first = last THEN
-        RETURN format(E'IF scope IS NULL THEN\n'
-                      'RETURN QUERY SELECT s.fingerprint, s.distance FROM simsql.search_%1$s(fingerprint, asked) AS s;\n'
-                      'ELSE\n'
-                      'RETURN QUERY SELECT s.fingerprint, s.distance FROM simsql.search_%1$s(fingerprint, asked, scope) AS s;\n'
-                      'END IF;', first);
-    END IF;
-    RETURN format(E'IF index_id <= %s THEN\n%s\nELSE\n%s\nEND IF;', middle,
-                  simsql._calls(first, middle), simsql._calls(middle + 1, last));
-END
-$$;
-
--- near calls the search functions of the first 32 ids by static statements.
+-- near calls the search functions of the first 32 ids by static statements, which are planned once per
+-- session. Parsing and planning a dynamic one takes a fifth of the time that a client waits for near.
 DO $do$
+DECLARE
+    calls text[] := ARRAY(SELECT simsql._render($sql$
+        IF scope IS NULL THEN
+            RETURN QUERY
+            SELECT s.fingerprint, s.distance FROM simsql.search_{id}(fingerprint, asked) AS s;
+        ELSE
+            RETURN QUERY
+            SELECT s.fingerprint, s.distance FROM simsql.search_{id}(fingerprint, asked, scope) AS s;
+        END IF;$sql$, jsonb_build_object('id', id)) FROM generate_series(1, 32) AS id ORDER BY id);
+    span integer := 1;
 BEGIN
-    EXECUTE format($create$
+    -- A binary search for the id.
+    WHILE cardinality(calls) > 1 LOOP
+        calls := ARRAY(SELECT format(E'\n        IF index_id <= %s THEN%s\n        ELSE%s\n        END IF;',
+                                     (n - 1) * span + span, calls[n], calls[n + 1])
+                         FROM generate_series(1, cardinality(calls), 2) AS n ORDER BY n);
+        span := span * 2;
+    END LOOP;
+    EXECUTE simsql._render($create$
 CREATE OR REPLACE FUNCTION simsql.near(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
@@ -43,7 +41,8 @@ BEGIN
         SELECT s.id, s.distance, s.scope_columns, s.sound
           INTO STRICT index_id, of_index, scope_columns, is_sound
           FROM simsql._searchable AS s
-         WHERE s.table_id = near.table_name AND (near.column_name IS NULL OR s.column_name = near.column_name);
+         WHERE s.table_id = near.table_name
+           AND (near.column_name IS NULL OR s.column_name = near.column_name);
     EXCEPTION
         WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
         WHEN undefined_table THEN PERFORM simsql._refuse_worker('near');
@@ -63,54 +62,57 @@ BEGIN
     IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
         asked := simsql._distance(distance, of_index);
     END IF;
-    IF index_id <= 32 THEN
-%s
+    IF index_id <= 32 THEN{calls}
     ELSIF scope IS NULL THEN
-        RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)' USING fingerprint, asked;
+        RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
+                       USING fingerprint, asked;
     ELSE
         RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
                        USING fingerprint, asked, scope;
     END IF;
 END
 $$
-$create$, simsql._calls(1, 32));
+$create$, jsonb_build_object('calls', calls[1]));
 END
 $do$;
 
 COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
-    'every fingerprint within the distance, once each, nearest first; only fingerprints of rows in the table or the scope';
+    'every fingerprint within the distance, once each, nearest first; '
+    'only fingerprints of rows in the table or the scope';
 
--- The statement that joins the matches of a search with the rows of the table, nearest first. $1 is the fingerprint, $2 the
--- distance and $3 the scope; `list` is the select list, in which the table is called t. Citus would send the search function to
--- a shard, so there the fingerprints of the matches are $4.
-CREATE OR REPLACE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
-LANGUAGE sql STABLE
-AS $$
-    SELECT CASE WHEN simsql._is_distributed(index.table_id)
-                THEN format('SELECT %1$s FROM %2$s AS t WHERE t.%3$I = ANY ($4)%4$s AND %5$s '
-                            'ORDER BY bit_count((t.%3$I # $1)::bit(64)), t.%3$I',
-                            list, simsql._rows_of(index), index.column_name, simsql._in_scope(index, scope, 't'),
-                            simsql._guard(index))
-                ELSE format('SELECT %s FROM simsql.search_%s($1, $2%s) AS m JOIN %s AS t ON t.%I = m.fingerprint%s '
-                            'WHERE %s ORDER BY m.distance, m.fingerprint',
-                            list, index.id, CASE WHEN cardinality(index.scope_columns) > 0 THEN ', $3' END,
-                            simsql._rows_of(index), index.column_name, simsql._in_scope(index, scope, 't'), simsql._guard(index)) END
-$$;
-
--- The fingerprints that a search finds, where the statement above needs them.
-CREATE OR REPLACE FUNCTION simsql._matches_in_shards(index simsql.registry, fingerprint bigint, distance integer, scope jsonb)
+-- The fingerprints that a search finds. near_rows reads them first: Citus would send a search function to a
+-- shard.
+CREATE OR REPLACE FUNCTION simsql._matches(
+    index simsql.registry, fingerprint bigint, distance integer, scope jsonb)
 RETURNS bigint[]
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     matches bigint[];
 BEGIN
-    IF simsql._is_distributed(index.table_id) THEN
-        EXECUTE format('SELECT ARRAY(SELECT s.fingerprint FROM simsql.search_%s($1, $2%s) AS s)', index.id,
-                       CASE WHEN cardinality(index.scope_columns) > 0 THEN ', $3' END)
+    IF scope IS NULL THEN
+        EXECUTE 'SELECT ARRAY(SELECT s.fingerprint FROM simsql.search_' || index.id || '($1, $2) AS s)'
+           INTO matches USING fingerprint, distance;
+    ELSE
+        EXECUTE 'SELECT ARRAY(SELECT s.fingerprint FROM simsql.search_' || index.id || '($1, $2, $3) AS s)'
            INTO matches USING fingerprint, distance, scope;
     END IF;
     RETURN matches;
+END
+$$;
+
+-- The statement that returns the rows with the fingerprints $1, nearest to $2 first; `list` is the select
+-- list, in which the table is called t. near_rows needs it at each call, so it is put together without _render.
+CREATE OR REPLACE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    fingerprint constant text := 't.' || quote_ident(index.column_name);
+BEGIN
+    RETURN 'SELECT ' || list || ' FROM ' || simsql._rows_of(index) || ' AS t'
+           || ' WHERE ' || fingerprint || ' = ANY ($1)' || simsql._in_scope(index, scope, 't')
+           || ' AND ' || simsql._guard(index)
+           || ' ORDER BY bit_count((' || fingerprint || ' # $2)::bit(64)), ' || fingerprint;
 END
 $$;
 
@@ -135,16 +137,17 @@ BEGIN
     index := simsql._searched_index(table_id, column_name, scope);
     within := simsql._distance(distance, index.distance);
     RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*')
-                   USING fingerprint, within, scope, simsql._matches_in_shards(index, fingerprint, within, scope);
+                   USING simsql._matches(index, fingerprint, within, scope), fingerprint;
 END
 $$;
 
 COMMENT ON FUNCTION simsql.near_rows(anyelement, bigint, integer, text, jsonb) IS
     'every row whose fingerprint is within the distance, nearest first: simsql.near_rows(NULL::article, ...)';
 
--- An expression for each column of a table `t` that can become JSON. Converting a value to JSON calls the cast that the owner of its
--- type may have created, so values of types that are not built in become text.
-CREATE OR REPLACE FUNCTION simsql._json_columns(table_id regclass) RETURNS TABLE (number smallint, name name, expression text)
+-- An expression for each column of a table `t` that can become JSON. Converting a value to JSON calls the
+-- cast that the owner of its type may have created, so values of types that are not built in become text.
+CREATE OR REPLACE FUNCTION simsql._json_columns(table_id regclass)
+RETURNS TABLE (number smallint, name name, expression text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
@@ -158,8 +161,8 @@ BEGIN
 END
 $$;
 
--- The same for callers without a row type. It returns the distances too. The parameters are the table, the fingerprint, the
--- distance, the column and the scope.
+-- The same for callers without a row type. It returns the distances too. The parameters are the table, the
+-- fingerprint, the distance, the column and the scope.
 CREATE OR REPLACE FUNCTION simsql._near_documents(regclass, bigint, integer, text, jsonb)
 RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
@@ -172,18 +175,20 @@ DECLARE
     scope ALIAS FOR $5;
     index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
     within constant integer := simsql._distance(asked, index.distance);
-    columns constant text := (SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
-                                FROM simsql._json_columns(table_name) AS c);
+    columns constant text := (
+        SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
+          FROM simsql._json_columns(table_name) AS c);
 BEGIN
-    RETURN QUERY EXECUTE simsql._rows_statement(
-                             index, scope, format('t.%1$I, bit_count((t.%1$I # $1)::bit(64))::integer, '
-                                                  '(SELECT to_jsonb(r) FROM (SELECT %2$s) AS r)', index.column_name, columns))
-                   USING query, within, scope, simsql._matches_in_shards(index, query, within, scope);
+    RETURN QUERY EXECUTE simsql._rows_statement(index, scope, format(
+                             't.%1$I, bit_count((t.%1$I # $2)::bit(64))::integer, '
+                             '(SELECT to_jsonb(r) FROM (SELECT %2$s) AS r)', index.column_name, columns))
+                   USING simsql._matches(index, query, within, scope), query;
 END
 $$;
 
 -- The primary key, as a JSON array, of each row that has one of these fingerprints, in the order of the keys.
-CREATE OR REPLACE FUNCTION simsql._keys_of_rows(table_name regclass, fingerprints bigint[], column_name text, scope jsonb)
+CREATE OR REPLACE FUNCTION simsql._keys_of_rows(
+    table_name regclass, fingerprints bigint[], column_name text, scope jsonb)
 RETURNS TABLE (fingerprint bigint, key jsonb)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -191,41 +196,22 @@ DECLARE
     index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
 BEGIN
     RETURN QUERY EXECUTE (
-        SELECT format('SELECT t.%1$I, jsonb_build_array(%2$s) FROM %3$s AS t WHERE t.%1$I = ANY ($1)%4$s AND %5$s ORDER BY %6$s',
-                      index.column_name, string_agg(c.expression, ', ' ORDER BY k.place), simsql._rows_of(index),
-                      simsql._in_scope(index, scope, 't'), simsql._guard(index),
-                      string_agg(format('t.%I', k.name), ', ' ORDER BY k.place))
+        SELECT simsql._render($sql$
+            SELECT t.{"column"}, jsonb_build_array({values})
+              FROM {rows} AS t
+             WHERE t.{"column"} = ANY ($1){scope_of_rows} AND {guard}
+             ORDER BY {names}$sql$,
+            jsonb_build_object('values', string_agg(c.expression, ', ' ORDER BY k.place),
+                               'names', string_agg(format('t.%I', k.name), ', ' ORDER BY k.place)),
+            simsql._parts(index, scope))
           FROM simsql._primary_key(table_name) AS k
           JOIN simsql._json_columns(table_name) AS c ON c.name = k.name)
       USING fingerprints;
 END
 $$;
 
--- Returns the EXPLAIN ANALYZE output of a statement and, if it returns an array, that array. `types` and `expressions` are the
--- types and values of its parameters.
-CREATE OR REPLACE FUNCTION simsql._explain(statement text, types text[], expressions text[], OUT plan text[], OUT candidates bigint[])
-LANGUAGE plpgsql VOLATILE
-AS $$
-DECLARE
-    execution constant text := format('EXECUTE simsql_explain(%s)', array_to_string(expressions, ', '));
-    line text;
-BEGIN
-    -- An error in an earlier call leaves its prepared statement behind.
-    IF EXISTS (SELECT FROM pg_prepared_statements AS s WHERE s.name = 'simsql_explain') THEN
-        DEALLOCATE simsql_explain;
-    END IF;
-    EXECUTE format('PREPARE simsql_explain (%s) AS %s', array_to_string(types, ', '), statement);
-    FOR line IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS) ' || execution LOOP
-        plan := plan || line;
-    END LOOP;
-    IF statement LIKE 'SELECT ARRAY(%' THEN
-        EXECUTE execution INTO candidates;
-    END IF;
-    DEALLOCATE simsql_explain;
-END
-$$;
-
--- Runs the statements of one search one after another, as the generated function does, and shows the plan of each.
+-- Runs the statements of one search one after another, as the generated function does, and shows the plan of
+-- each.
 CREATE OR REPLACE FUNCTION simsql.explain_near(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
@@ -235,21 +221,36 @@ AS $$
 DECLARE
     index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
     asked constant integer := simsql._distance(distance, index.distance);
-    strategy text;
     settings text[];
-    statement text;
-    types text[];
+    -- The variables of the generated function are parameters here.
+    names jsonb := '{"candidates": "$3"}';
+    values_of_scope jsonb := '{}';
+    types text[] := '{bigint,integer,bigint[]}';
     expressions text[];
-    explained record;
-    scopes constant integer := cardinality(index.scope_columns);
-    finds_matches boolean;
+    variable record;
+    value text;
+    decision record;
+    pays boolean := true;
+    strategy text;
+    statement text;
+    execution text;
+    line text;
+    has_candidates boolean;
+    candidates bigint[];
 BEGIN
-    EXECUTE format('SELECT CASE WHEN NOT coalesce(%s, false) THEN ''scan'' WHEN $2 <= %s THEN ''exact'' ELSE ''probes'' END',
-                   simsql._probing_pays(index, simsql._scan_below(index.blocks, index.lead, index.inner_blocks, index.candidate_shares),
-                                        simsql._in_scope(index, scope, CASE index.storage WHEN 'tables' THEN 'k' ELSE 't' END)),
-                   simsql._exact_up_to(index))
-       INTO strategy USING fingerprint, asked;
-    finds_matches := strategy = 'scan' OR index.storage = 'expression';
+    FOR variable IN SELECT v.* FROM simsql._search_variables(index) AS v ORDER BY v.place LOOP
+        types := types || variable.type;
+        names := names || jsonb_build_object(variable.name, '$' || cardinality(types));
+        IF 'scan' = ANY (variable.strategies) THEN
+            values_of_scope := values_of_scope || jsonb_build_object(variable.name, variable.value);
+        END IF;
+    END LOOP;
+    decision := simsql._search_decision(index, values_of_scope);
+    IF asked > decision.probed_up_to THEN
+        EXECUTE 'SELECT coalesce(' || decision.pays || ', false)' INTO pays USING fingerprint, asked, scope;
+    END IF;
+    strategy := CASE WHEN NOT pays THEN 'scan'
+                     WHEN asked <= decision.exact_up_to THEN 'exact' ELSE 'probes' END;
     RETURN NEXT format('strategy: %s, radius: %s', strategy,
                        simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, asked));
     -- The settings under which this statement runs in near, for this call only. Later settings win.
@@ -261,33 +262,43 @@ BEGIN
     BEGIN
         PERFORM set_config(split_part(s, '=', 1), split_part(s, '=', 2), true) FROM unnest(settings) AS s;
         LOOP
-            -- Variables of the generated function are parameters here.
-            SELECT ARRAY['bigint', 'integer'] || array_agg(v.type ORDER BY v.number),
-                   ARRAY[quote_nullable(fingerprint), asked::text] || array_agg(
-                       -- Replace only the leading $3, since the name of a scope column may look like a parameter: ($3 ->>
-                       -- 'a$1')::text.
-                       CASE WHEN v.name LIKE 'scope%' THEN overlay(v.value PLACING format('%L::jsonb', scope) FROM 2 FOR 2)
-                            ELSE replace(replace(v.value, '$1', quote_nullable(fingerprint) || '::bigint'), '$2', asked::text) END
-                       ORDER BY v.number),
-                   simsql._search_statement(index, strategy, array_agg('$' || v.number + 3 ORDER BY v.number))
-              INTO types, expressions, statement
-              FROM simsql._search_variables(index, strategy) AS v;
-            explained := simsql._explain(CASE WHEN finds_matches THEN statement ELSE format('SELECT ARRAY(%s)', statement) END,
-                                         types, expressions);
-            RETURN QUERY SELECT unnest(explained.plan);
-            EXIT WHEN finds_matches OR strategy = 'skip' OR cardinality(explained.candidates) < simsql._candidates();
-            RETURN NEXT format('more than %s candidates: equal keys are skipped', simsql._candidates() - 1);
-            strategy := 'skip';
+            expressions := ARRAY[quote_nullable(fingerprint), asked::text, quote_nullable(candidates)];
+            FOR variable IN SELECT v.* FROM simsql._search_variables(index) AS v ORDER BY v.place LOOP
+                value := NULL;
+                IF strategy = ANY (variable.strategies) THEN
+                    EXECUTE 'SELECT (' || variable.value || ')::text'
+                       INTO value USING fingerprint, asked, scope;
+                END IF;
+                expressions := expressions || quote_nullable(value);
+            END LOOP;
+            statement := simsql._search_statement(index, strategy, names);
+            has_candidates := simsql._storage_reads(index) ? 'candidates'
+                              AND strategy IN ('exact', 'probes', 'skip');
+            IF has_candidates THEN
+                statement := 'SELECT ARRAY(' || statement || ')';
+            END IF;
+            -- An error in an earlier call leaves its prepared statement behind.
+            IF EXISTS (SELECT FROM pg_prepared_statements AS s WHERE s.name = 'simsql_explain') THEN
+                DEALLOCATE simsql_explain;
+            END IF;
+            EXECUTE format('PREPARE simsql_explain (%s) AS %s', array_to_string(types, ', '), statement);
+            execution := format('EXECUTE simsql_explain (%s)', array_to_string(expressions, ', '));
+            FOR line IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS) ' || execution LOOP
+                RETURN NEXT line;
+            END LOOP;
+            IF has_candidates THEN
+                EXECUTE execution INTO candidates;
+            END IF;
+            DEALLOCATE simsql_explain;
+            EXIT WHEN NOT has_candidates OR cardinality(candidates) = 0;
+            IF strategy <> 'skip' AND cardinality(candidates) = simsql._candidates() THEN
+                RETURN NEXT format('more than %s candidates: equal keys are skipped',
+                                   simsql._candidates() - 1);
+                strategy := 'skip';
+            ELSE
+                strategy := 'check';
+            END IF;
         END LOOP;
-        IF cardinality(explained.candidates) > 0 THEN
-            -- The scope comes last, followed by the candidates.
-            explained := simsql._explain(
-                simsql._check_statement(index, format('unnest($%s)', scopes + 3),
-                                        ARRAY(SELECT '$' || number + 2 FROM generate_series(1, scopes) AS number)),
-                types[:2] || types[cardinality(types) - scopes + 1:] || 'bigint[]'::text,
-                expressions[:2] || expressions[cardinality(expressions) - scopes + 1:] || quote_literal(explained.candidates));
-            RETURN QUERY SELECT unnest(explained.plan);
-        END IF;
         -- Leaving the block through an error resets the settings.
         RAISE EXCEPTION USING ERRCODE = 'SIM00';
     EXCEPTION

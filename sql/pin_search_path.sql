@@ -1,7 +1,8 @@
--- The last file. It makes every function look up names in pg_catalog alone, quote them only where that is necessary, because
--- names are compared as text, and read strings as the standard does. It resets settings of this session.
--- Otherwise a role that may create functions in a schema on a caller's search_path could have them called with that caller's
--- privileges: it is easy to create a better match than pg_catalog's format(text, VARIADIC "any").
+-- The last file. It makes every function look up names in pg_catalog alone, quote them only where that is
+-- necessary, because names are compared as text, and read strings as the standard does. It resets settings of
+-- this session. Otherwise a role that may create functions in a schema on a caller's search_path could have
+-- them called with that caller's privileges: it is easy to create a better match than pg_catalog's
+-- format(text, VARIADIC "any").
 
 DO $$
 DECLARE
@@ -11,8 +12,10 @@ BEGIN
         SELECT p.oid::regprocedure::text FROM pg_proc AS p
          WHERE p.pronamespace = 'simsql'::regnamespace
            AND p.prokind = 'f'  -- a procedure with settings cannot commit: ours qualify every name
-           AND p.prosqlbody IS NULL  -- other functions looked up names when they were created, and stay inlinable
-           AND p.proname !~ '^(search|scan|add_on_[a-z]+)_\d+$'  -- those of an index have settings of their own
+           -- Other functions looked up names when they were created, and stay inlinable.
+           AND p.prosqlbody IS NULL
+           -- Those of an index have settings of their own.
+           AND p.proname !~ '^(search|scan|add_on_[a-z]+)_\d+$'
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', signature);
         EXECUTE format('ALTER FUNCTION %s SET quote_all_identifiers = off', signature);

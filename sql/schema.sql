@@ -1,5 +1,5 @@
--- The schema, the registry of indexes, and the row types that searches return. Everything of simsql lives in the schema
--- "simsql", and searching needs no privileges on it beyond those granted here.
+-- The schema, the registry of indexes, and the row types that searches return. Everything of simsql lives in
+-- the schema "simsql", and searching needs no privileges on it beyond those granted here.
 
 DO $$
 BEGIN
@@ -21,7 +21,8 @@ CREATE SCHEMA IF NOT EXISTS simsql;
 
 GRANT USAGE ON SCHEMA simsql TO PUBLIC;
 
--- The revision of migrations/ that is installed. Alembic has already created this table if its commands install simsql.
+-- The revision of migrations/ that is installed. Alembic has already created this table if its commands
+-- install simsql.
 CREATE TABLE IF NOT EXISTS simsql.schema_version (
     version_num varchar(32) NOT NULL CONSTRAINT schema_version_pkc PRIMARY KEY
 );
@@ -37,10 +38,21 @@ CREATE TYPE simsql.member AS (cluster bigint, fingerprint bigint);
 CREATE TYPE simsql.finding AS (
     table_name text, column_name text, problem text, object text, keys bigint, fault boolean, hint text);
 
+-- A fault of an index: see _faults.
+CREATE TYPE simsql._fault AS (
+    problem text,  -- as verify names it
+    object  text,
+    state   text,  -- of the index, in simsql.indexes
+    effect  text,  -- on searches: refuses, refuses this role, may miss rows, slows; or grants to others
+    message text,  -- of the error, if searches refuse the index
+    advice  text,  -- what to do, in words ...
+    remedy  text   -- ... and SQL that does it
+);
+
 -- The progress of a vacuum.
 CREATE TYPE simsql._vacuum_state AS (
     index_id integer,
-    tables   integer[],         -- the numbers of the key tables that remain to be read; the first is being read ...
+    tables   integer[],         -- the numbers of the key tables that remain; the first is being read ...
     key      bigint,            -- ... from this key on
     scope    text[],            -- ... in this scope
     seen     bigint,            -- keys read in the first table
@@ -49,8 +61,8 @@ CREATE TYPE simsql._vacuum_state AS (
     finished boolean
 );
 
--- The table is recorded twice, by OID and by name. near compares the two, so it never silently reads a table that has taken
--- over the name. regclass survives pg_dump and pg_upgrade, which restore it by name.
+-- The table is recorded twice, by OID and by name. near compares the two, so it never silently reads a table
+-- that has taken over the name. regclass survives pg_dump and pg_upgrade, which restore it by name.
 CREATE TABLE simsql.registry (
     id          integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     table_id    regclass NOT NULL,
@@ -63,12 +75,15 @@ CREATE TABLE simsql.registry (
     recipe      text,
     ready       boolean NOT NULL,
     scope_columns text[] NOT NULL DEFAULT '{}',
-    -- Not a secret. The triggers pass it to their functions, because an index of another database may have the same id.
+    -- Not a secret. The triggers pass it to their functions, because an index of another database may have
+    -- the same id.
     nonce       text NOT NULL DEFAULT gen_random_uuid(),
-    candidate_shares double precision[],  -- by distance: the share of all keys that a search reads, see skew.sql
-    -- Key tables with triggers, or B-trees on the user's table: see btrees.sql.
+    -- By distance: the share of all keys that a search reads, see skew.sql.
+    candidate_shares double precision[],
+    -- What holds the keys: see storage/storage.sql.
     storage     text NOT NULL DEFAULT 'tables' CHECK (storage IN ('tables', 'expression')),
-    scope_types regtype[] NOT NULL DEFAULT '{}',  -- those that the scope columns had when the index was created
+    -- Those that the scope columns had when the index was created.
+    scope_types regtype[] NOT NULL DEFAULT '{}',
     UNIQUE (table_id, column_name)
 );
 

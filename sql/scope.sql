@@ -1,8 +1,8 @@
 -- Scopes: columns of the user's table, such as a tenant or a language, whose values restrict a search.
 --
--- They lead the keys, as scope_1, scope_2 and so on. With names of its own, a key table does not have to follow renamed
--- columns. All keys of a scope stand side by side, in the order of keys, so a search reads ranges of its own scope only. A row
--- with a null in a scope column belongs to no scope and has no keys.
+-- They lead the keys, as scope_1, scope_2 and so on. With names of its own, a key table does not have to
+-- follow renamed columns. All keys of a scope stand side by side, in the order of keys, so a search reads
+-- ranges of its own scope only. A row with a null in a scope column belongs to no scope and has no keys.
 
 -- The base type of a domain, or the type itself.
 CREATE OR REPLACE FUNCTION simsql._base_type(type regtype) RETURNS regtype
@@ -20,8 +20,8 @@ BEGIN
 END
 $$;
 
--- The type by which the values of a column are compared: for a domain, its base type. Its length or precision is left out,
--- since a cast to it would change values that do not fit.
+-- The type by which the values of a column are compared: for a domain, its base type. Its length or precision
+-- is left out, since a cast to it would change values that do not fit.
 CREATE OR REPLACE FUNCTION simsql._scope_type(table_id regclass, column_name text) RETURNS oid
 LANGUAGE plpgsql STABLE
 AS $$
@@ -38,9 +38,9 @@ AS $$
                    FROM unnest(scope) WITH ORDINALITY AS s (name, number) ORDER BY s.number)
 $$;
 
--- Whether columns of a type can be in a scope. Its equality has to be what `=` means under the search_path of simsql's
--- functions. It also has to be leakproof: otherwise it cannot be an index condition under row-level security, which is active
--- on key tables.
+-- Whether columns of a type can be in a scope. Its equality has to be what `=` means under the search_path of
+-- simsql's functions. It also has to be leakproof: otherwise it cannot be an index condition under row-level
+-- security, which is active on key tables.
 CREATE OR REPLACE FUNCTION simsql._fits_scope(type oid) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
@@ -55,13 +55,16 @@ BEGIN
          WHERE o.opcdefault AND o.opcnamespace = 'pg_catalog'::regnamespace AND f.proleakproof
            AND o.opcintype = CASE WHEN type = 'varchar'::regtype THEN 'text'::regtype ELSE type END
            -- A claim hashes its scope.
-           AND EXISTS (SELECT FROM pg_opclass AS h JOIN pg_am AS m ON m.oid = h.opcmethod AND m.amname = 'hash'
+           AND EXISTS (SELECT FROM pg_opclass AS h
+                         JOIN pg_am AS m ON m.oid = h.opcmethod AND m.amname = 'hash'
                         WHERE h.opcdefault AND h.opcintype = o.opcintype));
 END
 $$;
 
 -- Raises an error unless these columns can be a scope.
-CREATE OR REPLACE FUNCTION simsql._check_scope_columns(table_id regclass, column_name text, scope text[], caller text) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._check_scope_columns(
+    table_id regclass, column_name text, scope text[], caller text)
+RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -74,21 +77,26 @@ BEGIN
     ELSIF array_ndims(scope) > 1 OR cardinality(scope) <> (SELECT count(DISTINCT c) FROM unnest(scope) AS c)
           OR column_name = ANY (scope)
     THEN
-        RAISE EXCEPTION 'simsql.%: %(%) cannot have the scope %', caller, table_id, quote_ident(column_name), scope
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Name each column once, and leave out the fingerprint column.';
+        RAISE EXCEPTION 'simsql.%: %(%) cannot have the scope %', caller, table_id, quote_ident(column_name),
+                        scope
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Name each column once, and leave out the fingerprint column.';
     END IF;
     FOREACH scope_column IN ARRAY coalesce(scope, '{}') LOOP
         SELECT a.* INTO attribute FROM pg_attribute AS a
          WHERE a.attrelid = table_id AND a.attname = scope_column AND a.attnum > 0 AND NOT a.attisdropped;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'simsql.%: % has no column %', caller, table_id, quote_ident(scope_column)
-                USING ERRCODE = 'undefined_column', HINT = 'Name scope columns as they are in the table, without quotes.';
+                USING ERRCODE = 'undefined_column',
+                      HINT = 'Name scope columns as they are in the table, without quotes.';
         ELSIF attribute.attgenerated = 'v' THEN
-            RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller, quote_ident(scope_column), table_id
+            RAISE EXCEPTION 'simsql.%: column % of % is a virtual generated column', caller,
+                            quote_ident(scope_column), table_id
                 USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it needs a B-tree.';
         END IF;
         IF NOT simsql._fits_scope(simsql._scope_type(table_id, scope_column)) THEN
-            RAISE EXCEPTION 'simsql.%: column % of % is %, which cannot be in a scope', caller, quote_ident(scope_column), table_id,
+            RAISE EXCEPTION 'simsql.%: column % of % is %, which cannot be in a scope', caller,
+                            quote_ident(scope_column), table_id,
                             format_type(attribute.atttypid, attribute.atttypmod)
                 USING ERRCODE = 'datatype_mismatch',
                       HINT = 'Use a column of type integer, text, uuid, date, timestamp or boolean.';
@@ -97,8 +105,8 @@ BEGIN
 END
 $$;
 
--- The scope columns of an index: their names in its key tables and in the user's table, and the types by which their values are
--- compared.
+-- The scope columns of an index: their names in its key tables and in the user's table, and the types by
+-- which their values are compared.
 CREATE OR REPLACE FUNCTION simsql._scope_columns(index simsql.registry)
 RETURNS TABLE (number integer, name text, column_name text, type text)
 LANGUAGE plpgsql STABLE
@@ -110,23 +118,8 @@ BEGIN
 END
 $$;
 
--- The columns of an index whose type is no longer the one for which it was created, and whether repair can give it the new one.
--- Triggers make PostgreSQL refuse to change a type; B-trees do not.
-CREATE OR REPLACE FUNCTION simsql._altered_columns(index simsql.registry) RETURNS TABLE (name text, can_follow boolean)
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    RETURN QUERY
-    SELECT c.name, c.number > 1 AND simsql._fits_scope(simsql._base_type(a.atttypid))
-      FROM unnest(index.column_name || index.scope_columns, 'bigint'::regtype || index.scope_types) WITH ORDINALITY AS c (name, type, number)
-      JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = c.name
-     WHERE a.atttypid IS DISTINCT FROM c.type AND (c.number = 1 OR simsql._base_type(a.atttypid) IS DISTINCT FROM c.type)
-     ORDER BY c.number;
-END
-$$;
-
--- Repeats a pattern for each scope column; the result is empty for an index without a scope. In the pattern, %1$s is the name
--- in the key tables and %2$I the name in the user's table.
+-- Repeats a pattern for each scope column; the result is empty for an index without a scope. In the pattern,
+-- %1$s is the name in the key tables and %2$I the name in the user's table.
 CREATE OR REPLACE FUNCTION simsql._for_scope(index simsql.registry, pattern text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
@@ -134,21 +127,16 @@ AS $$
       FROM simsql._scope_columns(index) AS s
 $$;
 
--- The name of a table in the registry; null if there is no such table.
+-- The current name of a table, whatever the snapshot, as in the registry; null if there is no such table.
 CREATE OR REPLACE FUNCTION simsql._full_name(table_id oid) RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
+DECLARE
+    names constant text[] := (pg_identify_object_as_address('pg_class'::regclass, table_id, 0)).object_names;
 BEGIN
-    RETURN (SELECT format('%I.%I', n.nspname, c.relname)
-              FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = table_id);
+    RETURN quote_ident(names[1]) || '.' || quote_ident(names[2]);
 END
 $$;
-
--- What a search in the rows of an index reads, as FROM names it. Key tables hold the keys of one table alone. Without them, a
--- search reads partitions and inheritance children as plain SQL does.
-CREATE OR REPLACE FUNCTION simsql._rows_of(index simsql.registry) RETURNS text
-LANGUAGE sql STABLE
-AS $$ SELECT CASE index.storage WHEN 'tables' THEN 'ONLY ' ELSE '' END || index.table_name $$;
 
 -- The columns of a key table.
 CREATE OR REPLACE FUNCTION simsql._key_columns(index simsql.registry) RETURNS text[]
@@ -163,34 +151,45 @@ AS $$ SELECT index.scope_columns || index.column_name $$;
 -- Quoted names, separated by commas.
 CREATE OR REPLACE FUNCTION simsql._name_list(names text[]) RETURNS text
 LANGUAGE sql STABLE
-AS $$ SELECT string_agg(quote_ident(n.name), ', ' ORDER BY n.number) FROM unnest(names) WITH ORDINALITY AS n (name, number) $$;
+AS $$
+    SELECT string_agg(quote_ident(n.name), ', ' ORDER BY n.number)
+      FROM unnest(names) WITH ORDINALITY AS n (name, number)
+$$;
 
--- The condition that a row is in this scope: a row of the user's table if the alias is t, and otherwise a key. It begins with
--- AND, and is empty for an index without a scope.
-CREATE OR REPLACE FUNCTION simsql._in_scope(index simsql.registry, scope jsonb, alias text) RETURNS text
+-- The condition that a row is in this scope: a row of the user's table if the alias is t, and otherwise a
+-- key. It begins with AND, and is empty for an index without a scope. `variables` replaces the values of
+-- columns by SQL expressions.
+CREATE OR REPLACE FUNCTION simsql._in_scope(
+    index simsql.registry, scope jsonb, alias text, variables jsonb DEFAULT '{}')
+RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT coalesce(string_agg(format(' AND %s.%I = %L::%s', alias, CASE alias WHEN 't' THEN s.column_name ELSE s.name END,
-                                      scope ->> s.column_name, s.type), '' ORDER BY s.number), '')
+    SELECT coalesce(string_agg(
+               format(' AND %s.%I = %s', alias, CASE alias WHEN 't' THEN s.column_name ELSE s.name END,
+                      coalesce(variables ->> s.name, format('%L::%s', scope ->> s.column_name, s.type))),
+               '' ORDER BY s.number), '')
       FROM simsql._scope_columns(index) AS s
 $$;
 
--- The condition that a row comes after the last row of a batch, in the order of the scope and then of the last column. `scope`
--- and `value` are the values of that row, as text and as an expression. `pattern` names the scope columns, as in _for_scope.
--- Null before the first batch.
+-- The condition that a row comes after the last row of a batch, in the order of the scope and then of the
+-- last column. `scope` and `value` are the values of that row, as text and as an expression. `pattern` names
+-- the scope columns, as in _for_scope. Null before the first batch.
 CREATE OR REPLACE FUNCTION simsql._from_place(
     index simsql.registry, scope text[], pattern text, last_column text, operator text, value text)
 RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE WHEN scope IS NOT NULL OR cardinality(index.scope_columns) = 0
-                THEN format('(%s%s) %s (%s%s)', simsql._for_scope(index, pattern || ', '), last_column, operator,
-                            string_agg(format('%L::%s, ', scope[s.number], s.type), '' ORDER BY s.number), value) END
+                THEN '(' || simsql._for_scope(index, pattern || ', ') || last_column || ') ' || operator
+                     || format(' (%s%s)', string_agg(format('%L::%s, ', scope[s.number], s.type), ''
+                                                     ORDER BY s.number), value) END
       FROM simsql._scope_columns(index) AS s
 $$;
 
 -- Raises an error unless a search gives a value for each scope column of its index, and no others.
-CREATE OR REPLACE FUNCTION simsql._check_scope(table_id regclass, column_name text, scope_columns text[], scope jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._check_scope(
+    table_id regclass, column_name text, scope_columns text[], scope jsonb)
+RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -201,14 +200,16 @@ DECLARE
 BEGIN
     IF cardinality(scope_columns) = 0 THEN
         IF scope IS NOT NULL THEN
-            RAISE EXCEPTION 'simsql: the simhash index on %(%) has no scope', table_id, quote_ident(column_name)
+            RAISE EXCEPTION 'simsql: the simhash index on %(%) has no scope',
+                            table_id, quote_ident(column_name)
                 USING ERRCODE = 'invalid_parameter_value',
                       HINT = 'Search without a scope, or drop the index and create it again with a scope.';
         END IF;
         RETURN;
     END IF;
     IF scope IS NULL THEN
-        RAISE EXCEPTION 'simsql: a search in the simhash index on %(%) needs a scope', table_id, quote_ident(column_name)
+        RAISE EXCEPTION 'simsql: a search in the simhash index on %(%) needs a scope',
+                        table_id, quote_ident(column_name)
             USING ERRCODE = 'invalid_parameter_value', HINT = how;
     ELSIF jsonb_typeof(scope) <> 'object' THEN
         RAISE EXCEPTION 'simsql: scope must be a JSON object, not %', scope
@@ -216,13 +217,17 @@ BEGIN
     END IF;
     SELECT string_agg(CASE WHEN s.value IS NULL THEN 'no value for ' || quote_ident(s.wanted)
                            WHEN s.wanted IS NULL THEN 'no such column: ' || quote_ident(s.key)
-                           ELSE quote_ident(s.key) || ' is ' || s.value::text END, ', ' ORDER BY s.wanted, s.key)
+                           ELSE quote_ident(s.key) || ' is ' || s.value::text END, ', '
+                      ORDER BY s.wanted, s.key)
       INTO wrong
       FROM (jsonb_each(scope) AS e FULL JOIN unnest(scope_columns) AS c (wanted) ON c.wanted = e.key) AS s
-     WHERE s.value IS NULL OR s.wanted IS NULL OR jsonb_typeof(s.value) NOT IN ('string', 'number', 'boolean');
+     WHERE s.value IS NULL OR s.wanted IS NULL
+        OR jsonb_typeof(s.value) NOT IN ('string', 'number', 'boolean');
     IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION 'simsql: this scope does not fit the simhash index on %(%): %', table_id, quote_ident(column_name), wrong
-            USING ERRCODE = 'invalid_parameter_value', HINT = how || ', where each value is a string, a number or a boolean.';
+        RAISE EXCEPTION 'simsql: this scope does not fit the simhash index on %(%): %',
+                        table_id, quote_ident(column_name), wrong
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = how || ', where each value is a string, a number or a boolean.';
     END IF;
 END
 $$;

@@ -1,67 +1,47 @@
 -- Skew: how many keys a search really reads.
 --
--- Fingerprints of texts are not random bits. Some prefixes are a hundred times as frequent as others, and a search for a text
--- is likely to meet those. So create_index, build and vacuum measure the keys that searches for some of the stored fingerprints
--- read, and keep one number for each distance in the registry. These numbers are averages over the whole table and tell
--- nothing about single rows. They decide only whether near probes or scans; results do not depend on them.
+-- Fingerprints of texts are not random bits. Some prefixes are a hundred times as frequent as others, and a
+-- search for a text is likely to meet those. So create_index, build and vacuum measure the keys that searches
+-- for some of the stored fingerprints read, and keep one number for each distance in the registry. These
+-- numbers are averages over the whole table and tell nothing about single rows. They decide only whether near
+-- probes or scans; results do not depend on them.
 
--- The number of keys in the ranges of these fingerprints and flips of the prefix, without keys equal to that of the fingerprint
--- itself.
+-- The number of keys in the ranges of these fingerprints whose prefixes differ in `fewest` to `most` bits,
+-- without keys equal to that of the fingerprint itself.
 CREATE OR REPLACE FUNCTION simsql._count_keys(
-    index simsql.registry, number integer, fingerprints bigint[], flips bigint[], scope jsonb DEFAULT NULL)
+    index simsql.registry, number integer, fingerprints bigint[], fewest integer, most integer,
+    scope jsonb DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET max_parallel_workers_per_gather = 0 SET jit = off
 AS $$
 DECLARE
+    branch constant record := (
+        SELECT b FROM simsql._storage_branches(index) AS b WHERE b.number = _count_keys.number);
+    flips constant bigint[] := ARRAY(SELECT f FROM unnest(simsql._flips(branch.flipped, most)) AS f
+                                      WHERE bit_count(f::bit(64)) >= fewest);
     keys bigint;
 BEGIN
-    IF index.storage = 'expression' THEN
-        EXECUTE (
-            -- Citus sends a join to the shards, but not a LATERAL query that counts.
-            SELECT format(CASE WHEN simsql._is_distributed(index.table_id)
-                               THEN 'SELECT count(*) FROM %1$s JOIN %2$s AS t ON %3$s WHERE %4$s'
-                               ELSE 'SELECT coalesce(sum(k.keys), 0) FROM %1$s '
-                                    'CROSS JOIN LATERAL (SELECT count(*) AS keys FROM %2$s AS t WHERE %3$s AND %4$s) AS k' END,
-                          format('(SELECT fp, (fp & %L::bigint) # %s AS prefix FROM unnest($1) AS fp CROSS JOIN unnest($2) AS f '
-                                 'OFFSET 0) AS q',
-                                 p.lead_mask, simsql._unpermute(format('(f << %s)', 64 - p.prefix), p.lead_mask)),
-                          simsql._rows_of(index),
-                          format('(t.%I & %L::bigint) = q.prefix', index.column_name, p.lead_mask),
-                          format('t.%I <> q.fp%s AND %s',
-                                 index.column_name, simsql._in_scope(index, scope, 't'), simsql._guard(index)))
-              FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-             WHERE p.number = _count_keys.number)
-           INTO keys USING fingerprints, flips;
-        RETURN keys;
-    END IF;
-    EXECUTE (
-        SELECT format('SELECT coalesce(sum(k.keys), 0) '
-                      'FROM (SELECT r.key, (r.key # (f << %1$s)) & %2$L::bigint AS low, (r.key # (f << %1$s)) | %3$L::bigint AS high '
-                      'FROM (SELECT %4$s AS key FROM unnest($1) AS fp) AS r CROSS JOIN unnest($2) AS f OFFSET 0) AS q '
-                      'CROSS JOIN LATERAL (SELECT count(*) AS keys FROM simsql.keys_%5$s_%6$s AS k '
-                      'WHERE k.key >= q.low AND k.key <= q.high AND k.key <> q.key%7$s) AS k',
-                      64 - p.prefix, -1::bigint << (64 - p.prefix), ~(-1::bigint << (64 - p.prefix)),
-                      simsql._permute('fp', p.lead_mask), index.id, p.number, simsql._in_scope(index, scope, 'k'))
-          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-         WHERE p.number = _count_keys.number)
+    EXECUTE simsql._render(simsql._storage_reads(index) ->> 'count', '{}',
+                           simsql._parts(index, scope) || branch.parts)
        INTO keys USING fingerprints, flips;
     RETURN keys;
 END
 $$;
 
--- For each distance from 0 to 64, the expected keys in the ranges of a search for a stored fingerprint, as a share of all keys;
--- it may exceed 1. Null if there are fewer than a thousand keys.
--- For each number of differing bits of a prefix, the share of other keys follows from pairs of sampled keys. Where there are
--- few such pairs, the ranges of the B-tree are counted instead: they hold few keys, even in a large table. In an index with a
--- scope, no range holds the keys of all scopes, and rare keys count as if they were random. So they do if Citus manages the
--- table: each shard might choose to read all its rows instead of the ranges.
-CREATE OR REPLACE FUNCTION simsql._measure_skew(index simsql.registry) RETURNS double precision[]
+-- Measures an index and returns it with what was measured: for each distance from 0 to 64, the expected keys
+-- in the ranges of a search for a stored fingerprint, as a share of all keys; it may exceed 1. Null if there
+-- are fewer than a thousand keys. For each number of differing bits of a prefix, the share of other keys
+-- follows from pairs of sampled keys. Where there are few such pairs, the ranges of the B-tree are counted
+-- instead: they hold few keys, even in a large table. Rare keys count as if they were random if the index has
+-- a scope, since no range holds the keys of all scopes, or if the storage reads more than the ranges to count
+-- them.
+CREATE OR REPLACE FUNCTION simsql._learn_skew(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql
 SET enable_hashagg = on SET max_parallel_workers_per_gather = 0 SET jit = off
 AS $$
 DECLARE
-    percent double precision := least(100, 100 * 4000 / greatest(1, simsql._keys_by_size(index)));
+    percent double precision := least(100, 100 * 4000 / greatest(1, simsql._storage_keys(index)));
     sampled bigint[];
     queries bigint[];
     counted bigint[];
@@ -75,65 +55,65 @@ DECLARE
     common boolean;
     share double precision;
     shares double precision[] := array_fill(0::double precision, ARRAY[65]);
-    is_distributed constant boolean := simsql._is_distributed(index.table_id);
+    reads constant jsonb := simsql._storage_reads(index);
+    counts_rare_keys constant boolean := index.scope_columns = '{}'
+                                         AND (reads -> 'counts_rare_keys')::boolean;
 BEGIN
-    LOOP
-        -- The keys of the first permutation are the fingerprints themselves. (Citus mistakes the type of a parameter here.)
-        EXECUTE CASE index.storage
-                WHEN 'tables' THEN format('SELECT ARRAY(SELECT k.key FROM simsql.keys_%s_0 AS k '
-                                          'TABLESAMPLE bernoulli (%s) REPEATABLE (0) ORDER BY k.key)', index.id, percent)
-                ELSE format('SELECT ARRAY(SELECT t.%1$I FROM %2$s AS t TABLESAMPLE bernoulli (%4$s) REPEATABLE (0) '
-                            'WHERE t.%1$I IS NOT NULL AND %3$s ORDER BY 1)',
-                            index.column_name, simsql._rows_of(index), simsql._guard(index), percent) END
-           INTO sampled;
-        EXIT WHEN cardinality(sampled) >= 1000 OR percent = 100;
-        percent := least(100, 10 * percent);  -- most of the table is free space
-    END LOOP;
-    keys := cardinality(sampled) * 100 / percent;
-    IF keys < 1000 THEN
-        RETURN NULL;
-    END IF;
-    queries := ARRAY(SELECT sampled[1 + n * cardinality(sampled) / 300] FROM generate_series(0, 299) AS n ORDER BY n * 7 % 300);
-    others := ARRAY(SELECT sampled[1 + n * cardinality(sampled) / 500] FROM generate_series(0, 499) AS n);
-    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
-        SELECT array_agg(coalesce(h.hits, 0) ORDER BY bits), sum(h.hits) INTO hits, pairs
-          FROM generate_series(0, permutation.prefix) AS bits
-          LEFT JOIN (SELECT bit_count(((q # o) & permutation.lead_mask)::bit(64)) AS bits, count(*) AS hits
-                       FROM unnest(queries) AS q CROSS JOIN unnest(others) AS o
-                      WHERE q <> o
-                      GROUP BY 1) AS h USING (bits);
-        IF pairs IS NULL THEN  -- all keys are equal
-            RETURN NULL;
-        END IF;
-        reached := '{}';
-        common := false;
-        FOR bits IN 0 .. permutation.prefix LOOP
-            ways := CASE bits WHEN 0 THEN 1 ELSE ways * (permutation.prefix - bits + 1) / bits END;
-            common := common OR hits[bits + 1] >= 50;
-            counted := queries[:least(300, 30000 / ways)::integer];  -- at most 30,000 ranges
-            share := CASE WHEN common THEN hits[bits + 1] / pairs
-                          WHEN ways <= 600 AND cardinality(index.scope_columns) = 0 AND NOT is_distributed
-                          THEN simsql._count_keys(index, permutation.number, counted,
-                                                  ARRAY(SELECT f FROM unnest(simsql._flips(permutation.prefix, bits)) AS f
-                                                         WHERE bit_count(f::bit(64)) = bits))
-                               / (cardinality(counted) * keys)
-                          ELSE greatest(hits[bits + 1] / pairs, ways / 2::double precision ^ permutation.prefix) END;
-            reached := reached || coalesce(reached[bits], 0) + share;
+    <<measured>>
+    BEGIN
+        LOOP
+            -- (Citus mistakes the type of a parameter here.)
+            EXECUTE simsql._render(reads ->> 'sample', jsonb_build_object('percent', percent),
+                                   simsql._parts(index, NULL))
+               INTO sampled;
+            EXIT WHEN cardinality(sampled) >= 1000 OR percent = 100;
+            percent := least(100, 10 * percent);  -- most of the table is free space
         END LOOP;
-        SELECT array_agg(shares[d + 1] + coalesce(reached[least(r.radius, permutation.prefix) + 1], 0) ORDER BY d) INTO shares
-          FROM generate_series(0, 64) AS d
-         CROSS JOIN LATERAL simsql._radius(index.blocks, index.lead, index.inner_blocks, permutation.number, d) AS r (radius);
-    END LOOP;
-    RETURN shares;
-END
-$$;
-
--- Measures an index and returns it with what was measured.
-CREATE OR REPLACE FUNCTION simsql._learn_skew(index simsql.registry) RETURNS simsql.registry
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    UPDATE simsql.registry AS r SET candidate_shares = simsql._measure_skew(index)
+        keys := cardinality(sampled) * 100 / percent;
+        IF keys < 1000 THEN
+            shares := NULL;
+            EXIT measured;
+        END IF;
+        queries := ARRAY(SELECT sampled[1 + n * cardinality(sampled) / 300]
+                           FROM generate_series(0, 299) AS n ORDER BY n * 7 % 300);
+        others := ARRAY(SELECT sampled[1 + n * cardinality(sampled) / 500] FROM generate_series(0, 499) AS n);
+        FOR permutation IN
+            SELECT p.* FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+        LOOP
+            SELECT array_agg(coalesce(h.hits, 0) ORDER BY bits), sum(h.hits) INTO hits, pairs
+              FROM generate_series(0, permutation.prefix) AS bits
+              LEFT JOIN (SELECT bit_count(((q # o) & permutation.lead_mask)::bit(64)) AS bits,
+                                count(*) AS hits
+                           FROM unnest(queries) AS q CROSS JOIN unnest(others) AS o
+                          WHERE q <> o
+                          GROUP BY 1) AS h USING (bits);
+            IF pairs IS NULL THEN  -- all keys are equal
+                shares := NULL;
+                EXIT measured;
+            END IF;
+            reached := '{}';
+            common := false;
+            FOR bits IN 0 .. permutation.prefix LOOP
+                ways := CASE bits WHEN 0 THEN 1 ELSE ways * (permutation.prefix - bits + 1) / bits END;
+                common := common OR hits[bits + 1] >= 50;
+                counted := queries[:least(300, 30000 / ways)::integer];  -- at most 30,000 ranges
+                share := CASE WHEN common THEN hits[bits + 1] / pairs
+                              WHEN ways <= 600 AND counts_rare_keys
+                              THEN simsql._count_keys(index, permutation.number, counted, bits, bits)
+                                   / (cardinality(counted) * keys)
+                              ELSE greatest(hits[bits + 1] / pairs,
+                                            ways / 2::double precision ^ permutation.prefix) END;
+                reached := reached || coalesce(reached[bits], 0) + share;
+            END LOOP;
+            SELECT array_agg(shares[d + 1] + coalesce(reached[least(r.radius, permutation.prefix) + 1], 0)
+                             ORDER BY d)
+              INTO shares
+              FROM generate_series(0, 64) AS d
+             CROSS JOIN LATERAL simsql._radius(
+                   index.blocks, index.lead, index.inner_blocks, permutation.number, d) AS r (radius);
+        END LOOP;
+    END;
+    UPDATE simsql.registry AS r SET candidate_shares = shares
      WHERE r.id = index.id
     RETURNING r.* INTO index;
     RETURN index;
@@ -147,7 +127,8 @@ AS $$
 DECLARE
     function record;
 BEGIN
-    IF NOT (has_table_privilege('simsql.registry', 'UPDATE') AND has_schema_privilege('simsql', 'CREATE')) THEN
+    IF NOT (has_table_privilege('simsql.registry', 'UPDATE') AND has_schema_privilege('simsql', 'CREATE'))
+    THEN
         RETURN;
     END IF;
     index := simsql._learn_skew(index);
@@ -155,13 +136,14 @@ BEGIN
         SELECT f.* FROM simsql._search_functions(index) AS f
          WHERE to_regprocedure(format('simsql.%I%s', f.name, f.arguments)) IS NOT NULL
     LOOP
-        PERFORM simsql._create_function(function.name, function.arguments, function.head, function.settings, function.body);
+        PERFORM simsql._create_function(
+            function.name, function.arguments, function.head, function.settings, function.body);
     END LOOP;
 END
 $$;
 
--- For searches at a distance: the share of all keys that the index expects in their ranges, and the mean number of keys in those
--- of these fingerprints, not counting their own.
+-- For searches at a distance: the share of all keys that the index expects in their ranges, and the mean
+-- number of keys in those of these fingerprints, not counting their own.
 CREATE OR REPLACE FUNCTION simsql._measured_candidates(
     table_name regclass, fingerprints bigint[], distance integer, column_name text, scope jsonb,
     OUT share double precision, OUT candidates double precision)
@@ -172,31 +154,35 @@ DECLARE
 BEGIN
     share := index.candidate_shares[distance + 1];
     IF cardinality(fingerprints) > 0 THEN
-        SELECT sum(simsql._count_keys(index, p.number, fingerprints, simsql._flips(p.prefix, r.radius), scope))
+        SELECT sum(simsql._count_keys(index, p.number, fingerprints, 0, r.radius, scope))
                / cardinality(fingerprints)::double precision
           INTO candidates
           FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-         CROSS JOIN LATERAL simsql._radius(index.blocks, index.lead, index.inner_blocks, p.number, distance) AS r (radius);
+         CROSS JOIN LATERAL simsql._radius(
+               index.blocks, index.lead, index.inner_blocks, p.number, distance) AS r (radius);
     END IF;
 END
 $$;
 
--- The number of fingerprints in a table, and a random sample of about `size` of them. The table needs no index if the column is
--- given.
+-- The number of fingerprints in a table, and a random sample of about `size` of them. The table needs no
+-- index if the column is given.
 CREATE OR REPLACE FUNCTION simsql._sampled_fingerprints(
     table_name regclass, column_name text, size integer, OUT rows bigint, OUT fingerprints bigint[])
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     sampled constant text := coalesce(column_name, (simsql._index(table_name, NULL)).column_name);
-    guard constant text := simsql._guard(table_name::text, sampled);
-    source constant text := CASE (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) WHEN 'r' THEN 'ONLY ' ELSE '' END
-                            || table_name;
+    shared constant jsonb := jsonb_build_object(
+        'column', sampled, 'guard', simsql._guard(table_name::text, sampled),
+        'rows', CASE WHEN EXISTS (SELECT FROM pg_class AS c WHERE c.oid = table_name AND c.relkind = 'r')
+                     THEN 'ONLY ' ELSE '' END || table_name);
 BEGIN
-    EXECUTE format('SELECT count(t.%I) FROM %s AS t WHERE %s', sampled, source, guard) INTO rows;
-    EXECUTE format('SELECT ARRAY(SELECT t.%1$I FROM %2$s AS t TABLESAMPLE bernoulli (%4$s) REPEATABLE (0) '
-                   'WHERE t.%1$I IS NOT NULL AND %3$s)', sampled, source, guard,
-                   least(100, 100 * size / greatest(1, rows)::double precision))
+    EXECUTE simsql._render($sql$SELECT count(t.{"column"}) FROM {rows} AS t WHERE {guard}$sql$, '{}', shared)
+       INTO rows;
+    EXECUTE simsql._render($sql$SELECT ARRAY(
+        SELECT t.{"column"} FROM {rows} AS t TABLESAMPLE bernoulli ({percent}) REPEATABLE (0)
+         WHERE t.{"column"} IS NOT NULL AND {guard})$sql$,
+        jsonb_build_object('percent', least(100, 100 * size / greatest(1, rows)::double precision)), shared)
        INTO fingerprints;
 END
 $$;

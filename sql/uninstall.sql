@@ -1,21 +1,5 @@
 -- uninstall: leaves the database as it was before simsql, except for the user's columns and their B-trees.
 
--- Objects of others that DROP SCHEMA would drop too: views, columns, functions and the like that use something in it. Triggers
--- on users' tables that call simsql's functions belong to simsql and are not listed.
-CREATE OR REPLACE FUNCTION simsql._dependents() RETURNS SETOF text
-LANGUAGE sql STABLE
-AS $$
-    SELECT DISTINCT pg_describe_object(d.classid, d.objid, d.objsubid)
-      FROM (SELECT 'pg_proc'::regclass, oid FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace
-             UNION ALL
-            SELECT 'pg_class'::regclass, oid FROM pg_class WHERE relnamespace = 'simsql'::regnamespace
-             UNION ALL
-            SELECT 'pg_type'::regclass, oid FROM pg_type WHERE typnamespace = 'simsql'::regnamespace) AS own (class, id)
-      JOIN pg_depend AS d ON d.refclassid = own.class AND d.refobjid = own.id AND d.deptype = 'n'
-     CROSS JOIN LATERAL pg_identify_object_as_address(d.classid, d.objid, d.objsubid) AS address
-     WHERE d.classid <> 'pg_trigger'::regclass AND address.object_names[1] <> 'simsql'
-$$;
-
 CREATE OR REPLACE FUNCTION simsql.uninstall(drop_indexes boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql
 SET client_min_messages = warning  -- no notice for each dropped object
@@ -24,7 +8,8 @@ DECLARE
     found text;
 BEGIN
     IF NOT pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'simsql'), 'USAGE') THEN
-        RAISE EXCEPTION 'simsql.uninstall: must be owner of schema simsql' USING ERRCODE = 'insufficient_privilege';
+        RAISE EXCEPTION 'simsql.uninstall: must be owner of schema simsql'
+            USING ERRCODE = 'insufficient_privilege';
     END IF;
     LOCK TABLE simsql.registry IN ACCESS EXCLUSIVE MODE;  -- so that nobody creates another index
     SELECT string_agg(format('%s(%I)', i.table_name, i.column_name), ', ' ORDER BY i.id) INTO found
@@ -33,15 +18,29 @@ BEGIN
     IF found IS NOT NULL THEN
         RAISE EXCEPTION 'simsql.uninstall: simhash indexes exist: %', found
             USING ERRCODE = 'dependent_objects_still_exist',
-                  HINT = 'Drop them first, or together with simsql: SELECT simsql.uninstall(drop_indexes => true); or '
+                  HINT = 'Drop them first, or together with simsql: '
+                         'SELECT simsql.uninstall(drop_indexes => true); or '
                          'simsql uninstall --drop-indexes. Columns and their B-trees stay.';
     END IF;
-    SELECT string_agg(d, ', ' ORDER BY d) INTO found FROM simsql._dependents() AS d;
+    -- Objects of others that DROP SCHEMA would drop too: views, columns, functions and the like that use
+    -- something in it. Triggers on users' tables that call simsql's functions belong to simsql and are not
+    -- listed.
+    SELECT string_agg(DISTINCT pg_describe_object(d.classid, d.objid, d.objsubid), ', ') INTO found
+      FROM (SELECT 'pg_proc'::regclass, oid FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace
+             UNION ALL
+            SELECT 'pg_class'::regclass, oid FROM pg_class WHERE relnamespace = 'simsql'::regnamespace
+             UNION ALL
+            SELECT 'pg_type'::regclass, oid FROM pg_type
+             WHERE typnamespace = 'simsql'::regnamespace) AS own (class, id)
+      JOIN pg_depend AS d ON d.refclassid = own.class AND d.refobjid = own.id AND d.deptype = 'n'
+     CROSS JOIN LATERAL pg_identify_object_as_address(d.classid, d.objid, d.objsubid) AS address
+     WHERE d.classid <> 'pg_trigger'::regclass AND address.object_names[1] <> 'simsql';
     IF found IS NOT NULL THEN
         RAISE EXCEPTION 'simsql.uninstall: other objects use simsql: %', found
             USING ERRCODE = 'dependent_objects_still_exist', HINT = 'Drop or change them first.';
     END IF;
-    PERFORM simsql._drop_btrees(r) FROM simsql.registry AS r;
+    -- The rest of an index is in the schema.
+    PERFORM simsql._expression_drop(r) FROM simsql.registry AS r;
     DROP SCHEMA simsql CASCADE;
 END
 $$;

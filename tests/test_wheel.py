@@ -100,7 +100,7 @@ def test_what_the_wheel_carries(wheel: Path) -> None:
         assert wanted
         assert wanted <= names
     sql = {path for path in names if path.endswith(".sql") and not path.startswith("simsql/migrations/")}
-    assert sql == {f"simsql/sql/{path.name}" for path in (REPOSITORY / "sql").glob("*.sql")}
+    assert sql == {f"simsql/{path.relative_to(REPOSITORY)}" for path in (REPOSITORY / "sql").rglob("*.sql")}
     assert "simsql/py.typed" in names
     page = {
         f"simsql/{path.relative_to(REPOSITORY / 'simsql')}" for path in REPOSITORY.glob("simsql/report/page/*")

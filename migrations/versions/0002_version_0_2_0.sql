@@ -1,3 +1,6 @@
+CREATE TYPE simsql._fault AS (
+    problem text, object text, state text, effect text, message text, advice text, remedy text);
+
 ALTER TABLE simsql.registry ADD COLUMN nonce text NOT NULL DEFAULT gen_random_uuid();
 -- Until an index is vacuumed, its searches expect random fingerprints.
 ALTER TABLE simsql.registry ADD COLUMN candidate_shares double precision[];
@@ -44,6 +47,11 @@ BEGIN
 END
 $$;
 
+DROP FUNCTION simsql._check_sound(simsql.registry),
+              simsql._check_columns(regclass, integer, text[], boolean),
+              simsql._verify_objects(simsql.registry), simsql._verify_key_table(simsql.registry, text),
+              simsql._verify_keys(simsql.registry), simsql._mend_keys(simsql.registry),
+              simsql._verify_btree(regclass, text[]), simsql._mend_objects(simsql.registry, simsql.finding[]);
 DROP FUNCTION simsql._backfill_parts(regclass, text, text[], boolean),
               simsql._triggers(simsql.registry), simsql._pairs_statements(bigint, integer),
               simsql._claim_locks(integer, bigint, bigint, integer, integer),
@@ -54,6 +62,17 @@ DROP FUNCTION simsql._backfill_parts(regclass, text, text[], boolean),
               simsql._register(regclass, text, integer, integer, integer, integer, text, text[], boolean),
               simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[]),
               simsql._begin_build(regclass, text, integer, integer, integer, integer, text, text[]);
+-- What they did is an operation of a storage now, or part of one: see storage/storage.sql.
+DROP FUNCTION simsql._built_share(simsql.registry), simsql._keys_by_size(simsql.registry),
+              simsql._superfluous(simsql.registry, integer, text[]), simsql._trigger_functions(simsql.registry),
+              simsql._uneven_tables(simsql.registry);
+-- These are part of the function that called them.
+DROP FUNCTION simsql._check_backfill(regclass, text, text[]), simsql._dependents(),
+              simsql._check_design(integer, integer, integer, text);
+DROP FUNCTION simsql._exact_up_to(simsql.registry), simsql._flips(integer, integer),
+              simsql._in_scope(simsql.registry, jsonb, text), simsql._search_statement(simsql.registry, text, text[]),
+              simsql._search_variables(simsql.registry, text), simsql._join_design(bigint, bigint, integer),
+              simsql._join_tables(integer, integer, integer, integer, text, text);
 DROP PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[]);
 
 -- Every index gets a trigger for logical replication. It calls nothing yet: after_upgrade.sql makes its function.

@@ -165,7 +165,7 @@ def _register(engine: Engine, table: str, spec: IndexSpec) -> tuple[int, str | N
 def _create_btrees(engine: Engine, table: str, index: int, report: Report | None) -> None:
     """Create the B-trees that an unfinished index needs, or one with key tables would need, while others write."""
     following = text(
-        "SELECT n.statement, CAST(n.target AS text) AS target, simsql._created_share(i) AS share"
+        "SELECT n.statement, CAST(n.target AS text) AS target, simsql._storage_progress(i) AS share"
         " FROM simsql.registry AS r"
         " CROSS JOIN LATERAL pg_catalog.jsonb_populate_record(r, CAST(:wanted AS jsonb)) AS i"
         " CROSS JOIN LATERAL simsql._next_statement(i, true) AS n"

@@ -110,7 +110,7 @@ def sample_fingerprints(
 _DESIGN = text(
     "SELECT i.blocks, i.lead, i.inner_blocks, a.all_visible, a.hint FROM simsql._searched_index("
     "CAST(:table AS pg_catalog.regclass), :column, CAST(:scope AS pg_catalog.jsonb)) AS i"
-    " CROSS JOIN LATERAL simsql._advice(i) AS a"
+    " CROSS JOIN LATERAL simsql._storage_advice(i) AS a"
 )
 _CANDIDATES = text(
     "SELECT c.share, c.candidates FROM simsql._measured_candidates(CAST(:table AS pg_catalog.regclass),"

@@ -1,4 +1,347 @@
 -- What a storage is, and the one file that chooses between them.
 --
--- A storage keeps what the searches of an index read. Each is a folder here and offers the same operations, as functions called
--- simsql._<storage>_<operation>. Nothing outside this folder asks which storage an index has, or whether Citus manages its table.
+-- A storage keeps what the searches of an index read. Each has a folder here, and does the operations below
+-- in functions called simsql._<storage>_<operation>, all with the same parameters and results. The functions
+-- of this file, _storage_<operation>, choose the storage. Nothing outside sql/storage/ asks which storage an
+-- index has, and only a backfill, which needs no index, asks whether Citus manages a table.
+--
+-- To add a storage, add
+--   * a folder with these operations, and its files to install.sql;
+--   * a branch to each function of this file: without one, PL/pgSQL raises an error;
+--   * its name to simsql.registry (schema.sql, and a revision in migrations/).
+-- Everything else, such as the triggers of key tables, is the storage's own business. So is Citus: only
+-- `expression` knows it.
+
+-- The storage of a new index: the given one or, by default, the one that suits the table.
+CREATE OR REPLACE FUNCTION simsql._storage(table_name regclass, storage text, caller text) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF storage NOT IN ('tables', 'expression') THEN
+        RAISE EXCEPTION 'simsql.%: storage must be tables or expression, not %', caller,
+                        quote_literal(storage)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Leave it out: the default is tables, and expression for a partitioned or '
+                         'distributed table.';
+    END IF;
+    RETURN coalesce(storage, CASE WHEN simsql._is_distributed(table_name)
+                                       OR (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) = 'p'
+                                  THEN 'expression' ELSE 'tables' END);
+END
+$$;
+
+-- refusal: why a table cannot have this storage, after its name, and what to do; null if it can.
+CREATE OR REPLACE FUNCTION simsql._storage_refusal(
+    storage text, table_name regclass, caller text, OUT reason text, OUT hint text)
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE storage
+        WHEN 'tables' THEN SELECT r.* INTO reason, hint FROM simsql._tables_refusal(table_name, caller) AS r;
+        WHEN 'expression' THEN
+            SELECT r.* INTO reason, hint FROM simsql._expression_refusal(table_name, caller) AS r;
+    END CASE;
+END
+$$;
+
+-- lock: the mode in which a table is locked while an index on it is created. CREATE INDEX CONCURRENTLY, which
+-- fills B-trees `online`, keeps no writer waiting.
+CREATE OR REPLACE FUNCTION simsql._storage_lock(storage text, online boolean) RETURNS text
+LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN storage = 'expression' AND online THEN 'SHARE UPDATE EXCLUSIVE'
+            ELSE 'SHARE ROW EXCLUSIVE' END;
+
+-- create: creates what holds the keys of an index: filled, or for `build` to fill. Functions and triggers
+-- come later.
+CREATE OR REPLACE FUNCTION simsql._storage_create(index simsql.registry, filled boolean) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN PERFORM simsql._tables_create(index, filled);
+        WHEN 'expression' THEN PERFORM simsql._expression_create(index, filled);
+    END CASE;
+END
+$$;
+
+-- functions: all that are generated for an index: its searches, and those of the storage.
+CREATE OR REPLACE FUNCTION simsql._functions(index simsql.registry)
+RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN QUERY SELECT f.* FROM simsql._search_functions(index) AS f;
+    CASE index.storage
+        WHEN 'tables' THEN RETURN QUERY SELECT f.* FROM simsql._tables_functions(index) AS f;
+        WHEN 'expression' THEN NULL;
+    END CASE;
+END
+$$;
+
+-- triggers: those on the user's table. Definitions as pg_get_triggerdef shows them, and when they fire, as in
+-- pg_trigger.tgenabled; null for those that never do.
+CREATE OR REPLACE FUNCTION simsql._storage_triggers(index simsql.registry)
+RETURNS TABLE (name text, definition text, fires "char")
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN QUERY SELECT t.* FROM simsql._tables_triggers(index) AS t;
+        WHEN 'expression' THEN NULL;
+    END CASE;
+END
+$$;
+
+-- build: does the next part of a build in this transaction, and returns whether nothing is left.
+CREATE OR REPLACE FUNCTION simsql._storage_build(index simsql.registry) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN simsql._tables_build(index);
+        WHEN 'expression' THEN RETURN simsql._expression_build(index);
+    END CASE;
+END
+$$;
+
+-- progress: the share of a build that is done, from 0 to 1.
+CREATE OR REPLACE FUNCTION simsql._storage_progress(index simsql.registry) RETURNS double precision
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN simsql._tables_progress(index);
+        WHEN 'expression' THEN RETURN simsql._expression_progress(index);
+    END CASE;
+END
+$$;
+
+-- keys: the number of keys in the first table or B-tree, estimated from its size.
+CREATE OR REPLACE FUNCTION simsql._storage_keys(index simsql.registry) RETURNS double precision
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN simsql._tables_keys(index);
+        WHEN 'expression' THEN RETURN simsql._expression_keys(index);
+    END CASE;
+END
+$$;
+
+-- vacuum: does the next batch of a vacuum and returns its progress.
+CREATE OR REPLACE FUNCTION simsql._storage_vacuum(index simsql.registry, state simsql._vacuum_state)
+RETURNS simsql._vacuum_state
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN simsql._tables_vacuum(index, state);
+        WHEN 'expression' THEN RETURN simsql._expression_vacuum(index, state);
+    END CASE;
+END
+$$;
+
+-- advice: what a database administrator should do for the searches of an index, and the share of all-visible
+-- pages, if it matters.
+CREATE OR REPLACE FUNCTION simsql._storage_advice(
+    index simsql.registry, OUT all_visible double precision, OUT hint text)
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN NULL;
+        WHEN 'expression' THEN SELECT a.* INTO all_visible, hint FROM simsql._expression_advice(index) AS a;
+    END CASE;
+END
+$$;
+
+-- take_over: keeps an index in this storage instead of its own, or finishes such a change, and returns its
+-- id. With `keep`, what the old storage holds stays for searches that have begun to read it.
+CREATE OR REPLACE FUNCTION simsql._storage_take_over(storage text, index simsql.registry, keep boolean)
+RETURNS integer
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    CASE storage
+        WHEN 'tables' THEN RETURN simsql._tables_take_over(index, keep);
+        WHEN 'expression' THEN RETURN simsql._expression_take_over(index, keep);
+    END CASE;
+END
+$$;
+
+-- drop: drops what there is of an index. An interrupted change of the storage leaves some of each.
+CREATE OR REPLACE FUNCTION simsql._storage_drop(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM simsql._expression_drop(index);
+    PERFORM simsql._tables_drop(index);
+END
+$$;
+
+-- branches: a row for each permutation: its number, the SQL expression of its key for the fingerprint $1, the
+-- bits of the key that a search flips, and the parts that the templates below use for it.
+CREATE OR REPLACE FUNCTION simsql._storage_branches(index simsql.registry)
+RETURNS TABLE (number integer, key text, flipped bigint, parts jsonb)
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN QUERY SELECT b.* FROM simsql._tables_branches(index) AS b;
+        WHEN 'expression' THEN RETURN QUERY SELECT b.* FROM simsql._expression_branches(index) AS b;
+    END CASE;
+END
+$$;
+
+-- reads: templates of what a search, a batch and a count read. In all of them $1 is a fingerprint, or the
+-- fingerprints of a batch, and $2 the distance. Besides the parts of the branch, they may use those of _parts.
+--   exact, probes     one branch of a search: the lead bits are equal, or differ by one of {flips}
+--   between           what stands between two branches
+--   all               what a scan reads instead
+--   matches           the statement of a search, from {source}: its branches or `all`
+--   candidates, skip  only if the storage may hold copies, or fingerprints without rows: the statement that
+--                     collects up to {candidate_limit} candidates from {source}, for `matches` to check, and
+--                     a branch that skips copies
+--   pays              whether the index, or its scope, has {least_rows}; `pays_in_scope` if that differs
+--   flips             what stands for {flips} in a branch with the key {key}
+--   settings          the settings of a search function, if they differ
+--   batch             the statement of one permutation of a batch; r.fp is a query and r.fingerprint its match
+--   size              counts keys up to the limit $1, or estimates them; `size_of_scope` if that differs
+--   sample            returns a sample of fingerprints, with duplicates, in ascending order
+--   count             counts, for the fingerprints $1, the other keys in the ranges of the flips $2
+--   counts_rare_keys  whether `count` reads only these keys
+--   fingerprints      returns all distinct fingerprints, in ascending order
+CREATE OR REPLACE FUNCTION simsql._storage_reads(index simsql.registry) RETURNS jsonb
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    usual constant jsonb := jsonb_build_object(
+        'flips', '{flips}',
+        'counts_rare_keys', true,
+        'fingerprints', $sql$
+            SELECT ARRAY(SELECT DISTINCT t.{"column"} FROM {rows} AS t
+                          WHERE t.{"column"} IS NOT NULL{scope_of_rows} AND {guard} ORDER BY 1)$sql$);
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN usual || simsql._tables_reads(index);
+        WHEN 'expression' THEN RETURN usual || simsql._expression_reads(index);
+    END CASE;
+END
+$$;
+
+-- rows: what a search in the rows of an index reads, as FROM names it. Key tables hold the keys of one table
+-- alone. Without them, a search reads partitions and inheritance children as plain SQL does.
+CREATE OR REPLACE FUNCTION simsql._rows_of(index simsql.registry) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN CASE index.storage WHEN 'tables' THEN 'ONLY ' ELSE '' END || index.table_name;
+END
+$$;
+
+-- faults: those of what the storage keeps. `actual` is the index with the current names of its table and
+-- columns, `index` with the registered ones. A quick look has to tell everything that makes searches refuse
+-- the index.
+CREATE OR REPLACE FUNCTION simsql._storage_faults(
+    index simsql.registry, actual simsql.registry, thorough boolean)
+RETURNS simsql._fault[]
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN simsql._tables_faults(index, actual, thorough);
+        WHEN 'expression' THEN RETURN simsql._expression_faults(index, actual, thorough);
+    END CASE;
+END
+$$;
+
+-- mend: mends these faults and returns the index, which may be another one by then.
+CREATE OR REPLACE FUNCTION simsql._storage_mend(index simsql.registry, faults simsql._fault[])
+RETURNS simsql.registry
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN simsql._tables_mend(index, faults);
+        WHEN 'expression' THEN RETURN simsql._expression_mend(index, faults);
+    END CASE;
+END
+$$;
+
+-- missing_keys: compares what the storage keeps with the rows, and reports what rows lack.
+CREATE OR REPLACE FUNCTION simsql._storage_missing_keys(index simsql.registry) RETURNS SETOF simsql.finding
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN QUERY SELECT f.* FROM simsql._tables_missing_keys(index) AS f;
+        WHEN 'expression' THEN NULL;  -- PostgreSQL maintains B-trees
+    END CASE;
+END
+$$;
+
+-- add_keys: adds what rows lack, and reports it in the same way.
+CREATE OR REPLACE FUNCTION simsql._storage_add_keys(index simsql.registry) RETURNS SETOF simsql.finding
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN QUERY SELECT f.* FROM simsql._tables_add_keys(index) AS f;
+        WHEN 'expression' THEN NULL;
+    END CASE;
+END
+$$;
+
+-- superfluous_keys: the number of keys that a vacuum would remove.
+CREATE OR REPLACE FUNCTION simsql._storage_superfluous_keys(index simsql.registry) RETURNS bigint
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN RETURN simsql._tables_superfluous_keys(index);
+        WHEN 'expression' THEN RETURN 0;
+    END CASE;
+END
+$$;
+
+-- Every index, and whether searches accept it. A search reads this in one statement: it takes a tenth of the
+-- time of _faults, which is only called if the index is not certainly sound.
+--
+-- With key tables, the index is certainly sound if all of this is so: it is ready; the table has its name and
+-- no child; its triggers fire as they should; the trigger that runs never names the columns; the first key
+-- table exists, and is logged if the table is. (A publishable table is a logged one.) The triggers are read
+-- in one scan: reading one takes as long as reading all. Each is compared as its name and a suffix: how it
+-- fires, the names of its columns, or "!" for a trigger that never runs. Every trigger has a suffix, so no
+-- other trigger can match.
+CREATE OR REPLACE VIEW simsql._searchable AS
+SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
+       (CASE r.storage WHEN 'tables' THEN
+        r.ready
+        AND NOT (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = r.table_id)
+        AND to_regclass(r.table_name) = r.table_id
+        AND to_regproc('simsql.search_' || r.id) IS NOT NULL
+        AND ARRAY(SELECT t.tgname || CASE
+                         WHEN t.tgqual IS NULL THEN t.tgenabled::text
+                         WHEN t.tgattr[0] IS NOT NULL THEN ARRAY[
+                              simsql._column_name(t.tgrelid, t.tgattr[0]),
+                              simsql._column_name(t.tgrelid, t.tgattr[1]),
+                              simsql._column_name(t.tgrelid, t.tgattr[2]),
+                              simsql._column_name(t.tgrelid, t.tgattr[3]),
+                              simsql._column_name(t.tgrelid, t.tgattr[4])]::text
+                         ELSE '!' END
+                    FROM pg_trigger AS t WHERE t.tgrelid = r.table_id)
+            @> ARRAY['simsql_' || r.id || '_insertA',
+                     'simsql_' || r.id || '_updateA',
+                     'simsql_' || r.id || '_replicaR',
+                     'simsql_' || r.id || '_column'
+                     || ARRAY[r.column_name, r.scope_columns[1], r.scope_columns[2],
+                              r.scope_columns[3], r.scope_columns[4]]::text,
+                     'simsql_' || r.id || '_no_parent!']
+        AND (pg_relation_is_publishable(to_regclass('simsql.keys_' || r.id || '_0'))
+             OR to_regclass('simsql.keys_' || r.id || '_0') IS NOT NULL
+                AND NOT pg_relation_is_publishable(r.table_id))
+        ELSE simsql._expression_is_sound(r)
+        END) IS TRUE OR simsql._is_searchable(r) AS sound
+  FROM simsql.registry AS r;
+
+GRANT SELECT ON simsql._searchable TO PUBLIC;

@@ -49,9 +49,7 @@ def test_thresholds_out_of_range(lines):
     run("dedup", lines, "--null").failed(2, "--null needs --drop-list FILE")
     run("dedup", lines, "--explain", "a", "b", "--output", "file").failed(2, "--explain writes no clusters")
     run("dedup").failed(2, "PATH", "name the files to read")
-    run("dedup", "--explain", "a", "b").failed(
-        2, "name the files to read: without them, --explain needs --table"
-    )
+    run("dedup", "--explain", "a", "b").failed(2, "name the files to read: without them, --explain needs --table")
 
 
 def test_texts_are_dropped_from_the_similarity_on_that_texts_are_reported_with():

@@ -3,7 +3,6 @@
 import psycopg
 import pytest
 from articles import create_articles
-from upkeep import problems
 
 pytestmark = pytest.mark.oldest_version
 
@@ -87,15 +86,3 @@ def test_many_partitions_need_room_for_locks(connection, connect):
     connection.execute("SELECT simsql.drop_index('article')")
     connection.execute(create)
     assert heard == [("WARNING", f"{hint[0].upper()}{hint[1:]}.")]
-
-
-def test_an_index_without_a_b_tree_is_not_ready(connection):
-    connection.execute("CREATE TABLE article (fingerprint bigint)")
-    connection.execute("SELECT simsql.create_index('article', 'fingerprint', storage => 'expression')")
-    state = "SELECT state FROM simsql.indexes"
-    assert connection.execute(state).fetchone() == ("ready",)
-    connection.execute("DROP INDEX simsql_1_2")
-    assert connection.execute(state).fetchone() == ("B-trees missing",)
-    assert problems(connection) == {("search B-tree missing", "simsql_1_2")}
-    connection.execute("SELECT simsql.repair('article')")
-    assert connection.execute(state).fetchone() == ("ready",)

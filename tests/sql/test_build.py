@@ -384,6 +384,19 @@ def test_after_a_repair_it_begins_again(table):
     searches_are_exact(table)
 
 
+def test_a_repair_needs_neither_the_key_tables_nor_the_b_tree(table):
+    table.execute(BEGIN_BUILD)
+    table.execute(BATCH)
+    ((btree,),) = table.execute(
+        "SELECT b.index::text FROM simsql._btrees('article', '{fingerprint}') AS b"
+    ).fetchall()
+    table.execute(f"DROP INDEX {btree}; DROP TABLE simsql.keys_1_0")
+    table.execute("SELECT simsql.repair('article')")
+    assert problems(table) == {("not ready", "public.article")}
+    table.execute(BUILD)
+    searches_are_exact(table)
+
+
 # What is refused
 
 

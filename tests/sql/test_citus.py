@@ -150,8 +150,12 @@ def test_a_table_that_is_distributed_later(connection):
         near(connection, 0, 3)
     assert "simsql.repair('public.article')" in caught.value.diag.message_hint
     assert connection.execute("SELECT state FROM simsql.indexes").fetchone() == ("table distributed",)
-    assert problems(connection) == {("function altered", "simsql.scan_1"), ("function altered", "simsql.search_1")}
+    assert problems(connection) == {
+        *{("function altered", "simsql.scan_1"), ("function altered", "simsql.search_1")},
+        ("table distributed", "public.article"),
+    }
     connection.execute("SELECT * FROM simsql.repair('article')")
+    assert problems(connection) == set()
     searches_are_exact(connection)
 
 
@@ -349,6 +353,10 @@ def test_a_role_searches_the_columns_that_it_can_read(connection, connect, new_r
     for call in ("near('article', 0, 3)", "near_many('article', '{0}', 3)", "pairs('article', 3)"):
         with pytest.raises(errors.ObjectNotInPrerequisiteState, match=f"applies to role {role}"):
             session.execute(f"SELECT * FROM simsql.{call}")
+    # Others can search the index, so it has no fault.
+    assert session.execute("SELECT sound FROM simsql._searchable").fetchone() == (False,)
+    assert session.execute("SELECT state FROM simsql.indexes").fetchone() == ("ready",)
+    assert problems(session) == set()
     searches_are_exact(connection)
 
 

@@ -159,7 +159,7 @@ def test_near_runs_the_plan_that_explain_near_shows(articles, server):
         articles.add_notice_handler(handler)
         near(articles, query, within)
         articles.remove_notice_handler(handler)
-        run = [message for message in logged if re.search("AS c LIMIT|SELECT DISTINCT bit_count", message)]
+        run = [message for message in logged if re.search(r"AS c\s+LIMIT|SELECT DISTINCT bit_count", message)]
         assert len(run) == (2 if query != QUERY and strategy != "scan" else 1)
         assert nodes("\n".join(run)) == nodes(explain(articles, within, query)[1]), strategy
 

@@ -99,15 +99,12 @@ def test_scans_start_to_pay_at_the_same_number_of_rows(connection, design):
         assert found == pytest.approx(math.ceil(design.scan_rows(distance)), abs=1, rel=1e-9)
 
 
-def test_flips_are_the_same_bits_of_the_prefix(connection, design):
+def test_flips_are_the_same_bits_of_a_key_and_of_a_fingerprint(connection, design):
     for permutation in design.permutations[:3]:
         bits = permutation.prefix_bits
         for radius in (radius for radius in range(4) if math.comb(bits, radius) < 50_000):
-            flips, ways = connection.execute(
-                "SELECT simsql._flips(%(bits)s, %(radius)s), simsql._ways(%(bits)s, %(radius)s)",
-                {"bits": bits, "radius": radius},
-            ).fetchone()
-            assert len(flips) == ways
-            assert sorted(f << 64 - bits for f in flips) == sorted(
-                flip_masks(permutation.prefix_mask, radius).tolist()
-            )
+            (ways,) = connection.execute("SELECT simsql._ways(%s, %s)", [bits, radius]).fetchone()
+            for mask in (permutation.prefix_mask, permutation.lead_mask):
+                (flips,) = connection.execute("SELECT simsql._flips(%s, %s)", [to_bigint(mask), radius]).fetchone()
+                assert len(flips) == ways
+                assert sorted(flips) == sorted(flip_masks(mask, radius).view("int64").tolist())

@@ -43,15 +43,14 @@ def test_every_strategy_is_exact_where_it_applies(connection, design):
 
 def strategy_is_exact(connection, design, strategy):
     statement, check = connection.execute(
-        "SELECT simsql._search_statement(r, %s), simsql._check_statement(r, 'unnest(candidates)', '{}')"
-        " FROM simsql.registry AS r",
+        "SELECT simsql._search_statement(r, %s), simsql._search_statement(r, 'check') FROM simsql.registry AS r",
         [strategy],
     ).fetchone()
     if strategy != "scan":
         statement = check.replace("unnest(candidates)", f"({statement})")
     variables = connection.execute(
         "SELECT format('%%s %%s := %%s;', v.name, v.type, v.value)"
-        " FROM simsql.registry AS r, simsql._search_variables(r, %s) AS v",
+        " FROM simsql.registry AS r, simsql._search_variables(r) AS v WHERE %s = ANY (v.strategies)",
         [strategy],
     ).fetchall()
     connection.execute(

@@ -44,7 +44,7 @@ def test_joined_by_prefix_each_pair_is_found_by_one_statement(connection, within
     fingerprints = [to_bigint(number) for number in range(40)] + clustered(300, seed=7)
     # As for so many fingerprints: each permutation of a design is a statement.
     statements = connection.execute(
-        "SELECT s FROM simsql._join_design(100000000, 100000000, %s) AS d,"
+        "SELECT s FROM (SELECT * FROM simsql._join_designs(100000000, 100000000, %s) LIMIT 1) AS d,"
         " simsql._pairs_by_prefix(%s, d.blocks, d.lead) AS s",
         [within, within],
     ).fetchall()

@@ -294,7 +294,7 @@ def test_near_many_probes_a_new_index_by_index_conditions(new_index):
             plan = "\n".join(line for (line,) in rows)
             assert "Join Filter" not in plan
             assert re.search(
-                r"keys_1_\d r .*\n +Index Cond: \(\(scope_1 = 1\) AND \(key >= .* AND \(key <= ", plan
+                r"keys_1_\d k .*\n +Index Cond: \(\(scope_1 = 1\) AND \(key >= .* AND \(key <= ", plan
             )
             assert re.search(r"article t .*\n +Index Cond: \(\(tenant = 1\) AND \(print = ", plan)
 

@@ -1,16 +1,19 @@
--- The storage `expression`: instead of key tables and triggers, one B-tree per permutation on the user's table.
+-- The storage `expression`: instead of key tables and triggers, one B-tree per permutation on the user's
+-- table.
 --
--- Such a B-tree holds the scope columns, the lead bits of the fingerprint where they stand, and the fingerprint, so a search
--- reads nothing else. PostgreSQL maintains it for every writer, and creates it on every partition that is added or attached.
--- So no search misses a row: without a B-tree, it is only slow.
+-- Such a B-tree holds the scope columns, the lead bits of the fingerprint where they stand, and the
+-- fingerprint, so a search reads nothing else. PostgreSQL maintains it for every writer, and creates it on
+-- every partition that is added or attached. So no search misses a row: without a B-tree, it is only slow.
 
--- The B-trees that an index should have: their names, in the schema of the table, and their columns, as pg_get_indexdef shows
--- them.
-CREATE OR REPLACE FUNCTION simsql._expected_btrees(index simsql.registry) RETURNS TABLE (number integer, name text, columns text[])
+-- The B-trees that an index should have: their names, in the schema of the table, and their columns, as
+-- pg_get_indexdef shows them.
+CREATE OR REPLACE FUNCTION simsql._expected_btrees(index simsql.registry)
+RETURNS TABLE (number integer, name text, columns text[])
 LANGUAGE sql STABLE
 AS $$
     SELECT p.number, format('simsql_%s_%s', index.id, p.number),
-           ARRAY(SELECT quote_ident(s.name) FROM unnest(index.scope_columns) WITH ORDINALITY AS s (name, place) ORDER BY s.place)
+           ARRAY(SELECT quote_ident(s.name)
+                   FROM unnest(index.scope_columns) WITH ORDINALITY AS s (name, place) ORDER BY s.place)
            || format('((%I & %L::bigint))', index.column_name, p.lead_mask) || quote_ident(index.column_name)
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
      WHERE index.storage = 'expression'
@@ -29,19 +32,22 @@ CREATE OR REPLACE FUNCTION simsql._is_btree_on(btree regclass, columns text[]) R
 LANGUAGE sql STABLE
 AS $$
     SELECT m.amname = 'btree' AND i.indpred IS NULL
-           AND columns = ARRAY(SELECT pg_get_indexdef(i.indexrelid, place, false) FROM generate_series(1, i.indnkeyatts) AS place
+           AND columns = ARRAY(SELECT pg_get_indexdef(i.indexrelid, place, false)
+                                 FROM generate_series(1, i.indnkeyatts) AS place
                                 ORDER BY place)
-           AND NOT EXISTS (SELECT FROM unnest(i.indkey, i.indcollation, i.indclass) AS k (attnum, collation_id, class_id)
-                             JOIN pg_opclass AS o ON o.oid = k.class_id
-                             LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-                            WHERE NOT o.opcdefault OR k.collation_id <> a.attcollation)
+           AND NOT EXISTS (
+               SELECT FROM unnest(i.indkey, i.indcollation, i.indclass) AS k (attnum, collation_id, class_id)
+                 JOIN pg_opclass AS o ON o.oid = k.class_id
+                 LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                WHERE NOT o.opcdefault OR k.collation_id <> a.attcollation)
       FROM pg_index AS i
       JOIN pg_class AS c ON c.oid = i.indexrelid
       JOIN pg_am AS m ON m.oid = c.relam
      WHERE i.indexrelid = btree
 $$;
 
--- A table or index, and everything below it if it is partitioned. pg_partition_tree would lock all partitions.
+-- A table or index, and everything below it if it is partitioned. pg_partition_tree would lock all
+-- partitions.
 CREATE OR REPLACE FUNCTION simsql._with_partitions(root regclass) RETURNS SETOF regclass
 LANGUAGE sql STABLE
 AS $$
@@ -55,9 +61,11 @@ AS $$
     SELECT relid::regclass FROM tree
 $$;
 
--- Reports the B-trees that differ from what create_index made. That of a partitioned table is invalid until each partition has
--- one. A foreign table has none. Those of shards include the plain B-tree, which has no number.
-CREATE OR REPLACE FUNCTION simsql._verify_btrees(index simsql.registry) RETURNS TABLE (number integer, problem text, object text)
+-- Reports the B-trees that differ from what create_index made. That of a partitioned table is invalid until
+-- each partition has one. A foreign table has none. Those of shards include the plain B-tree, which has no
+-- number.
+CREATE OR REPLACE FUNCTION simsql._verify_btrees(index simsql.registry, on_shards boolean DEFAULT true)
+RETURNS TABLE (number integer, problem text, object text)
 LANGUAGE plpgsql STABLE
 AS $$
 #variable_conflict use_column
@@ -68,8 +76,10 @@ BEGIN
     FOR expected IN SELECT * FROM simsql._expected_btrees(index) AS e ORDER BY e.number LOOP
         btree := simsql._index_named(index.table_id, expected.name);
         IF btree IS NULL OR NOT simsql._is_btree_on(btree, expected.columns) THEN
-            RETURN QUERY SELECT expected.number, CASE WHEN btree IS NULL THEN 'search B-tree missing' ELSE 'search B-tree altered' END,
-                                coalesce(btree::text, expected.name);
+            RETURN QUERY
+            SELECT expected.number,
+                   CASE WHEN btree IS NULL THEN 'search B-tree missing' ELSE 'search B-tree altered' END,
+                   coalesce(btree::text, expected.name);
             CONTINUE;
         END IF;
         RETURN QUERY
@@ -80,26 +90,32 @@ BEGIN
         SELECT expected.number, 'partition without search B-tree', t::text
           FROM simsql._with_partitions(index.table_id) AS t JOIN pg_class AS c ON c.oid = t
          WHERE c.relkind IN ('r', 'p')
-           AND NOT EXISTS (SELECT FROM simsql._with_partitions(btree) AS b JOIN pg_index AS i ON i.indexrelid = b
+           AND NOT EXISTS (SELECT FROM simsql._with_partitions(btree) AS b
+                             JOIN pg_index AS i ON i.indexrelid = b
                             WHERE i.indrelid = t);
     END LOOP;
-    RETURN QUERY SELECT * FROM simsql._verify_shards(index);
+    IF on_shards THEN
+        RETURN QUERY SELECT * FROM simsql._verify_shards(index);
+    END IF;
 END
 $$;
 
 -- Clients run the statement with their own search path, where another operator & may come first.
-CREATE OR REPLACE FUNCTION simsql._create_btree(table_name text, name text, columns text[], online boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION simsql._create_btree(
+    table_name text, name text, columns text[], online boolean DEFAULT false)
 RETURNS text
 LANGUAGE sql IMMUTABLE
 AS $$
     SELECT concat_ws(' ', 'CREATE INDEX', CASE WHEN online THEN 'CONCURRENTLY' END, name, 'ON', table_name,
-                     '(' || string_agg(regexp_replace(c.definition, ' & (''-?\d+''::bigint\)\))$', ' OPERATOR(pg_catalog.&) \1'),
+                     '(' || string_agg(regexp_replace(c.definition, ' & (''-?\d+''::bigint\)\))$',
+                                                      ' OPERATOR(pg_catalog.&) \1'),
                                        ', ' ORDER BY c.place) || ')')
       FROM unnest(columns) WITH ORDINALITY AS c (definition, place)
 $$;
 
 -- The B-trees that are missing or differ from what they should be, and the indexes that have their names.
-CREATE OR REPLACE FUNCTION simsql._faulty_btrees(index simsql.registry) RETURNS TABLE (name text, columns text[], btree regclass)
+CREATE OR REPLACE FUNCTION simsql._faulty_btrees(index simsql.registry)
+RETURNS TABLE (name text, columns text[], btree regclass)
 LANGUAGE sql STABLE
 AS $$
     SELECT e.name, e.columns, simsql._index_named(index.table_id, e.name)
@@ -108,15 +124,16 @@ AS $$
      ORDER BY e.number
 $$;
 
--- The invalid B-trees on partitions, such as those of a failed CREATE INDEX CONCURRENTLY, that CREATE INDEX on the partitioned
--- table would attach to its own, which would then be invalid too.
+-- The invalid B-trees on partitions, such as those of a failed CREATE INDEX CONCURRENTLY, that CREATE INDEX
+-- on the partitioned table would attach to its own, which would then be invalid too.
 CREATE OR REPLACE FUNCTION simsql._leftover_btrees(table_id regclass, columns text[])
 RETURNS TABLE (btree regclass, target regclass, kind "char")
 LANGUAGE sql STABLE
 AS $$
     SELECT i.indexrelid::regclass, t, c.relkind
       FROM simsql._with_partitions(table_id) AS t
-      JOIN pg_index AS i ON i.indrelid = t AND NOT i.indisvalid AND NOT i.indisunique AND i.indnatts = i.indnkeyatts
+      JOIN pg_index AS i ON i.indrelid = t AND NOT i.indisvalid AND NOT i.indisunique
+       AND i.indnatts = i.indnkeyatts
       JOIN pg_class AS c ON c.oid = i.indexrelid AND NOT c.relispartition
      WHERE t <> table_id AND simsql._is_btree_on(i.indexrelid, columns)
 $$;
@@ -133,46 +150,11 @@ BEGIN
         IF expected.btree IS NOT NULL THEN
             EXECUTE format('DROP INDEX IF EXISTS %s', expected.btree);  -- a shard may lack it
         END IF;
-        FOR leftover IN SELECT l.btree FROM simsql._leftover_btrees(index.table_id, expected.columns) AS l LOOP
+        FOR leftover IN SELECT l.btree FROM simsql._leftover_btrees(index.table_id, expected.columns) AS l
+        LOOP
             EXECUTE format('DROP INDEX %s', leftover);
         END LOOP;
         EXECUTE simsql._create_btree(index.table_name, expected.name, expected.columns);
-    END LOOP;
-END
-$$;
-
--- The next statement that makes the plain B-tree of a partitioned table valid, and the table or partition that it locks; null if
--- there is none. CREATE INDEX attaches an invalid B-tree of a partition as it is, such as that of a failed CREATE INDEX
--- CONCURRENTLY, and then its own is invalid too. PostgreSQL looks whether it has become valid when one is attached, also if that
--- was attached before. It never finds it so beside a foreign table, and if a partition has none. Before 14.9 and 15.4 it did not
--- look: there the index gets another B-tree.
-CREATE OR REPLACE FUNCTION simsql._validating_statement(
-    index simsql.registry, online boolean, OUT statement text, OUT target regclass)
-LANGUAGE plpgsql STABLE
-AS $$
-#variable_conflict use_variable
-DECLARE
-    version constant integer := current_setting('server_version_num')::integer;
-    root regclass;
-BEGIN
-    FOR root IN
-        SELECT b.index FROM simsql._btrees(index.table_id, simsql._btree_columns(index)) AS b
-          JOIN pg_index AS i ON i.indexrelid = b.index
-          JOIN pg_class AS c ON c.oid = b.index
-         WHERE c.relkind = 'I' AND NOT b.valid AND NOT i.indisunique
-           AND (SELECT count(*) FROM pg_partition_tree(b.index)) = (SELECT count(*) FROM pg_partition_tree(index.table_id))
-    LOOP
-        SELECT format('REINDEX INDEX%s %s', CASE WHEN online THEN ' CONCURRENTLY' END, t.relid), i.indrelid INTO statement, target
-          FROM pg_partition_tree(root) AS t JOIN pg_index AS i ON i.indexrelid = t.relid
-         WHERE t.isleaf AND NOT i.indisvalid LIMIT 1;
-        IF statement IS NULL AND (version >= 150004 OR version BETWEEN 140009 AND 149999) THEN
-            SELECT format('ALTER INDEX %s ATTACH PARTITION %s', t.parentrelid, t.relid), index.table_id INTO statement, target
-              FROM pg_partition_tree(root) AS t
-              JOIN pg_index AS child ON child.indexrelid = t.relid
-              JOIN pg_index AS parent ON parent.indexrelid = t.parentrelid
-             WHERE child.indisvalid AND NOT parent.indisvalid ORDER BY t.level DESC LIMIT 1;
-        END IF;
-        EXIT WHEN statement IS NOT NULL;
     END LOOP;
 END
 $$;
@@ -187,99 +169,89 @@ DECLARE
 BEGIN
     WHILE NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, columns) AS b WHERE b.valid) LOOP
         statement := (simsql._validating_statement(index, online => false)).statement;
-        EXECUTE coalesce(statement, format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(columns)));
+        EXECUTE coalesce(statement,
+                         format('CREATE INDEX ON %s (%s)', index.table_name, simsql._name_list(columns)));
     END LOOP;
 END
 $$;
 
--- The next statement of a build and the table or partition that it locks, or null if there is nothing left to do. A build
--- creates the B-tree on the fingerprint column first and then those of the permutations; those of a partitioned table on one
--- partition after another. Then CREATE INDEX on the partitioned table itself finds an equal B-tree on each partition, and only
--- attaches them. An invalid B-tree on the fingerprint column stays: it may be the user's, or another session may be building it.
-CREATE OR REPLACE FUNCTION simsql._next_statement(
-    index simsql.registry, online boolean, OUT statement text, OUT target regclass)
+CREATE OR REPLACE FUNCTION simsql._expression_create(index simsql.registry, filled boolean) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF filled THEN
+        PERFORM simsql._create_btrees(index);
+        PERFORM simsql._warn_of_locks(index.table_id, 'create_index');
+    END IF;
+END
+$$;
+
+-- PostgreSQL removes entries of B-trees itself.
+CREATE OR REPLACE FUNCTION simsql._expression_vacuum(index simsql.registry, state simsql._vacuum_state)
+RETURNS simsql._vacuum_state
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE NOTICE 'simsql.vacuum: the index on %(%) has no keys to remove', index.table_id,
+                 quote_ident(index.column_name);
+    state.share := 1;
+    state.removed := 0;
+    state.finished := true;
+    RETURN state;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._expression_keys(index simsql.registry) RETURNS double precision
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_variable
 DECLARE
-    plain constant text[] := simsql._btree_columns(index);
-    quoted constant text[] := ARRAY(SELECT quote_ident(c.name) FROM unnest(plain) WITH ORDINALITY AS c (name, place) ORDER BY c.place);
-    partitions constant regclass[] := ARRAY(
-        SELECT p.relid FROM pg_partition_tree(index.table_id) AS p JOIN pg_class AS c ON c.oid = p.relid
-         WHERE p.isleaf AND c.relkind = 'r' ORDER BY p.relid);
-    is_partitioned constant boolean := (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = index.table_id);
-    drop_it constant text := CASE WHEN online THEN 'DROP INDEX CONCURRENTLY IF EXISTS %s' ELSE 'DROP INDEX IF EXISTS %s' END;
-    expected record;
-    btree regclass;
+    keys double precision;
 BEGIN
-    IF NOT EXISTS (SELECT FROM simsql._btrees(index.table_id, plain) AS b WHERE b.valid) THEN
-        SELECT v.statement, v.target INTO statement, target FROM simsql._validating_statement(index, online) AS v;
-        IF statement IS NOT NULL THEN
-            RETURN;
-        END IF;
-        FOREACH target IN ARRAY CASE WHEN is_partitioned THEN partitions ELSE ARRAY[index.table_id] END LOOP
-            CONTINUE WHEN EXISTS (SELECT FROM simsql._btrees(target, plain) AS b WHERE b.valid);
-            statement := simsql._create_btree(target::text, NULL, quoted, online);
-            RETURN;
-        END LOOP;
-        target := index.table_id;
-        statement := simsql._create_btree(index.table_name, NULL, quoted);
-        RETURN;
+    IF simsql._is_distributed(index.table_id) THEN
+        EXECUTE format('SELECT count(t.%I) FROM %s AS t WHERE %s', index.column_name, simsql._rows_of(index),
+                       simsql._guard(index))
+           INTO keys;
+        RETURN keys;
     END IF;
-    FOR expected IN SELECT * FROM simsql._faulty_btrees(index) LOOP
-        target := index.table_id;
-        IF expected.btree IS NOT NULL THEN
-            statement := format(CASE WHEN is_partitioned THEN 'DROP INDEX IF EXISTS %s' ELSE drop_it END, expected.btree);
-            RETURN;
-        END IF;
-        IF NOT is_partitioned THEN
-            statement := simsql._create_btree(index.table_name, expected.name, expected.columns, online);
-            RETURN;
-        END IF;
-        FOREACH target IN ARRAY partitions LOOP
-            btree := simsql._index_named(target, expected.name || '_' || target::oid);
-            IF btree IS NULL THEN
-                statement := simsql._create_btree(target::text, expected.name || '_' || target::oid, expected.columns, online);
-                RETURN;
-            ELSIF NOT (SELECT i.indisvalid FROM pg_index AS i WHERE i.indexrelid = btree)
-                  OR NOT simsql._is_btree_on(btree, expected.columns)
-            THEN
-                statement := format(drop_it, btree);
-                RETURN;
-            END IF;
-        END LOOP;
-        SELECT format(CASE l.kind WHEN 'i' THEN drop_it ELSE 'DROP INDEX %s' END, l.btree), l.target INTO statement, target
-          FROM simsql._leftover_btrees(index.table_id, expected.columns) AS l LIMIT 1;
-        IF NOT FOUND THEN
-            target := index.table_id;
-            statement := simsql._create_btree(index.table_name, expected.name, expected.columns);
-        END IF;
-        RETURN;
-    END LOOP;
+    RETURN (SELECT sum(pg_relation_size(b))
+              FROM simsql._index_named(index.table_id, format('simsql_%s_0', index.id)) AS root
+             CROSS JOIN LATERAL simsql._with_partitions(root) AS b)
+           / (36.0 + 8 * cardinality(index.scope_columns));
 END
 $$;
 
--- The share of the B-trees of an index that exist and are valid.
-CREATE OR REPLACE FUNCTION simsql._created_share(index simsql.registry) RETURNS double precision
-LANGUAGE sql STABLE
+-- Replaces key tables by B-trees. With `keep`, the triggers and key tables stay, and keep every key.
+CREATE OR REPLACE FUNCTION simsql._expression_take_over(index simsql.registry, keep boolean) RETURNS integer
+LANGUAGE plpgsql
 AS $$
-    SELECT 1 - (SELECT count(DISTINCT v.number) FROM simsql._verify_btrees(index) AS v)
-               / simsql._table_count(index.blocks, index.lead, index.inner_blocks)::double precision
+BEGIN
+    IF index.storage = 'tables' THEN
+        index.storage := 'expression';
+        PERFORM simsql._create_btrees(index);
+        UPDATE simsql.registry AS r SET storage = index.storage WHERE r.id = index.id;
+        PERFORM simsql._create_functions(index);
+    END IF;
+    IF NOT keep AND to_regclass(format('simsql.keys_%s_0', index.id)) IS NOT NULL THEN
+        PERFORM simsql._lock_out(index);
+        PERFORM simsql._tables_drop(index);
+    END IF;
+    RETURN index.id;
+END
 $$;
 
-CREATE OR REPLACE FUNCTION simsql._drop_btrees(index simsql.registry) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._expression_drop(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     btree regclass;
 BEGIN
     IF simsql._is_distributed(index.table_id) THEN
-        -- Citus can drop the schema on the workers in the same transaction, but not after it has dropped B-trees of several shards
-        -- at once.
+        -- Citus can drop the schema on the workers in the same transaction, but not after it has dropped
+        -- B-trees of several shards at once.
         PERFORM set_config('citus.multi_shard_modify_mode', 'sequential', true);
     END IF;
-    -- Those on partitions too, which an interrupted build has not attached, and those of an interrupted change of the storage. A
-    -- constraint belongs to the table's owner, whatever its name.
+    -- Those on partitions too, which an interrupted build has not attached, and those of an interrupted
+    -- change of the storage. A constraint belongs to the table's owner, whatever its name.
     FOR btree IN
         SELECT i.indexrelid
           FROM simsql._with_partitions(index.table_id) AS t

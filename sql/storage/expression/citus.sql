@@ -1,12 +1,13 @@
--- Tables that Citus manages: distributed, reference and local ones in its metadata. They exist on this node and hold no rows
--- here; their rows are in shards. The storage of their indexes is `expression`: Citus creates each B-tree on every shard.
+-- Tables that Citus manages: distributed, reference and local ones in its metadata. They exist on this node
+-- and hold no rows here; their rows are in shards. The storage of their indexes is `expression`: Citus
+-- creates each B-tree on every shard.
 --
--- Indexes exist on the coordinator alone, and so do the locks of simsql.claim. A statement that reads such a table consists of
--- built-in functions, because Citus sends it to the shards. It has its own plan for each call, because Citus accepts no parameters
--- in a plan that is used again.
+-- Indexes exist on the coordinator alone, and so do the locks of simsql.claim. A statement that reads such a
+-- table consists of built-in functions, because Citus sends it to the shards. It has its own plan for each
+-- call, because Citus accepts no parameters in a plan that is used again.
 
--- Whether Citus manages a table. The catalogue pg_dist_partition exists only in a database with Citus, and PL/pgSQL does not look
--- at the second statement before it runs.
+-- Whether Citus manages a table. The catalogue pg_dist_partition exists only in a database with Citus, and
+-- PL/pgSQL does not look at the second statement before it runs.
 CREATE OR REPLACE FUNCTION simsql._is_distributed(table_id oid) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
@@ -18,44 +19,37 @@ BEGIN
 END
 $$;
 
--- Raises an error unless an index on a table that Citus manages can be created or maintained here.
-CREATE OR REPLACE FUNCTION simsql._check_distributed(table_id regclass, storage text, caller text) RETURNS void
+-- Any table that can be indexed, but on the coordinator of Citus alone.
+CREATE OR REPLACE FUNCTION simsql._expression_refusal(
+    table_name regclass, caller text, OUT reason text, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    IF NOT simsql._is_distributed(table_id) THEN
+    IF NOT simsql._is_distributed(table_name) THEN
         RETURN;
-    END IF;
-    IF storage = 'tables' THEN
-        RAISE EXCEPTION 'simsql.%: % is managed by Citus: rows are written to its shards, so key tables would miss them', caller,
-                        table_id
-            USING ERRCODE = 'feature_not_supported',
-                  HINT = CASE caller WHEN 'repair'
-                         THEN format('Create it again: SELECT simsql.drop_index(%1$L, ...); SELECT simsql.create_index(%1$L, ...);',
-                                     table_id)
-                         ELSE 'Use storage => ''expression'', which covers rows however they were written.' END;
     ELSIF (SELECT g.groupid FROM pg_catalog.pg_dist_local_group AS g) <> 0 THEN
         PERFORM simsql._refuse_worker(caller);
     END IF;
 END
 $$;
 
--- Citus creates most functions of simsql on the workers too, for queries that use them on shards, but no table of simsql. It sends
--- a query that reads one shard to its worker as a whole, with the searches in it.
+-- Citus creates most functions of simsql on the workers too, for queries that use them on shards, but no
+-- table of simsql. It sends a query that reads one shard to its worker as a whole, with the searches in it.
 CREATE OR REPLACE FUNCTION simsql._refuse_worker(caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     RAISE EXCEPTION 'simsql.%: this is a worker node of Citus, which has no simhash indexes', caller
         USING ERRCODE = 'feature_not_supported',
-              HINT = 'Connect to the coordinator. If you have, Citus sent it your whole query, which reads one shard: '
-                     'search in a subquery that also reads a local table, '
-                     '(SELECT n.* FROM simsql.' || caller || '(...) AS n LEFT JOIN simsql.registry AS r ON r.id = 0).';
+              HINT = 'Connect to the coordinator. If you have, Citus sent it your whole query, which reads '
+                     'one shard: search in a subquery that also reads a local table, (SELECT n.* FROM simsql.'
+                     || caller || '(...) AS n LEFT JOIN simsql.registry AS r ON r.id = 0).';
 END
 $$;
 
--- Returns true, or raises an error on a worker. Functions that workers have, too, call it before they read the registry, and
--- declare the row of the registry as record: its type does not exist there, so PL/pgSQL could not compile them.
+-- Returns true, or raises an error on a worker. Functions that workers have, too, call it before they read
+-- the registry, and declare the row of the registry as record: its type does not exist there, so PL/pgSQL
+-- could not compile them.
 CREATE OR REPLACE FUNCTION simsql._is_coordinator(caller text) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
@@ -67,7 +61,8 @@ BEGIN
 END
 $$;
 
--- Whether a table was distributed after its index was created. Its rows are no longer where the index looks for them.
+-- Whether a table was distributed after its index was created. Its rows are no longer where the index looks
+-- for them.
 CREATE OR REPLACE FUNCTION simsql._is_distributed_since(index simsql.registry) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$
@@ -75,46 +70,6 @@ AS $$
            AND (index.storage = 'tables'
                 OR NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regproc('simsql.search_' || index.id)
                                   AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig)))
-$$;
-
--- Why this role cannot search an index on a table that Citus manages, and what to do; null if it can. Row-level security would
--- hide the B-trees from searches: & is not leakproof.
-CREATE OR REPLACE FUNCTION simsql._citus_refusal(index simsql.registry, OUT reason text, OUT hint text)
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    IF NOT simsql._is_distributed(index.table_id) THEN
-        RETURN;
-    ELSIF simsql._is_distributed_since(index) THEN
-        reason := format('table %s was distributed after its simhash index was created', index.table_id);
-        hint := CASE index.storage
-                WHEN 'tables' THEN format('Create it again: SELECT simsql.drop_index(%1$L, %2$L); '
-                                          'SELECT simsql.create_index(%1$L, %2$L);', index.table_id, index.column_name)
-                ELSE format('Let the index follow: SELECT * FROM simsql.repair(%L);', index.table_id) END;
-    ELSIF row_security_active(index.table_id) THEN
-        reason := format('row-level security on %s, which Citus manages, applies to role %s', index.table_id, current_user);
-        hint := 'Search as a role to which it does not apply, and filter the rows.';
-    END IF;
-END
-$$;
-
--- The number of shards that a statement about a whole index or, in an index with a scope, about one scope reads. If the scope
--- contains the distribution column, all rows of a scope are in one shard.
-CREATE OR REPLACE FUNCTION simsql._shards_read(index simsql.registry) RETURNS bigint
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    -- Without Citus there are no such catalogues, so each statement that reads one stands alone.
-    IF NOT simsql._is_distributed(index.table_id) THEN
-        RETURN 1;
-    ELSIF EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS d
-                   WHERE d.logicalrelid = index.table_id
-                     AND column_to_column_name(d.logicalrelid, d.partkey) = ANY (index.scope_columns))
-    THEN
-        RETURN 1;
-    END IF;
-    RETURN (SELECT count(*) FROM pg_catalog.pg_dist_shard AS s WHERE s.logicalrelid = index.table_id);
-END
 $$;
 
 -- Runs a statement on this node alone.
@@ -134,9 +89,10 @@ BEGIN
 END
 $$;
 
--- Reports the B-trees that a shard lacks or has left invalid although they exist here: those of the permutations, and the plain
--- one, which has no number. Citus asks the nodes in other transactions. So the statement locks no shard, which this transaction
--- may have locked, and B-trees that this transaction has created are left out.
+-- Reports the B-trees that a shard lacks or has left invalid although they exist here: those of the
+-- permutations, and the plain one, which has no number. Citus asks the nodes in other transactions. So the
+-- statement locks no shard, which this transaction may have locked, and B-trees that this transaction has
+-- created are left out.
 CREATE OR REPLACE FUNCTION simsql._verify_shards(index simsql.registry)
 RETURNS TABLE (number integer, problem text, object text)
 LANGUAGE plpgsql STABLE
@@ -148,8 +104,10 @@ BEGIN
     IF NOT simsql._is_distributed(index.table_id) THEN
         RETURN;
     END IF;
-    SELECT string_agg(format('(%L::integer, %L, %L::name[])', b.number, b.name, b.columns), ', ') INTO expected
-      FROM (SELECT e.number, e.name, NULL AS columns, ARRAY[simsql._index_named(index.table_id, e.name)] AS here
+    SELECT string_agg(format('(%L::integer, %L, %L::name[])', b.number, b.name, b.columns), ', ')
+      INTO expected
+      FROM (SELECT e.number, e.name, NULL AS columns,
+                   ARRAY[simsql._index_named(index.table_id, e.name)] AS here
               FROM simsql._expected_btrees(index) AS e
              UNION ALL
             SELECT NULL, format('(%s)', simsql._name_list(p.columns)), p.columns,
@@ -162,18 +120,19 @@ BEGIN
     END IF;
     FOR answer IN
         SELECT r.nodename, r.nodeport, r.shardid, r.success, r.result
-          FROM pg_catalog.run_command_on_placements(index.table_id, format($sql$
+          FROM pg_catalog.run_command_on_placements(index.table_id, simsql._render($sql$
             WITH RECURSIVE shard (table_id) AS (
-                SELECT to_regclass(%1$L || %%1$L)::oid
+                SELECT to_regclass({'schema'} || %1$L)::oid
                  UNION ALL
                 SELECT p.inhrelid FROM shard JOIN pg_inherits AS p ON p.inhparent = shard.table_id
-            ), expected (number, name, columns) AS (VALUES %2$s
+            ), expected (number, name, columns) AS (VALUES {expected}
             ), btree (number, index_id) AS (
                 SELECT e.number, c.oid
                   FROM expected AS e
-                  JOIN pg_index AS i ON i.indrelid = to_regclass(%1$L || %%1$L)
+                  JOIN pg_index AS i ON i.indrelid = to_regclass({'schema'} || %1$L)
                   JOIN pg_class AS t ON t.oid = i.indrelid
-                  JOIN pg_class AS c ON c.oid = i.indexrelid AND c.relname = e.name || substring(t.relname FROM '_[0-9]+$')
+                  JOIN pg_class AS c ON c.oid = i.indexrelid
+                                    AND c.relname = e.name || substring(t.relname FROM '_[0-9]+$')
                  UNION ALL
                 SELECT b.number, p.inhrelid FROM btree AS b JOIN pg_inherits AS p ON p.inhparent = b.index_id
             )
@@ -187,18 +146,20 @@ BEGIN
                      FROM pg_index AS i
                     WHERE i.indrelid = s.table_id
                       AND CASE WHEN e.number IS NOT NULL
-                               THEN i.indexrelid IN (SELECT b.index_id FROM btree AS b WHERE b.number = e.number)
-                               ELSE i.indpred IS NULL AND e.columns = ARRAY(
-                                    SELECT a.attname
-                                      FROM unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
-                                      JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-                                     WHERE k.place <= cardinality(e.columns)
-                                     ORDER BY k.place) END) AS found
+                          THEN i.indexrelid IN (SELECT b.index_id FROM btree AS b WHERE b.number = e.number)
+                          ELSE i.indpred IS NULL AND e.columns = ARRAY(
+                               SELECT a.attname
+                                 FROM unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+                                 JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                                WHERE k.place <= cardinality(e.columns)
+                                ORDER BY k.place) END) AS found
              WHERE found.valid IS NOT TRUE$sql$,
-            -- The names that it puts in lack this schema.
-            (SELECT CASE n.nspname WHEN 'public' THEN 'public.' ELSE '' END
-               FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = index.table_id),
-            replace(expected, '%', '%%'))) AS r
+            jsonb_build_object(
+                -- The names that Citus puts in for %1$L lack this schema.
+                'schema', (SELECT CASE n.nspname WHEN 'public' THEN 'public.' ELSE '' END
+                             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                            WHERE c.oid = index.table_id),
+                'expected', replace(expected, '%', '%%')))) AS r
          ORDER BY r.shardid, r.nodename, r.nodeport
     LOOP
         IF NOT answer.success THEN
@@ -209,8 +170,9 @@ BEGIN
         RETURN QUERY
         SELECT (f ->> 0)::integer,
                CASE WHEN f ->> 0 IS NOT NULL THEN 'search ' ELSE '' END
-               || CASE WHEN f ->> 3 IS NULL THEN 'B-tree missing on a shard' ELSE 'B-tree invalid on a shard' END,
-               format('%s of %s on %s:%s', f ->> 1, f ->> 2, answer.nodename, answer.nodeport)
+               || CASE WHEN f ->> 3 IS NULL THEN 'B-tree missing on a shard'
+                       ELSE 'B-tree invalid on a shard' END,
+               format('%s of %s on ', f ->> 1, f ->> 2) || format('%s:%s', answer.nodename, answer.nodeport)
           FROM json_array_elements(answer.result::json) AS f;
     END LOOP;
 END

@@ -1,0 +1,251 @@
+-- What is wrong with an index. This is the one answer: searches raise it, simsql.indexes shows it, verify
+-- lists it, and repair mends it.
+--
+-- It comes from the catalogue, needs no privileges, and reads no rows. Keys that are missing are not here:
+-- verify compares keys with rows. Keys without rows are not faults: see superfluous_keys.
+
+-- The current names of the columns of an index, whatever the snapshot: the fingerprint column and then the
+-- scope. Null stands for a dropped one. Columns whose numbers are unknown are those with the registered
+-- names: without the B-tree that tells the numbers, and to a writer whose snapshot is older than the index.
+CREATE OR REPLACE FUNCTION simsql._current_columns(table_id regclass, index_id integer, registered text[])
+RETURNS text[]
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    numbers constant smallint[] := simsql._column_numbers(table_id, index_id);
+    names text[] := '{}';
+BEGIN
+    IF numbers IS NULL THEN
+        RETURN ARRAY(SELECT a.attname::text
+                       FROM unnest(registered) WITH ORDINALITY AS n (name, place)
+                       LEFT JOIN pg_attribute AS a
+                         ON a.attrelid = table_id AND a.attname = n.name AND NOT a.attisdropped
+                      ORDER BY n.place);
+    END IF;
+    FOR place IN 1 .. cardinality(numbers) LOOP
+        names := names || simsql._column_name(table_id, numbers[place]);
+    END LOOP;
+    RETURN names;
+END
+$$;
+
+-- An index with the current names of its table and columns.
+CREATE OR REPLACE FUNCTION simsql._as_named(index simsql.registry) RETURNS simsql.registry
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    columns constant text[] := simsql._current_columns(
+        index.table_id, index.id, index.column_name || index.scope_columns);
+BEGIN
+    index.table_name := simsql._full_name(index.table_id);
+    index.column_name := columns[1];
+    index.scope_columns := columns[2:];
+    RETURN index;
+END
+$$;
+
+-- The columns that do not have their registered names any more: those that swapped names would silently be
+-- mixed up. And those that were replaced by a virtual one, whose values PostgreSQL does not pass to triggers.
+CREATE OR REPLACE FUNCTION simsql._column_faults(table_id regclass, registered text[], columns text[])
+RETURNS simsql._fault[]
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    repair constant text := format('SELECT * FROM simsql.repair(%L);', table_id);
+    drop_it constant text := format('SELECT simsql.drop_index(%L, %L);', table_id, registered[1]);
+    message text;
+    virtual text;
+    faults simsql._fault[] := '{}';
+BEGIN
+    FOR place IN 1 .. cardinality(registered) LOOP
+        CONTINUE WHEN columns[place] = registered[place];
+        message := format('column %I of %s was renamed or dropped after its simhash index was created',
+                          registered[place], table_id);
+        IF columns[place] IS NULL THEN
+            faults := faults || ('column dropped', quote_ident(registered[place]), 'column dropped',
+                                 'refuses', message, 'If it was dropped:', drop_it)::simsql._fault;
+        ELSE
+            faults := faults || ('column renamed', quote_ident(columns[place]), 'column renamed',
+                                 'refuses', message, 'Rename it back, or let the index follow the column:',
+                                 repair)::simsql._fault;
+        END IF;
+    END LOOP;
+    FOR virtual IN
+        SELECT a.attname FROM pg_attribute AS a
+         WHERE a.attrelid = table_id AND a.attname = ANY (columns) AND a.attgenerated = 'v' ORDER BY a.attnum
+    LOOP
+        message := format('column %I of %s was replaced by a virtual generated column after its simhash '
+                          'index was created', virtual, table_id);
+        faults := faults || ('column is no longer a stored bigint', quote_ident(virtual),
+                             'column type changed', 'refuses', message, 'Drop the index:',
+                             drop_it)::simsql._fault;
+    END LOOP;
+    RETURN faults;
+END
+$$;
+
+-- The faults of an index. Those that make searches refuse it come in the order in which a search looks for
+-- them. The state of an index in simsql.indexes, and the error of a search, come from a quick look;
+-- `thorough` also compares all functions and key tables with what create_index makes, and asks shards.
+CREATE OR REPLACE FUNCTION simsql._faults(index simsql.registry, thorough boolean DEFAULT false)
+RETURNS simsql._fault[]
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    actual constant simsql.registry := simsql._as_named(index);
+    registered constant text[] := index.column_name || index.scope_columns;
+    columns constant text[] := actual.column_name || actual.scope_columns;
+    at constant text := format('%s(%I)', index.table_id, index.column_name);
+    search constant text := 'simsql.search_' || index.id;
+    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
+    drop_it constant text := format('SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name);
+    faults simsql._fault[] := '{}';
+    recreated regclass;
+BEGIN
+    IF actual.table_name IS DISTINCT FROM index.table_name THEN
+        recreated := simsql._recreated(index);
+        IF recreated IS NOT NULL THEN
+            RETURN ARRAY[('table re-created', index.table_name, 'table re-created', 'refuses',
+                          format('table %s was re-created after its simhash index was created', recreated),
+                          'Let the index follow:',
+                          format('SELECT * FROM simsql.repair(%L);', recreated))::simsql._fault];
+        ELSIF actual.table_name IS NULL THEN
+            RETURN ARRAY[('table dropped', index.table_name, 'table dropped', 'refuses',
+                          format('table %s was dropped', index.table_name),
+                          'Drop the index:', drop_it)::simsql._fault];
+        END IF;
+        faults := faults || ('table renamed', actual.table_name, 'table renamed', 'refuses',
+                             format('table %s was called %s when its simhash index was created',
+                                    index.table_id, index.table_name),
+                             'Rename it back, or let the index follow the table:', repair)::simsql._fault;
+    END IF;
+    IF to_regproc(search) IS NULL THEN
+        IF EXISTS (SELECT FROM pg_proc AS p
+                    WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id)
+        THEN
+            RETURN faults || ('index dropped', actual.table_name, 'index dropped', 'refuses',
+                              format('the simhash index on %s was dropped after this transaction took its '
+                                     'snapshot', at),
+                              'Start a new transaction.', NULL)::simsql._fault;
+        END IF;
+        faults := faults || ('function missing', search, 'damaged', 'refuses',
+                             format('the search function of the simhash index on %s is missing', at),
+                             'Create it again:', repair)::simsql._fault;
+    END IF;
+    faults := faults || simsql._column_faults(index.table_id, registered, columns);
+    -- Triggers make PostgreSQL refuse to change a type; B-trees do not.
+    faults := faults || ARRAY(
+        SELECT (CASE c.place WHEN 1 THEN 'column is no longer a stored bigint' ELSE 'column type changed' END,
+                quote_ident(c.name), 'column type changed', 'refuses',
+                format('column %I of %s changed its type after its simhash index was created',
+                       c.name, index.table_id),
+                CASE WHEN m.can_follow THEN 'Let the index follow:' ELSE 'Drop the index:' END,
+                CASE WHEN m.can_follow THEN repair ELSE drop_it END)::simsql._fault
+          FROM unnest(columns, 'bigint'::regtype || index.scope_types)
+               WITH ORDINALITY AS c (name, type, place)
+          JOIN pg_attribute AS a
+            ON a.attrelid = index.table_id AND a.attname = c.name AND a.attgenerated <> 'v'
+         CROSS JOIN LATERAL (
+               SELECT c.place > 1 AND simsql._fits_scope(simsql._base_type(a.atttypid))) AS m (can_follow)
+         WHERE a.atttypid IS DISTINCT FROM c.type
+           AND (c.place = 1 OR simsql._base_type(a.atttypid) IS DISTINCT FROM c.type)
+         ORDER BY m.can_follow, c.place);
+    faults := faults || simsql._storage_faults(index, actual, thorough);
+    IF NOT index.ready THEN
+        faults := faults || ('not ready', actual.table_name, 'building', 'refuses',
+                             format('the simhash index on %s is still being built', at),
+                             'Wait for the build to finish. If it was interrupted:',
+                             simsql._build_call(actual))::simsql._fault;
+    END IF;
+    IF thorough AND array_position(columns, NULL) IS NULL THEN
+        faults := faults || ARRAY(
+            SELECT (f.problem, 'simsql.' || d.name, 'damaged', f.effect, NULL, NULL, repair)::simsql._fault
+              FROM simsql._functions(index) AS d
+              LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure(format('simsql.%I%s', d.name, d.arguments))
+             CROSS JOIN LATERAL (VALUES
+                   ('function missing', 'may miss rows', p.oid IS NULL AND 'simsql.' || d.name <> search),
+                   ('function altered', 'may miss rows',
+                    p.oid IS NOT NULL
+                    AND (p.prosrc <> d.body OR p.proconfig IS DISTINCT FROM d.settings
+                         OR p.prosecdef <> (d.head LIKE '%SECURITY DEFINER%')
+                         OR p.provolatile <> CASE WHEN d.head LIKE '%STABLE%' THEN 's' ELSE 'v' END)),
+                   -- pg_restore --no-acl leaves it like this.
+                   ('function can be called by others', 'grants to others',
+                    d.head LIKE '%SECURITY DEFINER%' AND EXISTS (SELECT simsql._other_callers(p.oid))))
+                   AS f (problem, effect, is_so)
+             WHERE f.is_so)
+            || simsql._btree_faults(index, index.table_id, simsql._btree_columns(actual));
+    END IF;
+    RETURN faults;
+END
+$$;
+
+-- Tells whether a table of an index has a valid B-tree on these columns.
+CREATE OR REPLACE FUNCTION simsql._btree_faults(index simsql.registry, table_id regclass, column_names text[])
+RETURNS simsql._fault[]
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
+    invalid constant regclass[] := ARRAY(
+        SELECT b.index FROM simsql._btrees(table_id, column_names) AS b WHERE NOT b.valid);
+BEGIN
+    IF EXISTS (SELECT FROM simsql._btrees(table_id, column_names) AS b WHERE b.valid) THEN
+        RETURN '{}';
+    ELSIF invalid = '{}' THEN
+        RETURN ARRAY[('B-tree missing', format('%s (%s)', table_id, simsql._name_list(column_names)),
+                      'B-trees missing', 'slows', NULL, NULL, repair)::simsql._fault];
+    END IF;
+    RETURN ARRAY(
+        SELECT ('B-tree invalid', b::text, 'B-trees missing', 'slows', NULL, NULL, repair)::simsql._fault
+          FROM unnest(invalid) AS b);
+END
+$$;
+
+-- Whether searches accept an index.
+CREATE OR REPLACE FUNCTION simsql._is_searchable(index simsql.registry) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM unnest(simsql._faults(index)) AS f
+                        WHERE f.effect IN ('refuses', 'refuses this role'));
+END
+$$;
+
+-- Raises the error of a fault that makes searches refuse an index.
+CREATE OR REPLACE FUNCTION simsql._raise(fault simsql._fault) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RAISE EXCEPTION 'simsql: %', fault.message
+        USING ERRCODE = CASE fault.problem WHEN 'index dropped' THEN 'undefined_object'
+                        ELSE 'object_not_in_prerequisite_state' END,
+              HINT = concat_ws(' ', fault.advice, fault.remedy);
+END
+$$;
+
+-- Raises the first fault that makes searches refuse an index. To a build, it is not one that the index is not
+-- ready.
+CREATE OR REPLACE FUNCTION simsql._check_sound(index simsql.registry, is_building boolean DEFAULT false)
+RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    PERFORM simsql._raise(f)
+       FROM unnest(simsql._faults(index)) AS f
+      WHERE f.effect IN ('refuses', 'refuses this role') AND NOT (is_building AND f.problem = 'not ready');
+END
+$$;
+
+-- Raises an error if the columns of an index do not have the names that its triggers use. They read no table
+-- of simsql.
+CREATE OR REPLACE FUNCTION simsql._check_columns(table_id regclass, index_id integer, column_names text[])
+RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    PERFORM simsql._raise(f)
+       FROM unnest(simsql._column_faults(
+                table_id, column_names, simsql._current_columns(table_id, index_id, column_names))) AS f;
+END
+$$;

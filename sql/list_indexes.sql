@@ -1,0 +1,31 @@
+-- simsql.indexes: one row for each index.
+
+-- To add a column, append it here and describe it in docs/sql.md. `simsql index list` prints those that
+-- simsql/cli/index.py names.
+CREATE OR REPLACE VIEW simsql.indexes AS
+SELECT r.id,
+       r.table_name,
+       r.column_name,
+       r.scope_columns AS scope,
+       r.distance,
+       r.blocks,
+       r.lead,
+       r.inner_blocks,
+       r.recipe,
+       coalesce(
+           (SELECT f.state
+              FROM pg_catalog.unnest(simsql._faults(r)) WITH ORDINALITY AS f
+             WHERE f.effect <> 'refuses this role'
+             ORDER BY pg_catalog.array_position('{refuses,may miss rows,slows}', f.effect), f.ordinality
+             LIMIT 1),
+           'ready') AS state,
+       r.storage,
+       a.all_visible,
+       a.hint
+  FROM simsql.registry AS r
+  LEFT JOIN LATERAL simsql._storage_advice(r) AS a ON true;
+
+COMMENT ON VIEW simsql.indexes IS
+    'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';
+
+GRANT SELECT ON simsql.indexes TO PUBLIC;

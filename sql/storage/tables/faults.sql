@@ -1,0 +1,291 @@
+-- The faults of triggers and key tables, and how they are mended.
+
+-- A search reads the triggers, and whether the first key table is there and lasts as long as the table.
+CREATE OR REPLACE FUNCTION simsql._tables_faults(
+    index simsql.registry, actual simsql.registry, thorough boolean)
+RETURNS simsql._fault[]
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    at constant text := format('%s(%I)', index.table_id, index.column_name);
+    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
+    tables constant integer := simsql._table_count(index.blocks, index.lead, index.inner_blocks);
+    -- Its triggers and how they fire, in order; "!" stands for a trigger that never runs.
+    prefix constant text := 'simsql_' || index.id || '_';
+    firing constant text[] := ARRAY[prefix || 'column!', prefix || 'insertA', prefix || 'no_parent!',
+                                    prefix || 'replicaR', prefix || 'updateA'];
+    faults simsql._fault[] := '{}';
+BEGIN
+    IF simsql._is_distributed(index.table_id) THEN
+        faults := faults || ('table distributed', actual.table_name, 'table distributed', 'refuses',
+                             format('table %s was distributed after its simhash index was created',
+                                    index.table_id),
+                             'Create it again:', simsql._create_again(index))::simsql._fault;
+    END IF;
+    -- DISABLE TRIGGER ALL disables even ENABLE ALWAYS triggers, and the ENABLE TRIGGER ALL that follows it in
+    -- a restore does not make them ENABLE ALWAYS again. So this detects it. A trigger with a condition never
+    -- runs, enabled or not.
+    IF array_position(actual.column_name || actual.scope_columns, NULL) IS NULL
+       AND (thorough OR firing <> ARRAY(
+           SELECT t.tgname || CASE WHEN t.tgqual IS NULL THEN t.tgenabled::text ELSE '!' END
+             FROM pg_trigger AS t
+            WHERE t.tgrelid = index.table_id AND starts_with(t.tgname, prefix) ORDER BY t.tgname))
+    THEN
+        faults := faults || ARRAY(
+            SELECT (CASE WHEN t.oid IS NULL THEN 'trigger missing'
+                         WHEN s.has_other_condition OR s.differs THEN 'trigger altered'
+                         WHEN d.fires = 'A' THEN 'trigger not enabled always'
+                         ELSE 'trigger not enabled for replication' END,
+                    d.name, 'triggers disabled',
+                    CASE WHEN t.oid IS NULL OR s.has_other_condition OR t.tgenabled <> d.fires THEN 'refuses'
+                         ELSE 'may miss rows' END,
+                    format('triggers of the simhash index on %s have been disabled or dropped', at),
+                    'It lacks rows that were written in the meantime:', repair)::simsql._fault
+              FROM simsql._storage_triggers(actual) AS d
+              LEFT JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
+             CROSS JOIN LATERAL (SELECT (t.tgqual IS NULL) <> (d.fires IS NOT NULL),
+                                        thorough AND pg_get_triggerdef(t.oid) <> d.definition)
+                                AS s (has_other_condition, differs)
+             WHERE t.oid IS NULL OR s.has_other_condition OR s.differs OR t.tgenabled <> d.fires);
+    END IF;
+    FOR number IN 0 .. CASE WHEN thorough THEN tables - 1 ELSE 0 END LOOP
+        faults := faults || simsql._key_table_faults(index, actual, number, thorough);
+    END LOOP;
+    -- Writes through a parent table fire only the statement triggers of the parent.
+    IF EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = index.table_id)
+       OR EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = index.table_id)
+    THEN
+        faults := faults || ('table has a parent or a child', actual.table_name,
+                             'table has a parent or a child', 'refuses',
+                             format('table %s became part of an inheritance tree after its simhash index was '
+                                    'created', index.table_id),
+                             'Rows written through another table are not indexed:',
+                             'detach the table, then ' || repair)::simsql._fault;
+    END IF;
+    RETURN faults;
+END
+$$;
+
+-- The faults of a key table. The first one stands for all: searches refuse the index without it.
+CREATE OR REPLACE FUNCTION simsql._key_table_faults(
+    index simsql.registry, actual simsql.registry, number integer, thorough boolean)
+RETURNS simsql._fault[]
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    keys constant text := format('simsql.keys_%s_%s', index.id, number);
+    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
+    effect constant text := CASE number WHEN 0 THEN 'refuses' ELSE 'may miss rows' END;
+    class constant regclass := to_regclass(keys);
+    faults simsql._fault[] := '{}';
+BEGIN
+    IF class IS NULL THEN
+        RETURN ARRAY[('key table missing', keys, 'damaged', effect,
+                      format('the table %s of the simhash index on %s(%I) is missing',
+                             keys, index.table_id, index.column_name),
+                      'Build the index again:', repair)::simsql._fault];
+    END IF;
+    -- Scope values are compared by the type and collation that they have in the user's table.
+    IF thorough AND ((SELECT c.relkind FROM pg_class AS c WHERE c.oid = class) <> 'r' OR EXISTS (
+        SELECT FROM (SELECT 'key' AS name, 'bigint'::regtype::oid AS type_id, 0::oid AS collation_id
+                      UNION ALL
+                     SELECT s.name, coalesce(simsql._scope_type(actual.table_id, s.column_name), a.atttypid),
+                            u.attcollation
+                       FROM simsql._scope_columns(actual) AS s
+                       LEFT JOIN pg_attribute AS u
+                         ON u.attrelid = actual.table_id AND u.attname = s.column_name
+                       LEFT JOIN pg_attribute AS a ON a.attrelid = class AND a.attname = s.name) AS c
+         WHERE NOT EXISTS (
+               SELECT FROM pg_attribute AS a
+                WHERE a.attrelid = class AND a.attname = c.name AND a.atttypid = c.type_id
+                  AND a.attgenerated = '' AND a.attcollation = coalesce(c.collation_id, a.attcollation))))
+    THEN
+        RETURN ARRAY[('key table altered', keys, 'damaged', 'may miss rows', NULL, NULL,
+                      repair)::simsql._fault];
+    END IF;
+    -- ALTER TABLE SET LOGGED leaves it unlogged: a crash would empty it but keep the rows.
+    IF EXISTS (SELECT FROM pg_class AS k
+                 JOIN pg_class AS t ON t.oid = index.table_id AND t.relpersistence <> 'u'
+                WHERE k.oid = class AND k.relpersistence = 'u')
+    THEN
+        faults := faults || ('key table unlogged', keys, 'damaged', effect,
+                             format('table %s was set logged after its simhash index was created',
+                                    index.table_id),
+                             'Make its key tables logged too:', repair)::simsql._fault;
+    END IF;
+    -- Under another policy, readers would silently miss keys, or see keys that they may not.
+    IF thorough AND (
+       NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class)
+       OR NOT has_table_privilege('public', class, 'SELECT')
+       OR (SELECT array_agg(format('%s %s %s %s', p.polname, p.polcmd, p.polpermissive, p.polroles))
+             FROM pg_policy AS p WHERE p.polrelid = class) IS DISTINCT FROM ARRAY['readers r t {0}'])
+    THEN
+        faults := faults || ('policy altered', keys, 'damaged', 'may miss rows', NULL, NULL,
+                             repair)::simsql._fault;
+    END IF;
+    IF thorough THEN
+        faults := faults || simsql._btree_faults(index, class, simsql._key_columns(index));
+    END IF;
+    RETURN faults;
+END
+$$;
+
+-- Mends them, and returns the index. If a key table is lost, this is another one, with new key tables.
+CREATE OR REPLACE FUNCTION simsql._tables_mend(index simsql.registry, faults simsql._fault[])
+RETURNS simsql.registry
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    fault simsql._fault;
+    policy name;
+BEGIN
+    IF EXISTS (SELECT FROM unnest(faults) AS f
+                WHERE f.problem IN ('key table missing', 'key table altered'))
+    THEN
+        RETURN simsql._renew(index);
+    END IF;
+    FOREACH fault IN ARRAY faults LOOP
+        CASE fault.problem
+        WHEN 'key table unlogged' THEN
+            EXECUTE format('ALTER TABLE %s SET LOGGED', fault.object);
+        WHEN 'policy altered' THEN
+            FOR policy IN SELECT p.polname FROM pg_policy AS p WHERE p.polrelid = fault.object::regclass LOOP
+                EXECUTE format('DROP POLICY %I ON %s', policy, fault.object);
+            END LOOP;
+            PERFORM simsql._guard_keys(fault.object, index);
+        ELSE NULL;
+        END CASE;
+    END LOOP;
+    IF EXISTS (SELECT FROM unnest(faults) AS f WHERE f.problem LIKE 'trigger %') THEN
+        PERFORM simsql._create_triggers(index);
+        -- An unfinished build has already passed rows that were written without triggers, so it starts over.
+        IF to_regclass('simsql.built_' || index.id) IS NOT NULL THEN
+            EXECUTE format('DELETE FROM simsql.built_%s', index.id);
+        END IF;
+    END IF;
+    RETURN index;
+END
+$$;
+
+-- Drops the remains of an index and creates it under a new id. A snapshot that is older than the new key
+-- tables would see them as empty, but it finds the old id's tables gone.
+CREATE OR REPLACE FUNCTION simsql._renew(index simsql.registry) RETURNS simsql.registry
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    renewed simsql.registry;
+BEGIN
+    PERFORM simsql._drop_objects(index);
+    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
+                                      recipe, scope_columns, scope_types, ready, candidate_shares)
+    VALUES (index.table_id, index.table_name, index.column_name, index.distance, index.blocks, index.lead,
+            index.inner_blocks, index.recipe, index.scope_columns, index.scope_types, index.ready,
+            index.candidate_shares)
+    RETURNING r.* INTO renewed;
+    PERFORM simsql._create_keys(renewed, filled => renewed.ready);
+    PERFORM simsql._create_functions(renewed);
+    PERFORM simsql._create_triggers(renewed);
+    RETURN renewed;
+END
+$$;
+
+-- The SELECT of the keys that a key table should have.
+CREATE OR REPLACE FUNCTION simsql._live_keys(index simsql.registry, lead_mask bigint) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT simsql._render($sql$
+        SELECT DISTINCT {scope}{key} AS key
+          FROM ONLY {table} AS t WHERE t.{"column"} IS NOT NULL{in_scope} AND {guard}$sql$,
+        jsonb_build_object(
+            'scope', simsql._for_scope(index, 't.%2$I AS %1$s, '),
+            'key', simsql._permute(format('t.%I', index.column_name), lead_mask),
+            'table', index.table_name,
+            'column', index.column_name,
+            'in_scope', simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'),
+            'guard', simsql._guard(index)))
+$$;
+
+-- Compares the keys of one table with the rows, in one pass over both in the order of keys: hashing more than
+-- fits into work_mem takes three times as long. A key is superfluous if it has no row, and so are all but one
+-- of equal keys.
+CREATE OR REPLACE FUNCTION simsql._compare_keys(
+    index simsql.registry, number integer, OUT missing bigint, OUT superfluous bigint)
+LANGUAGE plpgsql STABLE
+SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
+AS $$
+BEGIN
+    EXECUTE (
+        SELECT simsql._render($sql$
+            SELECT count(*) FILTER (WHERE k.key IS NULL),
+                   coalesce(sum(k.copies - (live.key IS NOT NULL)::integer), 0)
+              FROM (SELECT {columns}, count(*) AS copies FROM {keys} GROUP BY {columns}) AS k
+              FULL JOIN ({live}) AS live USING ({columns})$sql$,
+            jsonb_build_object('columns', simsql._name_list(simsql._key_columns(index)),
+                               'keys', format('simsql.keys_%s_%s', index.id, p.number),
+                               'live', simsql._live_keys(index, p.lead_mask)))
+          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+         WHERE p.number = _compare_keys.number)
+       INTO missing, superfluous;
+END
+$$;
+
+-- Reports the key tables that lack keys of rows.
+CREATE OR REPLACE FUNCTION simsql._tables_missing_keys(index simsql.registry) RETURNS SETOF simsql.finding
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    actual constant simsql.registry := simsql._as_named(index);
+    keys text;
+    missing bigint;
+BEGIN
+    PERFORM simsql._check_sees_all(index.table_id, 'verify');
+    FOR number IN 0 .. simsql._table_count(index.blocks, index.lead, index.inner_blocks) - 1 LOOP
+        keys := format('simsql.keys_%s_%s', index.id, number);
+        CONTINUE WHEN EXISTS (
+            SELECT FROM unnest(simsql._key_table_faults(index, actual, number, thorough => true)) AS k
+             WHERE k.problem IN ('key table missing', 'key table altered'));
+        missing := (simsql._compare_keys(actual, number)).missing;
+        IF missing > 0 THEN
+            RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, missing, true,
+                         format('SELECT * FROM simsql.repair(%L);', index.table_id))::simsql.finding;
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Adds missing keys and reports how many there were.
+CREATE OR REPLACE FUNCTION simsql._tables_add_keys(index simsql.registry) RETURNS SETOF simsql.finding
+LANGUAGE plpgsql
+SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
+AS $$
+DECLARE
+    permutation record;
+    keys text;
+    added bigint;
+BEGIN
+    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
+        keys := format('simsql.keys_%s_%s', index.id, permutation.number);
+        EXECUTE simsql._render($sql$
+            INSERT INTO {keys} ({columns})
+            SELECT {columns} FROM ({live}) AS live
+             WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE k.key = live.key{in_scope})$sql$,
+            jsonb_build_object('keys', keys,
+                               'columns', simsql._name_list(simsql._key_columns(index)),
+                               'live', simsql._live_keys(index, permutation.lead_mask),
+                               'in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')));
+        GET DIAGNOSTICS added := ROW_COUNT;
+        IF added > 0 THEN
+            RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, added, true,
+                         NULL)::simsql.finding;
+        END IF;
+    END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._tables_superfluous_keys(index simsql.registry) RETURNS bigint
+LANGUAGE sql STABLE
+AS $$
+    SELECT sum(c.superfluous)::bigint
+      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+     CROSS JOIN LATERAL simsql._compare_keys(index, p.number) AS c
+$$;

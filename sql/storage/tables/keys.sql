@@ -1,0 +1,232 @@
+-- The storage `tables`: one key table per permutation, and triggers that add keys.
+--
+-- A key table holds the permuted keys, preceded by the scope, and nothing else: any primary key works, and
+-- deleting a row of the user's table changes nothing here.
+
+-- Rows that are written anywhere but in the table itself would be missed.
+CREATE OR REPLACE FUNCTION simsql._tables_refusal(
+    table_name regclass, caller text, OUT reason text, OUT hint text)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    class pg_class;
+    is_distributed constant boolean := simsql._is_distributed(table_name);
+BEGIN
+    SELECT c.* INTO class FROM pg_class AS c WHERE c.oid = table_name;
+    reason := CASE
+        WHEN class.relkind = 'p' THEN 'is partitioned: rows written directly to a partition would be missed'
+        WHEN class.relispartition THEN 'is a partition: rows written through its parent would be missed'
+        WHEN EXISTS (SELECT FROM pg_inherits WHERE inhrelid = table_name OR inhparent = table_name)
+        THEN 'takes part in inheritance: rows written through another table would be missed'
+        WHEN is_distributed
+        THEN 'is managed by Citus: rows are written to its shards, so key tables would miss them'
+    END;
+    hint := CASE WHEN is_distributed AND caller = 'repair'
+                 THEN format('Create it again: SELECT simsql.drop_index(%1$L, ...); '
+                             'SELECT simsql.create_index(%1$L, ...);', table_name)
+                 ELSE 'Use storage => ''expression'', which covers rows however they were written.' END;
+END
+$$;
+
+-- The parts that the templates of this folder share. t is a row of the user's table.
+CREATE OR REPLACE FUNCTION simsql._tables_parts(index simsql.registry) RETURNS jsonb
+LANGUAGE sql STABLE
+AS $$
+    SELECT jsonb_build_object(
+        'id', index.id,
+        'table', index.table_name,
+        'column', index.column_name,
+        'guard', simsql._guard(index),
+        'key_columns', simsql._name_list(simsql._key_columns(index)),
+        'scope', simsql._for_scope(index, '%1$s, '),
+        't_scope', simsql._for_scope(index, 't.%2$I AS %1$s, '),
+        'in_a_scope', simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'))
+$$;
+
+-- Renders a template for each key table, from the `first` on: {number} and {keys}, its name, and {key}, the
+-- expression of the key of a fingerprint.
+CREATE OR REPLACE FUNCTION simsql._for_key_tables(
+    index simsql.registry, template text, fingerprint text, separator text, shared jsonb DEFAULT '{}',
+    first integer DEFAULT 0)
+RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT string_agg(
+               simsql._render(template, '{}', shared || jsonb_build_object(
+                   'number', p.number,
+                   'keys', format('simsql.keys_%s_%s', index.id, p.number),
+                   'key', simsql._permute(fingerprint, p.lead_mask))),
+               separator ORDER BY p.number)
+      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+     WHERE p.number >= first
+$$;
+
+-- Creates the key tables of an index. For a table that has not been analyzed, the planner expects few distinct
+-- fingerprints and would hash them all. So it sorts.
+CREATE OR REPLACE FUNCTION simsql._create_keys(index simsql.registry, filled boolean) RETURNS void
+LANGUAGE plpgsql
+SET enable_hashagg = off
+AS $$
+DECLARE
+    permutation record;
+    keys text;
+    shared constant jsonb := simsql._tables_parts(index);
+    -- The table is locked: the types of the scope are those that the index has just registered.
+    guard constant text := simsql._guard(index.table_name, index.column_name);
+    typed_scope constant text := (
+        SELECT string_agg(format('t.%I::%s AS %s, ', s.column_name, s.type, s.name), '' ORDER BY s.number)
+          FROM simsql._scope_columns(index) AS s);
+    unlogged constant text := (
+        SELECT 'UNLOGGED' FROM pg_class AS c WHERE c.oid = index.table_id AND c.relpersistence = 'u');
+    work_mem constant text := current_setting('work_mem');
+BEGIN
+    -- This sorts as CREATE INDEX does, so it gets the same memory.
+    IF pg_size_bytes(work_mem) < pg_size_bytes(current_setting('maintenance_work_mem')) THEN
+        PERFORM set_config('work_mem', current_setting('maintenance_work_mem'), true);
+    END IF;
+    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
+        keys := format('simsql.keys_%s_%s', index.id, permutation.number);
+        -- CREATE TABLE AS is a fifth faster than INSERT. A B-tree that is created after a sorted fill is
+        -- packed, and takes a quarter less time. Equal keys are allowed, so no unique index can identify a
+        -- row.
+        EXECUTE simsql._render($sql$
+            CREATE {unlogged} TABLE {keys} AS
+            SELECT DISTINCT {typed_scope}{key} AS key
+              FROM ONLY {table} AS t
+             WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}
+             ORDER BY {key_columns}
+              {with_data};
+            ALTER TABLE {keys} {not_null}ALTER key SET NOT NULL, REPLICA IDENTITY FULL;
+            COMMENT ON TABLE {keys} IS {'comment'};
+            CREATE INDEX ON {keys} ({key_columns})
+            $sql$,
+            jsonb_build_object(
+                'unlogged', unlogged,
+                'keys', keys,
+                'typed_scope', typed_scope,
+                'key', simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
+                'guard', guard,
+                'with_data', CASE WHEN NOT filled THEN 'WITH NO DATA' END,
+                'not_null', simsql._for_scope(index, 'ALTER %1$s SET NOT NULL, '),
+                'comment', format('keys of the simhash index on %s(%I), permutation %s, ', index.table_name,
+                                  index.column_name, permutation.number)
+                           || 'lead bits ' || to_hex(permutation.lead_mask)),
+            shared);
+        PERFORM simsql._guard_keys(keys, index);
+    END LOOP;
+    PERFORM set_config('work_mem', work_mem, true);
+    -- The progress of a build is the last fingerprint whose keys it has added, and its scope. Everybody can
+    -- read the registry, so these values are in a table of the owner. Row-level security without a policy
+    -- admits nobody else, even if default privileges grant more.
+    IF NOT filled THEN
+        EXECUTE format('CREATE TABLE simsql.built_%1$s (fp bigint, scope text[]); '
+                       'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
+    END IF;
+END
+$$;
+
+-- The batches of a build read the table in the order of a B-tree.
+CREATE OR REPLACE FUNCTION simsql._tables_create(index simsql.registry, filled boolean) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NOT filled THEN
+        PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
+    END IF;
+    PERFORM simsql._create_keys(index, filled);
+END
+$$;
+
+-- A role can read the keys if, and only if, it can read the fingerprint column and the scope columns. The
+-- policy checks the role that searches, at the time of the search, and identifies columns by number: another
+-- table or column may take over the name. As a subquery it is evaluated once per scan.
+CREATE OR REPLACE FUNCTION simsql._policy(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT simsql._render($sql$((
+        SELECT coalesce(bool_and(has_column_privilege(t.tgrelid, a.number, 'SELECT')), false)
+          FROM pg_trigger AS t
+         CROSS JOIN unnest(t.tgattr) AS a (number)
+         WHERE t.tgrelid = (SELECT r.table_id FROM simsql.registry AS r WHERE r.id = {id})
+           AND t.tgname = 'simsql_{id}_column'))$sql$, jsonb_build_object('id', index.id))
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._guard_keys(keys text, index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    EXECUTE simsql._render($sql$
+        ALTER TABLE {keys} ENABLE ROW LEVEL SECURITY;
+        CREATE POLICY readers ON {keys} FOR SELECT USING {policy};
+        GRANT SELECT ON {keys} TO PUBLIC
+        $sql$, jsonb_build_object('keys', keys, 'policy', simsql._policy(index)));
+END
+$$;
+
+-- Drops the key tables of an index, the triggers and their functions.
+CREATE OR REPLACE FUNCTION simsql._tables_drop(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+SET client_min_messages = warning  -- no notice for each object that the storage expression lacks
+AS $$
+DECLARE
+    name text;
+BEGIN
+    IF EXISTS (SELECT FROM pg_class WHERE oid = index.table_id) THEN
+        -- By their functions: somebody may have renamed a trigger.
+        FOR name IN
+            SELECT t.tgname FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
+             WHERE t.tgrelid = index.table_id AND p.pronamespace = 'simsql'::regnamespace
+               AND p.proname ~ format('^add_on_(insert|update|replica)_%s$', index.id)
+        LOOP
+            EXECUTE format('DROP TRIGGER %I ON %s', name, index.table_id);
+        END LOOP;
+    END IF;
+    EXECUTE format('DROP FUNCTION IF EXISTS simsql.add_on_insert_%1$s(), simsql.add_on_update_%1$s(), '
+                   'simsql.add_on_replica_%1$s()', index.id);
+    PERFORM simsql._drop_key_tables(index.id);
+END
+$$;
+
+-- A new index calls this too: a schema-only dump contains the key tables of an index but not its row in the
+-- registry, and a restored registry starts ids from 1 again.
+CREATE OR REPLACE FUNCTION simsql._drop_key_tables(index_id integer) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    keys text;
+BEGIN
+    FOR keys IN
+        SELECT c.relname FROM pg_class AS c
+         WHERE c.relnamespace = 'simsql'::regnamespace
+           AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index_id)
+           AND c.relkind = 'r'
+    LOOP
+        -- A build may have ended after this transaction took its snapshot.
+        EXECUTE format('DROP TABLE IF EXISTS simsql.%I', keys);
+    END LOOP;
+END
+$$;
+
+-- Replaces B-trees by key tables and triggers, under a new id.
+CREATE OR REPLACE FUNCTION simsql._tables_take_over(index simsql.registry, keep boolean) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    changed simsql.registry;
+BEGIN
+    IF index.storage = 'tables' THEN
+        PERFORM simsql._expression_drop(index);  -- those of an interrupted change
+        RETURN index.id;
+    END IF;
+    UPDATE simsql.registry AS r SET id = DEFAULT, nonce = DEFAULT, storage = 'tables' WHERE r.id = index.id
+    RETURNING r.* INTO changed;
+    PERFORM simsql._drop_key_tables(changed.id);
+    PERFORM simsql._create_keys(changed, filled => true);
+    PERFORM simsql._create_functions(changed);
+    PERFORM simsql._create_triggers(changed);
+    PERFORM simsql._give(changed, simsql._owner(index));
+    PERFORM simsql._lock_out(index);
+    PERFORM simsql._drop_objects(index);
+    RETURN changed.id;
+END
+$$;

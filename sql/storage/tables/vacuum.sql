@@ -1,0 +1,141 @@
+-- vacuum for key tables, batch by batch.
+
+-- The number of keys in the first table, estimated from its size.
+CREATE OR REPLACE FUNCTION simsql._tables_keys(index simsql.registry) RETURNS double precision
+LANGUAGE sql STABLE
+AS $$
+    SELECT pg_relation_size(format('simsql.keys_%s_0', index.id))
+           / (36.0 + 8 * cardinality(index.scope_columns))
+$$;
+
+-- The share of all keys or fingerprints that are not greater than this one, from 0 to almost 1, on the
+-- assumption that they are evenly distributed.
+CREATE OR REPLACE FUNCTION simsql._share(key bigint) RETURNS double precision
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN key / 18446744073709551616.0::double precision + 0.5;
+
+-- The statement of a batch: of $2 keys of one table, from key $1 of this scope on, or from the first key on.
+-- As one statement it has one snapshot. With two, a key that is proved superfluous in the first could belong
+-- to another writer by the time of the second. LIMIT makes the planner look up each key once, whatever it
+-- estimates. Equal keys may continue in the next batch, which begins where this one ends.
+--
+-- Writers add the same keys to all tables, so superfluous keys of the first table are removed from the others
+-- too, as many copies as there, and one copy stays for each fingerprint that a row has. In a batch of another
+-- table, keys are removed from that table alone.
+CREATE OR REPLACE FUNCTION simsql._vacuum_statement(
+    index simsql.registry, number integer, scope text[] DEFAULT NULL)
+RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    shared constant jsonb := simsql._tables_parts(index) || jsonb_build_object(
+        'same_scope_of_keys', simsql._for_scope(index, ' AND r.%1$s = s.%1$s'));
+    removed constant text := '(SELECT count(*) FROM removed_{number})';
+BEGIN
+    RETURN simsql._render($sql$
+        WITH seen AS MATERIALIZED (
+            SELECT k.*, row_number() OVER (PARTITION BY {key_columns}) AS nth
+              FROM (SELECT ctid AS place, {key_columns} FROM simsql.keys_{id}_{number}
+                     WHERE {from_place} ORDER BY {key_columns} LIMIT $2) AS k
+        ), superfluous AS MATERIALIZED (
+            SELECT s.place, {s_scope}f.fp, live.found IS NOT NULL AS alive
+              FROM seen AS s
+             CROSS JOIN LATERAL (SELECT {fp} AS fp) AS f
+              LEFT JOIN LATERAL (
+                   SELECT true AS found
+                     FROM ONLY {table} AS t WHERE t.{"column"} = f.fp{same_scope} LIMIT 1) AS live ON true
+             WHERE (s.nth > 1 OR live.found IS NULL) AND {guard}
+        ), removed_{number} AS (
+            DELETE FROM simsql.keys_{id}_{number}
+             WHERE ctid = ANY (ARRAY(SELECT place FROM superfluous)) RETURNING 1
+        ){in_other_tables}
+        SELECT (SELECT count(*) FROM seen) AS seen, last.key AS last, last.scope, {removed} AS removed
+          FROM (VALUES (1)) AS one
+          LEFT JOIN (SELECT key, ARRAY[{scope_as_text}]::text[] AS scope
+                       FROM seen ORDER BY {scope_desc}key DESC LIMIT 1) AS last ON true
+        $sql$,
+        jsonb_build_object(
+            'number', number,
+            'from_place', coalesce(simsql._from_place(index, scope, '%1$s', 'key', '>=', '$1'), 'true'),
+            's_scope', simsql._for_scope(index, 's.%1$s, '),
+            'fp', (SELECT simsql._unpermute('s.key', p.lead_mask)
+                     FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+                    WHERE p.number = _vacuum_statement.number),
+            'same_scope', simsql._for_scope(index, ' AND t.%2$I = s.%1$s'),
+            'in_other_tables', CASE number WHEN 0 THEN simsql._for_key_tables(index, $sql$,
+        removed_{number} AS (
+            DELETE FROM {keys} WHERE ctid = ANY (ARRAY(
+                SELECT k.place
+                  FROM (SELECT {scope}{key} AS key, alive, count(*) AS copies
+                          FROM superfluous GROUP BY {key_columns}, alive ORDER BY {key_columns}) AS s
+                 CROSS JOIN LATERAL (
+                       SELECT c.place, row_number() OVER () AS nth
+                         FROM (SELECT r.ctid AS place FROM {keys} AS r
+                                WHERE r.key = s.key{same_scope_of_keys}
+                                LIMIT s.copies + s.alive::integer) AS c) AS k
+                 WHERE k.nth > s.alive::integer)) RETURNING 1)$sql$, 'fp', '', shared, first => 1) END,
+            'removed', CASE number WHEN 0 THEN simsql._for_key_tables(index, removed, 'fp', ' + ')
+                                   ELSE format('(SELECT count(*) FROM removed_%s)', number) END,
+            'scope_as_text', (SELECT string_agg(c.name || '::text', ', ' ORDER BY c.number)
+                                FROM simsql._scope_columns(index) AS c),
+            'scope_desc', simsql._for_scope(index, '%1$s DESC, ')),
+        shared);
+END
+$$;
+
+-- Removes the superfluous keys of the next batch. After the first table, it reads those whose number of keys
+-- differs: their superfluous keys may be others.
+CREATE OR REPLACE FUNCTION simsql._tables_vacuum(index simsql.registry, state simsql._vacuum_state)
+RETURNS simsql._vacuum_state
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    smallest constant bigint := '-9223372036854775808';
+    before double precision;
+    batch record;
+    counts bigint[];
+BEGIN
+    IF state.tables IS NULL THEN
+        state := (index.id, '{0}', smallest, NULL, 0, 0, 0, false);
+    END IF;
+    before := state.share;
+    PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'vacuum');
+    PERFORM simsql._check_btree(format('simsql.keys_%s_%s', index.id, p.number)::regclass,
+                                simsql._key_columns(index),
+                                'vacuum')
+       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p;
+    EXECUTE simsql._vacuum_statement(index, state.tables[1], state.scope)
+       INTO batch USING state.key, simsql._batch_size();
+    state.removed := state.removed + batch.removed;
+    IF batch.seen = simsql._batch_size() THEN
+        state.key := batch.last;
+        state.scope := batch.scope;
+        state.seen := state.seen + batch.seen;
+        state.share := greatest(before, CASE
+            WHEN cardinality(state.scope) = 0 THEN simsql._share(state.key)
+            ELSE least(0.99, state.seen / greatest(1, simsql._tables_keys(index))) END);
+        IF floor(20 * state.share) > floor(20 * before) THEN
+            RAISE NOTICE 'simsql.vacuum: % %% done, % keys removed', round(100 * state.share), state.removed;
+        END IF;
+        RETURN state;
+    END IF;
+    IF state.tables[1] = 0 THEN
+        EXECUTE format('SELECT ARRAY[%s]',
+                       simsql._for_key_tables(index, '(SELECT count(*) FROM {keys})', 'fp', ', '))
+           INTO counts;
+        state.tables := '{0}' || ARRAY(
+            SELECT c.ordinal - 1 FROM unnest(counts) WITH ORDINALITY AS c (keys, ordinal)
+             WHERE c.keys <> counts[1] ORDER BY 1)::integer[];
+    END IF;
+    state.key := smallest;
+    state.scope := NULL;
+    state.share := 1;
+    state.tables := state.tables[2:];
+    state.finished := cardinality(state.tables) = 0;
+    IF state.finished THEN
+        RAISE NOTICE 'simsql.vacuum: removed % keys of %(%)', state.removed, index.table_id,
+                     quote_ident(index.column_name);
+    END IF;
+    RETURN state;
+END
+$$;
