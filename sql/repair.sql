@@ -100,7 +100,8 @@ BEGIN
     -- Writers wait, as for create_index. If an index has to be re-created, readers wait too, because its
     -- objects are dropped.
     lost := EXISTS (
-        SELECT FROM simsql.registry AS r CROSS JOIN LATERAL simsql._findings(r) AS f
+        SELECT FROM simsql.registry AS r
+         CROSS JOIN LATERAL unnest(simsql._storage_faults(r, simsql._as_named(r), thorough => true)) AS f
          WHERE r.table_id = repair.table_name AND f.problem IN ('key table missing', 'key table altered'));
     PERFORM simsql._lock(table_name, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END,
                          'repair');
