@@ -154,14 +154,11 @@ BEGIN
 END
 $$;
 
--- The statement that resumes a build. It leaves out the storage if that is the default.
+-- The statement that resumes a build. It leaves out the storage of an ordinary table.
 CREATE OR REPLACE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
-LANGUAGE plpgsql STABLE STRICT
+LANGUAGE sql STABLE STRICT
 AS $$
-DECLARE
-    storage constant text := nullif(index.storage, simsql._storage(index.table_id, NULL, 'build'));
-BEGIN
-    RETURN simsql._render(
+    SELECT simsql._render(
         $sql$CALL simsql.build({'table'}, {'column'}, {design}, {'recipe'}{scope}{storage});$sql$,
         jsonb_build_object(
             'table', index.table_id,
@@ -169,8 +166,7 @@ BEGIN
             'design', concat_ws(', ', index.distance, index.blocks, index.lead, index.inner_blocks),
             'recipe', index.recipe,
             'scope', CASE WHEN index.scope_columns <> '{}' THEN format(', %L', index.scope_columns) END,
-            'storage', ', storage => ' || quote_literal(storage)));
-END
+            'storage', ', storage => ' || quote_literal(nullif(index.storage, 'tables'))))
 $$;
 
 -- The statements that drop an index and create it again.

@@ -99,9 +99,14 @@ BEGIN
     END IF;
     -- Writers wait, as for create_index. If an index has to be re-created, readers wait too, because its
     -- objects are dropped.
+    -- This looks at key tables alone: pg_get_triggerdef would lock the table.
     lost := EXISTS (
-        SELECT FROM simsql.registry AS r CROSS JOIN LATERAL simsql._findings(r) AS f
-         WHERE r.table_id = repair.table_name AND f.problem IN ('key table missing', 'key table altered'));
+        SELECT FROM simsql.registry AS r
+         CROSS JOIN LATERAL simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p
+         CROSS JOIN LATERAL unnest(
+                    simsql._key_table_faults(r, simsql._as_named(r), p.number, thorough => true)) AS f
+         WHERE r.table_id = repair.table_name AND r.storage = 'tables'
+           AND f.problem IN ('key table missing', 'key table altered'));
     PERFORM simsql._lock(table_name, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END,
                          'repair');
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
