@@ -89,10 +89,9 @@ def test_no_function_has_a_fault(connection, kind):
     connection.execute("CREATE EXTENSION plpgsql_check")
     connection.execute(CITUS)
     connection.execute(INDEXES.format(storage=kind))
-    generated = connection.execute(
-        "SELECT count(*) FROM pg_proc WHERE proname ~ '^(search|scan|add_on_\\w+)_\\d+$'"
-    )
-    assert generated.fetchone()[0] == {"tables": 8, "expression": 2}[kind]
+    generated = {name for (name,) in connection.execute("SELECT proname FROM pg_proc WHERE proname ~ '_[0-9]+$'")}
+    assert {"search_1", "search_2"} <= generated
+    assert ("add_on_insert_2" in generated) == (kind == "tables")
     assert faults(connection) == []
 
 
