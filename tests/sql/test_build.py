@@ -385,8 +385,8 @@ def test_after_a_repair_it_begins_again(table):
 
 
 def test_a_repair_needs_neither_the_key_tables_nor_the_b_tree(table):
-    table.execute(BEGIN_BUILD)
-    table.execute(BATCH)
+    begin_build(table)
+    build_batch(table)
     ((btree,),) = table.execute(
         "SELECT b.index::text FROM simsql._btrees('article', '{fingerprint}') AS b"
     ).fetchall()
