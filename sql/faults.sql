@@ -74,8 +74,8 @@ BEGIN
         SELECT a.attname FROM pg_attribute AS a
          WHERE a.attrelid = table_id AND a.attname = ANY (columns) AND a.attgenerated = 'v' ORDER BY a.attnum
     LOOP
-        message := format('column %I of %s was replaced by a virtual generated column after its simhash '
-                          'index was created', virtual, table_id);
+        message := format('column %I of %s was replaced by a virtual generated column '
+                          'after its simhash index was created', virtual, table_id);
         faults := faults || ('column is no longer a stored bigint', quote_ident(virtual),
                              'column type changed', 'refuses', message, 'Drop the index:',
                              drop_it)::simsql._fault;
@@ -209,6 +209,20 @@ AS $$
 BEGIN
     RETURN NOT EXISTS (SELECT FROM unnest(simsql._faults(index)) AS f
                         WHERE f.effect IN ('refuses', 'refuses this role'));
+END
+$$;
+
+-- The state of the worst fault, for simsql.indexes. It is a function because Citus copies a view that names
+-- the columns of a composite type to new nodes, with the functions that it calls and without the registry.
+CREATE OR REPLACE FUNCTION simsql._state(index simsql.registry) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN coalesce((SELECT f.state
+                       FROM unnest(simsql._faults(index)) WITH ORDINALITY AS f
+                      WHERE f.effect <> 'refuses this role'
+                      ORDER BY array_position('{refuses,may miss rows,slows}', f.effect), f.ordinality
+                      LIMIT 1), 'ready');
 END
 $$;
 

@@ -12,13 +12,7 @@ SELECT r.id,
        r.lead,
        r.inner_blocks,
        r.recipe,
-       coalesce(
-           (SELECT f.state
-              FROM pg_catalog.unnest(simsql._faults(r)) WITH ORDINALITY AS f
-             WHERE f.effect <> 'refuses this role'
-             ORDER BY pg_catalog.array_position('{refuses,may miss rows,slows}', f.effect), f.ordinality
-             LIMIT 1),
-           'ready') AS state,
+       simsql._state(r) AS state,
        r.storage,
        a.all_visible,
        a.hint
