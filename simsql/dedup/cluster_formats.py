@@ -20,6 +20,10 @@ _NAMES = (
 class ClusterWriter(Protocol):
     """Formats clusters as text."""
 
+    @property
+    def start(self) -> str:
+        """How the first cluster begins, with what stands before it."""
+
     def head(self) -> str:
         """Return the text before the first cluster."""
 
@@ -29,6 +33,8 @@ class ClusterWriter(Protocol):
 
 class JsonLines:
     """A line of JSON for each cluster."""
+
+    start = '{"cluster": 1, "size": '
 
     def head(self) -> str:
         """Return nothing: JSON lines have no header."""
@@ -69,6 +75,10 @@ class _Rows:
     def __init__(self, form: Format) -> None:
         self._form = form
 
+    @property
+    def start(self) -> str:
+        return self.head()
+
     def head(self) -> str:
         return "".join(format_rows(self._form, _NAMES, []))
 
@@ -87,13 +97,13 @@ class _Table:
     Those that could be dropped are indented below the one that is kept, and measured from it.
     """
 
+    start = f"{'cluster':>7}  {'size':>7}  {'distance':>8}  {'similarity':>10}  document\n"
+
     def head(self) -> str:
         return ""  # nothing, if there are no clusters
 
     def cluster(self, number: int, members: Sequence[Member]) -> str:
-        head = (
-            f"{'cluster':>7}  {'size':>7}  {'distance':>8}  {'similarity':>10}  document\n" if number == 1 else ""
-        )
+        head = self.start if number == 1 else ""
         first, blank = f"{number:>7,}  {len(members):>7,}", " " * 16
         lines = [
             f"{blank if place else first}  {_describe(member)}\n" for place, member in enumerate(members[:_SHOWN])
@@ -138,3 +148,5 @@ CLUSTER_WRITERS: dict[Format, ClusterWriter] = {
     Format.TABLE: _Table(),
     Format.JSONL: JsonLines(),
 }
+CLUSTER_STARTS = tuple({writer.start for writer in CLUSTER_WRITERS.values()})
+"""How clusters begin, in every format."""

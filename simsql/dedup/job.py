@@ -10,6 +10,7 @@ import numpy as np
 
 from simsql.decide.rules import Rules
 from simsql.decide.verdicts import decide
+from simsql.dedup.cluster_formats import CLUSTER_STARTS
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.explaining import Explanation, explain_pair
@@ -63,9 +64,8 @@ class DedupOptions:
     def outputs(self) -> Outputs:
         """Return the files that the run writes. Raises UsageError if they cannot be written."""
         output = self.output
-        return Outputs(
-            {"--output": output.clusters or STDOUT, "--drop-list": output.drop_list, "--report": output.report}
-        )
+        files = {"--output": output.clusters or STDOUT, "--drop-list": output.drop_list, "--report": output.report}
+        return Outputs(files, CLUSTER_STARTS)
 
     def open_reader(self, paths: Sequence[str | Path], outputs: Outputs | None = None) -> DocumentReader:
         """Return the documents in files, as the run reads them."""

@@ -6,7 +6,7 @@ import secrets
 import shlex
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
@@ -36,12 +36,10 @@ _BINARY = {
     ".npz",
 }
 
-# How clusters in all formats, reports and charts begin. Samples are not among them, because people add labels to
-# them, and neither are drop lists, which look like any text.
+# How reports and charts begin.
 _START = 1000  # bytes
-_OWN = re.compile(
-    rb'\{"cluster": 1, "size": |cluster([,\t])id\1place\1|cluster +size +distance +similarity  document\n'
-    rb'|<!DOCTYPE html>.*<meta name="generator" content="simsql '
+_PAGE = re.compile(
+    rb'<!DOCTYPE html>.*<meta name="generator" content="simsql '
     rb'|<svg xmlns="http://www.w3.org/2000/svg" viewBox="[\d ]+" width="\d+" height="\d+" role="img">\n<title>',
     re.DOTALL,
 )
@@ -76,13 +74,16 @@ class Outputs:
 
     Args:
         files: The path for each option, or None if it is not used.
+        starts: How results begin that simsql may overwrite. It knows its reports and charts itself. Samples are
+            not among them, because people add labels to them; nor are drop lists, which look like any text.
 
     Raises:
         UsageError: If a file cannot be written, or two are the same.
 
     """
 
-    def __init__(self, files: Mapping[str, Path | None]) -> None:
+    def __init__(self, files: Mapping[str, Path | None], starts: Sequence[str] = ()) -> None:
+        self._starts = tuple(start.encode() for start in starts)
         self._at_risk: set[_Identity] = set()  # existing files that simsql may not have written
         self._paths: dict[Path, str] = {}
         self._identities: dict[_Identity, str] = {}
@@ -105,8 +106,17 @@ class Outputs:
         self._paths[real] = option
         if identity:
             self._identities[identity] = _STDOUT_NAME if path == STDOUT else option
-            if path != STDOUT and not _is_replaceable(path):
+            if path != STDOUT and not self._is_replaceable(path):
                 self._at_risk.add(identity)
+
+    def _is_replaceable(self, path: Path) -> bool:
+        """Return whether a file is empty, or simsql has written it."""
+        try:
+            with path.open("rb") as file:
+                start = file.read(_START)
+        except OSError:
+            return False
+        return not start or start.startswith(self._starts) or _PAGE.match(start) is not None
 
     def refuse(self, *sources: Path | IO[Any] | None) -> None:
         """Raise UsageError if a file that is read is also written: a path, or a stream that may be redirected."""
@@ -149,16 +159,6 @@ def identify(file: Path | IO[Any] | None) -> _Identity | None:
     except (OSError, ValueError):  # missing; a stream that is closed or in memory
         return None
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
-
-
-def _is_replaceable(path: Path) -> bool:
-    """Return whether a file is empty, or simsql has written it."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(_START)
-    except OSError:
-        return False
-    return not start or _OWN.match(start) is not None
 
 
 def _check_writable(option: str, path: Path) -> None:

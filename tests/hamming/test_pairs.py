@@ -136,6 +136,16 @@ def test_every_distance():
         assert as_lists(find_clusters(values, distance)) == slow_clusters(close)
 
 
+def test_thousands_with_planted_neighbours():
+    values = planted(4, 2500, range(11), 40)
+    close = slow_pairs(values, 10)
+    assert len(close) >= 10 * 40
+    for distance in range(11):
+        expected = [pair for pair in close if hamming_distance(*pair) <= distance]
+        assert find_pairs(values, distance).tolist() == expected
+        assert as_lists(find_clusters(values, distance)) == slow_clusters(expected)
+
+
 @pytest.mark.parametrize("distance", [1, 2, 3, 5])
 def test_fingerprints_that_share_most_bits(distance):
     """A dense corner of the cube: the same prefixes over and over, whatever blocks lead."""
