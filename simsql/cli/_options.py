@@ -13,7 +13,7 @@ import typer
 
 from simsql.decide.rules import Keep, Rules
 from simsql.documents import STDOUT, DocumentReader, Layout, Outputs, Selection, printable
-from simsql.documents.output_formats import Format
+from simsql.documents.output_formats import Format, choose_format
 from simsql.errors import UsageError
 
 
@@ -248,13 +248,10 @@ def distance_option(more: str) -> Any:
 SearchDistance = Annotated[int | None, distance_option("; by default, that of the index")]
 Workers = Annotated[int | None, number_option("--workers", least=1)]
 IndexedColumn = Annotated[str | None, option("--column")]
-Database = Annotated[str | None, option("--database")]
-ServerDir = Annotated[Path | None, option("--server-dir", parser=read_folder)]
 Encoding = Annotated[str, option("--encoding")]
 Formatted = Annotated[Format | None, option("--format")]
 MaxDocument = Annotated[str, option("--max-document")]
 NewRecipeName = Annotated[str | None, option("--recipe", "; by default words12-log-1")]
-Quiet = Annotated[bool, option("--quiet")]
 RecipeName = Annotated[str | None, option("--recipe", "; by default that of the index, else words12-log-1")]
 ScopeValues = Annotated[list[str] | None, option("--scope")]
 
@@ -300,6 +297,18 @@ def parse_max_document(size: str) -> int:
             f"it must be at least 1 byte and less than 4096PB, not {size}", param_hint="--max-document"
         )
     return limit
+
+
+@dataclass(frozen=True)
+class Printing:
+    """The option of every command that prints rows."""
+
+    form: Formatted = None
+
+    @property
+    def format(self) -> Format:
+        """The format that the option chooses, or the default."""
+        return choose_format(self.form)
 
 
 @dataclass(frozen=True)

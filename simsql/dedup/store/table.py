@@ -63,6 +63,9 @@ class StagedDocument(NamedTuple):
     """32 hexadecimal digits; None without words."""
 
 
+Scratch = Literal["TEMPORARY", "UNLOGGED"]
+"""The kind of a table for one run."""
+
 _COMMENT = "documents of simsql dedup, recipe "
 _RULES = "; decided by "  # and the rules as JSON
 
@@ -85,7 +88,7 @@ def take_lock(connection: Connection, number: ColumnElement[int]) -> None:
 class DocumentStore:
     """A table with one row per document: its name, where it was read, and its fingerprint.
 
-    Without `scratch`, the kind of a table for one run, the table is kept. Only a kept table has a simhash index: a
+    Without `scratch`, the table is kept. Only a kept table has a simhash index: a
     run groups its documents in memory.
     """
 
@@ -103,7 +106,7 @@ class DocumentStore:
         schema: str | None = None,
         *,
         recipe: Recipe,
-        scratch: Literal["TEMPORARY", "UNLOGGED"] | None = None,
+        scratch: Scratch | None = None,
     ) -> None:
         self.engine = engine
         self.kept = scratch is None
