@@ -23,11 +23,11 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, count_skips, print_skips, print_summary
 from simsql.cores import usable_cores
 from simsql.decide.rules import show_similarity
-from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
+from simsql.dedup.cluster_formats import CLUSTER_WRITERS, ClusterWriter, FirstClusters
 from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.store.destination import Destination
-from simsql.dedup.writing import ClusterCount, Output
+from simsql.dedup.writing import ClusterCount, ClusterOutput
 from simsql.documents import STDOUT, printable
 from simsql.documents.output_formats import Format, choose_format, format_of_file, print_json
 from simsql.errors import UsageError
@@ -73,6 +73,7 @@ def dedup_command(
     output = None if output == STDOUT else output
     chosen = form or (format_of_file(output) if output else choose_format(None))
     first = FirstClusters() if form is None and chosen is Format.TABLE and not explain else None
+    writer = ClusterWriter("", first.keep) if first else CLUSTER_WRITERS[chosen]
     target = connecting.chosen()
     options = DedupOptions(
         paths or [],
@@ -83,7 +84,7 @@ def dedup_command(
         selection=reading.selection(),
         workers=workers or usable_cores(),
         destination=Destination(target.database, target.server_dir, store_in),
-        output=Output(output, first or CLUSTER_WRITERS[chosen], drop_list, null, report),
+        output=ClusterOutput(output, writer, drop_list, null, report),
         explain=explain,
     )
     if recipe:

@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 from sqlalchemy import ColumnElement, Connection, Integer, Text, cast, func, literal, literal_column, select
 from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS, array
@@ -31,9 +31,9 @@ Storage = Literal["tables", "expression"]
 _ID = r"(?:words|characters|jieba|pattern\.|letters\.|custom\.).*-[0-9]+"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class IndexSpec:
-    """The description of a simhash index on one column, without its table.
+    """The description of a simhash index on one column, without its table, in plain values.
 
     Raises ValueError for a distance out of range or an unknown storage, and TypeError if the distance is not an
     integer or the scope is a single str.
@@ -55,30 +55,30 @@ class IndexSpec:
     None lets PostgreSQL choose: "expression" for partitioned tables, "tables" for others.
     """
 
-    def __post_init__(self) -> None:
-        # A numpy integer is accepted, and stored as an int.
-        object.__setattr__(self, "distance", whole_number("distance", self.distance, 0, FINGERPRINT_BITS))
-        if isinstance(self.scope, str):
-            raise TypeError(f"scope must be a sequence of column names, not a str: pass scope=[{self.scope!r}]")
-        if self.storage not in (None, *get_args(Storage)):
-            raise UsageError(f"storage must be 'tables' or 'expression', not {self.storage!r}")
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         column: str,
-        *,
         distance: int = 3,
         design: Design | None = None,
         recipe: Recipe | str | None = None,
         scope: Sequence[str] = (),
         storage: Storage | None = None,
-    ) -> Self:
-        """Return the description in plain values: the id of a recipe, a tuple of columns."""
-        recipe_id = recipe.id if isinstance(recipe, Recipe) else recipe
-        # Names that come from a Column are a subclass of str, which has no type in SQL.
-        names = scope if isinstance(scope, str) else tuple(map(str, scope))
-        return cls(str(column), distance, design, recipe_id, names, storage)  # type: ignore[arg-type]  # refuses a str
+    ) -> None:
+        if isinstance(scope, str):
+            raise TypeError(f"scope must be a sequence of column names, not a str: pass scope=[{scope!r}]")
+        if storage not in (None, *get_args(Storage)):
+            raise UsageError(f"storage must be 'tables' or 'expression', not {storage!r}")
+        values = {
+            # Names that come from a Column are a subclass of str, which has no type in SQL.
+            "column": str(column),
+            "distance": whole_number("distance", distance, 0, FINGERPRINT_BITS),
+            "design": design,
+            "recipe": recipe.id if isinstance(recipe, Recipe) else recipe,
+            "scope": tuple(map(str, scope)),
+            "storage": storage,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def options(self) -> dict[str, object]:
         """Return the named arguments of `simsql.create_index` and `simsql.build`, without omitted ones."""

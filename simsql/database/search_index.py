@@ -5,14 +5,27 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Engine, Integer, Select, Text, bindparam, cast, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Integer,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
 from sqlalchemy.types import TypeEngine
 
-from simsql.database.backfill import Filled, fill_fingerprints
+from simsql.database.backfill import Backfill, Filled, Maker, find_parts
 from simsql.database.connect import READ_COMMITTED, begin, check_engine
-from simsql.database.index import Finding, Report, repair, vacuum, verify
+from simsql.database.index import Finding, Report, verify
 from simsql.database.index_spec import check_distance, recipe_of
+from simsql.database.load import find_target
 from simsql.database.results import (
     Batch,
     Fingerprints,
@@ -37,7 +50,7 @@ from simsql.database.transfer import (
     to_bigint,
 )
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, simhash
+from simsql.fingerprint import Recipe, simhash, simhash_parts
 from simsql.hamming._checks import distinct_fingerprints
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
@@ -49,6 +62,13 @@ _COUNT = "SELECT pg_catalog.count(*) FROM simsql._primary_key(CAST(%s AS pg_cata
 _KEYS = (
     "SELECT fingerprint, key FROM simsql._keys_of_rows(CAST(%s AS pg_catalog.regclass),"
     " CAST(%s AS pg_catalog.int8[]), %s, CAST(%s AS pg_catalog.jsonb))"
+)
+
+
+_REPAIR = text("SELECT * FROM simsql.repair(CAST(:table AS regclass))")
+_VACUUM = text(
+    "SELECT CAST(s AS text), s.removed, s.share, s.finished FROM simsql._vacuum_batch("
+    "CAST(:table AS regclass), CAST(:column AS text), CAST(:state AS simsql._vacuum_state)) AS s"
 )
 
 
@@ -248,7 +268,7 @@ class SearchIndex:
         to `vacuum`.
         """
         with begin(self._bind, **READ_COMMITTED) as connection:
-            return repair(connection, self._table)
+            return [Finding(*row) for row in connection.execute(_REPAIR, {"table": self._table})]
 
     def vacuum(self, *, report: Report | None = None) -> int:
         """Remove keys without a row, and all but one of equal keys; return the number of removed keys.
@@ -256,7 +276,17 @@ class SearchIndex:
         Commits as it works; others can read and write meanwhile. `report` is called with the completed share of
         the work. Raises UsageError for a connection.
         """
-        return vacuum(check_engine(self._bind, "vacuum"), self._table, self._column, report=report)
+        engine = check_engine(self._bind, "vacuum")
+        parameters: dict[str, Any] = {"table": self._table, "column": self._column, "state": None}
+        removed, finished = 0, False
+        with engine.connect().execution_options(**READ_COMMITTED) as connection:
+            while not finished:
+                with connection.begin():
+                    batch = connection.execute(_VACUUM, parameters).one()
+                parameters["state"], removed, share, finished = batch
+                if report:
+                    report(share)
+        return removed
 
     def backfill(
         self,
@@ -281,17 +311,19 @@ class SearchIndex:
         of range; sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, no primary key,
         missing privileges.
         """
-        return fill_fingerprints(
-            check_engine(self._bind, "backfill"),
-            self._table,
-            source,
-            column=self._column,
-            recipe=self._recipe,
-            all_rows=all_rows,
-            batch_rows=batch_rows,
-            workers=workers,
-            report=report,
-        )
+        engine = check_engine(self._bind, "backfill")
+        weights = {source: 1} if isinstance(source, str) else dict(source)
+        if not weights:
+            raise UsageError("source must name at least one column")
+        simhash_parts([("", weight) for weight in weights.values()])
+        if batch_rows < 1:
+            raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
+        with sqlalchemy_errors(), engine.connect().execution_options(**READ_COMMITTED) as connection:
+            with connection.begin():
+                target = find_target(connection, self._table, self._column)
+                parts = find_parts(connection, target, list(weights), all_rows=all_rows)
+            maker = Maker(tuple(weights.values()), target.recipe(self._recipe))
+            return Backfill(connection, parts, maker, batch_rows, report).run(workers)
 
     def _query(
         self, connection: Connection, fingerprint: OneFingerprint | NotGiven, text: str | None

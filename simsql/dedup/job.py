@@ -21,7 +21,7 @@ from simsql.dedup.store.intake import take_in
 from simsql.dedup.store.merging import Loaded
 from simsql.dedup.store.results import Results
 from simsql.dedup.store.rows import Rows
-from simsql.dedup.writing import ClusterCount, Output, write_clusters
+from simsql.dedup.writing import ClusterCount, ClusterOutput, write_clusters
 from simsql.documents import (
     READ_TWICE,
     STDOUT,
@@ -56,7 +56,7 @@ class DedupOptions:
     workers: int | None = None
     """Number of processes that compute fingerprints; None for this process only."""
     destination: Destination = field(default_factory=Destination)
-    output: Output = field(default_factory=Output)
+    output: ClusterOutput = field(default_factory=ClusterOutput)
     explain: tuple[str, str] | None = None
     """The names of two documents to explain, instead of writing clusters."""
 
