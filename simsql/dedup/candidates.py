@@ -5,6 +5,7 @@ compared in portions, and only those that are similar stay in memory.
 """
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +29,18 @@ _PAIRS_AT_MOST = 100_000_000
 _LISTED = 1 << 18
 
 
+class Tokens(NamedTuple):
+    """The hashes of the tokens of documents, or of nodes."""
+
+    counts: Nodes
+    """The number of tokens of each."""
+    read: Callable[[Nodes], Words]
+    """Returns the tokens of those at these positions, none of them twice, one after the other."""
+
+
 def find_similar(
     fingerprints: Words,
-    counts: Nodes,
-    read_tokens: Callable[[Nodes], Words],
+    tokens: Tokens | None,
     distance: int,
     similarity: float,
     *,
@@ -39,18 +48,23 @@ def find_similar(
     workers: int | None = None,
     report: Report | None = None,
 ) -> SimilarPairs:
-    """Return all pairs of nodes within `distance` bits whose texts are at least `similarity` alike, in any order.
+    """Return all pairs of nodes within `distance` bits that are at least `similarity` alike, in any order.
 
-    `fingerprints` and `counts` are the fingerprint and the number of tokens of each node, at least one; nodes can
-    share a fingerprint. `read_tokens` gets nodes, none of them twice, and returns the hashes of their tokens, node
-    after node. With `new`, only pairs with at least one new node are found, and the search takes time for the new
-    nodes. `workers` is the number of processes of a search in all nodes, by default as many as pay. `report` gets
-    the number of pairs that have been compared. Raises SimsqlError if more than 100 million pairs are similar.
+    `fingerprints` has the fingerprint of each node. With `tokens`, at least one for each node, the similarity is
+    that of the texts, and nodes can share a fingerprint. Without, it is the share of bits that agree. With `new`,
+    only pairs with at least one new node are found, and the search takes time for the new nodes. `workers` is the
+    number of processes of a search in all nodes, by default as many as pay. `report` gets the number of pairs that
+    have been compared. Raises SimsqlError if more than 100 million pairs are similar.
     """
-    found = _Found(report)
-    for pairs in _together(_Nodes(fingerprints, new).candidates(distance, workers)):
-        for compared in compare_pairs(counts, read_tokens, pairs):
-            found.add(*compared, at_least=similarity)
+    found = _Found(report, similarity)
+    candidates = _Nodes(fingerprints, new).candidates(distance, workers)
+    if tokens is None:
+        for left, right in candidates:
+            found.add(left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64)
+    else:
+        for pairs in _together(candidates):
+            for compared in compare_pairs(tokens.counts, tokens.read, pairs):
+                found.add(*compared)
     return found.all_pairs()
 
 
@@ -69,35 +83,18 @@ def _together(candidates: Iterator[tuple[Nodes, Nodes]]) -> Iterator[Words]:
     yield together[:size]
 
 
-def find_close(
-    fingerprints: Words,
-    distance: int,
-    *,
-    new: Bools | None = None,
-    workers: int | None = None,
-    report: Report | None = None,
-) -> SimilarPairs:
-    """Return all pairs of nodes within `distance` bits, in any order, and the share of bits that agree.
-
-    `fingerprints` are distinct. The other arguments are as for `find_similar`.
-    """
-    found = _Found(report)
-    for left, right in _Nodes(fingerprints, new).candidates(distance, workers):
-        found.add(left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64)
-    return found.all_pairs()
-
-
 class _Found:
     """Similar pairs, 16 bytes each."""
 
-    def __init__(self, report: Report | None) -> None:
+    def __init__(self, report: Report | None, similarity: float) -> None:
         self._report = report
+        self._similarity = similarity
         self._compared = self._size = 0
         self._pairs, self._similarities = [np.zeros(0, dtype=np.uint64)], [np.zeros(0)]
 
-    def add(self, left: Nodes, right: Nodes, similarity: Similarities, at_least: float = 0) -> None:
+    def add(self, left: Nodes, right: Nodes, similarity: Similarities) -> None:
         """Add pairs that have been compared, if they are similar."""
-        (chosen,) = np.nonzero(similarity >= at_least)
+        (chosen,) = np.nonzero(similarity >= self._similarity)
         self._pairs.append(pairs_of(left[chosen], right[chosen]))
         self._similarities.append(similarity[chosen])
         self._compared += len(left)

@@ -17,7 +17,7 @@ from simsql.dedup.run_report import RunOfFiles, write_run_report
 from simsql.dedup.safety.confirming import Confirmer
 from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
-from simsql.dedup.store.intake import take_in
+from simsql.dedup.store.intake import Intake
 from simsql.dedup.store.merging import Loaded
 from simsql.dedup.store.results import Results
 from simsql.dedup.store.rows import Rows
@@ -125,7 +125,8 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                 create=bool(options.paths),
             )
             store = stack.enter_context(opened)
-        intake, loaded = take_in(store, reader, stages, workers=options.workers, tokens=tokens, texts=texts)
+        intake = Intake(store, reader, workers=options.workers, tokens=tokens, texts=texts)
+        loaded = intake.take_in(stages)
         with stages.stage("check texts" if store.rules.checks_texts else "compare fingerprints") as report:
             rows = Rows(store, intake)
             confirmer = Confirmer(options.open_reader, intake.identities.files, outputs.writes)

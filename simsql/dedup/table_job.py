@@ -12,7 +12,8 @@ from sqlalchemy import Engine
 from simsql.decide.criteria import criterion
 from simsql.decide.documents import Documents
 from simsql.decide.verdicts import decide
-from simsql.dedup.comparing import Comparison, Tokens
+from simsql.dedup.candidates import Tokens
+from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.tables.decisions import DecisionTable, RowVerdicts
 from simsql.dedup.tables.options import TableOptions

@@ -15,8 +15,6 @@ from simsql.documents.reports import (
     Stages,
     name_paths,
     nothing_found,
-    repeated_id,
-    without_words,
 )
 
 __all__ = [
@@ -46,8 +44,6 @@ __all__ = [
     "read_document",
     "read_documents",
     "read_single_text",
-    "repeated_id",
     "standard_output",
     "storable",
-    "without_words",
 ]

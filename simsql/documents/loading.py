@@ -17,7 +17,6 @@ from simsql.documents import (
     Stages,
     nothing_found,
     read_documents,
-    repeated_id,
 )
 from simsql.errors import SimsqlError
 from simsql.fingerprint import Recipe, simhash_items
@@ -99,7 +98,7 @@ def load_documents(
         nonlocal empty
         empty -= row[-1] is None
         where = f"is already in {table}" if earlier is None else f"was already read at {earlier.place}"
-        skips.add(repeated_id(row.place, row.name, where))
+        skips.add(Skip(row.place, DUPLICATE, f"{row.name!r} {where}"))
 
     with stages.stage("read, fingerprint, load", reader.bytes_total) as report:
         documents = load_placed_rows(

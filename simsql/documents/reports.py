@@ -40,16 +40,6 @@ class SkipCount:
             self.examples.append(skip)
 
 
-def repeated_id(place: str, name: str, where: str) -> Skip:
-    """Return the skip of a document whose id is not new; `where` describes the other one."""
-    return Skip(place, DUPLICATE, f"{name!r} {where}")
-
-
-def without_words(place: str) -> Skip:
-    """Return the skip of a text that has no fingerprint."""
-    return Skip(place, NO_WORDS, "a text without letters, digits or emoji has no fingerprint")
-
-
 def name_paths(paths: Sequence[str | Path]) -> str:
     """Return the paths of a run as one printable line."""
     return ", ".join(printable(storable(Path(path))) for path in paths)

@@ -241,14 +241,8 @@ class DocumentStore:
     def keep_rules(self) -> None:
         """Record the rules of new decisions in the comment of the table, and index it, unless that is done."""
         if not self.holds_decisions():
-            self._record_rules()
-        self._build_index()
-
-    def _record_rules(self) -> None:
-        self.table.comment = f"{_COMMENT}{self.recipe.id}{_RULES}{self.rules.to_json()}"
-        self.connection.execute(SetTableComment(self.table))
-
-    def _build_index(self) -> None:
+            self.table.comment = f"{_COMMENT}{self.recipe.id}{_RULES}{self.rules.to_json()}"
+            self.connection.execute(SetTableComment(self.table))
         if not self._is_indexed(self.connection):
             distance = self.rules.distance
             create_index(self.connection, self.sql_name, "fingerprint", distance=distance, recipe=self.recipe)
