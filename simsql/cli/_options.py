@@ -174,6 +174,11 @@ def option(name: str, more: str = "", **settings: Any) -> Any:
     return typer.Option(*flags, **{**common, **settings})
 
 
+def argument(name: str, meaning: str) -> Any:
+    """Return an argument that names something in a database."""
+    return typer.Argument(metavar=name, help=meaning, callback=refuse_empty)
+
+
 _NUMBER = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?[eE]\+?\d{1,2})", re.ASCII)
 
 
@@ -268,16 +273,8 @@ Folder = Annotated[
         metavar="DIR", help="Folder for the server's data; created if it is missing.", parser=read_folder
     ),
 ]
-IndexedTable = Annotated[
-    str,
-    typer.Argument(
-        metavar="TABLE", help="Name of the indexed table as in SQL: article, app.article.", callback=refuse_empty
-    ),
-]
-TableName = Annotated[
-    str,
-    typer.Argument(metavar="TABLE", help="Table name as in SQL: article, app.article.", callback=refuse_empty),
-]
+IndexedTable = Annotated[str, argument("TABLE", "Name of the indexed table as in SQL: article, app.article.")]
+TableName = Annotated[str, argument("TABLE", "Table name as in SQL: article, app.article.")]
 
 
 def parse_size(size: str, name: str) -> int:

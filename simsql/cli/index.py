@@ -13,10 +13,10 @@ from simsql.cli._options import (
     NewRecipeName,
     Storage,
     TableName,
+    argument,
     distance_option,
     number_option,
     option,
-    refuse_empty,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.database import SearchIndex, change_storage, create_index, drop_index, read_status
@@ -37,9 +37,7 @@ group = typer.Typer(
 )
 app.add_typer(group)
 
-ColumnName = Annotated[
-    str, typer.Argument(metavar="COLUMN", help="Fingerprint column, a bigint.", callback=refuse_empty)
-]
+ColumnName = Annotated[str, argument("COLUMN", "Fingerprint column, a bigint.")]
 Distance = Annotated[int, distance_option(" in searches that give no distance")]
 Blocks = Annotated[
     int | None, number_option("--blocks", "; by default, chosen by the number of rows", least=1, most=64)
@@ -59,10 +57,7 @@ _FINDINGS = (
     *(Column("keys", "count"), Column("hint")),
 )
 OptionalTable = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="TABLE", help="Table name as in SQL; by default, all tables with an index.", callback=refuse_empty
-    ),
+    str | None, argument("TABLE", "Table name as in SQL; by default, all tables with an index.")
 ]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import ColumnElement, Connection, Integer, Text, cast, func, literal, literal_column, select
-from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS, array
+from sqlalchemy import ColumnElement, Integer, Text, cast, literal, literal_column
+from sqlalchemy.dialects.postgresql import ARRAY, array
 from sqlalchemy.types import TypeEngine
 
 from simsql.errors import UsageError
@@ -110,21 +110,6 @@ def check_distance(distance: int | None) -> int | None:
     Raises UsageError for a distance out of range, and TypeError if it is not an integer.
     """
     return None if distance is None else whole_number("distance", distance, 0, FINGERPRINT_BITS)
-
-
-def recipe_of(
-    connection: Connection, table: str, column: str | None = None, recipe: Recipe | None = None
-) -> Recipe:
-    """Return the recipe of an index, to fingerprint texts for a search.
-
-    An index without a recipe counts as having the default one. If the id of the recipe is not enough, as with a
-    word list or table, pass `recipe`: it is returned if its id is that of the index. Raises UsageError if it is
-    not, or if the id is not enough and no recipe is passed; sqlalchemy.exc.DBAPIError with PostgreSQL's message:
-    no index, several indexes.
-    """
-    index = func.simsql._index(cast(table, REGCLASS), column).table_valued("column_name", "recipe")
-    found = connection.execute(select(index.c.column_name, index.c.recipe)).one()
-    return agreed_recipe(found.recipe, recipe, f"{table}({found.column_name})")
 
 
 def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> Recipe:

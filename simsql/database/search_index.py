@@ -24,7 +24,7 @@ from sqlalchemy.types import TypeEngine
 from simsql.database.backfill import Backfill, Filled, Maker, find_parts
 from simsql.database.connect import READ_COMMITTED, begin, check_engine
 from simsql.database.index import Finding, Report, verify
-from simsql.database.index_spec import check_distance, recipe_of
+from simsql.database.index_spec import agreed_recipe, check_distance
 from simsql.database.load import find_target
 from simsql.database.results import (
     Batch,
@@ -93,6 +93,10 @@ _NEAR = _search("near", BIGINT(), "fingerprint", "distance")
 _NEAR_ROWS = _search("_near_documents", BIGINT(), "fingerprint", "distance", "document")
 _NEAR_MANY = _search("near_many", ARRAY(BIGINT), "query", "fingerprint", "distance")
 _CLAIM = _search("claim", BIGINT(), "fingerprint", "distance")
+_ANY_INDEX = func.simsql._index(
+    bindparam("in_table", type_=REGCLASS()), bindparam("of_column", type_=Text())
+).table_valued("column_name", "recipe")
+_RECIPE = select(_ANY_INDEX.c.column_name, _ANY_INDEX.c.recipe)
 _INDEX = _call("_searched_index").table_valued("column_name", "distance")
 _CHECK = select(_INDEX.c.column_name, func.simsql._distance(_WITHIN, _INDEX.c.distance))
 
@@ -251,7 +255,7 @@ class SearchIndex:
         that of the index, or if none was given and the id is not enough.
         """
         with begin(self._bind) as connection:
-            return recipe_of(connection, self._table, self._column, self._recipe)
+            return self._read_recipe(connection)
 
     def verify(self) -> list[Finding]:
         """Return the faults of the index, or of all indexes of the table if no column was given.
@@ -332,10 +336,15 @@ class SearchIndex:
         if isinstance(fingerprint, NotGiven):
             if text is None:
                 raise UsageError("pass either a fingerprint or text=")
-            fingerprint = simhash(text, recipe_of(connection, self._table, self._column, self._recipe))
+            fingerprint = simhash(text, self._read_recipe(connection))
         elif text is not None:
             raise UsageError("pass either a fingerprint or text=, not both")
         return to_bigint(fingerprint)
+
+    def _read_recipe(self, connection: Connection) -> Recipe:
+        parameters = {"in_table": self._table, "of_column": self._column}
+        found = connection.execute(_RECIPE, parameters).one()
+        return agreed_recipe(found.recipe, self._recipe, f"{self._table}({found.column_name})")
 
     def _arguments(self, distance: int | None, query: int | list[int] | None = None) -> dict[str, object]:
         """Return the parameters of a statement."""
