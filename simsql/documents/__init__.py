@@ -1,13 +1,12 @@
 """Documents in files: formats, encodings, readers, skipped documents and output files."""
 
-from simsql.documents.content import MAX_DOCUMENT, UnfitError, read_document
+from simsql.documents.content import UnfitError, read_document
 from simsql.documents.files import VISIBLE, Selection
 from simsql.documents.input_formats import Document, Layout, Skip, printable, storable
-from simsql.documents.output import STDOUT, Outputs, abandon, open_output, standard_output
+from simsql.documents.output import STDOUT, Outputs, abandon, open_output
 from simsql.documents.output_formats import DELIMITERS, format_rows
 from simsql.documents.readers import DocumentReader, read_documents, read_single_text
 from simsql.documents.reports import (
-    DUPLICATE,
     NO_WORDS,
     READ_TWICE,
     Report,
@@ -19,8 +18,6 @@ from simsql.documents.reports import (
 
 __all__ = [
     "DELIMITERS",
-    "DUPLICATE",
-    "MAX_DOCUMENT",
     "NO_WORDS",
     "READ_TWICE",
     "STDOUT",
@@ -44,6 +41,5 @@ __all__ = [
     "read_document",
     "read_documents",
     "read_single_text",
-    "standard_output",
     "storable",
 ]

@@ -9,7 +9,6 @@ from simsql.database.load import find_loaded_column
 from simsql.database.placed import PlacedRow, load_placed_rows
 from simsql.database.transfer import to_bigints
 from simsql.documents import (
-    DUPLICATE,
     Document,
     DocumentReader,
     Skip,
@@ -18,6 +17,7 @@ from simsql.documents import (
     nothing_found,
     read_documents,
 )
+from simsql.documents.reports import DUPLICATE
 from simsql.errors import SimsqlError
 from simsql.fingerprint import Recipe, simhash_items
 
