@@ -12,7 +12,7 @@ from simsql.cli._app import command
 from simsql.cli._options import Printing, Reading, option, path_option, read_path, share_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
-from simsql.documents import STDOUT, Outputs, SkipCount, open_output, printable
+from simsql.documents import STDOUT, Outputs, open_output, printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import SimsqlError, UsageError
 from simsql.evaluate.chart import Panel, draw_chart, rule_panels
@@ -88,9 +88,8 @@ def evaluate_command(
             f"{where} labels no pair as near-duplicate ({len(read.pairs):,} as not, {read.left_out:,} left out):"
             " recall needs at least one"
         )
-    skips = SkipCount()
     named = paths or []
-    texts = find_texts(read.pairs, named, lambda: reading.open(named, outputs=outputs), telling.stages(), skips)
+    texts, skips = find_texts(read.pairs, named, lambda: reading.open(named, outputs=outputs), telling.stages())
     results = [(name, texts.measure(made_by, similarity)) for name, made_by in recipes.items()]
     if chart:
         panels: list[Panel] = []

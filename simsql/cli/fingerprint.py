@@ -17,13 +17,7 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
 from simsql.cores import usable_cores
 from simsql.database import to_bigint
-from simsql.documents import (
-    Report,
-    SkipCount,
-    nothing_found,
-    printable,
-    read_documents,
-)
+from simsql.documents import Report, printable
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, simhash_items
 
@@ -53,10 +47,9 @@ def fingerprint_command(
     """
     made_by = parse_recipe(recipe) or DEFAULT_RECIPE
     reader = reading.open(paths, lines=lines)
-    skips = SkipCount()
 
     def named_texts(report: Report) -> Iterator[tuple[str, str]]:
-        for item in read_documents(reader, skips, report):
+        for item in reader.documents(report):
             yield printable(item.name), item.text
             del item  # a long document is not kept while the next one is read
 
@@ -72,7 +65,7 @@ def fingerprint_command(
             printed += len(written)
     if not printed:
         advice = ""
-        if "-" in paths and not lines and skips.by_reason["not JSON"]:
+        if "-" in paths and not lines and reader.skips.by_reason["not JSON"]:
             advice = "; use --lines to treat every line of stdin as a document"
-        raise SimsqlError(nothing_found(paths, skips) + advice)
-    print_skips(skips, telling.console, counted=True)
+        raise SimsqlError(reader.nothing_found() + advice)
+    print_skips(reader.skips, telling.console, counted=True)

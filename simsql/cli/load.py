@@ -63,11 +63,11 @@ def load_command(
         with stages.stage("commit"):
             connection.commit()
     stages.add_stage("disconnect" if has_url else "stop the server")
-    print_skips(summary.skips, run.console)
+    print_skips(reader.skips, run.console)
     counts = [("documents", summary.documents)]
     if summary.without_fingerprint:
         counts.append(("  without words: no fingerprint", summary.without_fingerprint))
-    print_summary([*counts, *count_skips(summary.skips)], stages, run.console)
+    print_summary([*counts, *count_skips(reader.skips)], stages, run.console)
 
 
 @command("backfill")

@@ -51,7 +51,7 @@ def sample_command(
     if recipe:
         outputs.refuse(Path(recipe))
     reader = reading.open(paths, outputs=outputs)
-    skips = write_sample(
+    write_sample(
         output,
         reader,
         telling.stages(),
@@ -61,4 +61,4 @@ def sample_command(
         recipe=made_by,
         workers=workers or usable_cores(),
     )
-    print_skips(skips, telling.console, counted=True)
+    print_skips(reader.skips, telling.console, counted=True)

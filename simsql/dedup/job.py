@@ -162,13 +162,13 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                     run = RunOfFiles(options.paths, options.recipe, store.rules, stored, rows, texts)
                     write_run_report(options.output.report, run, results.clusters(), refused)
     return DedupSummary(
-        intake.read - intake.skips.by_reason[READ_TWICE],
+        intake.read - reader.skips.by_reason[READ_TWICE],
         intake.wordless,
         loaded,
         stored,
         int(np.count_nonzero(~rows.documents.compared)),
         store.created_by_older,
-        intake.skips,
+        reader.skips,
         clusters,
         explanation,
     )

@@ -5,7 +5,7 @@ from simsql.documents.files import VISIBLE, Selection
 from simsql.documents.input_formats import Document, Layout, Skip, printable, storable
 from simsql.documents.output import STDOUT, Outputs, abandon, open_output
 from simsql.documents.output_formats import DELIMITERS, format_rows
-from simsql.documents.readers import DocumentReader, read_documents, read_single_text
+from simsql.documents.readers import DocumentReader, read_single_text
 from simsql.documents.reports import (
     NO_WORDS,
     READ_TWICE,
@@ -13,7 +13,6 @@ from simsql.documents.reports import (
     SkipCount,
     Stages,
     name_paths,
-    nothing_found,
 )
 
 __all__ = [
@@ -35,11 +34,9 @@ __all__ = [
     "abandon",
     "format_rows",
     "name_paths",
-    "nothing_found",
     "open_output",
     "printable",
     "read_document",
-    "read_documents",
     "read_single_text",
     "storable",
 ]

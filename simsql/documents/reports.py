@@ -43,13 +43,3 @@ class SkipCount:
 def name_paths(paths: Sequence[str | Path]) -> str:
     """Return the paths of a run as one printable line."""
     return ", ".join(printable(storable(Path(path))) for path in paths)
-
-
-def nothing_found(paths: Sequence[str | Path], skips: SkipCount) -> str:
-    """Return the error message for paths without documents."""
-    where = name_paths(paths)
-    if not skips.by_reason:
-        return f"no documents in {where}: found nothing to read"
-    reasons = ", ".join(f"{count} {reason}" for reason, count in skips.by_reason.most_common())
-    first = skips.examples[0]
-    return f"no documents in {where}: skipped {reasons}; the first was {first.place}: {first.detail}"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from simsql.documents import Document, DocumentReader, SkipCount, Stages, name_paths, printable, read_documents
+from simsql.documents import Document, DocumentReader, SkipCount, Stages, name_paths, printable
 from simsql.errors import SimsqlError
 from simsql.evaluate.labels import Labelled
 from simsql.evaluate.measures import NO_FINGERPRINT, LabelledPairs, RuleFigures, evaluate_pairs
@@ -37,15 +37,15 @@ def find_texts(
     paths: Sequence[str],
     open_reader: Callable[[], DocumentReader],
     stages: Stages,
-    skips: SkipCount,
-) -> LabelledTexts:
+) -> tuple[LabelledTexts, SkipCount]:
     """Look up the texts of pairs with ids in the documents of a reader, which is opened if it is needed.
 
-    `paths` are those of the reader. `skips` counts what it skips. Raises SimsqlError for ids that no document has,
-    or several have.
+    `paths` are those of the reader. Also return what it has skipped. Raises SimsqlError for ids that no document
+    has, or several have.
     """
     wanted = {name: pair.place for pair in reversed(pairs) for name in _ids_to_look_up(pair)}
     known: dict[str, str] = {}
+    skips = SkipCount()
     if wanted:
         if not paths:
             place = next(pair.place for pair in pairs if list(_ids_to_look_up(pair)))
@@ -53,8 +53,9 @@ def find_texts(
                 f"{place}: the pair has ids, but no texts: name the files of the documents after LABELS"
             )
         reader = open_reader()
+        skips = reader.skips
         with stages.stage("read", reader.bytes_total) as report:
-            for item in read_documents(reader, skips, report):
+            for item in reader.documents(report):
                 _add_wanted(known, item, wanted)
                 del item  # a long document is not kept while the next one is read
     if missing := [f"{printable(name)!r} ({place})" for name, place in wanted.items() if name not in known]:
@@ -63,7 +64,7 @@ def find_texts(
         raise SimsqlError(
             f"no document in {name_paths(paths)} has the id {some}{more}: check --id-field, and the files"
         )
-    return LabelledTexts(pairs, [_texts_of(pair, known) for pair in pairs])
+    return LabelledTexts(pairs, [_texts_of(pair, known) for pair in pairs]), skips
 
 
 def _ids_to_look_up(pair: Labelled) -> Iterator[str]:

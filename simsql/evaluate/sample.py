@@ -10,12 +10,9 @@ import numpy as np
 from simsql.documents import (
     DocumentReader,
     Report,
-    SkipCount,
     Stages,
     format_rows,
-    nothing_found,
     open_output,
-    read_documents,
 )
 from simsql.documents.output_formats import Format, format_of_file
 from simsql.documents.spool import TextSpool
@@ -36,20 +33,19 @@ def write_sample(
     seed: int,
     recipe: Recipe,
     workers: int | None,
-) -> SkipCount:
-    """Write pairs of the documents of a reader, drawn as `draw_pairs` does, to a file; return what was skipped.
+) -> None:
+    """Write pairs of the documents of a reader, drawn as `draw_pairs` does, to a file.
 
     Without an output, write JSON lines to stdout. Documents with equal fingerprints count as one. Raises
     SimsqlError if there are no documents, or no pairs within the distance.
     """
-    skips = SkipCount()
     with TextSpool() as texts:
         first: dict[int, int] = {}  # the number of the first document with each fingerprint
         names: list[str] = []
         places: dict[int, str] = {}  # of records, whose ids may be those of others, too
 
         def read_texts(report: Report) -> Iterator[tuple[int, str]]:
-            for item in read_documents(reader, skips, report):
+            for item in reader.documents(report):
                 texts.append(item.text)
                 if item.name != item.place:
                     places[len(names)] = item.place
@@ -63,7 +59,7 @@ def write_sample(
                     if fingerprint is not None:
                         first.setdefault(fingerprint, number)
         if not names:
-            raise SimsqlError(nothing_found(reader.paths, skips))
+            raise SimsqlError(reader.nothing_found())
         times = Counter(names)
         for number, place in places.items():
             if times[names[number]] > 1:
@@ -80,7 +76,6 @@ def write_sample(
             form = format_of_file(output) if output else Format.JSONL
             for line in format_rows(form, _FIELDS, _rows(drawn, first, names, texts)):
                 stream.write(line)
-    return skips
 
 
 def _rows(drawn: Drawn, first: dict[int, int], names: list[str], texts: TextSpool) -> Iterator[Sequence[Any]]:

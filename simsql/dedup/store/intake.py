@@ -19,8 +19,6 @@ from simsql.documents import (
     Skip,
     SkipCount,
     Stages,
-    nothing_found,
-    read_documents,
 )
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.errors import SimsqlError
@@ -50,8 +48,6 @@ class Intake:
         """Number of documents."""
         self.valued = 0
         """Number of documents with a value."""
-        self.skips = SkipCount()
-        """What the reader has skipped."""
         self.wordless = SkipCount()
         """The texts without a fingerprint."""
         self.ordinals = array("q")
@@ -72,13 +68,13 @@ class Intake:
         with stages.stage("read and fingerprint", self._reader.bytes_total) as report:
             stage(self._store, self._rows(report))
         if not self.read and not self._store.holds_documents:
-            raise SimsqlError(nothing_found(self._reader.paths, self.skips))
+            raise SimsqlError(self._reader.nothing_found())
         field = self._store.rules.keep_field
         if self.read and not self.valued and field is not None:
             raise SimsqlError(f"no document has a field {field!r}: choose with --keep-field")
         with stages.stage("load"):
             for place, first in drop_duplicates(self._store):
-                self.skips.add(Skip(place, READ_TWICE, f"the same document was already read at {first}"))
+                self._reader.skips.add(Skip(place, READ_TWICE, f"the same document was already read at {first}"))
             return merge(self._store)
 
     def _rows(self, report: Report) -> Iterator[StagedDocument]:
@@ -132,7 +128,7 @@ class Intake:
                 del text  # a long one is not kept while the next one is read
 
     def _digest(self, report: Report) -> Iterator[tuple[StagedDocument, str]]:
-        for item in read_documents(self._reader, self.skips, report):
+        for item in self._reader.documents(report):
             row = StagedDocument(
                 self.read,
                 item.name,
