@@ -6,7 +6,8 @@ from simsql.decide.documents import I64, NONE, U64, Documents, Flags, Similariti
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs
 from simsql.decide.verdicts import Verdicts
-from simsql.dedup.candidates import Report, Tokens, find_similar
+from simsql.dedup.candidates import Tokens, find_similar
+from simsql.documents import Report
 from simsql.fingerprint import compare_documents
 
 

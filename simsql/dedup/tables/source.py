@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import psycopg
-from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Engine
 
@@ -23,11 +22,10 @@ from simsql.database.connect import one_line
 from simsql.database.index_spec import same_recipe
 from simsql.database.load import FoundTable, find_table
 from simsql.database.transfer import raw_connection
+from simsql.decide.documents import I64
 from simsql.dedup.tables.options import TableOptions
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import Recipe, simhash_many
-
-I64 = NDArray[np.int64]
 
 _POSITION_BITS, _PLACE_BITS = 16, 48
 
