@@ -67,10 +67,10 @@ _WRITE = (
 )
 
 
-def find_parts(
+def _find_parts(
     connection: Connection, target: Target, text_columns: list[str], *, all_rows: bool
 ) -> dict[str, str]:
-    """Return the parts of the statements of a backfill. Raises psycopg.Error with PostgreSQL's message."""
+    """Return the parts of the statements."""
     with raw_connection(connection).cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT * FROM simsql._backfill_parts(CAST(%s AS pg_catalog.regclass), %s, %s, %s)",
@@ -80,7 +80,7 @@ def find_parts(
 
 
 @dataclass(frozen=True)
-class Maker:
+class _Maker:
     """Compute the fingerprints of rows."""
 
     weights: tuple[int, ...]
@@ -100,23 +100,30 @@ class Maker:
 
 
 class Backfill:
-    """A backfill of one column; `run` it once."""
+    """A backfill of a column from columns with these weights: see `SearchIndex.backfill`. `run` it once.
+
+    Created in a transaction. Raises psycopg.Error with PostgreSQL's message, and UsageError for the wrong recipe.
+    """
 
     def __init__(
         self,
         connection: Connection,
-        parts: Mapping[str, str],
-        maker: Maker,
+        target: Target,
+        weights: Mapping[str, int],
+        recipe: Recipe | None,
+        *,
+        all_rows: bool,
         batch_rows: int,
         report: Report | None,
     ) -> None:
         self._connection = connection
+        parts = _find_parts(connection, target, list(weights), all_rows=all_rows)
         # For psycopg, a percent sign begins a parameter.
         self._parts: dict[str, sql.Composable] = {
             name: sql.SQL(part.replace("%", "%%")) for name, part in parts.items()
         }
         self._parts["row"] = sql.SQL(_ROW).format(**self._parts)
-        self._maker = maker
+        self._maker = _Maker(tuple(weights.values()), target.recipe(recipe))
         self._batch_rows = batch_rows
         self._report = report
         self._written = self._unchanged = self._empty = self._done = self._total = 0

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
 from sqlalchemy.types import TypeEngine
 
-from simsql.database.backfill import Backfill, Filled, Maker, find_parts
+from simsql.database.backfill import Backfill, Filled
 from simsql.database.connect import READ_COMMITTED, begin, check_engine
 from simsql.database.index import Finding, Report, verify
 from simsql.database.index_spec import agreed_recipe, check_distance
@@ -325,9 +325,16 @@ class SearchIndex:
         with sqlalchemy_errors(), engine.connect().execution_options(**READ_COMMITTED) as connection:
             with connection.begin():
                 target = find_target(connection, self._table, self._column)
-                parts = find_parts(connection, target, list(weights), all_rows=all_rows)
-            maker = Maker(tuple(weights.values()), target.recipe(self._recipe))
-            return Backfill(connection, parts, maker, batch_rows, report).run(workers)
+                backfill = Backfill(
+                    connection,
+                    target,
+                    weights,
+                    self._recipe,
+                    all_rows=all_rows,
+                    batch_rows=batch_rows,
+                    report=report,
+                )
+            return backfill.run(workers)
 
     def _query(
         self, connection: Connection, fingerprint: OneFingerprint | NotGiven, text: str | None
