@@ -14,7 +14,7 @@ from simsql.documents import (
     Skip,
     Stages,
 )
-from simsql.documents.reports import DUPLICATE
+from simsql.documents.reports import DUPLICATE, repeated_id
 from simsql.errors import SimsqlError
 from simsql.fingerprint import Recipe, simhash_items
 
@@ -95,7 +95,7 @@ def load_documents(
         nonlocal empty
         empty -= row[-1] is None
         where = f"is already in {table}" if earlier is None else f"was already read at {earlier.place}"
-        reader.skips.add(Skip(row.place, DUPLICATE, f"{row.name!r} {where}"))
+        reader.skips.add(repeated_id(row.place, row.name, where))
 
     with stages.stage("read, fingerprint, load", reader.bytes_total) as report:
         documents = load_placed_rows(

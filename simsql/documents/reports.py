@@ -40,6 +40,11 @@ class SkipCount:
             self.examples.append(skip)
 
 
+def repeated_id(place: str, name: str, where: str) -> Skip:
+    """Return the skip of a document whose id is not new; `where` describes the other one."""
+    return Skip(place, DUPLICATE, f"{name!r} {where}")
+
+
 def name_paths(paths: Sequence[str | Path]) -> str:
     """Return the paths of a run as one printable line."""
     return ", ".join(printable(storable(Path(path))) for path in paths)
