@@ -225,7 +225,7 @@ class CreateSimhashIndexOp(ColumnOp):
         if blocks is None and (lead is not None or inner_blocks is not None):
             raise UsageError("lead and inner_blocks need blocks: pass blocks, or omit all of them")
         design = None if blocks is None else Design(blocks, 1 if lead is None else lead, inner_blocks or 0)
-        spec = IndexSpec.of(
+        spec = IndexSpec(
             column_name, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage
         )
         operations.invoke(cls(table_name, spec, schema=schema, concurrently=concurrently))

@@ -216,17 +216,8 @@ def _options(
 _CALL = re.compile(r"(?:SELECT (?:\* FROM )?|CALL )simsql\.(\w+)\(((?:'(?:[^']|'')*'|[^'()])*)\)(?:;$)?")
 _VALUE = re.compile(r"(?:(\w+) => )?(?:(E?)'((?:[^']|'')*)'|([\w.]+))")
 
-_NEW_INDEX = (
-    "table_name",
-    "column_name",
-    "distance",
-    "blocks",
-    "lead",
-    "inner_blocks",
-    "recipe",
-    "scope",
-    "storage",
-)
+_DESIGN = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "storage")
+_NEW_INDEX = ("table_name", "column_name", *_DESIGN)
 # Each function: its command, its parameters in order, and how many of them are arguments of the command.
 _COMMANDS_OF_CALLS = {
     "build": ("index create --concurrently", _NEW_INDEX, 2),
@@ -238,15 +229,9 @@ _COMMANDS_OF_CALLS = {
     "vacuum": ("index vacuum", ("table_name", "column_name"), 1),
     "verify": ("index verify", ("table_name", "column_name"), 1),
 }
-_OPTIONS_OF_CALLS = {
-    "blocks": "--blocks",
+_OPTIONS_OF_CALLS = {name: f"--{name.replace('_', '-')}" for name in _DESIGN} | {
     "column_name": "--column",
-    "distance": "--distance",
-    "inner_blocks": "--inner-blocks",
-    "lead": "--lead",
-    "recipe": "--recipe",
     "scope": "--scope-column",
-    "storage": "--storage",
 }
 
 

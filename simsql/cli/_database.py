@@ -1,33 +1,27 @@
-"""Open the database that the options of a command choose."""
+"""The options that choose a database, and how a command works in it."""
 
 import logging
 import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import psycopg
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from simsql.database.connect import one_line, open_engine
-from simsql.dedup.store.destination import Destination
+from simsql.cli._options import Printing, option, read_folder
+from simsql.cli._terminal import Telling
+from simsql.database.chosen import ChosenDatabase
+from simsql.database.connect import one_line
 from simsql.errors import SimsqlError, UsageError
-from simsql.server import holds_server, start_embedded
+from simsql.server import holds_server
 
 # The pool logs errors of connections that an interrupt left in the middle of a command. Nobody can act on them.
 logging.getLogger("sqlalchemy.pool").addHandler(logging.NullHandler())
-
-
-def database_or_default(database: str | None, server_dir: Path | None) -> str | None:
-    """Return the URL that the options or the environment choose, or None for an embedded server."""
-    if database or server_dir:
-        return database
-    default = os.environ.get("SIMSQL_DATABASE")
-    if default == "":  # of a deployment that has lost its URL
-        raise UsageError("SIMSQL_DATABASE is empty: set it to a URL, or unset it to use an embedded server")
-    return default
 
 
 @contextmanager
@@ -39,28 +33,44 @@ def postgresql_errors() -> Iterator[None]:
         raise SimsqlError(f"PostgreSQL: {one_line(error).removeprefix('simsql: ')}") from error
 
 
-@contextmanager
-def open_database(database: str | None, server_dir: Path | None, *, new: bool = False) -> Iterator[Engine]:
-    """Open the database that the options choose, else that of the embedded server.
+@dataclass(frozen=True)
+class Connecting:
+    """The options of every command that works in a database."""
 
-    Raises SimsqlError for errors of PostgreSQL, and for a folder without a server unless `new`: it is probably
-    misspelled.
-    """
-    destination = Destination(database_or_default(database, server_dir), server_dir)
-    if destination.server_dir and not new and not holds_server(destination.server_dir):
-        folder = destination.server_dir
-        raise SimsqlError(f"{folder} has no server: create one with simsql server {shlex.quote(str(folder))}")
-    with postgresql_errors():
-        if destination.database:
-            engine = open_engine(destination.database, prepare=False)  # there may be a pooler
-            try:
-                yield engine
-            finally:
-                engine.dispose()
-            return
-        with start_embedded(destination.server_dir) as server:
-            engine = open_engine(server.url())
-            try:
-                yield engine
-            finally:
-                engine.dispose()
+    database: Annotated[str | None, option("--database")] = None
+    server_dir: Annotated[Path | None, option("--server-dir", parser=read_folder)] = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether an option chooses the database."""
+        return bool(self.database or self.server_dir)
+
+    def chosen(self) -> ChosenDatabase:
+        """Return the database that the options or the environment choose."""
+        default = None if self.is_given else os.environ.get("SIMSQL_DATABASE")
+        if default == "":  # of a deployment that has lost its URL
+            raise UsageError("SIMSQL_DATABASE is empty: set it to a URL, or unset it to use an embedded server")
+        return ChosenDatabase(self.database or default, self.server_dir)
+
+    @contextmanager
+    def open(self, *, new: bool = False, scratch: bool = False) -> Iterator[Engine]:
+        """Open the database, or with `scratch` an empty one if none is chosen.
+
+        Raises SimsqlError for errors of PostgreSQL, and for a folder without a server unless `new`: it is probably
+        misspelled.
+        """
+        chosen = self.chosen()
+        if (folder := chosen.server_dir) and not new and not holds_server(folder):
+            raise SimsqlError(f"{folder} has no server: create one with simsql server {shlex.quote(str(folder))}")
+        with postgresql_errors(), chosen.open(scratch=scratch) as engine:
+            yield engine
+
+
+@dataclass(frozen=True)
+class Working(Telling, Connecting):
+    """The options of a command that works in a database and says how far it is."""
+
+
+@dataclass(frozen=True)
+class Listing(Working, Printing):
+    """The options of a command that prints rows of a database."""

@@ -13,7 +13,7 @@ import typer
 
 from simsql.decide.rules import Keep, Rules
 from simsql.documents import STDOUT, DocumentReader, Layout, Outputs, Selection, printable
-from simsql.documents.output_formats import Format
+from simsql.documents.output_formats import Format, choose_format
 from simsql.errors import UsageError
 
 
@@ -174,6 +174,11 @@ def option(name: str, more: str = "", **settings: Any) -> Any:
     return typer.Option(*flags, **{**common, **settings})
 
 
+def argument(name: str, meaning: str) -> Any:
+    """Return an argument that names something in a database."""
+    return typer.Argument(metavar=name, help=meaning, callback=refuse_empty)
+
+
 _NUMBER = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?[eE]\+?\d{1,2})", re.ASCII)
 
 
@@ -248,13 +253,10 @@ def distance_option(more: str) -> Any:
 SearchDistance = Annotated[int | None, distance_option("; by default, that of the index")]
 Workers = Annotated[int | None, number_option("--workers", least=1)]
 IndexedColumn = Annotated[str | None, option("--column")]
-Database = Annotated[str | None, option("--database")]
-ServerDir = Annotated[Path | None, option("--server-dir", parser=read_folder)]
 Encoding = Annotated[str, option("--encoding")]
 Formatted = Annotated[Format | None, option("--format")]
 MaxDocument = Annotated[str, option("--max-document")]
 NewRecipeName = Annotated[str | None, option("--recipe", "; by default words12-log-1")]
-Quiet = Annotated[bool, option("--quiet")]
 RecipeName = Annotated[str | None, option("--recipe", "; by default that of the index, else words12-log-1")]
 ScopeValues = Annotated[list[str] | None, option("--scope")]
 
@@ -271,16 +273,8 @@ Folder = Annotated[
         metavar="DIR", help="Folder for the server's data; created if it is missing.", parser=read_folder
     ),
 ]
-IndexedTable = Annotated[
-    str,
-    typer.Argument(
-        metavar="TABLE", help="Name of the indexed table as in SQL: article, app.article.", callback=refuse_empty
-    ),
-]
-TableName = Annotated[
-    str,
-    typer.Argument(metavar="TABLE", help="Table name as in SQL: article, app.article.", callback=refuse_empty),
-]
+IndexedTable = Annotated[str, argument("TABLE", "Name of the indexed table as in SQL: article, app.article.")]
+TableName = Annotated[str, argument("TABLE", "Table name as in SQL: article, app.article.")]
 
 
 def parse_size(size: str, name: str) -> int:
@@ -300,6 +294,18 @@ def parse_max_document(size: str) -> int:
             f"it must be at least 1 byte and less than 4096PB, not {size}", param_hint="--max-document"
         )
     return limit
+
+
+@dataclass(frozen=True)
+class Printing:
+    """The option of every command that prints rows."""
+
+    form: Formatted = None
+
+    @property
+    def format(self) -> Format:
+        """The format that the option chooses, or the default."""
+        return choose_format(self.form)
 
 
 @dataclass(frozen=True)

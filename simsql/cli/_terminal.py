@@ -2,18 +2,23 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, TextIO, cast
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from simsql.cli._options import option
+from simsql.cli._process import note
 from simsql.documents import Report, SkipCount, abandon
 
 _REPORT_SECONDS = 0.05  # between two steps of a progress bar
+_PARTS = 1000  # of a progress bar
 _NOT_NAMED = {"binary", "excluded", "hidden", "link", "special file"}  # expected in any folder: only counted
 
 
@@ -40,9 +45,24 @@ class _Messages:
             abandon(self._stream)
 
 
-def messages(*, quiet: bool) -> Console:
-    """Return the console for progress and summaries: stderr, or nothing."""
-    return Console(file=cast("TextIO", _Messages(sys.stderr)), quiet=quiet)
+@dataclass(frozen=True, kw_only=True)  # the last one in the help
+class Telling:
+    """The option of every command that says something on stderr."""
+
+    quiet: Annotated[bool, option("--quiet")] = False
+
+    @cached_property
+    def console(self) -> Console:
+        """The console for progress and summaries: stderr, or nothing."""
+        return Console(file=cast("TextIO", _Messages(sys.stderr)), quiet=self.quiet)
+
+    def stages(self, *, results_wait: bool = False) -> "ProgressBars":
+        """Return the progress bars of the command."""
+        return ProgressBars(self.console, results_wait=results_wait)
+
+    def remark(self, message: str) -> None:
+        """Print a remark on stderr."""
+        note(message, quiet=self.quiet)
 
 
 def is_terminal(console: Console) -> bool:
@@ -75,6 +95,12 @@ class ProgressBars:
             yield report
         self._end = time.perf_counter()
         self.seconds[name] = self._end - start
+
+    @contextmanager
+    def shares(self, name: str, *, shown: bool = True) -> Iterator[Callable[[float], None]]:
+        """Run a stage that reports which share of it is done."""
+        with self.stage(name, _PARTS, shown=shown) as report:
+            yield lambda share: report(round(_PARTS * share))
 
     def add_stage(self, name: str) -> None:
         """Count the time since the last stage as a stage of its own."""

@@ -8,29 +8,26 @@ from typing import Annotated
 import typer
 
 from simsql.cli._app import command
-from simsql.cli._database import database_or_default, postgresql_errors
+from simsql.cli._database import Connecting, postgresql_errors
 from simsql.cli._options import (
-    Database,
     Deciding,
     Formatted,
     NewRecipeName,
     OptionalPaths,
-    Quiet,
     Reading,
-    ServerDir,
     Workers,
     option,
     path_option,
 )
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
+from simsql.cli._terminal import Telling, count_skips, print_skips, print_summary
 from simsql.cores import usable_cores
 from simsql.decide.rules import show_similarity
 from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
 from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.store.destination import Destination
-from simsql.dedup.writing import ClusterCount, Output
+from simsql.dedup.writing import ClusterCount, ClusterOutput
 from simsql.documents import STDOUT, printable
 from simsql.documents.output_formats import Format, choose_format, format_of_file, print_json
 from simsql.errors import UsageError
@@ -46,8 +43,7 @@ def dedup_command(
     recipe: NewRecipeName = None,
     reading: Reading,
     workers: Workers = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
+    connecting: Connecting,
     store_in: Annotated[
         str | None,
         option("--table", "; by default, simsql_documents with --server-dir, and none with --database"),
@@ -59,7 +55,7 @@ def dedup_command(
     null: Annotated[bool, option("--null")] = False,
     report: Annotated[Path | None, path_option("--report")] = None,
     explain: Annotated[tuple[str, str] | None, option("--explain")] = None,
-    quiet: Quiet = False,
+    telling: Telling,
 ) -> None:
     """Find near-duplicates in files, and decide which to drop.
 
@@ -75,10 +71,10 @@ def dedup_command(
     if null and not drop_list:
         raise UsageError("--null needs --drop-list FILE")
     output = None if output == STDOUT else output
-    console = messages(quiet=quiet)
     chosen = form or (format_of_file(output) if output else choose_format(None))
     first = FirstClusters() if form is None and chosen is Format.TABLE and not explain else None
-    target = database_or_default(database, server_dir)
+    writer = CLUSTER_WRITERS[Format.TABLE]._replace(cluster=first.keep) if first else CLUSTER_WRITERS[chosen]
+    target = connecting.chosen()
     options = DedupOptions(
         paths or [],
         rules=deciding.rules(),
@@ -87,30 +83,30 @@ def dedup_command(
         layout=reading.layout(),
         selection=reading.selection(),
         workers=workers or usable_cores(),
-        destination=Destination(target, server_dir, store_in),
-        output=Output(output, first or CLUSTER_WRITERS[chosen], drop_list, null, report),
+        destination=Destination(target.database, target.server_dir, store_in),
+        output=ClusterOutput(output, writer, drop_list, null, report),
         explain=explain,
     )
     if recipe:
         options.outputs().refuse(Path(recipe))
-    stages = ProgressBars(console, results_wait=first is not None)
+    stages = telling.stages(results_wait=first is not None)
     with postgresql_errors():
         summary = run_dedup(options, stages)
-    stages.add_stage("disconnect" if target else "stop the server")
+    stages.add_stage("disconnect" if target.database else "stop the server")
     if first:
         print(first.kept(), end="", flush=True)
-    print_skips(summary.skips, console)
-    print_skips(summary.wordless, console, what="not compared:")
+    print_skips(summary.skips, telling.console)
+    print_skips(summary.wordless, telling.console, what="not compared:")
     if summary.unchecked:
-        console.print(_describe_unchecked(summary), soft_wrap=True, markup=False, highlight=False)
+        telling.console.print(_describe_unchecked(summary), soft_wrap=True, markup=False, highlight=False)
     if summary.explanation:
         _print_explanation(summary.explanation, form)
         return
     if summary.clusters.example:
-        console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)
-    print_skips(summary.clusters.refused, console, what="not droppable:")
-    print_skips(summary.clusters.unlisted, console, what="not in the drop list:")
-    print_summary(_counts(summary), stages, console)
+        telling.console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)
+    print_skips(summary.clusters.refused, telling.console, what="not droppable:")
+    print_skips(summary.clusters.unlisted, telling.console, what="not in the drop list:")
+    print_summary(_counts(summary), stages, telling.console)
 
 
 def _describe_unchecked(summary: DedupSummary) -> str:

@@ -4,19 +4,10 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from simsql.cli._app import command
-from simsql.cli._database import open_database
-from simsql.cli._options import (
-    Database,
-    Deciding,
-    NewRecipeName,
-    Quiet,
-    ServerDir,
-    TableName,
-    Workers,
-    option,
-)
+from simsql.cli._database import Working
+from simsql.cli._options import Deciding, NewRecipeName, TableName, Workers, option
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import ProgressBars, messages, print_summary
+from simsql.cli._terminal import print_summary
 from simsql.cores import usable_cores
 from simsql.dedup.table_job import TableSummary, dedup_table
 from simsql.dedup.tables.options import TableOptions
@@ -36,9 +27,7 @@ def dedup_table_command(
     deciding: Deciding,
     recipe: NewRecipeName = None,
     workers: Workers = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
+    run: Working,
 ) -> None:
     """Find near-duplicates in a table, and decide which to drop.
 
@@ -57,12 +46,11 @@ def dedup_table_command(
         recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
         workers=workers or usable_cores(),
     )
-    console = messages(quiet=quiet)
-    stages = ProgressBars(console)
-    with open_database(database, server_dir) as engine:
+    stages = run.stages()
+    with run.open() as engine:
         summary = dedup_table(engine, options, stages)
     print(f"{options.into}: {summary.decided:,} rows")
-    print_summary(_counts(summary), stages, console)
+    print_summary(_counts(summary), stages, run.console)
 
 
 def _counts(summary: TableSummary) -> Iterator[tuple[str, int]]:

@@ -9,22 +9,15 @@ from simsql.cli._options import (
     Encode,
     NewRecipeName,
     Paths,
-    Quiet,
     Reading,
     number_option,
     option,
 )
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import ProgressBars, messages, print_skips
+from simsql.cli._terminal import Telling, print_skips
 from simsql.cores import usable_cores
 from simsql.database import to_bigint
-from simsql.documents import (
-    Report,
-    SkipCount,
-    nothing_found,
-    printable,
-    read_documents,
-)
+from simsql.documents import Report, printable
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, simhash_items
 
@@ -45,7 +38,7 @@ def fingerprint_command(
     lines: Annotated[bool, option("--lines")] = False,
     workers: Annotated[int | None, number_option("--workers", "; one for stdin", least=1)] = None,
     reading: Reading,
-    quiet: Quiet = False,
+    telling: Telling,
 ) -> None:
     """Print the fingerprint of every document.
 
@@ -54,11 +47,9 @@ def fingerprint_command(
     """
     made_by = parse_recipe(recipe) or DEFAULT_RECIPE
     reader = reading.open(paths, lines=lines)
-    console = messages(quiet=quiet)
-    skips = SkipCount()
 
     def named_texts(report: Report) -> Iterator[tuple[str, str]]:
-        for item in read_documents(reader, skips, report):
+        for item in reader.documents(report):
             yield printable(item.name), item.text
             del item  # a long document is not kept while the next one is read
 
@@ -66,7 +57,7 @@ def fingerprint_command(
     if workers is None and reader.bytes_total is not None:
         workers = usable_cores()
     # A progress bar would break up the lines of the output.
-    with ProgressBars(console).stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
+    with telling.stages().stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
         for names, fingerprints in simhash_items(named_texts(report), made_by, workers):
             written = ["" if number is None else _WRITE[encode](number) for number in fingerprints.tolist()]
             sys.stdout.write("".join(f"{text}\t{name}\n" for text, name in zip(written, names, strict=True)))
@@ -74,7 +65,7 @@ def fingerprint_command(
             printed += len(written)
     if not printed:
         advice = ""
-        if "-" in paths and not lines and skips.by_reason["not JSON"]:
+        if "-" in paths and not lines and reader.skips.by_reason["not JSON"]:
             advice = "; use --lines to treat every line of stdin as a document"
-        raise SimsqlError(nothing_found(paths, skips) + advice)
-    print_skips(skips, console, counted=True)
+        raise SimsqlError(reader.nothing_found() + advice)
+    print_skips(reader.skips, telling.console, counted=True)

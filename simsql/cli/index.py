@@ -1,35 +1,29 @@
 """`simsql index ...`: create, list, verify, repair, vacuum, change and drop simhash indexes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from sqlalchemy import RowMapping
 
 from simsql.cli._app import app, as_commands, command
-from simsql.cli._database import open_database
+from simsql.cli._database import Connecting, Listing, Working
 from simsql.cli._options import (
-    Database,
-    Formatted,
     IndexedColumn,
     NewRecipeName,
-    Quiet,
-    ServerDir,
     Storage,
     TableName,
+    argument,
     distance_option,
     number_option,
     option,
-    refuse_empty,
 )
-from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import ProgressBars, messages
 from simsql.database import SearchIndex, change_storage, create_index, drop_index, read_status
-from simsql.database.index import Finding, Report, verify
+from simsql.database.index import Finding, verify
 from simsql.database.install import Status
 from simsql.documents import printable
-from simsql.documents.output_formats import Column, Format, choose_format, format_share, print_rows
+from simsql.documents.output_formats import Column, Format, format_share, print_rows
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design
@@ -43,9 +37,7 @@ group = typer.Typer(
 )
 app.add_typer(group)
 
-ColumnName = Annotated[
-    str, typer.Argument(metavar="COLUMN", help="Fingerprint column, a bigint.", callback=refuse_empty)
-]
+ColumnName = Annotated[str, argument("COLUMN", "Fingerprint column, a bigint.")]
 Distance = Annotated[int, distance_option(" in searches that give no distance")]
 Blocks = Annotated[
     int | None, number_option("--blocks", "; by default, chosen by the number of rows", least=1, most=64)
@@ -65,15 +57,13 @@ _FINDINGS = (
     *(Column("keys", "count"), Column("hint")),
 )
 OptionalTable = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="TABLE", help="Table name as in SQL; by default, all tables with an index.", callback=refuse_empty
-    ),
+    str | None, argument("TABLE", "Table name as in SQL; by default, all tables with an index.")
 ]
 
 
 @command("create", group)
 def create_command(
+    *,
     table: TableName,
     column: ColumnName,
     distance: Distance = 3,
@@ -84,9 +74,7 @@ def create_command(
     scope_column: ScopeColumns = None,
     storage: StorageName = None,
     concurrently: Annotated[bool, option("--concurrently")] = False,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
+    run: Working,
 ) -> None:
     """Create an index on a fingerprint column.
 
@@ -97,11 +85,7 @@ def create_command(
         raise UsageError("--lead and --inner-blocks need --blocks: add it, or leave them out")
     design = None if blocks is None else Design(blocks, lead, inner_blocks)
     made_by = parse_recipe(recipe) or DEFAULT_RECIPE
-    stages = ProgressBars(messages(quiet=quiet))
-    with (
-        open_database(database, server_dir) as engine,
-        stages.stage("index", _PARTS, shown=concurrently) as report,
-    ):
+    with run.open() as engine, run.stages().shares("index", shown=concurrently) as report:
         create_index(
             engine,
             table,
@@ -112,37 +96,30 @@ def create_command(
             scope=scope_column or (),
             storage=storage.value if storage else None,
             concurrently=concurrently,
-            report=_parts(report),
+            report=report,
         )
     print(f"simhash index on {printable(table)}({printable(column)}): ready")
 
 
 @command("list", group)
-def list_command(
-    form: Formatted = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
-) -> None:
+def list_command(*, run: Listing) -> None:
     """List the indexes of a database with their designs and states."""
-    with open_database(database, server_dir) as engine:
+    with run.open() as engine:
         status = read_status(engine)
     if status.version is None:
         raise SimsqlError("schema simsql is not installed: run simsql install")
-    print_indexes(choose_format(form), status)
+    print_indexes(run.format, status)
     if not status.indexes:
-        note("there are no simhash indexes", quiet=quiet)
+        run.remark("there are no simhash indexes")
 
 
 @command("verify", group)
 def verify_command(
+    *,
     table: OptionalTable = None,
     column: IndexedColumn = None,
     repair: Annotated[bool, option("--repair")] = False,
-    form: Formatted = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
+    run: Listing,
 ) -> None:
     """Check indexes against their tables.
 
@@ -152,65 +129,59 @@ def verify_command(
     """
     if repair and (table is None or column):
         raise UsageError("--repair repairs all indexes of one table: name the table, and leave out --column")
-    with open_database(database, server_dir) as engine, engine.begin() as connection:
+    with run.open() as engine, engine.begin() as connection:
         findings = (
             SearchIndex(connection, table).repair() if repair and table else verify(connection, table, column)
         )
-    _print_findings(choose_format(form), findings)
+    _print_findings(run.format, findings)
     if not findings:
-        note("no faults", quiet=quiet)
+        run.remark("no faults")
     elif not repair:
         raise typer.Exit(1)
 
 
 @command("vacuum", group)
 def vacuum_command(
+    *,
     table: TableName,
     column: IndexedColumn = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
+    run: Working,
 ) -> None:
     """Remove superfluous keys from an index.
 
     A key is superfluous if no row has it any more, or if it repeats another. Others can read and write meanwhile.
     Print the number of removed keys.
     """
-    stages = ProgressBars(messages(quiet=quiet))
-    with open_database(database, server_dir) as engine, stages.stage("keys", _PARTS) as report:
-        removed = SearchIndex(engine, table, column).vacuum(report=_parts(report))
+    with run.open() as engine, run.stages().shares("keys") as report:
+        removed = SearchIndex(engine, table, column).vacuum(report=report)
     print(f"{removed:,} keys removed")
 
 
 @command("change-storage", group)
 def change_storage_command(
+    *,
     table: TableName,
     storage: NewStorage,
     column: IndexedColumn = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
+    run: Working,
 ) -> None:
     """Change the storage of an index.
 
     Searches go on meanwhile. With expression, so do writers, and if it is interrupted, run it again. With tables,
     writers wait until it is done.
     """
-    stages = ProgressBars(messages(quiet=quiet))
-    with open_database(database, server_dir) as engine, stages.stage("index", _PARTS) as report:
-        change_storage(engine, table, storage.value, column, report=_parts(report))
+    with run.open() as engine, run.stages().shares("index") as report:
+        change_storage(engine, table, storage.value, column, report=report)
     print(f"simhash index on {printable(table)}: {storage}")
 
 
 @command("drop", group)
-def drop_command(
-    table: TableName, column: IndexedColumn = None, database: Database = None, server_dir: ServerDir = None
-) -> None:
+def drop_command(*, table: TableName, column: IndexedColumn = None, connecting: Connecting) -> None:
     """Drop an index.
 
     The column and its B-tree stay.
     """
-    with open_database(database, server_dir) as engine:
+    with connecting.open() as engine:
         drop_index(engine, table, column)
 
 
@@ -222,13 +193,6 @@ def print_indexes(form: Format, status: Status) -> None:
         return format_share(value, form) if name == "all_visible" else value
 
     print_rows(form, _INDEXES, ([cell(row._mapping, name) for name, _ in _INDEXES] for row in status.indexes))
-
-
-_PARTS = 1000  # of a progress bar
-
-
-def _parts(report: Callable[[int], None]) -> Report:
-    return lambda share: report(round(_PARTS * share))
 
 
 def _print_findings(form: Format, findings: Sequence[Finding]) -> None:

@@ -4,28 +4,23 @@ from contextlib import ExitStack
 from typing import Annotated
 
 from simsql.cli._app import command
-from simsql.cli._database import database_or_default, open_database
+from simsql.cli._database import Working
 from simsql.cli._options import (
-    Database,
     IndexedColumn,
     Paths,
-    Quiet,
     Reading,
     RecipeName,
-    ServerDir,
     TableName,
     Workers,
     number_option,
     option,
 )
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import ProgressBars, count_skips, messages, print_skips, print_summary
+from simsql.cli._terminal import count_skips, print_skips, print_summary
 from simsql.cores import usable_cores
 from simsql.database import SearchIndex
 from simsql.documents.loading import load_documents
 from simsql.errors import UsageError
-
-_PARTS = 1000  # of a progress bar
 
 
 @command("load")
@@ -39,9 +34,7 @@ def load_command(
     recipe: RecipeName = None,
     reading: Reading,
     workers: Workers = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
+    run: Working,
 ) -> None:
     """Load documents and their fingerprints into a table.
 
@@ -49,13 +42,12 @@ def load_command(
     stays up to date. Documents that cannot be read are skipped, counted and listed in the summary on stderr, as
     are those whose id the table already has, if the id column has a unique index.
     """
-    console = messages(quiet=quiet)
     reader, made_by = reading.open(paths), parse_recipe(recipe)
-    stages = ProgressBars(console)
-    has_url = database_or_default(database, server_dir) is not None
+    stages = run.stages()
+    has_url = run.chosen().database is not None
     with ExitStack() as stack:
         with stages.stage("connect" if has_url else "start the server"):
-            engine = stack.enter_context(open_database(database, server_dir))
+            engine = stack.enter_context(run.open())
             connection = stack.enter_context(engine.connect())
         summary = load_documents(
             connection,
@@ -71,15 +63,16 @@ def load_command(
         with stages.stage("commit"):
             connection.commit()
     stages.add_stage("disconnect" if has_url else "stop the server")
-    print_skips(summary.skips, console)
+    print_skips(reader.skips, run.console)
     counts = [("documents", summary.documents)]
     if summary.without_fingerprint:
         counts.append(("  without words: no fingerprint", summary.without_fingerprint))
-    print_summary([*counts, *count_skips(summary.skips)], stages, console)
+    print_summary([*counts, *count_skips(reader.skips)], stages, run.console)
 
 
 @command("backfill")
 def backfill_command(
+    *,
     table: TableName,
     text_column: Annotated[
         list[str],
@@ -94,9 +87,7 @@ def backfill_command(
     all_rows: Annotated[bool, option("--all-rows")] = False,
     batch: Annotated[int, number_option("--batch", least=1)] = 1_000,
     workers: Annotated[int | None, number_option("--workers", "; one for several text columns", least=1)] = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
+    run: Working,
 ) -> None:
     """Fingerprint the rows that have no fingerprint.
 
@@ -105,14 +96,13 @@ def backfill_command(
     fingerprints.
     """
     made_by = parse_recipe(recipe)
-    stages = ProgressBars(messages(quiet=quiet))
-    with open_database(database, server_dir) as engine, stages.stage("fingerprints", _PARTS) as report:
+    with run.open() as engine, run.stages().shares("fingerprints") as report:
         filled = SearchIndex(engine, table, column, recipe=made_by).backfill(
             dict(map(_weighted, text_column)),
             all_rows=all_rows,
             batch_rows=batch,
             workers=workers or usable_cores(),
-            report=lambda share: report(round(_PARTS * share)),
+            report=report,
         )
     print(f"Fingerprinted {_rows(filled.written)}")
     if filled.unchanged:

@@ -4,85 +4,77 @@ Options, input and output are compatible with the programs of simhash-cpp.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 
 from simsql.cli._app import command
-from simsql.cli._options import Quiet, distance_option, number_option, path_option
-from simsql.cli._terminal import is_terminal, messages
+from simsql.cli._options import distance_option, number_option, path_option
+from simsql.cli._terminal import Telling, is_terminal
 from simsql.documents import Outputs, open_output, printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.hamming import find_clusters, find_pairs
-
-Input = Annotated[Path, path_option("--input")]
-Output = Annotated[Path, path_option("--output")]
-Blocks = Annotated[int | None, number_option("--blocks", "; by default, the fastest number", least=1, most=64)]
-Distance = Annotated[int, distance_option("")]
 
 _STREAM = Path("-")
 _LARGEST = 2**64 - 1
 _WRITTEN = 1 << 16  # pairs at a time
 
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class _Searching(Telling):
+    """The options of both commands."""
+
+    source: Annotated[Path, path_option("--input")] = _STREAM
+    output: Annotated[Path, path_option("--output")] = _STREAM
+    blocks: Annotated[
+        int | None, number_option("--blocks", "; by default, the fastest number", least=1, most=64)
+    ] = None
+    distance: Annotated[int, distance_option("")] = 3
+
+    def run(self, find: Callable[..., _Found]) -> _Found:
+        """Return what a function finds among the fingerprints in the file."""
+        Outputs({"--output": self.output}).refuse(sys.stdin if self.source == _STREAM else self.source)
+        if self.blocks is not None and not self.distance < self.blocks:
+            raise UsageError(f"--blocks must be greater than the distance of {self.distance}, not {self.blocks}")
+        with _progress("reading", self.console):
+            fingerprints = _read(self.source)
+        with _progress("comparing", self.console):
+            try:
+                return find(fingerprints, self.distance, blocks=self.blocks)
+            except ValueError as error:  # too many pairs or passes
+                raise SimsqlError(str(error)) from error
+
 
 @command("find-pairs")
-def find_pairs_command(
-    source: Input = _STREAM,
-    output: Output = _STREAM,
-    blocks: Blocks = None,
-    distance: Distance = 3,
-    quiet: Quiet = False,
-) -> None:
+def find_pairs_command(*, searching: _Searching) -> None:
     """Find all pairs of near fingerprints in a file.
 
     Print one JSON array [a, b] per line, the smaller fingerprint first. Repeated fingerprints count once.
     """
-    _check(blocks, distance, source, output)
-    fingerprints = _read(source, quiet=quiet)
-    with _progress("comparing", quiet=quiet):
-        try:
-            pairs = find_pairs(fingerprints, distance, blocks=blocks)
-        except ValueError as error:  # too many pairs or passes
-            raise SimsqlError(str(error)) from error
+    pairs = searching.run(find_pairs)
     parts = np.array_split(pairs, len(pairs) // _WRITTEN + 1)
-    _write(output, ("[%d, %d]\n" * len(part) % tuple(part.reshape(-1).tolist()) for part in parts))
+    _write(searching.output, ("[%d, %d]\n" * len(part) % tuple(part.reshape(-1).tolist()) for part in parts))
 
 
 @command("find-clusters")
-def find_clusters_command(
-    source: Input = _STREAM,
-    output: Output = _STREAM,
-    blocks: Blocks = None,
-    distance: Distance = 3,
-    quiet: Quiet = False,
-) -> None:
+def find_clusters_command(*, searching: _Searching) -> None:
     """Find clusters of near fingerprints in a file.
 
     Print one JSON array per line: the fingerprints of a cluster, connected by near pairs, in ascending order.
     """
-    _check(blocks, distance, source, output)
-    fingerprints = _read(source, quiet=quiet)
-    with _progress("comparing", quiet=quiet):
-        try:
-            clusters = find_clusters(fingerprints, distance, blocks=blocks)
-        except ValueError as error:  # too many passes
-            raise SimsqlError(str(error)) from error
-    _write(output, (f"{cluster.tolist()}\n" for cluster in clusters))
-
-
-def _check(blocks: int | None, distance: int, source: Path, output: Path) -> None:
-    Outputs({"--output": output}).refuse(sys.stdin if source == _STREAM else source)
-    if blocks is not None and not distance < blocks:
-        raise UsageError(f"--blocks must be greater than the distance of {distance}, not {blocks}")
+    _write(searching.output, (f"{cluster.tolist()}\n" for cluster in searching.run(find_clusters)))
 
 
 @contextmanager
-def _progress(what: str, *, quiet: bool) -> Iterator[None]:
-    console = messages(quiet=quiet)
+def _progress(what: str, console: Console) -> Iterator[None]:
     if is_terminal(console):
         with console.status(what):
             yield
@@ -90,24 +82,23 @@ def _progress(what: str, *, quiet: bool) -> Iterator[None]:
         yield
 
 
-def _read(source: Path, *, quiet: bool) -> NDArray[np.uint64]:
+def _read(source: Path) -> NDArray[np.uint64]:
     """Read a fingerprint from each line that is not empty."""
-    with _progress("reading", quiet=quiet):
-        if source == _STREAM:
-            content = sys.stdin.buffer.read()
-        elif source.exists():
-            content = source.read_bytes()
-        else:
-            raise UsageError(f"no such file: {printable(str(source))}")
-        if content.translate(None, b"0123456789\r\n"):  # perhaps only white space around a number
-            content = b"\n".join(line.strip() for line in content.splitlines())
-        if not content.strip():
-            return np.empty(0, dtype=np.uint64)
-        if not content.translate(None, b"0123456789\r\n"):
-            fingerprints = np.fromstring(content, dtype=np.uint64, sep="\n")
-            # What is too large for 64 bits is read as the largest number.
-            if not (fingerprints == _LARGEST).any():
-                return fingerprints
+    if source == _STREAM:
+        content = sys.stdin.buffer.read()
+    elif source.exists():
+        content = source.read_bytes()
+    else:
+        raise UsageError(f"no such file: {printable(str(source))}")
+    if content.translate(None, b"0123456789\r\n"):  # perhaps only white space around a number
+        content = b"\n".join(line.strip() for line in content.splitlines())
+    if not content.strip():
+        return np.empty(0, dtype=np.uint64)
+    if not content.translate(None, b"0123456789\r\n"):
+        fingerprints = np.fromstring(content, dtype=np.uint64, sep="\n")
+        # What is too large for 64 bits is read as the largest number.
+        if not (fingerprints == _LARGEST).any():
+            return fingerprints
     for place, line in enumerate(content.splitlines(), 1):
         if line and not (line.isdigit() and len(line) < 999 and int(line) <= _LARGEST):
             shown = printable(line[:40].decode("utf-8", "backslashreplace"))

@@ -1,41 +1,31 @@
 """`simsql plan` and `simsql stats`: what searches cost, by design and by the skew of the fingerprints."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import fields
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
-from sqlalchemy import Engine
 
 from simsql.cli._app import command
-from simsql.cli._database import database_or_default, open_database, postgresql_errors
+from simsql.cli._database import Listing
 from simsql.cli._options import (
-    Database,
-    Formatted,
     IndexedColumn,
     IndexedTable,
-    Quiet,
     ScopeValues,
-    ServerDir,
     distance_option,
     number_option,
     option,
     parse_scope,
     parse_size,
 )
-from simsql.cli._process import note
-from simsql.cli._terminal import ProgressBars, messages
-from simsql.database import install_schema, open_engine
+from simsql.database import install_schema
 from simsql.database.calibrate import STEPS, measure_costs
 from simsql.database.statistics import HotPrefix, Statistics, read_statistics, sample_fingerprints
-from simsql.documents.output_formats import Column, Format, choose_format, format_share, print_rows
+from simsql.documents.output_formats import Column, Format, format_share, print_rows
 from simsql.errors import UsageError
 from simsql.hamming import Choice, Costs, Nesting, Plan, fewest_tables, longest_prefix, plan
-from simsql.server import scratch_database, start_embedded
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -62,6 +52,7 @@ _NESTED = tuple(
 
 @command("plan")
 def plan_command(
+    *,
     rows: Annotated[
         int | None, number_option("--rows", "; by default, as many as that of --like has", least=0, most=1 << 64)
     ] = None,
@@ -75,10 +66,7 @@ def plan_command(
     calibrate: Annotated[bool, option("--calibrate")] = False,
     min_prefix: Annotated[int | None, number_option("--min-prefix", least=0, most=64)] = None,
     max_tables: Annotated[int | None, number_option("--max-tables", least=1, most=1 << 64)] = None,
-    form: Formatted = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
+    run: Listing,
 ) -> None:
     """Compare index designs.
 
@@ -93,11 +81,11 @@ def plan_command(
     if min_prefix is not None or max_tables is not None:
         if (min_prefix is None) == (max_tables is None):
             raise UsageError("--min-prefix and --max-tables exclude each other: leave one out")
-        if rows is not None or disk or table or column or calibrate or database or server_dir:
+        if rows is not None or disk or table or column or calibrate or run.is_given:
             raise UsageError("--min-prefix and --max-tables need only --distance: leave out the other options")
-        _print_nesting(choose_format(form), _nest(min_prefix, max_tables, distance), quiet=quiet)
+        _print_nesting(_nest(min_prefix, max_tables, distance), run)
         return
-    if not (calibrate or table) and (database or server_dir):
+    if not (calibrate or table) and run.is_given:
         raise UsageError(
             "--database and --server-dir are for reading a table and measuring costs: add --like or --calibrate"
         )
@@ -107,23 +95,22 @@ def plan_command(
         raise UsageError("--column needs --like")
     room = None if disk is None else parse_size(disk, "--disk")
     costs = Costs()
-    console = messages(quiet=quiet)
     if calibrate:
-        costs = _calibrate(database, server_dir, console)
-        _print_costs(costs, console)
+        costs = _calibrate(run)
+        _print_costs(costs, run.console)
     sample = None
     if table is not None:
-        with open_database(database, server_dir) as engine, engine.connect() as connection:
+        with run.open() as engine, engine.connect() as connection:
             stored, sample = sample_fingerprints(connection, table, column)
         if sample is None:
-            note("too few different fingerprints: the figures are for random ones", quiet=quiet)
+            run.remark("too few different fingerprints: the figures are for random ones")
         if rows is None:
             rows = stored
     made = plan(rows or 0, distance, disk=room, costs=costs, sample=sample)
-    _print_plan(choose_format(form), made, room)
+    _print_plan(run.format, made, room)
     if room is not None and made.within_disk is None:
         least = _format_size(min(choice.bytes for choice in made.choices))
-        note(f"no design fits into {_format_size(room)}: the smallest takes {least}", quiet=quiet)
+        run.remark(f"no design fits into {_format_size(room)}: the smallest takes {least}")
 
 
 def _nest(min_prefix: int | None, max_tables: int | None, distance: int) -> Nesting:
@@ -137,38 +124,25 @@ def _nest(min_prefix: int | None, max_tables: int | None, distance: int) -> Nest
     return fewest_tables(min_prefix, distance)
 
 
-def _print_nesting(form: Format, nesting: Nesting, *, quiet: bool) -> None:
+def _print_nesting(nesting: Nesting, run: Listing) -> None:
     design, cuts = nesting.design, list(nesting.blocks)
     shown = (design.blocks, design.lead, design.inner_blocks) if design else (None, None, None)
-    readable = " ".join(map(str, cuts)) if form is Format.TABLE else cuts
-    print_rows(form, _NESTED, [(nesting.tables, nesting.prefix_bits, readable, *shown)])
+    readable = " ".join(map(str, cuts)) if run.format is Format.TABLE else cuts
+    print_rows(run.format, _NESTED, [(nesting.tables, nesting.prefix_bits, readable, *shown)])
     if design is None:
-        note(
+        run.remark(
             "no index has these tables: an index has up to 128, of one cut, or of two with one lead block in the"
-            " second",
-            quiet=quiet,
+            " second"
         )
 
 
-def _calibrate(database: str | None, server_dir: Path | None, console: Console) -> Costs:
-    stages = ProgressBars(console)
-    with _server_to_measure(database, server_dir) as engine, stages.stage("measuring the server", STEPS) as report:
-        return measure_costs(engine, report=report)
-
-
-@contextmanager
-def _server_to_measure(database: str | None, server_dir: Path | None) -> Iterator[Engine]:
-    if database_or_default(database, server_dir) or server_dir:
-        with open_database(database, server_dir) as engine:
-            yield engine
-        return
-    with postgresql_errors(), start_embedded() as server, scratch_database(server) as url:
-        engine = open_engine(url)
-        try:
+def _calibrate(run: Listing) -> Costs:
+    """Measure the server that the options or the environment choose, else the embedded one."""
+    with run.open(scratch=True) as engine:
+        if not run.chosen().stays:
             install_schema(engine)
-            yield engine
-        finally:
-            engine.dispose()
+        with run.stages().stage("measuring the server", STEPS) as report:
+            return measure_costs(engine, report=report)
 
 
 def _print_costs(costs: Costs, console: Console) -> None:
@@ -263,13 +237,11 @@ _CANDIDATES = tuple(Column(name, "number") for name in ("distance", "uniform", "
 
 @command("stats")
 def stats_command(
+    *,
     table: IndexedTable,
     column: IndexedColumn = None,
     scope: ScopeValues = None,
-    form: Formatted = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
+    run: Listing,
 ) -> None:
     """Show the skew of the fingerprints in a table.
 
@@ -279,14 +251,12 @@ def stats_command(
     print the share of the table's pages that searches need not visit.
     """
     within = parse_scope(scope)
-    stages = ProgressBars(messages(quiet=quiet))
-    with open_database(database, server_dir) as engine, engine.connect() as connection, stages.stage("read"):
+    with run.open() as engine, engine.connect() as connection, run.stages().stage("read"):
         found = read_statistics(connection, table, column, scope=within)
-    shown = choose_format(form)
-    if shown is Format.TABLE:
+    if run.format is Format.TABLE:
         _print_tables(found)
     else:
-        print_rows(shown, _STATISTICS, _list_statistics(found))
+        print_rows(run.format, _STATISTICS, _list_statistics(found))
 
 
 def _list_statistics(found: Statistics) -> Iterator[tuple[str, int | None, int | str | None, float | None]]:

@@ -3,49 +3,41 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 from simsql.cli._app import command
-from simsql.cli._database import open_database
+from simsql.cli._database import Listing
 from simsql.cli._options import (
-    Database,
     Encoding,
-    Formatted,
     IndexedColumn,
     IndexedTable,
     MaxDocument,
-    Quiet,
     RecipeName,
     ScopeValues,
     SearchDistance,
-    ServerDir,
     option,
     parse_max_document,
     parse_scope,
 )
-from simsql.cli._process import note
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import ProgressBars, messages
 from simsql.database import SearchIndex
 from simsql.database.results import Member, Pair, Results, Row
 from simsql.database.search_index import MatchingRow, PrimaryKeys
 from simsql.documents import UnfitError, printable, read_document, read_single_text
-from simsql.documents.output_formats import Column, Format, choose_format, print_json, print_rows
+from simsql.documents.output_formats import Column, Format, print_json, print_rows
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import simhash
 
 _Item = TypeVar("_Item")
 
-Keys = Annotated[bool, option("--keys")]
-Into = Annotated[str | None, option("--into", " instead of stdout")]
-
 
 @command("near")
 def near_command(
+    *,
     table: IndexedTable,
     text: Annotated[str | None, option("--text")] = None,
     file: Annotated[str | None, option("--file")] = None,
@@ -56,10 +48,7 @@ def near_command(
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
     scope: ScopeValues = None,
-    form: Formatted = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
+    run: Listing,
 ) -> None:
     """Search a table for a text or a fingerprint.
 
@@ -69,8 +58,8 @@ def near_command(
         raise UsageError("use exactly one of --text, --file and --fingerprint")
     wanted = None if fingerprint is None else _parse_fingerprint(fingerprint)
     within, given, limit = parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
-    content = "" if wanted is not None else _read_text(text, file, encoding, limit, quiet=quiet)
-    with open_database(database, server_dir) as engine, engine.connect() as connection:
+    content = "" if wanted is not None else _read_text(text, file, encoding, limit, run)
+    with run.open() as engine, engine.connect() as connection:
         index = SearchIndex(connection, table, column, scope=within, recipe=given)
         if wanted is None or given:
             made_by = index.recipe()
@@ -81,9 +70,9 @@ def near_command(
                 f"the text has too few letters and digits for a fingerprint of the recipe {made_by.id}"
             )
         rows = index.near_rows(wanted, distance)
-    _print_near(choose_format(form), rows)
+    _print_near(run.format, rows)
     if not rows:
-        note("no matches", quiet=quiet)
+        run.remark("no matches")
 
 
 def _print_near(form: Format, rows: Sequence[MatchingRow]) -> None:
@@ -114,59 +103,64 @@ def _read_stdin(limit: int) -> str:
         raise SimsqlError(f"the text on standard input is {unfit.reason}: {unfit.detail}") from None
 
 
+@dataclass(frozen=True)
+class _WholeTable:
+    """The options of a command that searches a whole table."""
+
+    table: IndexedTable
+    distance: SearchDistance = None
+    column: IndexedColumn = None
+    scope: ScopeValues = None
+    keys: Annotated[bool, option("--keys")] = False
+    into: Annotated[str | None, option("--into", " instead of stdout")] = None
+
+
 @command("pairs")
-def pairs_command(
-    table: IndexedTable,
-    distance: SearchDistance = None,
-    column: IndexedColumn = None,
-    scope: ScopeValues = None,
-    keys: Keys = False,
-    into: Into = None,
-    form: Formatted = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
-) -> None:
+def pairs_command(*, wanted: _WholeTable, run: Listing) -> None:
     """List all pairs of near fingerprints in a table.
 
     Print each pair of different fingerprints, in no particular order. This takes about 60 bytes of memory per row.
     """
-    _check_into(into, form, keys=keys)
-    within = parse_scope(scope)
-    with open_database(database, server_dir) as engine, engine.begin() as connection:
-        pairs = SearchIndex(connection, table, column, scope=within).pairs(distance)
-        rows = PrimaryKeys(connection, table, column, scope=within) if keys else None
-        _list(pairs, "pairs", partial(_print_pairs, choose_format(form), rows), into, quiet=quiet)
+    _list("pairs", SearchIndex.pairs, _print_pairs, wanted, run)
 
 
 @command("clusters")
-def clusters_command(
-    table: IndexedTable,
-    distance: SearchDistance = None,
-    column: IndexedColumn = None,
-    scope: ScopeValues = None,
-    keys: Keys = False,
-    into: Into = None,
-    form: Formatted = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-    quiet: Quiet = False,
-) -> None:
+def clusters_command(*, wanted: _WholeTable, run: Listing) -> None:
     """List all clusters of near fingerprints in a table.
 
     Print one line of JSON per cluster, or one line per member in the other formats. A cluster consists of
     fingerprints connected by near pairs, or of one fingerprint that several rows share. Its number is the
     fingerprint that PostgreSQL sorts first. This takes about 80 bytes of memory per row.
     """
-    _check_into(into, form, keys=keys)
-    within = parse_scope(scope)
-    with open_database(database, server_dir) as engine, engine.begin() as connection:
-        clusters = SearchIndex(connection, table, column, scope=within).clusters(distance)
-        rows = PrimaryKeys(connection, table, column, scope=within) if keys else None
-        _list(clusters, "clusters", partial(_print_clusters, choose_format(form), rows), into, quiet=quiet)
+    _list("clusters", SearchIndex.clusters, _print_clusters, wanted, run)
 
 
-def _read_text(text: str | None, file: str | None, encoding: str, limit: int, *, quiet: bool) -> str:
+def _list(
+    what: str,
+    search: Callable[[SearchIndex, int | None], Results[Row]],
+    print_all: Callable[[Format, PrimaryKeys | None, Iterable[Row]], int],
+    wanted: _WholeTable,
+    run: Listing,
+) -> None:
+    """Print the results of a search, or copy them into a table."""
+    into = wanted.into
+    if into is not None and (run.form or wanted.keys):
+        raise UsageError("--into writes fingerprints into a table: leave out --format and --keys")
+    scope = parse_scope(wanted.scope)
+    # A progress bar would break up the lines of the output.
+    shown = into is not None or not sys.stdout.isatty()
+    with run.open() as engine, engine.begin() as connection:
+        results = search(SearchIndex(connection, wanted.table, wanted.column, scope=scope), wanted.distance)
+        keys = PrimaryKeys(connection, wanted.table, wanted.column, scope=scope) if wanted.keys else None
+        with run.stages().stage(f"find {what}", shown=shown):
+            found = print_all(run.format, keys, results) if into is None else results.copy_into(into)
+    if into is not None:
+        print(f"{into}: {found:,} rows")
+    elif not found:
+        run.remark(f"there are no {what}")
+
+
+def _read_text(text: str | None, file: str | None, encoding: str, limit: int, run: Listing) -> str:
     """Return the text to search for, at most `limit` bytes long."""
     if file is not None:
         return read_single_text(file, encoding=encoding, max_document=limit, stdin=sys.stdin.buffer)
@@ -175,9 +169,8 @@ def _read_text(text: str | None, file: str | None, encoding: str, limit: int, *,
     with suppress(OSError):  # longer than the name of a file can be
         if Path(str(text)).is_file():
             name = printable(str(text))
-            note(
-                f"{name} is a file, and --text searches for its name: use --file {name} to search for its content",
-                quiet=quiet,
+            run.remark(
+                f"{name} is a file, and --text searches for its name: use --file {name} to search for its content"
             )
     return str(text)
 
@@ -189,25 +182,6 @@ def _parse_fingerprint(number: str) -> int:
             f"{printable(number)} is not a fingerprint: expected a whole number between 0 and 2**64 - 1{hint}"
         )
     return int(number)
-
-
-def _check_into(into: str | None, form: Format | None, *, keys: bool) -> None:
-    if into is not None and (form or keys):
-        raise UsageError("--into writes fingerprints into a table: leave out --format and --keys")
-
-
-def _list(
-    results: Results[Row], what: str, print_all: Callable[[Iterable[Row]], int], into: str | None, *, quiet: bool
-) -> None:
-    """Print the results of a search, or copy them into a table."""
-    # A progress bar would break up the lines of the output.
-    shown = into is not None or not sys.stdout.isatty()
-    with ProgressBars(messages(quiet=quiet)).stage(f"find {what}", shown=shown):
-        found = print_all(results) if into is None else results.copy_into(into)
-    if into is not None:
-        print(f"{into}: {found:,} rows")
-    elif not found:
-        note(f"there are no {what}", quiet=quiet)
 
 
 def _print_pairs(form: Format, keys: PrimaryKeys | None, pairs: Iterable[Pair]) -> int:

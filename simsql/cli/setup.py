@@ -7,11 +7,11 @@ import signal
 from typing import Annotated
 
 from simsql.cli._app import command
-from simsql.cli._database import open_database, postgresql_errors
-from simsql.cli._options import Database, Folder, Formatted, ServerDir, option
+from simsql.cli._database import Connecting, postgresql_errors
+from simsql.cli._options import Folder, Printing, option
 from simsql.cli.index import print_indexes
 from simsql.database import install_schema, read_status, schema_sql, uninstall_schema
-from simsql.documents.output_formats import Column, Format, choose_format, print_rows
+from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import UsageError
 from simsql.server import start_embedded
 
@@ -20,10 +20,10 @@ _STATUS = tuple(map(Column, ("postgresql", "schema", "revision", "outdated", "in
 
 @command("install")
 def install_command(
+    *,
     sql: Annotated[bool, option("--sql")] = False,
     start: Annotated[str | None, option("--from")] = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
+    connecting: Connecting,
 ) -> None:
     """Install or upgrade the schema in a database.
 
@@ -31,11 +31,11 @@ def install_command(
     simsql or, with --from, for one that has this revision: simsql status shows it.
     """
     if sql or start:
-        if not sql or database or server_dir:
+        if not sql or connecting.is_given:
             raise UsageError("--from needs --sql, and --sql connects to no database: leave out the other options")
         print(schema_sql(start), end="")
         return
-    with open_database(database, server_dir, new=True) as engine:
+    with connecting.open(new=True) as engine:
         before = read_status(engine).version
         changed = install_schema(engine)
         status = read_status(engine)
@@ -45,37 +45,32 @@ def install_command(
 
 @command("uninstall")
 def uninstall_command(
+    *,
     drop_indexes: Annotated[bool, option("--drop-indexes")] = False,
-    database: Database = None,
-    server_dir: ServerDir = None,
+    connecting: Connecting,
 ) -> None:
     """Remove the schema from a database.
 
     Fail if there are simhash indexes, or views and other objects of yours that use simsql. Your tables keep their
     fingerprint columns and the B-trees on them.
     """
-    with open_database(database, server_dir) as engine:
+    with connecting.open() as engine:
         removed = uninstall_schema(engine, drop_indexes=drop_indexes)
     print(f"schema simsql: {'uninstalled' if removed else 'not installed'}")
 
 
 @command("status")
-def status_command(
-    form: Formatted = None,
-    database: Database = None,
-    server_dir: ServerDir = None,
-) -> None:
+def status_command(*, printing: Printing, connecting: Connecting) -> None:
     """Show the installed version and indexes.
 
     A table includes the indexes. The other formats give their number: simsql index list prints them.
     """
-    wanted = choose_format(form)
-    with open_database(database, server_dir) as engine:
+    with connecting.open() as engine:
         status = read_status(engine)
     outdated = status.version is not None and status.revision != status.newest_revision
-    if wanted is not Format.TABLE:
+    if printing.format is not Format.TABLE:
         row = status.server, status.version, status.revision, outdated, len(status.indexes)
-        print_rows(wanted, _STATUS, [row])
+        print_rows(printing.format, _STATUS, [row])
         return
     print(f"PostgreSQL     {status.server}")
     if status.version is None:
@@ -85,13 +80,11 @@ def status_command(
     print(f"schema simsql  {status.version} (revision {status.revision}{advice})")
     print(f"indexes        {len(status.indexes):,}")
     if status.indexes:
-        print_indexes(wanted, status)
+        print_indexes(printing.format, status)
 
 
 @command("server")
-def server_command(
-    folder: Folder,
-) -> None:
+def server_command(folder: Folder) -> None:
     """Run an embedded server until Ctrl-C.
 
     Start the server, print its URL and wait for Ctrl-C or SIGTERM. Meanwhile, connect with psql, --database or any

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 from psycopg import sql
 from psycopg.rows import dict_row
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from simsql.database.index import Report
-from simsql.database.load import find_target
-from simsql.database.transfer import raw_connection, sqlalchemy_errors, to_bigint, to_bigints
-from simsql.errors import UsageError
+from simsql.database.load import Target
+from simsql.database.transfer import raw_connection, to_bigint, to_bigints
 from simsql.fingerprint import Recipe, simhash_items, simhash_parts
 
 # How many times to retry rows that were being written.
@@ -35,34 +34,6 @@ class Filled(NamedTuple):
     """Rows that others were writing each time it looked. Another backfill finds them, if they still need it."""
     unchanged: int
     """Rows that had the fingerprint of their text already: only `all_rows` looks at such rows."""
-
-
-@sqlalchemy_errors()
-def fill_fingerprints(
-    engine: Engine,
-    table: str,
-    source: str | Mapping[str, int],
-    *,
-    column: str | None = None,
-    recipe: Recipe | None = None,
-    all_rows: bool = False,
-    batch_rows: int = 1_000,
-    workers: int | None = None,
-    report: Report | None = None,
-) -> Filled:
-    """Fingerprint the rows of a table that have a text but no fingerprint: see `SearchIndex.backfill`."""
-    weights = {source: 1} if isinstance(source, str) else dict(source)
-    if not weights:
-        raise UsageError("source must name at least one column")
-    simhash_parts([("", weight) for weight in weights.values()])
-    if batch_rows < 1:
-        raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
-    with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
-        with connection.begin():
-            target = find_target(connection, table, column)
-            parts = _find_parts(connection, table, target.column, list(weights), all_rows)
-        maker = _Maker(tuple(weights.values()), target.recipe(recipe))
-        return _Backfill(connection, parts, maker, batch_rows, report).run(workers)
 
 
 class _Row(NamedTuple):
@@ -97,13 +68,13 @@ _WRITE = (
 
 
 def _find_parts(
-    connection: Connection, table: str, column: str, text_columns: list[str], all_rows: bool
+    connection: Connection, target: Target, text_columns: list[str], *, all_rows: bool
 ) -> dict[str, str]:
     """Return the parts of the statements."""
     with raw_connection(connection).cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT * FROM simsql._backfill_parts(CAST(%s AS pg_catalog.regclass), %s, %s, %s)",
-            [table, column, text_columns, all_rows],
+            [target.table, target.column, text_columns, all_rows],
         )
         return cursor.fetchall()[0]
 
@@ -128,28 +99,38 @@ class _Maker:
             yield from zip(batch, to_bigints(fingerprints), strict=True)
 
 
-class _Backfill:
+class Backfill:
+    """A backfill of a column from columns with these weights: see `SearchIndex.backfill`. `run` it once.
+
+    Created in a transaction. Raises psycopg.Error with PostgreSQL's message, and UsageError for the wrong recipe.
+    """
+
     def __init__(
         self,
         connection: Connection,
-        parts: Mapping[str, str],
-        maker: _Maker,
+        target: Target,
+        weights: Mapping[str, int],
+        recipe: Recipe | None,
+        *,
+        all_rows: bool,
         batch_rows: int,
         report: Report | None,
     ) -> None:
         self._connection = connection
+        parts = _find_parts(connection, target, list(weights), all_rows=all_rows)
         # For psycopg, a percent sign begins a parameter.
         self._parts: dict[str, sql.Composable] = {
             name: sql.SQL(part.replace("%", "%%")) for name, part in parts.items()
         }
         self._parts["row"] = sql.SQL(_ROW).format(**self._parts)
-        self._maker = maker
+        self._maker = _Maker(tuple(weights.values()), target.recipe(recipe))
         self._batch_rows = batch_rows
         self._report = report
         self._written = self._unchanged = self._empty = self._done = self._total = 0
         self._missed: list[str] = []
 
     def run(self, workers: int | None) -> Filled:
+        """Write the fingerprints, and return the counts."""
         if self._report:
             ((self._total,),) = self._execute(_COUNT)
         self._fill(self._read(), workers)

@@ -1,7 +1,7 @@
-"""Create, check, repair, vacuum and drop simhash indexes.
+"""Create, check and drop simhash indexes.
 
-A vacuum, and an index that is created concurrently, commit as they work: they need an engine, open their own
-connections, and make the same batches as `CALL simsql.vacuum` and `CALL simsql.build`.
+An index that is created concurrently is committed in parts: this needs an engine, opens its own connections, and
+makes the same batches as `CALL simsql.build`.
 """
 
 import time
@@ -61,7 +61,7 @@ def create_index(
     sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, not bigint, a table that cannot
     be indexed, a type that cannot be in a scope, missing privileges, another isolation level.
     """
-    spec = IndexSpec.of(column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage)
+    spec = IndexSpec(column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage)
     if concurrently:
         engine = check_engine(engine_or_connection, "create_index(concurrently=True)")
         create_btree(engine, table, spec)
@@ -304,36 +304,3 @@ def verify(connection: Connection, table: str | None = None, column: str | None 
     """
     statement = text("SELECT * FROM simsql.verify(CAST(:table AS regclass), CAST(:column AS text))")
     return [Finding(*row) for row in connection.execute(statement, {"table": table, "column": column})]
-
-
-def repair(connection: Connection, table: str) -> list[Finding]:
-    """Repair the indexes of a table, in the connection's transaction; return the faults.
-
-    Writers of the table wait until the transaction ends. Leaves superfluous keys to `vacuum`. Raises
-    sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, missing privileges, an isolation level other
-    than READ COMMITTED, a fault that cannot be repaired.
-    """
-    statement = text("SELECT * FROM simsql.repair(CAST(:table AS regclass))")
-    return [Finding(*row) for row in connection.execute(statement, {"table": table})]
-
-
-def vacuum(engine: Engine, table: str, column: str | None = None, *, report: Report | None = None) -> int:
-    """Remove keys without a row, and all but one of equal keys; return the number of removed keys.
-
-    Others can read and write meanwhile. If the table has only one index, omit the column. Raises
-    sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, an index that cannot be searched, missing
-    privileges.
-    """
-    statement = text(
-        "SELECT CAST(s AS text), s.removed, s.share, s.finished FROM simsql._vacuum_batch("
-        "CAST(:table AS regclass), CAST(:column AS text), CAST(:state AS simsql._vacuum_state)) AS s"
-    )
-    state, removed, finished = None, 0, False
-    with engine.connect().execution_options(**READ_COMMITTED) as connection:
-        while not finished:
-            parameters = {"table": table, "column": column, "state": state}
-            with connection.begin():
-                state, removed, share, finished = connection.execute(statement, parameters).one()
-            if report:
-                report(share)
-    return removed

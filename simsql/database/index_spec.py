@@ -4,10 +4,10 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
-from sqlalchemy import ColumnElement, Connection, Integer, Text, cast, func, literal, literal_column, select
-from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS, array
+from sqlalchemy import ColumnElement, Integer, Text, cast, literal, literal_column
+from sqlalchemy.dialects.postgresql import ARRAY, array
 from sqlalchemy.types import TypeEngine
 
 from simsql.errors import UsageError
@@ -31,9 +31,9 @@ Storage = Literal["tables", "expression"]
 _ID = r"(?:words|characters|jieba|pattern\.|letters\.|custom\.).*-[0-9]+"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class IndexSpec:
-    """The description of a simhash index on one column, without its table.
+    """The description of a simhash index on one column, without its table, in plain values.
 
     Raises ValueError for a distance out of range or an unknown storage, and TypeError if the distance is not an
     integer or the scope is a single str.
@@ -55,30 +55,30 @@ class IndexSpec:
     None lets PostgreSQL choose: "expression" for partitioned tables, "tables" for others.
     """
 
-    def __post_init__(self) -> None:
-        # A numpy integer is accepted, and stored as an int.
-        object.__setattr__(self, "distance", whole_number("distance", self.distance, 0, FINGERPRINT_BITS))
-        if isinstance(self.scope, str):
-            raise TypeError(f"scope must be a sequence of column names, not a str: pass scope=[{self.scope!r}]")
-        if self.storage not in (None, *get_args(Storage)):
-            raise UsageError(f"storage must be 'tables' or 'expression', not {self.storage!r}")
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         column: str,
-        *,
         distance: int = 3,
         design: Design | None = None,
         recipe: Recipe | str | None = None,
         scope: Sequence[str] = (),
         storage: Storage | None = None,
-    ) -> Self:
-        """Return the description in plain values: the id of a recipe, a tuple of columns."""
-        recipe_id = recipe.id if isinstance(recipe, Recipe) else recipe
-        # Names that come from a Column are a subclass of str, which has no type in SQL.
-        names = scope if isinstance(scope, str) else tuple(map(str, scope))
-        return cls(str(column), distance, design, recipe_id, names, storage)  # type: ignore[arg-type]  # refuses a str
+    ) -> None:
+        if isinstance(scope, str):
+            raise TypeError(f"scope must be a sequence of column names, not a str: pass scope=[{scope!r}]")
+        if storage not in (None, *get_args(Storage)):
+            raise UsageError(f"storage must be 'tables' or 'expression', not {storage!r}")
+        values = {
+            # Names that come from a Column are a subclass of str, which has no type in SQL.
+            "column": str(column),
+            "distance": whole_number("distance", distance, 0, FINGERPRINT_BITS),
+            "design": design,
+            "recipe": recipe.id if isinstance(recipe, Recipe) else recipe,
+            "scope": tuple(map(str, scope)),
+            "storage": storage,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def options(self) -> dict[str, object]:
         """Return the named arguments of `simsql.create_index` and `simsql.build`, without omitted ones."""
@@ -110,21 +110,6 @@ def check_distance(distance: int | None) -> int | None:
     Raises UsageError for a distance out of range, and TypeError if it is not an integer.
     """
     return None if distance is None else whole_number("distance", distance, 0, FINGERPRINT_BITS)
-
-
-def recipe_of(
-    connection: Connection, table: str, column: str | None = None, recipe: Recipe | None = None
-) -> Recipe:
-    """Return the recipe of an index, to fingerprint texts for a search.
-
-    An index without a recipe counts as having the default one. If the id of the recipe is not enough, as with a
-    word list or table, pass `recipe`: it is returned if its id is that of the index. Raises UsageError if it is
-    not, or if the id is not enough and no recipe is passed; sqlalchemy.exc.DBAPIError with PostgreSQL's message:
-    no index, several indexes.
-    """
-    index = func.simsql._index(cast(table, REGCLASS), column).table_valued("column_name", "recipe")
-    found = connection.execute(select(index.c.column_name, index.c.recipe)).one()
-    return agreed_recipe(found.recipe, recipe, f"{table}({found.column_name})")
 
 
 def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> Recipe:

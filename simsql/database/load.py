@@ -40,13 +40,20 @@ _BATCH_ROWS, _BATCH_SIZE = 10_000, 1 << 24
 _SORTED_KEYS = 1 << 22
 
 
-class LoadedTable(NamedTuple):
-    """The table that a load adds rows to."""
+class FoundTable(NamedTuple):
+    """A table as the catalogue shows it."""
 
     oid: int
-    name: sql.Identifier
+    schema: str
     relation: str
     """The bare name."""
+    kind: str
+    """"r" for a table, "p" for a partitioned one, others for views and the like."""
+
+    @property
+    def name(self) -> sql.Identifier:
+        """The name for statements."""
+        return sql.Identifier(self.schema, self.relation)
 
 
 class Copier:
@@ -56,7 +63,7 @@ class Copier:
     """How many rows were inserted and taken back. PostgreSQL counts them as inserted."""
 
     def __init__(
-        self, raw: psycopg.Connection[tuple[Any, ...]], table: LoadedTable, columns: Sequence[str]
+        self, raw: psycopg.Connection[tuple[Any, ...]], table: FoundTable, columns: Sequence[str]
     ) -> None:
         self.raw = raw
         self.table = table
@@ -281,13 +288,13 @@ def _load(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
     return count
 
 
-def count_inserted(raw: psycopg.Connection[tuple[Any, ...]], table: LoadedTable) -> int:
+def count_inserted(raw: psycopg.Connection[tuple[Any, ...]], table: FoundTable) -> int:
     """Return the number of rows that this transaction has inserted into a table, from PostgreSQL's statistics."""
     ((count,),) = raw.execute("SELECT pg_catalog.pg_stat_get_xact_tuples_inserted(%s)", [table.oid]).fetchall()
     return int(count)
 
 
-def _begin_load(connection: Connection, table: LoadedTable, columns: Sequence[str]) -> list["_Keys"]:
+def _begin_load(connection: Connection, table: FoundTable, columns: Sequence[str]) -> list["_Keys"]:
     """Disable the insert triggers of the indexes whose keys this session may write itself."""
     found = raw_connection(connection).execute(
         "SELECT id, column_name, blocks, lead, inner_blocks FROM simsql._begin_load(%s, %s)",
@@ -351,12 +358,14 @@ class _Keys:
             copy_columns(self._connection, name, {"key": keys})
 
 
-def find_table(raw: psycopg.Connection[tuple[Any, ...]], table: str) -> LoadedTable:
-    """Find a table by its name as in SQL."""
-    oid, schema, name = raw.execute(
-        "SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_class AS c"
+def find_table(raw: psycopg.Connection[tuple[Any, ...]], table: str) -> FoundTable:
+    """Find a table by its name as in SQL. Raises UsageError for the number of a table that is not there."""
+    found = raw.execute(
+        "SELECT c.oid, n.nspname, c.relname, c.relkind FROM pg_catalog.pg_class AS c"
         " JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
         " WHERE c.oid OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass)",
         [table],
-    ).fetchall()[0]
-    return LoadedTable(oid, sql.Identifier(schema, name), name)
+    ).fetchone()
+    if found is None:
+        raise UsageError(f"there is no table {table}")
+    return FoundTable(*found)

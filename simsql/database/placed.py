@@ -10,11 +10,11 @@ from psycopg import sql
 from sqlalchemy import Connection
 
 from simsql.database.connect import one_line
-from simsql.database.load import Copier, LoadedTable, Row, count_inserted, find_table, load_through
+from simsql.database.load import Copier, FoundTable, Row, count_inserted, find_table, load_through
 from simsql.database.transfer import raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError
 
-_STAGED = LoadedTable(0, sql.Identifier("pg_temp", "simsql_loaded"), "simsql_loaded")
+_STAGED = FoundTable(0, "pg_temp", "simsql_loaded", "r")
 _NUMBER = sql.Identifier("simsql number")
 
 # Whether the unique indexes of a table tell which ids are repeated, and this session may look. Not if the load has
@@ -93,7 +93,7 @@ def load_placed_rows(
 
 
 def _is_skippable(
-    raw: psycopg.Connection[tuple[Any, ...]], table: LoadedTable, id_column: str, columns: Sequence[str]
+    raw: psycopg.Connection[tuple[Any, ...]], table: FoundTable, id_column: str, columns: Sequence[str]
 ) -> bool:
     others = [column for column in columns if column != id_column]
     parameters = {"table": table.oid, "id": id_column, "others": others}
@@ -128,7 +128,7 @@ class _SkippingCopier(_PlacingCopier):
     def __init__(
         self,
         raw: psycopg.Connection[tuple[Any, ...]],
-        table: LoadedTable,
+        table: FoundTable,
         columns: Sequence[str],
         id_column: str,
         skip: Skip,

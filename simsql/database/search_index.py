@@ -5,14 +5,27 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Engine, Integer, Select, Text, bindparam, cast, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Integer,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
 from sqlalchemy.types import TypeEngine
 
-from simsql.database.backfill import Filled, fill_fingerprints
+from simsql.database.backfill import Backfill, Filled
 from simsql.database.connect import READ_COMMITTED, begin, check_engine
-from simsql.database.index import Finding, Report, repair, vacuum, verify
-from simsql.database.index_spec import check_distance, recipe_of
+from simsql.database.index import Finding, Report, verify
+from simsql.database.index_spec import agreed_recipe, check_distance
+from simsql.database.load import find_target
 from simsql.database.results import (
     Batch,
     Fingerprints,
@@ -37,7 +50,7 @@ from simsql.database.transfer import (
     to_bigint,
 )
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, simhash
+from simsql.fingerprint import Recipe, simhash, simhash_parts
 from simsql.hamming._checks import distinct_fingerprints
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
@@ -49,6 +62,13 @@ _COUNT = "SELECT pg_catalog.count(*) FROM simsql._primary_key(CAST(%s AS pg_cata
 _KEYS = (
     "SELECT fingerprint, key FROM simsql._keys_of_rows(CAST(%s AS pg_catalog.regclass),"
     " CAST(%s AS pg_catalog.int8[]), %s, CAST(%s AS pg_catalog.jsonb))"
+)
+
+
+_REPAIR = text("SELECT * FROM simsql.repair(CAST(:table AS regclass))")
+_VACUUM = text(
+    "SELECT CAST(s AS text), s.removed, s.share, s.finished FROM simsql._vacuum_batch("
+    "CAST(:table AS regclass), CAST(:column AS text), CAST(:state AS simsql._vacuum_state)) AS s"
 )
 
 
@@ -73,6 +93,10 @@ _NEAR = _search("near", BIGINT(), "fingerprint", "distance")
 _NEAR_ROWS = _search("_near_documents", BIGINT(), "fingerprint", "distance", "document")
 _NEAR_MANY = _search("near_many", ARRAY(BIGINT), "query", "fingerprint", "distance")
 _CLAIM = _search("claim", BIGINT(), "fingerprint", "distance")
+_ANY_INDEX = func.simsql._index(
+    bindparam("in_table", type_=REGCLASS()), bindparam("of_column", type_=Text())
+).table_valued("column_name", "recipe")
+_RECIPE = select(_ANY_INDEX.c.column_name, _ANY_INDEX.c.recipe)
 _INDEX = _call("_searched_index").table_valued("column_name", "distance")
 _CHECK = select(_INDEX.c.column_name, func.simsql._distance(_WITHIN, _INDEX.c.distance))
 
@@ -231,7 +255,7 @@ class SearchIndex:
         that of the index, or if none was given and the id is not enough.
         """
         with begin(self._bind) as connection:
-            return recipe_of(connection, self._table, self._column, self._recipe)
+            return self._read_recipe(connection)
 
     def verify(self) -> list[Finding]:
         """Return the faults of the index, or of all indexes of the table if no column was given.
@@ -248,7 +272,7 @@ class SearchIndex:
         to `vacuum`.
         """
         with begin(self._bind, **READ_COMMITTED) as connection:
-            return repair(connection, self._table)
+            return [Finding(*row) for row in connection.execute(_REPAIR, {"table": self._table})]
 
     def vacuum(self, *, report: Report | None = None) -> int:
         """Remove keys without a row, and all but one of equal keys; return the number of removed keys.
@@ -256,7 +280,17 @@ class SearchIndex:
         Commits as it works; others can read and write meanwhile. `report` is called with the completed share of
         the work. Raises UsageError for a connection.
         """
-        return vacuum(check_engine(self._bind, "vacuum"), self._table, self._column, report=report)
+        engine = check_engine(self._bind, "vacuum")
+        parameters: dict[str, Any] = {"table": self._table, "column": self._column, "state": None}
+        removed, finished = 0, False
+        with engine.connect().execution_options(**READ_COMMITTED) as connection:
+            while not finished:
+                with connection.begin():
+                    batch = connection.execute(_VACUUM, parameters).one()
+                parameters["state"], removed, share, finished = batch
+                if report:
+                    report(share)
+        return removed
 
     def backfill(
         self,
@@ -281,17 +315,26 @@ class SearchIndex:
         of range; sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, no primary key,
         missing privileges.
         """
-        return fill_fingerprints(
-            check_engine(self._bind, "backfill"),
-            self._table,
-            source,
-            column=self._column,
-            recipe=self._recipe,
-            all_rows=all_rows,
-            batch_rows=batch_rows,
-            workers=workers,
-            report=report,
-        )
+        engine = check_engine(self._bind, "backfill")
+        weights = {source: 1} if isinstance(source, str) else dict(source)
+        if not weights:
+            raise UsageError("source must name at least one column")
+        simhash_parts([("", weight) for weight in weights.values()])
+        if batch_rows < 1:
+            raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
+        with sqlalchemy_errors(), engine.connect().execution_options(**READ_COMMITTED) as connection:
+            with connection.begin():
+                target = find_target(connection, self._table, self._column)
+                backfill = Backfill(
+                    connection,
+                    target,
+                    weights,
+                    self._recipe,
+                    all_rows=all_rows,
+                    batch_rows=batch_rows,
+                    report=report,
+                )
+            return backfill.run(workers)
 
     def _query(
         self, connection: Connection, fingerprint: OneFingerprint | NotGiven, text: str | None
@@ -300,10 +343,15 @@ class SearchIndex:
         if isinstance(fingerprint, NotGiven):
             if text is None:
                 raise UsageError("pass either a fingerprint or text=")
-            fingerprint = simhash(text, recipe_of(connection, self._table, self._column, self._recipe))
+            fingerprint = simhash(text, self._read_recipe(connection))
         elif text is not None:
             raise UsageError("pass either a fingerprint or text=, not both")
         return to_bigint(fingerprint)
+
+    def _read_recipe(self, connection: Connection) -> Recipe:
+        parameters = {"in_table": self._table, "of_column": self._column}
+        found = connection.execute(_RECIPE, parameters).one()
+        return agreed_recipe(found.recipe, self._recipe, f"{self._table}({found.column_name})")
 
     def _arguments(self, distance: int | None, query: int | list[int] | None = None) -> dict[str, object]:
         """Return the parameters of a statement."""

@@ -5,20 +5,17 @@ compared in portions, and only those that are similar stay in memory.
 """
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simsql.decide.stars import Nodes, SimilarPairs
+from simsql.decide.documents import I64, U64, Flags, Similarities
+from simsql.decide.stars import SimilarPairs
+from simsql.documents import Report
 from simsql.errors import SimsqlError
 from simsql.fingerprint import compare_pairs, documents_of, pairs_of
 from simsql.hamming import find_matches, find_pairs
 from simsql.runs import consecutive, portions
-
-Bools = NDArray[np.bool_]
-Similarities = NDArray[np.float64]
-Words = NDArray[np.uint64]
-Report = Callable[[int], None]
 
 # Candidates that are compared together, eight bytes each: many, so that documents of crowds are seldom read again.
 _TOGETHER = 1 << 23
@@ -28,33 +25,46 @@ _PAIRS_AT_MOST = 100_000_000
 _LISTED = 1 << 18
 
 
+class Tokens(NamedTuple):
+    """The hashes of the tokens of documents, or of nodes."""
+
+    counts: I64
+    """The number of tokens of each."""
+    read: Callable[[I64], U64]
+    """Returns the tokens of those at these positions, none of them twice, one after the other."""
+
+
 def find_similar(
-    fingerprints: Words,
-    counts: Nodes,
-    read_tokens: Callable[[Nodes], Words],
+    fingerprints: U64,
+    tokens: Tokens | None,
     distance: int,
     similarity: float,
     *,
-    new: Bools | None = None,
+    new: Flags | None = None,
     workers: int | None = None,
     report: Report | None = None,
 ) -> SimilarPairs:
-    """Return all pairs of nodes within `distance` bits whose texts are at least `similarity` alike, in any order.
+    """Return all pairs of nodes within `distance` bits that are at least `similarity` alike, in any order.
 
-    `fingerprints` and `counts` are the fingerprint and the number of tokens of each node, at least one; nodes can
-    share a fingerprint. `read_tokens` gets nodes, none of them twice, and returns the hashes of their tokens, node
-    after node. With `new`, only pairs with at least one new node are found, and the search takes time for the new
-    nodes. `workers` is the number of processes of a search in all nodes, by default as many as pay. `report` gets
-    the number of pairs that have been compared. Raises SimsqlError if more than 100 million pairs are similar.
+    `fingerprints` has the fingerprint of each node. With `tokens`, at least one for each node, the similarity is
+    that of the texts, and nodes can share a fingerprint. Without, it is the share of bits that agree. With `new`,
+    only pairs with at least one new node are found, and the search takes time for the new nodes. `workers` is the
+    number of processes of a search in all nodes, by default as many as pay. `report` gets the number of pairs that
+    have been compared. Raises SimsqlError if more than 100 million pairs are similar.
     """
-    found = _Found(report)
-    for pairs in _together(_Nodes(fingerprints, new).candidates(distance, workers)):
-        for compared in compare_pairs(counts, read_tokens, pairs):
-            found.add(*compared, at_least=similarity)
+    found = _Found(report, similarity)
+    candidates = _Nodes(fingerprints, new).candidates(distance, workers)
+    if tokens is None:
+        for left, right in candidates:
+            found.add(left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64)
+    else:
+        for pairs in _together(candidates):
+            for compared in compare_pairs(tokens.counts, tokens.read, pairs):
+                found.add(*compared)
     return found.all_pairs()
 
 
-def _together(candidates: Iterator[tuple[Nodes, Nodes]]) -> Iterator[Words]:
+def _together(candidates: Iterator[tuple[I64, I64]]) -> Iterator[U64]:
     """Yield pairs as numbers, many at once. The array is used again."""
     together = np.empty(_TOGETHER, dtype=np.uint64)
     size = 0
@@ -69,35 +79,18 @@ def _together(candidates: Iterator[tuple[Nodes, Nodes]]) -> Iterator[Words]:
     yield together[:size]
 
 
-def find_close(
-    fingerprints: Words,
-    distance: int,
-    *,
-    new: Bools | None = None,
-    workers: int | None = None,
-    report: Report | None = None,
-) -> SimilarPairs:
-    """Return all pairs of nodes within `distance` bits, in any order, and the share of bits that agree.
-
-    `fingerprints` are distinct. The other arguments are as for `find_similar`.
-    """
-    found = _Found(report)
-    for left, right in _Nodes(fingerprints, new).candidates(distance, workers):
-        found.add(left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64)
-    return found.all_pairs()
-
-
 class _Found:
     """Similar pairs, 16 bytes each."""
 
-    def __init__(self, report: Report | None) -> None:
+    def __init__(self, report: Report | None, similarity: float) -> None:
         self._report = report
+        self._similarity = similarity
         self._compared = self._size = 0
         self._pairs, self._similarities = [np.zeros(0, dtype=np.uint64)], [np.zeros(0)]
 
-    def add(self, left: Nodes, right: Nodes, similarity: Similarities, at_least: float = 0) -> None:
+    def add(self, left: I64, right: I64, similarity: Similarities) -> None:
         """Add pairs that have been compared, if they are similar."""
-        (chosen,) = np.nonzero(similarity >= at_least)
+        (chosen,) = np.nonzero(similarity >= self._similarity)
         self._pairs.append(pairs_of(left[chosen], right[chosen]))
         self._similarities.append(similarity[chosen])
         self._compared += len(left)
@@ -120,7 +113,7 @@ class _Found:
 class _Nodes:
     """Nodes in the order of their fingerprints, the new ones of each fingerprint first; without `new`, all are."""
 
-    def __init__(self, fingerprints: Words, new: Bools | None) -> None:
+    def __init__(self, fingerprints: U64, new: Flags | None) -> None:
         is_new = np.ones(len(fingerprints), dtype=bool) if new is None else new
         self._all_new = bool(is_new.all())
         self._order = np.lexsort((~is_new, fingerprints))
@@ -130,12 +123,12 @@ class _Nodes:
         before = np.concatenate([[0], np.cumsum(is_new[self._order])])
         self._new = before[self._firsts + self._sizes] - before[self._firsts]
 
-    def candidates(self, distance: int, workers: int | None) -> Iterator[tuple[Nodes, Nodes]]:
+    def candidates(self, distance: int, workers: int | None) -> Iterator[tuple[I64, I64]]:
         """Yield the pairs of nodes within the distance, each once, a bounded number at a time."""
         for left, right in self._near(distance, workers):
             yield from self._expand(left, right)
 
-    def _near(self, distance: int, workers: int | None) -> Iterator[tuple[Nodes, Nodes]]:
+    def _near(self, distance: int, workers: int | None) -> Iterator[tuple[I64, I64]]:
         """Yield the positions of values that are within the distance: a value of new nodes, and any value.
 
         Two values of new nodes come in both orders or, if all nodes are new, with the smaller one first.
@@ -150,7 +143,7 @@ class _Nodes:
         for queries, found, _ in find_matches(values[self._new > 0], [values], distance):
             yield np.searchsorted(values, queries), np.searchsorted(values, found)
 
-    def _expand(self, left: Nodes, right: Nodes) -> Iterator[tuple[Nodes, Nodes]]:
+    def _expand(self, left: I64, right: I64) -> Iterator[tuple[I64, I64]]:
         """Yield the pairs of new nodes of one value and nodes of another one, or of the same."""
         for values in portions(self._new[left] * self._sizes[right], _LISTED):
             ones, others = left[values], right[values]

@@ -1,8 +1,9 @@
 """The formats of clusters: JSON lines, CSV, TSV and tables."""
 
 import json
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from simsql.decide.rules import show_similarity
 from simsql.dedup.members import Member
@@ -17,38 +18,18 @@ _NAMES = (
 )
 
 
-class ClusterWriter(Protocol):
-    """Formats clusters as text."""
-
-    @property
-    def start(self) -> str:
-        """How the first cluster begins, with what stands before it."""
-
-    def head(self) -> str:
-        """Return the text before the first cluster."""
-
-    def cluster(self, number: int, members: Sequence[Member]) -> str:
-        """Return the text of a cluster, its representative first."""
+_HEADINGS = f"{'cluster':>7}  {'size':>7}  {'distance':>8}  {'similarity':>10}  document\n"
 
 
-class JsonLines:
-    """A line of JSON for each cluster."""
+class ClusterWriter(NamedTuple):
+    """The format of clusters."""
 
-    start = '{"cluster": 1, "size": '
-
-    def head(self) -> str:
-        """Return nothing: JSON lines have no header."""
-        return ""
-
-    def cluster(self, number: int, members: Sequence[Member]) -> str:
-        """Return a line of JSON."""
-        cluster = {
-            "cluster": number,
-            "size": len(members),
-            "representative": members[0].document.label,
-            "members": [describe_member(member) for member in members],
-        }
-        return json.dumps(cluster, ensure_ascii=False) + "\n"
+    start: str
+    """How the first cluster begins, with what stands before it."""
+    head: str
+    """The text before the first cluster."""
+    cluster: Callable[[int, Sequence[Member]], str]
+    """Returns the text of a cluster, given its number and its members, its representative first."""
 
 
 def describe_member(member: Member) -> dict[str, Any]:
@@ -69,48 +50,41 @@ def _round(similarity: float | None) -> float | None:
     return None if similarity is None else round(similarity, 6)
 
 
-class _Rows:
-    """Write one row per member of a cluster."""
-
-    def __init__(self, form: Format) -> None:
-        self._form = form
-
-    @property
-    def start(self) -> str:
-        return self.head()
-
-    def head(self) -> str:
-        return "".join(format_rows(self._form, _NAMES, []))
-
-    def cluster(self, number: int, members: Sequence[Member]) -> str:
-        rows = (self._row(number, member) for member in members)
-        return "".join(format_rows(self._form, _NAMES, rows, head=False))
-
-    def _row(self, number: int, member: Member) -> Sequence[Any]:
-        row = describe_member(member) | {"cluster": number, "representative": member.representative.label}
-        return [row[name] for name in _NAMES]
+def _write_json(number: int, members: Sequence[Member]) -> str:
+    """Return a line of JSON."""
+    cluster = {
+        "cluster": number,
+        "size": len(members),
+        "representative": members[0].document.label,
+        "members": [describe_member(member) for member in members],
+    }
+    return json.dumps(cluster, ensure_ascii=False) + "\n"
 
 
-class _Table:
-    """Write one line per member, up to ten, with the size of the cluster on the first.
+def _write_rows(form: Format, number: int, members: Sequence[Member]) -> str:
+    """Return a row for each member."""
+    described = (
+        describe_member(member) | {"cluster": number, "representative": member.representative.label}
+        for member in members
+    )
+    rows = ([row[name] for name in _NAMES] for row in described)
+    return "".join(format_rows(form, _NAMES, rows, head=False))
 
-    Those that could be dropped are indented below the one that is kept, and measured from it.
+
+def _write_table(number: int, members: Sequence[Member]) -> str:
+    """Return a line for each member, up to ten, with the size of the cluster on the first.
+
+    Those that could be dropped are indented below the one that is kept, and measured from it. The headings are
+    those of the first cluster: without clusters, there is nothing.
     """
-
-    start = f"{'cluster':>7}  {'size':>7}  {'distance':>8}  {'similarity':>10}  document\n"
-
-    def head(self) -> str:
-        return ""  # nothing, if there are no clusters
-
-    def cluster(self, number: int, members: Sequence[Member]) -> str:
-        head = self.start if number == 1 else ""
-        first, blank = f"{number:>7,}  {len(members):>7,}", " " * 16
-        lines = [
-            f"{blank if place else first}  {_describe(member)}\n" for place, member in enumerate(members[:_SHOWN])
-        ]
-        if len(members) > _SHOWN:
-            lines.append(f"{blank}  {'':>8}  {'':>10}  and {len(members) - _SHOWN:,} more\n")
-        return head + "".join(lines)
+    head = _HEADINGS if number == 1 else ""
+    first, blank = f"{number:>7,}  {len(members):>7,}", " " * 16
+    lines = [
+        f"{blank if place else first}  {_describe(member)}\n" for place, member in enumerate(members[:_SHOWN])
+    ]
+    if len(members) > _SHOWN:
+        lines.append(f"{blank}  {'':>8}  {'':>10}  and {len(members) - _SHOWN:,} more\n")
+    return head + "".join(lines)
 
 
 def _describe(member: Member) -> str:
@@ -122,17 +96,17 @@ def _describe(member: Member) -> str:
     return f"{distance:>8}  {similarity:>10}  {'' if is_kept else '  '}{printable(member.document.name)}{place}"
 
 
-class FirstClusters(_Table):
+class FirstClusters:
     """Keep the table of the first clusters until the end: a terminal shows no more of them than a person reads."""
 
     def __init__(self) -> None:
         self._kept: list[str] = []
         self._left_out = 0
 
-    def cluster(self, number: int, members: Sequence[Member]) -> str:
+    def keep(self, number: int, members: Sequence[Member]) -> str:
         """Keep the lines of a cluster, and return nothing."""
         if number <= _SHOWN_CLUSTERS:
-            self._kept.append(super().cluster(number, members))
+            self._kept.append(_write_table(number, members))
         else:
             self._left_out += 1
         return ""
@@ -143,10 +117,12 @@ class FirstClusters(_Table):
         return "".join(self._kept) + more
 
 
-CLUSTER_WRITERS: dict[Format, ClusterWriter] = {
-    **{form: _Rows(form) for form in Format},
-    Format.TABLE: _Table(),
-    Format.JSONL: JsonLines(),
+JSON_LINES = ClusterWriter('{"cluster": 1, "size": ', "", _write_json)
+_HEADS = {form: "".join(format_rows(form, _NAMES, [])) for form in (Format.CSV, Format.TSV)}
+CLUSTER_WRITERS = {
+    Format.TABLE: ClusterWriter(_HEADINGS, "", _write_table),
+    Format.JSONL: JSON_LINES,
+    **{form: ClusterWriter(head, head, partial(_write_rows, form)) for form, head in _HEADS.items()},
 }
 CLUSTER_STARTS = tuple({writer.start for writer in CLUSTER_WRITERS.values()})
 """How clusters begin, in every format."""

@@ -1,25 +1,14 @@
 """Compare the candidates among documents: those with the same words are one node."""
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 
 from simsql.decide.documents import I64, NONE, U64, Documents, Flags, Similarities, group_nodes
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs
 from simsql.decide.verdicts import Verdicts
-from simsql.dedup.candidates import Report, find_close, find_similar
+from simsql.dedup.candidates import Tokens, find_similar
+from simsql.documents import Report
 from simsql.fingerprint import compare_documents
-
-
-class Tokens(NamedTuple):
-    """The hashes of the tokens of documents."""
-
-    counts: I64
-    """The number of tokens of each document."""
-    read: Callable[[I64], U64]
-    """Returns the tokens of the documents at these positions, none of them twice, one document after the other."""
 
 
 class Comparison:
@@ -44,8 +33,8 @@ class Comparison:
         self.documents = documents
         self.rules = rules
         self.nodes = group_nodes(documents, here, by_words=rules.checks_texts, scope=scope)
-        self._counts = tokens.counts[self.nodes.example]
-        self._read = tokens.read
+        example = self.nodes.example
+        self._tokens = Tokens(tokens.counts[example], lambda nodes: tokens.read(example[nodes]))
         self._scope = None if scope is None else scope[self.nodes.example]
         self._workers = workers
         self._report = report
@@ -63,7 +52,7 @@ class Comparison:
 
     def compare(self, left: I64, right: I64) -> Similarities:
         """Return the similarities of pairs of nodes."""
-        return compare_documents(self._counts, self._read_nodes, left, right)
+        return compare_documents(*self._tokens, left, right)
 
     def complete(self, verdicts: Verdicts) -> None:
         """Fill in the similarities to representatives, which need not be near enough to be compared."""
@@ -78,19 +67,12 @@ class Comparison:
                 similarity[missing] = self.compare(left, node[target[missing[first]]])[inverse]
 
     def _find_pairs(self, fingerprints: U64, new: Flags | None) -> SimilarPairs:
-        rules = self.rules
-        if not rules.checks_texts:
-            return find_close(fingerprints, rules.distance, new=new, workers=self._workers, report=self._report)
         return find_similar(
             fingerprints,
-            self._counts,
-            self._read_nodes,
-            rules.distance,
-            rules.similarity,
+            self._tokens if self.rules.checks_texts else None,
+            self.rules.distance,
+            self.rules.similarity,
             new=new,
             workers=self._workers,
             report=self._report,
         )
-
-    def _read_nodes(self, nodes: I64) -> U64:
-        return self._read(self.nodes.example[nodes])

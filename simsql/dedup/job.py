@@ -18,11 +18,11 @@ from simsql.dedup.run_report import RunOfFiles, write_run_report
 from simsql.dedup.safety.confirming import Confirmer
 from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
-from simsql.dedup.store.intake import take_in
+from simsql.dedup.store.intake import Intake
 from simsql.dedup.store.merging import Loaded
 from simsql.dedup.store.results import Results
 from simsql.dedup.store.rows import Rows
-from simsql.dedup.writing import ClusterCount, Output, write_clusters
+from simsql.dedup.writing import ClusterCount, ClusterOutput, write_clusters
 from simsql.documents import (
     READ_TWICE,
     STDOUT,
@@ -57,7 +57,7 @@ class DedupOptions:
     workers: int | None = None
     """Number of processes that compute fingerprints; None for this process only."""
     destination: Destination = field(default_factory=Destination)
-    output: Output = field(default_factory=Output)
+    output: ClusterOutput = field(default_factory=ClusterOutput)
     explain: tuple[str, str] | None = None
     """The names of two documents to explain, instead of writing clusters."""
 
@@ -125,7 +125,8 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                 create=bool(options.paths),
             )
             store = stack.enter_context(opened)
-        intake, loaded = take_in(store, reader, stages, workers=options.workers, tokens=tokens, texts=texts)
+        intake = Intake(store, reader, workers=options.workers, tokens=tokens, texts=texts)
+        loaded = intake.take_in(stages)
         with stages.stage("check texts" if store.rules.checks_texts else "compare fingerprints") as report:
             rows = Rows(store, intake)
             confirmer = Confirmer(options.open_reader, intake.identities.files, outputs.writes)
@@ -161,13 +162,13 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                     run = RunOfFiles(options.paths, options.recipe, store.rules, stored, rows, texts)
                     write_run_report(options.output.report, run, results.clusters(), refused)
     return DedupSummary(
-        intake.read - intake.skips.by_reason[READ_TWICE],
+        intake.read - reader.skips.by_reason[READ_TWICE],
         intake.wordless,
         loaded,
         stored,
         int(np.count_nonzero(~rows.documents.compared)),
         store.created_by_older,
-        intake.skips,
+        reader.skips,
         clusters,
         explanation,
     )

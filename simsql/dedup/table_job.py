@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Engine
 
 from simsql.decide.criteria import criterion
-from simsql.decide.documents import Documents
+from simsql.decide.documents import I64, U64, Documents
 from simsql.decide.verdicts import decide
-from simsql.dedup.comparing import Comparison, Tokens
+from simsql.dedup.candidates import Tokens
+from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.tables.decisions import DecisionTable, RowVerdicts
 from simsql.dedup.tables.options import TableOptions
@@ -26,9 +26,7 @@ from simsql.fingerprint import (
     tokens_of_items,
 )
 
-I64 = NDArray[np.int64]
 Fingerprints: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]"
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ class _Rows(NamedTuple):
     """The rows with a fingerprint, one per array position."""
 
     place: I64
-    fingerprint: NDArray[np.uint64]
+    fingerprint: U64
     characters: I64
     tokens: I64
     """Numbers of tokens."""

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simsql.dedup.cluster_formats import ClusterWriter, JsonLines
+from simsql.dedup.cluster_formats import JSON_LINES, ClusterWriter
 from simsql.dedup.members import arrange_members
 from simsql.dedup.store.results import StoredDocument
 from simsql.documents import STDOUT, Skip, SkipCount, Stages, open_output, printable
@@ -34,12 +34,12 @@ class ClusterCount:
 
 
 @dataclass(frozen=True)
-class Output:
+class ClusterOutput:
     """The files that a run writes, and the format of the clusters."""
 
     clusters: Path | None = None
     """None for stdout."""
-    writer: ClusterWriter = field(default_factory=JsonLines)
+    writer: ClusterWriter = JSON_LINES
     drop_list: Path | None = None
     null: bool = False
     """Whether a NUL ends the names in the drop list, instead of a line end."""
@@ -50,7 +50,7 @@ def write_clusters(
     clusters: Iterable[Sequence[StoredDocument]],
     members_total: int,
     stages: Stages,
-    wanted: Output,
+    wanted: ClusterOutput,
     refused: Mapping[int, Skip],
 ) -> ClusterCount:
     """Write the clusters and the drop list, and count them. `refused` are the ids of documents not to drop."""
@@ -64,8 +64,8 @@ def write_clusters(
         # A progress bar would break up the lines of the output.
         shown = STDOUT not in (wanted.clusters or STDOUT, wanted.drop_list) or not sys.stdout.isatty()
         with stages.stage("write clusters", members_total, shown=shown) as report:
-            if head := wanted.writer.head():
-                output.write(head)
+            if wanted.writer.head:
+                output.write(wanted.writer.head)
             for documents in clusters:
                 members = arrange_members(documents, refused)
                 droppable = [member.document for member in members if member.droppable]

@@ -1,28 +1,22 @@
 """Documents in files: formats, encodings, readers, skipped documents and output files."""
 
-from simsql.documents.content import MAX_DOCUMENT, UnfitError, read_document
+from simsql.documents.content import UnfitError, read_document
 from simsql.documents.files import VISIBLE, Selection
 from simsql.documents.input_formats import Document, Layout, Skip, printable, storable
-from simsql.documents.output import STDOUT, Outputs, abandon, open_output, standard_output
+from simsql.documents.output import STDOUT, Outputs, abandon, open_output
 from simsql.documents.output_formats import DELIMITERS, format_rows
-from simsql.documents.readers import DocumentReader, read_documents, read_single_text
+from simsql.documents.readers import DocumentReader, read_single_text
 from simsql.documents.reports import (
-    DUPLICATE,
     NO_WORDS,
     READ_TWICE,
     Report,
     SkipCount,
     Stages,
     name_paths,
-    nothing_found,
-    repeated_id,
-    without_words,
 )
 
 __all__ = [
     "DELIMITERS",
-    "DUPLICATE",
-    "MAX_DOCUMENT",
     "NO_WORDS",
     "READ_TWICE",
     "STDOUT",
@@ -40,14 +34,9 @@ __all__ = [
     "abandon",
     "format_rows",
     "name_paths",
-    "nothing_found",
     "open_output",
     "printable",
     "read_document",
-    "read_documents",
     "read_single_text",
-    "repeated_id",
-    "standard_output",
     "storable",
-    "without_words",
 ]

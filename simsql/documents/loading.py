@@ -9,16 +9,12 @@ from simsql.database.load import find_loaded_column
 from simsql.database.placed import PlacedRow, load_placed_rows
 from simsql.database.transfer import to_bigints
 from simsql.documents import (
-    DUPLICATE,
     Document,
     DocumentReader,
     Skip,
-    SkipCount,
     Stages,
-    nothing_found,
-    read_documents,
-    repeated_id,
 )
+from simsql.documents.reports import DUPLICATE, repeated_id
 from simsql.errors import SimsqlError
 from simsql.fingerprint import Recipe, simhash_items
 
@@ -31,7 +27,6 @@ class LoadSummary:
     """Number of added rows."""
     without_fingerprint: int
     """Number of added rows without a fingerprint, because their text has no words."""
-    skips: SkipCount
 
 
 def load_documents(
@@ -72,7 +67,6 @@ def load_documents(
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
     target = find_loaded_column(connection, table, column)
     columns = [name for name in (id_column, text_column) if name is not None]
-    skips = SkipCount()
     empty = 0
 
     def rows(items: Iterable[Document]) -> Iterator[PlacedRow]:
@@ -81,7 +75,9 @@ def load_documents(
         def placed() -> Iterator[tuple[PlacedRow, str]]:
             for item in items:
                 if text_column is not None and not _is_storable(item.text):
-                    skips.add(Skip(item.place, "not storable", "PostgreSQL cannot store NUL or lone surrogates"))
+                    reader.skips.add(
+                        Skip(item.place, "not storable", "PostgreSQL cannot store NUL or lone surrogates")
+                    )
                 else:
                     stored = [] if id_column is None else [item.name]
                     stored += [] if text_column is None else [item.text]
@@ -99,21 +95,21 @@ def load_documents(
         nonlocal empty
         empty -= row[-1] is None
         where = f"is already in {table}" if earlier is None else f"was already read at {earlier.place}"
-        skips.add(repeated_id(row.place, row.name, where))
+        reader.skips.add(repeated_id(row.place, row.name, where))
 
     with stages.stage("read, fingerprint, load", reader.bytes_total) as report:
         documents = load_placed_rows(
             connection,
             table,
             [*columns, target.column],
-            rows(read_documents(reader, skips, report)),
+            rows(reader.documents(report)),
             id_column=id_column,
             skip=skip,
         )
     # A load that is repeated has nothing to add.
-    if not documents and not skips.by_reason[DUPLICATE]:
-        raise SimsqlError(nothing_found(reader.paths, skips))
-    return LoadSummary(documents, empty, skips)
+    if not documents and not reader.skips.by_reason[DUPLICATE]:
+        raise SimsqlError(reader.nothing_found())
+    return LoadSummary(documents, empty)
 
 
 def _is_storable(text: str) -> bool:

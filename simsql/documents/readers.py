@@ -39,7 +39,7 @@ from simsql.documents.input_formats import (
 )
 from simsql.documents.output import Outputs
 from simsql.documents.output_formats import DELIMITERS
-from simsql.documents.reports import Report, SkipCount
+from simsql.documents.reports import Report, SkipCount, name_paths
 from simsql.errors import SimsqlError, UsageError
 
 _COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
@@ -101,7 +101,9 @@ class DocumentReader:
         if "" in paths:  # of a variable that is not set: Path would take it for this folder
             raise UsageError("a path is empty: name a file or a folder")
         self._layout = replace(layout, encoding=_known_encoding(layout.encoding))
-        self.paths = paths
+        self.skips = SkipCount()
+        """What `documents` has skipped; more may be added."""
+        self._paths = paths
         self._lines = lines
         self._stdin = stdin
         arguments = [None if str(path) == "-" else Path(path) for path in paths]
@@ -135,6 +137,25 @@ class DocumentReader:
             # A binary file counts in full although only its start was looked at.
             self._finished = self.bytes_done if found.size is None else self._finished + found.size
             self._current = None
+
+    def documents(self, report: Report) -> Iterator[Document]:
+        """Yield the documents, count the skips, and report the bytes read."""
+        for item in self:
+            report(self.bytes_done)
+            if isinstance(item, Document):
+                yield item
+            else:
+                self.skips.add(item)
+            del item  # a long document is not kept while the next one is read
+
+    def nothing_found(self) -> str:
+        """Return the error message for files without documents."""
+        where = name_paths(self._paths)
+        if not self.skips.by_reason:
+            return f"no documents in {where}: found nothing to read"
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.skips.by_reason.most_common())
+        first = self.skips.examples[0]
+        return f"no documents in {where}: skipped {reasons}; the first was {first.place}: {first.detail}"
 
     def _read(self, found: Found) -> Iterator[Document | Skip]:
         read = read_json_lines if found.path is None or found.size is None else _format_of(found.path)
@@ -190,17 +211,6 @@ def _format_of(path: Path) -> _Format:
     if endings and endings[-1] in _ENDINGS_OF_COMPRESSED:
         endings.pop()
     return _FORMATS.get(endings[-1], read_text) if endings else read_text
-
-
-def read_documents(reader: DocumentReader, skips: SkipCount, report: Report) -> Iterator[Document]:
-    """Yield the documents of a reader, count its skips, and report the bytes read."""
-    for item in reader:
-        report(reader.bytes_done)
-        if isinstance(item, Document):
-            yield item
-        else:
-            skips.add(item)
-        del item  # a long document is not kept while the next one is read
 
 
 def read_single_text(path: str, *, encoding: str, max_document: int, stdin: BinaryIO) -> str:

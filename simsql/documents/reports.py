@@ -45,21 +45,6 @@ def repeated_id(place: str, name: str, where: str) -> Skip:
     return Skip(place, DUPLICATE, f"{name!r} {where}")
 
 
-def without_words(place: str) -> Skip:
-    """Return the skip of a text that has no fingerprint."""
-    return Skip(place, NO_WORDS, "a text without letters, digits or emoji has no fingerprint")
-
-
 def name_paths(paths: Sequence[str | Path]) -> str:
     """Return the paths of a run as one printable line."""
     return ", ".join(printable(storable(Path(path))) for path in paths)
-
-
-def nothing_found(paths: Sequence[str | Path], skips: SkipCount) -> str:
-    """Return the error message for paths without documents."""
-    where = name_paths(paths)
-    if not skips.by_reason:
-        return f"no documents in {where}: found nothing to read"
-    reasons = ", ".join(f"{count} {reason}" for reason, count in skips.by_reason.most_common())
-    first = skips.examples[0]
-    return f"no documents in {where}: skipped {reasons}; the first was {first.place}: {first.detail}"

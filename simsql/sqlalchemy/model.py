@@ -337,7 +337,7 @@ class SimhashIndex(SchemaItem):
         recipe: Recipe | str | None = None,
         storage: Storage | None = None,
     ) -> None:
-        self.spec = IndexSpec.of(
+        self.spec = IndexSpec(
             column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage
         )
         """The given arguments. Columns are named by their keys; the recipe is None if none was given."""

@@ -4,7 +4,6 @@ import pytest
 from sqlalchemy import Engine, text
 
 from simsql.database import SearchIndex, create_index
-from simsql.database.backfill import fill_fingerprints
 from simsql.database.placed import PlacedRow, load_placed_rows
 from simsql.dedup.tables.options import TableOptions
 from simsql.dedup.tables.source import open_table
@@ -31,7 +30,7 @@ def database(database: Engine) -> Engine:
 
 def test_an_index_is_built_filled_and_searched(database):
     create_index(database, "article", "fingerprint", concurrently=True)
-    filled = fill_fingerprints(database, "article", "body", batch_rows=15)
+    filled = SearchIndex(database, "article").backfill("body", batch_rows=15)
     assert (filled.written, filled.busy) == (40, 0)
     index = SearchIndex(database, "article")
     for number, body in enumerate(TEXTS):
@@ -49,7 +48,7 @@ def test_a_backfill_overwrites_no_change_by_others(database):
             with database.begin() as connection:
                 connection.execute(text(statement))
 
-    fill_fingerprints(database, "article", "body", column="fingerprint", batch_rows=1, report=change)
+    SearchIndex(database, "article", "fingerprint").backfill("body", batch_rows=1, report=change)
     with database.connect() as connection:
         assert connection.scalar(text("SELECT fingerprint FROM article WHERE id = 3")) == 5
 

@@ -43,7 +43,7 @@ def test_options_that_are_asked_for_are_null_where_nothing_is_said():
 def test_values_of_many_kinds_become_plain_ones():
     names = [Column(name) for name in ("fingerprint", "tenant")]
     column, scope = (column.name for column in names)
-    spec = IndexSpec.of(column, distance=np.int64(5), recipe=Recipe(shingles=(3,)), scope=[scope])
+    spec = IndexSpec(column, distance=np.int64(5), recipe=Recipe(shingles=(3,)), scope=[scope])
     assert spec == IndexSpec("fingerprint", 5, None, "words3-log-1", ("tenant",))
     assert [type(value) for value in (spec.column, spec.distance, *spec.scope)] == [str, int, str]
 
@@ -57,14 +57,14 @@ def test_a_distance_out_of_range_is_refused(distance):
 @pytest.mark.parametrize("arguments", [{"distance": "3"}, {"distance": True}, {"scope": "tenant"}])
 def test_a_value_of_another_type_is_refused(arguments):
     with pytest.raises(TypeError):
-        IndexSpec.of("fingerprint", **arguments)
+        IndexSpec("fingerprint", **arguments)
 
 
 def test_the_storage_is_one_of_two():
-    spec = IndexSpec.of("fingerprint", storage="expression")
+    spec = IndexSpec("fingerprint", storage="expression")
     assert "('article', 'fingerprint', distance => 3, storage => 'expression')" in rendered(spec.arguments())
     with pytest.raises(ValueError, match="storage must be 'tables' or 'expression', not 'rows'"):
-        IndexSpec.of("fingerprint", storage="rows")
+        IndexSpec("fingerprint", storage="rows")
 
 
 def test_a_description_never_changes():

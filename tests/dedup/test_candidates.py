@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.dedup.candidates import find_close, find_similar
+from simsql.dedup.candidates import Tokens, find_similar
 from simsql.errors import SimsqlError
 
 
@@ -52,7 +52,7 @@ def find(nodes, distance, similarity, **options):
         some = [token for position in positions.tolist() for token in nodes[position][1]]
         return np.array(some, dtype=np.uint64)
 
-    return find_similar(fingerprints, counts, read, distance, similarity, workers=1, **options)
+    return find_similar(fingerprints, Tokens(counts, read), distance, similarity, workers=1, **options)
 
 
 @given(collections(), st.integers(0, 4), st.sampled_from([0.2, 0.6, 1.0]), st.booleans())
@@ -76,7 +76,8 @@ def test_close_pairs_are_those_of_brute_force(fingerprints, is_new, only_new):
     is_new = [new or not only_new for new in is_new[: len(fingerprints)]]
     expected = {(left, right): 1 - bits / 64 for left, right, bits in near_pairs(fingerprints, is_new, 2)}
     new = np.array(is_new, dtype=bool) if only_new else None
-    assert as_dict(find_close(np.array(fingerprints, dtype=np.uint64), 2, new=new, workers=1)) == expected
+    found = find_similar(np.array(fingerprints, dtype=np.uint64), None, 2, 0, new=new, workers=1)
+    assert as_dict(found) == expected
 
 
 @pytest.mark.parametrize("new", [None, np.arange(300) % 7 == 0])
@@ -100,4 +101,4 @@ def test_too_many_pairs_are_refused(monkeypatch):
     with pytest.raises(SimsqlError, match="more than 3 pairs"):
         find([*nodes, (4, [1, 2], False)], 2, 0.6)
     with pytest.raises(SimsqlError, match="more than 3 pairs"):
-        find_close(np.arange(4, dtype=np.uint64), 2)
+        find_similar(np.arange(4, dtype=np.uint64), None, 2, 0)

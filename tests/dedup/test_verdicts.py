@@ -11,7 +11,8 @@ from simsql.decide.documents import GONE, PRESENT, UNKNOWN, Documents, group_nod
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs
 from simsql.decide.verdicts import decide
-from simsql.dedup.comparing import Comparison, Tokens
+from simsql.dedup.candidates import Tokens
+from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 
 RULES = Rules(similarity=0.6, drop_similarity=0.7)

@@ -21,9 +21,8 @@ from psycopg import errors
 from upkeep import notices, problems
 
 import simsql.database
-from simsql.database import drop_index
+from simsql.database import SearchIndex, drop_index
 from simsql.database import index as index_module
-from simsql.database.index import vacuum
 
 create_articles = partial(create_any_articles, storage="expression")
 create_index = partial(create_any_index, storage="expression")
@@ -209,7 +208,7 @@ def test_a_vacuum_only_measures(connection, database):
     assert heard == ["simsql.vacuum: the index on public.article(fingerprint) has no keys to remove"]
     shares = connection.execute("SELECT candidate_shares[4] FROM simsql.registry").fetchone()[0]
     assert 0.01 < shares < 4
-    assert vacuum(database, "article") == 0
+    assert SearchIndex(database, "article").vacuum() == 0
     searches_are_exact(connection)
 
 

@@ -6,8 +6,7 @@ from partitions import FINGERPRINTS, create_index, create_months, insert, search
 from program import run
 from replication import rows_of, subscription, wait_for
 
-from simsql.database import load_rows
-from simsql.database.backfill import fill_fingerprints
+from simsql.database import SearchIndex, load_rows
 
 
 @pytest.fixture
@@ -115,7 +114,7 @@ def test_rows_are_loaded_into_partitions_and_fingerprinted_there(connection, dat
     connection.execute(
         "DELETE FROM article WHERE id > 30; UPDATE article SET fingerprint = NULL, body = 'text ' || id"
     )
-    filled = fill_fingerprints(database, "article", "body", batch_rows=7)
+    filled = SearchIndex(database, "article").backfill("body", batch_rows=7)
     assert (filled.written, filled.busy) == (31, 0)
     searches_are_exact(connection)
 

@@ -16,7 +16,7 @@ from simsql import similarity
 from simsql.decide.rules import Rules
 from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.store.destination import Destination
-from simsql.dedup.writing import Output
+from simsql.dedup.writing import ClusterOutput
 from simsql.documents import Layout
 from simsql.errors import SimsqlError
 
@@ -45,7 +45,7 @@ def run(
         rules=options.pop("rules", Rules()),
         layout=Layout(max_document=LIMIT),
         destination=Destination(url, None, table),
-        output=Output(clusters, drop_list=drop_list, null=True),
+        output=ClusterOutput(clusters, drop_list=drop_list, null=True),
         **options,
     )
     drop_list.unlink(missing_ok=True)

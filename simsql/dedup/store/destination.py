@@ -3,36 +3,27 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from sqlalchemy import Engine
-
-from simsql.database import open_engine
+from simsql.database.chosen import ChosenDatabase
 from simsql.decide.rules import Rules
-from simsql.dedup.store.table import DECIDED, MEMBERS, STAGED, DocumentStore
+from simsql.dedup.store.table import DECIDED, MEMBERS, STAGED, DocumentStore, Scratch
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe
-from simsql.server import scratch_database, start_embedded
 
 DEFAULT_TABLE = "simsql_documents"
 _LONGEST_NAME = 63  # bytes of a name in PostgreSQL
 
 
 @dataclass(frozen=True)
-class Destination:
-    """The place for the documents: at most one of `database` and `server_dir`."""
+class Destination(ChosenDatabase):
+    """The database for the documents, and their table."""
 
-    database: str | None = None
-    """URL of a PostgreSQL database."""
-    server_dir: Path | None = None
-    """Folder of an embedded server whose data stays."""
     table: str | None = None
     """Table name, with an optional schema. The table stays, and later runs add to it."""
 
     def __post_init__(self) -> None:
-        if self.database and self.server_dir:
-            raise UsageError("--database and --server-dir exclude each other: leave one out")
-        if self.table and not (self.database or self.server_dir):
+        super().__post_init__()
+        if self.table and not self.stays:
             raise UsageError("--table needs a database that stays: add --server-dir DIR or --database URL")
 
 
@@ -45,37 +36,15 @@ def open_store(
     `recipe` is the recipe of its fingerprints. The other arguments are those of `DocumentStore.opened`, which
     raises the same errors.
     """
-    with _locate(destination, recipe) as store, store.opened(rules, redecide=redecide, create=create):
-        yield store
-
-
-@contextmanager
-def _locate(destination: Destination, recipe: Recipe) -> Iterator[DocumentStore]:
-    if destination.database:
-        engine = open_engine(destination.database, prepare=False)  # there may be a pooler
-        with _disposing(engine):
-            if destination.table:
-                yield DocumentStore(engine, *_split_name(destination.table), recipe=recipe)
-            else:
-                yield DocumentStore(engine, DEFAULT_TABLE, recipe=recipe, scratch="TEMPORARY")
-    elif destination.server_dir:
-        with start_embedded(destination.server_dir) as server, _disposing(open_engine(server.url())) as engine:
-            yield DocumentStore(engine, *_split_name(destination.table or DEFAULT_TABLE), recipe=recipe)
-    else:
-        with (
-            start_embedded() as server,
-            scratch_database(server) as url,
-            _disposing(open_engine(url)) as engine,
-        ):
-            yield DocumentStore(engine, DEFAULT_TABLE, recipe=recipe, scratch="UNLOGGED")
-
-
-@contextmanager
-def _disposing(engine: Engine) -> Iterator[Engine]:
-    try:
-        yield engine
-    finally:
-        engine.dispose()
+    with destination.open(scratch=True) as engine:
+        table = destination.table or (DEFAULT_TABLE if destination.server_dir else None)
+        if table:
+            store = DocumentStore(engine, *_split_name(table), recipe=recipe)
+        else:
+            kind: Scratch = "TEMPORARY" if destination.database else "UNLOGGED"
+            store = DocumentStore(engine, DEFAULT_TABLE, recipe=recipe, scratch=kind)
+        with store.opened(rules, redecide=redecide, create=create):
+            yield store
 
 
 def _split_name(table: str) -> tuple[str, str | None]:

@@ -12,15 +12,13 @@ from simsql.dedup.safety.identity import Identities, digest_text
 from simsql.dedup.store.merging import Loaded, drop_duplicates, find_known, merge, stage
 from simsql.dedup.store.table import DocumentStore, StagedDocument
 from simsql.documents import (
+    NO_WORDS,
     READ_TWICE,
     DocumentReader,
     Report,
     Skip,
     SkipCount,
     Stages,
-    nothing_found,
-    read_documents,
-    without_words,
 )
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.errors import SimsqlError
@@ -31,7 +29,7 @@ _LOOK_UP_CHARACTERS = 1 << 22
 
 
 class Intake:
-    """The documents of a reader as rows for the table; iterate over it once.
+    """Takes the documents of a reader into the table.
 
     Documents that the table has with this text are not fingerprinted again. The tokens of the others go to
     `tokens` and, if the table is kept, into the rows. All texts go to `texts`.
@@ -41,7 +39,6 @@ class Intake:
         self,
         store: DocumentStore,
         reader: DocumentReader,
-        report: Report,
         *,
         workers: int | None,
         tokens: TokenSpool | None,
@@ -51,8 +48,6 @@ class Intake:
         """Number of documents."""
         self.valued = 0
         """Number of documents with a value."""
-        self.skips = SkipCount()
-        """What the reader has skipped."""
         self.wordless = SkipCount()
         """The texts without a fingerprint."""
         self.ordinals = array("q")
@@ -60,31 +55,47 @@ class Intake:
         self.identities = Identities()
         self.tokens = tokens
         self._store = store
-        self._source = read_documents(reader, self.skips, report)
+        self._reader = reader
         self._workers = workers
         self._texts = texts
         self._known: deque[StagedDocument] = deque()
 
-    def __iter__(self) -> Iterator[StagedDocument]:
-        for documents in self._fingerprint():
+    def take_in(self, stages: Stages) -> Loaded:
+        """Update the table with the documents, and return the counts of changes.
+
+        Raises SimsqlError if there are no documents in the files or the table, or none has the field that decides.
+        """
+        with stages.stage("read and fingerprint", self._reader.bytes_total) as report:
+            stage(self._store, self._rows(report))
+        if not self.read and not self._store.holds_documents:
+            raise SimsqlError(self._reader.nothing_found())
+        field = self._store.rules.keep_field
+        if self.read and not self.valued and field is not None:
+            raise SimsqlError(f"no document has a field {field!r}: choose with --keep-field")
+        with stages.stage("load"):
+            for place, first in drop_duplicates(self._store):
+                self._reader.skips.add(Skip(place, READ_TWICE, f"the same document was already read at {first}"))
+            return merge(self._store)
+
+    def _rows(self, report: Report) -> Iterator[StagedDocument]:
+        for documents in self._fingerprint(self._unknown(report)):
             for document in documents:
                 if document.fingerprint is None:
-                    self.wordless.add(without_words(document.place))
+                    why = "a text without letters, digits or emoji has no fingerprint"
+                    self.wordless.add(Skip(document.place, NO_WORDS, why))
                 yield document
             while self._known:
                 yield self._known.popleft()
         yield from self._known
 
-    def _fingerprint(self) -> Iterator[Iterable[StagedDocument]]:
+    def _fingerprint(self, unknown: Iterable[tuple[StagedDocument, str]]) -> Iterator[Iterable[StagedDocument]]:
         """Yield batches of the unknown documents with their fingerprints, and spool their tokens."""
         if self.tokens is None:
-            for rows, fingerprints in simhash_items(self._unknown(), self._store.recipe, self._workers):
+            for rows, fingerprints in simhash_items(unknown, self._store.recipe, self._workers):
                 pairs = zip(rows, to_bigints(fingerprints), strict=True)
                 yield (row._replace(fingerprint=fingerprint) for row, fingerprint in pairs)
             return
-        for rows, fingerprints, tokens in simhash_items_with_tokens(
-            self._unknown(), self._store.recipe, self._workers
-        ):
+        for rows, fingerprints, tokens in simhash_items_with_tokens(unknown, self._store.recipe, self._workers):
             digests = self.tokens.append(tokens)
             self.ordinals.extend(row.ordinal for row in rows)
             pairs = zip(rows, to_bigints(fingerprints), strict=True)
@@ -102,9 +113,9 @@ class Intake:
                 for (row, fingerprint), words, digest in zip(pairs, packed, digests, strict=True)
             )
 
-    def _unknown(self) -> Iterator[tuple[StagedDocument, str]]:
+    def _unknown(self, report: Report) -> Iterator[tuple[StagedDocument, str]]:
         """Yield the documents to fingerprint, with their texts. Put the others into `_known`."""
-        documents = self._digest()
+        documents = self._digest(report)
         look_up = find_known(self._store) if self._store.holds_documents else None
         while batch := deque(_take(documents)):
             known = look_up([(row.identity, row.text_digest) for row, _ in batch]) if look_up else set()
@@ -116,8 +127,8 @@ class Intake:
                     yield row, text
                 del text  # a long one is not kept while the next one is read
 
-    def _digest(self) -> Iterator[tuple[StagedDocument, str]]:
-        for item in self._source:
+    def _digest(self, report: Report) -> Iterator[tuple[StagedDocument, str]]:
+        for item in self._reader.documents(report):
             row = StagedDocument(
                 self.read,
                 item.name,
@@ -146,30 +157,3 @@ def _take(documents: Iterator[tuple[StagedDocument, str]]) -> Iterator[tuple[Sta
         del text  # see _unknown
         if characters > _LOOK_UP_CHARACTERS:
             return
-
-
-def take_in(
-    store: DocumentStore,
-    reader: DocumentReader,
-    stages: Stages,
-    *,
-    workers: int | None,
-    tokens: TokenSpool | None,
-    texts: TextSpool | None,
-) -> tuple[Intake, Loaded]:
-    """Update the table with the documents of a reader, and return what was read, and the counts of changes.
-
-    Raises SimsqlError if there are no documents in its files or the table, or none has the field that decides.
-    """
-    with stages.stage("read and fingerprint", reader.bytes_total) as report:
-        intake = Intake(store, reader, report, workers=workers, tokens=tokens, texts=texts)
-        stage(store, intake)
-    if not intake.read and not store.holds_documents:
-        raise SimsqlError(nothing_found(reader.paths, intake.skips))
-    field = store.rules.keep_field
-    if intake.read and not intake.valued and field is not None:
-        raise SimsqlError(f"no document has a field {field!r}: choose with --keep-field")
-    with stages.stage("load"):
-        for place, first in drop_duplicates(store):
-            intake.skips.add(Skip(place, READ_TWICE, f"the same document was already read at {first}"))
-        return intake, merge(store)

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from simsql.database.transfer import raw_connection
 from simsql.decide.criteria import criterion, rank_values
 from simsql.decide.documents import I64, U64, Documents
-from simsql.dedup.comparing import Tokens
+from simsql.dedup.candidates import Tokens
 from simsql.dedup.safety.confirming import Reference
 from simsql.dedup.store.intake import Intake
 from simsql.dedup.store.table import DECISIONS, DocumentStore

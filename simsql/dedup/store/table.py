@@ -63,6 +63,9 @@ class StagedDocument(NamedTuple):
     """32 hexadecimal digits; None without words."""
 
 
+Scratch = Literal["TEMPORARY", "UNLOGGED"]
+"""The kind of a table for one run."""
+
 _COMMENT = "documents of simsql dedup, recipe "
 _RULES = "; decided by "  # and the rules as JSON
 
@@ -85,7 +88,7 @@ def take_lock(connection: Connection, number: ColumnElement[int]) -> None:
 class DocumentStore:
     """A table with one row per document: its name, where it was read, and its fingerprint.
 
-    Without `scratch`, the kind of a table for one run, the table is kept. Only a kept table has a simhash index: a
+    Without `scratch`, the table is kept. Only a kept table has a simhash index: a
     run groups its documents in memory.
     """
 
@@ -103,7 +106,7 @@ class DocumentStore:
         schema: str | None = None,
         *,
         recipe: Recipe,
-        scratch: Literal["TEMPORARY", "UNLOGGED"] | None = None,
+        scratch: Scratch | None = None,
     ) -> None:
         self.engine = engine
         self.kept = scratch is None
@@ -238,14 +241,8 @@ class DocumentStore:
     def keep_rules(self) -> None:
         """Record the rules of new decisions in the comment of the table, and index it, unless that is done."""
         if not self.holds_decisions():
-            self._record_rules()
-        self._build_index()
-
-    def _record_rules(self) -> None:
-        self.table.comment = f"{_COMMENT}{self.recipe.id}{_RULES}{self.rules.to_json()}"
-        self.connection.execute(SetTableComment(self.table))
-
-    def _build_index(self) -> None:
+            self.table.comment = f"{_COMMENT}{self.recipe.id}{_RULES}{self.rules.to_json()}"
+            self.connection.execute(SetTableComment(self.table))
         if not self._is_indexed(self.connection):
             distance = self.rules.distance
             create_index(self.connection, self.sql_name, "fingerprint", distance=distance, recipe=self.recipe)

@@ -6,12 +6,12 @@ from uuid import uuid4
 
 import numpy as np
 import psycopg
-from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Engine
 
 from simsql.database.transfer import raw_connection
-from simsql.dedup.tables.source import I64, UNSTEADY, SourceTable
+from simsql.decide.documents import I64, Flags, Similarities
+from simsql.dedup.tables.source import UNSTEADY, SourceTable
 from simsql.errors import SimsqlError, UsageError
 
 # Prefixes of the key columns: of the row that is kept, and of the row that represents the cluster.
@@ -58,9 +58,9 @@ class RowVerdicts(NamedTuple):
     representative: I64
     distance: I64
     """From the row that is kept, in bits."""
-    similarity: NDArray[np.float64]
+    similarity: Similarities
     """To the row that is kept; NaN if the texts were not compared."""
-    drop: NDArray[np.bool_]
+    drop: Flags
 
     def part(self, chosen: slice) -> "RowVerdicts":
         """Return some of the decisions."""

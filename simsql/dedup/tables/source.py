@@ -15,18 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import psycopg
-from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Engine
 
 from simsql.database.connect import one_line
 from simsql.database.index_spec import same_recipe
+from simsql.database.load import FoundTable, find_table
 from simsql.database.transfer import raw_connection
+from simsql.decide.documents import I64
 from simsql.dedup.tables.options import TableOptions
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import Recipe, simhash_many
-
-I64 = NDArray[np.int64]
 
 _POSITION_BITS, _PLACE_BITS = 16, 48
 
@@ -37,12 +36,6 @@ _FIRST_ROWS = 20
 # Rows whose stored fingerprints are compared with those of their texts.
 _SAMPLE = 20
 
-_FIND = """
-    SELECT c.oid, n.nspname, c.relname, c.relkind
-      FROM pg_catalog.pg_class AS c
-      JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
-     WHERE c.oid OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass)
-"""
 _KEY = """
     SELECT a.attname
       FROM pg_catalog.pg_index AS i
@@ -108,15 +101,6 @@ UNSTEADY = (
 )
 
 
-class Found(NamedTuple):
-    """A relation as the catalogue shows it."""
-
-    oid: int
-    schema: str
-    relation: str
-    kind: str
-
-
 class Row(NamedTuple):
     """A row whose text is not null."""
 
@@ -148,13 +132,13 @@ class KeyOrder(NamedTuple):
 class SourceTable:
     """A table as the snapshot of one transaction shows it."""
 
-    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]], found: Found, options: TableOptions) -> None:
+    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]], found: FoundTable, options: TableOptions) -> None:
         self.raw = raw
         self.name = options.table
         self._found = found
         self._partitions: dict[int, int] = {}
         only = sql.SQL("ONLY ") if found.kind == "r" else sql.SQL("")
-        rows_of = only + sql.Identifier(found.schema, found.relation)
+        rows_of = only + found.name
         self._parts: dict[str, sql.Composable] = {
             "rows_of": rows_of,
             "t": sql.Identifier(found.relation),  # the name by which a condition of the user's refers to it
@@ -262,9 +246,7 @@ class SourceTable:
         return number << _PLACE_BITS | int(page) << _POSITION_BITS | int(position)
 
     def _check(self, text_column: str) -> None:
-        name = sql.Identifier(self._found.schema, self._found.relation)
-        now = self.raw.execute(_FIND, [name.as_string(self.raw)]).fetchone()
-        if now != self._found:
+        if find_table(self.raw, self._found.name.as_string(self.raw)) != self._found:
             raise SimsqlError(f"{self.name} was renamed or replaced just now: run it again")
         if self._is_distributed():
             raise UsageError(
@@ -353,10 +335,7 @@ def open_table(engine: Engine, options: TableOptions) -> Iterator[SourceTable]:
     """
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         with connection.begin():
-            row = raw_connection(connection).execute(_FIND, [options.table]).fetchone()
-        if row is None:
-            raise UsageError(f"there is no table {options.table}")
-        found = Found(*row)
+            found = find_table(raw_connection(connection), options.table)
         if found.kind not in ("r", "p"):
             raise UsageError(f"{options.table} is not a table: name the table that holds the texts")
         with connection.begin():
