@@ -20,7 +20,7 @@ BEGIN
                    CASE WHEN t.tgqual IS NULL AND p.pronamespace = 'simsql'::regnamespace
                              AND p.proname = 'add_on_' || substring(d.name FROM '[a-z]+$') || '_' || index.id
                         THEN t.tgenabled ELSE 'O' END AS fires
-              FROM simsql._storage_triggers(actual) AS d
+              FROM simsql._triggers(actual) AS d
               JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
               JOIN pg_proc AS p ON p.oid = t.tgfoid
              WHERE d.fires IS NOT NULL AND actual.table_name IS NOT NULL

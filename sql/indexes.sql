@@ -152,17 +152,6 @@ COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, intege
     'scope: the columns whose values restrict each search. storage: tables, the default, or expression, '
     'that of partitioned and distributed tables';
 
--- Drops everything that create_index creates, except for the B-tree on the user's column.
-CREATE OR REPLACE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    PERFORM simsql._storage_drop(index);
-    EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s, simsql.scan_%1$s', index.id);
-    DELETE FROM simsql.registry AS r WHERE r.id = index.id;
-END
-$$;
-
 -- DROP TABLE leaves the keys of its indexes behind. Whoever creates the next index drops those that this role
 -- owns.
 CREATE OR REPLACE FUNCTION simsql._drop_orphans() RETURNS void

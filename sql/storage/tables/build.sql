@@ -9,17 +9,19 @@ BEGIN
 END
 $$;
 
--- The statement of a batch. It adds the keys of the next $1 fingerprints to every table and returns the last
--- of these fingerprints and its scope, unless there were fewer than $1.
-CREATE OR REPLACE FUNCTION simsql._build_statement(index simsql.registry) RETURNS text
-LANGUAGE plpgsql STABLE
+-- Adds the keys of the next fingerprints to every table, and notes the last of them and its scope. Rows that
+-- are committed after this snapshot were written under the triggers.
+CREATE OR REPLACE FUNCTION simsql._tables_build(index simsql.registry) RETURNS boolean
+LANGUAGE plpgsql
 AS $$
 DECLARE
     done constant record := simsql._built_to(index);
     shared constant jsonb := simsql._tables_parts(index)
                              || jsonb_build_object('b_scope', simsql._for_scope(index, 'b.%1$s, '));
+    last record;
 BEGIN
-    RETURN simsql._render($sql$
+    PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
+    EXECUTE simsql._render($sql$
         WITH batch AS MATERIALIZED (
             SELECT DISTINCT {t_scope}t.{"column"} AS fp
               FROM ONLY {table} AS t
@@ -39,21 +41,9 @@ BEGIN
                 $sql$, 'b.fp', ', ', shared),
             'scope_as_text', (SELECT string_agg(format('b.%s::text', c.name), ', ' ORDER BY c.number)
                                 FROM simsql._scope_columns(index) AS c)),
-        shared);
-END
-$$;
-
--- Adds the keys of the next fingerprints. Rows that are committed after this snapshot were written under the
--- triggers.
-CREATE OR REPLACE FUNCTION simsql._tables_build(index simsql.registry) RETURNS boolean
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    last record;
-BEGIN
-    PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
-    EXECUTE simsql._build_statement(index) INTO last USING simsql._batch_size();
-    IF last.fp IS NULL THEN
+        shared)
+       INTO last USING simsql._batch_size();
+    IF last.fp IS NULL THEN  -- there were fewer
         EXECUTE format('DROP TABLE simsql.built_%s', index.id);
         RETURN true;
     END IF;

@@ -41,7 +41,7 @@ BEGIN
                          ELSE 'may miss rows' END,
                     format('triggers of the simhash index on %s have been disabled or dropped', at),
                     'It lacks rows that were written in the meantime:', repair)::simsql._fault
-              FROM simsql._storage_triggers(actual) AS d
+              FROM simsql._triggers(actual) AS d
               LEFT JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
              CROSS JOIN LATERAL (SELECT (t.tgqual IS NULL) <> (d.fires IS NOT NULL),
                                         thorough AND pg_get_triggerdef(t.oid) <> d.definition)
@@ -134,15 +134,19 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._tables_mend(index simsql.registry, faults simsql._fault[])
 RETURNS simsql.registry
 LANGUAGE plpgsql
+SET enable_hashjoin = off SET enable_hashagg = off SET jit = off  -- as for _tables_compare
 AS $$
 DECLARE
     fault simsql._fault;
     policy name;
+    renewed simsql.registry;
 BEGIN
     IF EXISTS (SELECT FROM unnest(faults) AS f
                 WHERE f.problem IN ('key table missing', 'key table altered'))
     THEN
-        RETURN simsql._renew(index);
+        renewed := simsql._renew(index);
+        PERFORM simsql._drop_objects(index);
+        RETURN renewed;
     END IF;
     FOREACH fault IN ARRAY faults LOOP
         CASE fault.problem
@@ -153,6 +157,18 @@ BEGIN
                 EXECUTE format('DROP POLICY %I ON %s', policy, fault.object);
             END LOOP;
             PERFORM simsql._guard_keys(fault.object, index);
+        WHEN 'keys missing' THEN
+            EXECUTE (
+                SELECT simsql._render($sql$
+                    INSERT INTO {keys} ({columns})
+                    SELECT {columns} FROM ({live}) AS live
+                     WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE k.key = live.key{in_scope})$sql$,
+                    jsonb_build_object('keys', fault.object,
+                                       'columns', simsql._name_list(simsql._key_columns(index)),
+                                       'live', simsql._live_keys(index, p.lead_mask),
+                                       'in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')))
+                  FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+                 WHERE format('simsql.keys_%s_%s', index.id, p.number) = fault.object);
         ELSE NULL;
         END CASE;
     END LOOP;
@@ -167,25 +183,19 @@ BEGIN
 END
 $$;
 
--- Drops the remains of an index and creates it under a new id. A snapshot that is older than the new key
--- tables would see them as empty, but it finds the old id's tables gone.
+-- Gives an index new key tables, under a new id, and returns it. To a snapshot that is older than they are,
+-- they are empty; but such a snapshot only knows the old id. The caller drops what the old id has.
 CREATE OR REPLACE FUNCTION simsql._renew(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
-DECLARE
-    renewed simsql.registry;
 BEGIN
-    PERFORM simsql._drop_objects(index);
-    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
-                                      recipe, scope_columns, scope_types, ready, candidate_shares)
-    VALUES (index.table_id, index.table_name, index.column_name, index.distance, index.blocks, index.lead,
-            index.inner_blocks, index.recipe, index.scope_columns, index.scope_types, index.ready,
-            index.candidate_shares)
-    RETURNING r.* INTO renewed;
-    PERFORM simsql._create_keys(renewed, filled => renewed.ready);
-    PERFORM simsql._create_functions(renewed);
-    PERFORM simsql._create_triggers(renewed);
-    RETURN renewed;
+    UPDATE simsql.registry AS r SET id = DEFAULT, nonce = DEFAULT, storage = 'tables' WHERE r.id = index.id
+    RETURNING r.* INTO index;
+    PERFORM simsql._drop_key_tables(index.id);
+    PERFORM simsql._tables_create(index, filled => index.ready);
+    PERFORM simsql._create_functions(index);
+    PERFORM simsql._create_triggers(index);
+    RETURN index;
 END
 $$;
 
@@ -205,87 +215,30 @@ AS $$
             'guard', simsql._guard(index)))
 $$;
 
--- Compares the keys of one table with the rows, in one pass over both in the order of keys: hashing more than
--- fits into work_mem takes three times as long. A key is superfluous if it has no row, and so are all but one
--- of equal keys.
-CREATE OR REPLACE FUNCTION simsql._compare_keys(
-    index simsql.registry, number integer, OUT missing bigint, OUT superfluous bigint)
+-- Compares key tables with the rows, each in one pass over both in the order of keys: hashing more than fits
+-- into work_mem takes three times as long. A key is superfluous if it has no row, and so are all but one of
+-- equal keys.
+CREATE OR REPLACE FUNCTION simsql._tables_compare(index simsql.registry, damaged text[])
+RETURNS TABLE (keys text, missing bigint, superfluous bigint)
 LANGUAGE plpgsql STABLE
-SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
-AS $$
-BEGIN
-    EXECUTE (
-        SELECT simsql._render($sql$
-            SELECT count(*) FILTER (WHERE k.key IS NULL),
-                   coalesce(sum(k.copies - (live.key IS NOT NULL)::integer), 0)
-              FROM (SELECT {columns}, count(*) AS copies FROM {keys} GROUP BY {columns}) AS k
-              FULL JOIN ({live}) AS live USING ({columns})$sql$,
-            jsonb_build_object('columns', simsql._name_list(simsql._key_columns(index)),
-                               'keys', format('simsql.keys_%s_%s', index.id, p.number),
-                               'live', simsql._live_keys(index, p.lead_mask)))
-          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-         WHERE p.number = _compare_keys.number)
-       INTO missing, superfluous;
-END
-$$;
-
--- Reports the key tables that lack keys of rows.
-CREATE OR REPLACE FUNCTION simsql._tables_missing_keys(index simsql.registry) RETURNS SETOF simsql.finding
-LANGUAGE plpgsql STABLE
-AS $$
-DECLARE
-    actual constant simsql.registry := simsql._as_named(index);
-    keys text;
-    missing bigint;
-BEGIN
-    PERFORM simsql._check_sees_all(index.table_id, 'verify');
-    FOR number IN 0 .. simsql._table_count(index.blocks, index.lead, index.inner_blocks) - 1 LOOP
-        keys := format('simsql.keys_%s_%s', index.id, number);
-        CONTINUE WHEN EXISTS (
-            SELECT FROM unnest(simsql._key_table_faults(index, actual, number, thorough => true)) AS k
-             WHERE k.problem IN ('key table missing', 'key table altered'));
-        missing := (simsql._compare_keys(actual, number)).missing;
-        IF missing > 0 THEN
-            RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, missing, true,
-                         format('SELECT * FROM simsql.repair(%L);', index.table_id))::simsql.finding;
-        END IF;
-    END LOOP;
-END
-$$;
-
--- Adds missing keys and reports how many there were.
-CREATE OR REPLACE FUNCTION simsql._tables_add_keys(index simsql.registry) RETURNS SETOF simsql.finding
-LANGUAGE plpgsql
 SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
 AS $$
 DECLARE
     permutation record;
-    keys text;
-    added bigint;
 BEGIN
+    PERFORM simsql._check_sees_all(index.table_id, 'verify');
     FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
         keys := format('simsql.keys_%s_%s', index.id, permutation.number);
+        CONTINUE WHEN keys = ANY (damaged);
         EXECUTE simsql._render($sql$
-            INSERT INTO {keys} ({columns})
-            SELECT {columns} FROM ({live}) AS live
-             WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE k.key = live.key{in_scope})$sql$,
-            jsonb_build_object('keys', keys,
-                               'columns', simsql._name_list(simsql._key_columns(index)),
-                               'live', simsql._live_keys(index, permutation.lead_mask),
-                               'in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')));
-        GET DIAGNOSTICS added := ROW_COUNT;
-        IF added > 0 THEN
-            RETURN NEXT (index.table_name, index.column_name, 'keys missing', keys, added, true,
-                         NULL)::simsql.finding;
-        END IF;
+            SELECT count(*) FILTER (WHERE k.key IS NULL),
+                   coalesce(sum(k.copies - (live.key IS NOT NULL)::integer), 0)
+              FROM (SELECT {columns}, count(*) AS copies FROM {keys} GROUP BY {columns}) AS k
+              FULL JOIN ({live}) AS live USING ({columns})$sql$,
+            jsonb_build_object('columns', simsql._name_list(simsql._key_columns(index)), 'keys', keys,
+                               'live', simsql._live_keys(index, permutation.lead_mask)))
+           INTO missing, superfluous;
+        RETURN NEXT;
     END LOOP;
 END
-$$;
-
-CREATE OR REPLACE FUNCTION simsql._tables_superfluous_keys(index simsql.registry) RETURNS bigint
-LANGUAGE sql STABLE
-AS $$
-    SELECT sum(c.superfluous)::bigint
-      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-     CROSS JOIN LATERAL simsql._compare_keys(index, p.number) AS c
 $$;

@@ -62,8 +62,9 @@ AS $$
 $$;
 
 -- Creates the key tables of an index. For a table that has not been analyzed, the planner expects few distinct
--- fingerprints and would hash them all. So it sorts.
-CREATE OR REPLACE FUNCTION simsql._create_keys(index simsql.registry, filled boolean) RETURNS void
+-- fingerprints and would hash them all. So it sorts. The batches of a build read the table in the order of a
+-- B-tree.
+CREATE OR REPLACE FUNCTION simsql._tables_create(index simsql.registry, filled boolean) RETURNS void
 LANGUAGE plpgsql
 SET enable_hashagg = off
 AS $$
@@ -80,6 +81,9 @@ DECLARE
         SELECT 'UNLOGGED' FROM pg_class AS c WHERE c.oid = index.table_id AND c.relpersistence = 'u');
     work_mem constant text := current_setting('work_mem');
 BEGIN
+    IF NOT filled THEN
+        PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
+    END IF;
     -- This sorts as CREATE INDEX does, so it gets the same memory.
     IF pg_size_bytes(work_mem) < pg_size_bytes(current_setting('maintenance_work_mem')) THEN
         PERFORM set_config('work_mem', current_setting('maintenance_work_mem'), true);
@@ -122,18 +126,6 @@ BEGIN
         EXECUTE format('CREATE TABLE simsql.built_%1$s (fp bigint, scope text[]); '
                        'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
     END IF;
-END
-$$;
-
--- The batches of a build read the table in the order of a B-tree.
-CREATE OR REPLACE FUNCTION simsql._tables_create(index simsql.registry, filled boolean) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    IF NOT filled THEN
-        PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
-    END IF;
-    PERFORM simsql._create_keys(index, filled);
 END
 $$;
 
@@ -204,29 +196,5 @@ BEGIN
         -- A build may have ended after this transaction took its snapshot.
         EXECUTE format('DROP TABLE IF EXISTS simsql.%I', keys);
     END LOOP;
-END
-$$;
-
--- Replaces B-trees by key tables and triggers, under a new id.
-CREATE OR REPLACE FUNCTION simsql._tables_take_over(index simsql.registry, keep boolean) RETURNS integer
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    changed simsql.registry;
-BEGIN
-    IF index.storage = 'tables' THEN
-        PERFORM simsql._expression_drop(index);  -- those of an interrupted change
-        RETURN index.id;
-    END IF;
-    UPDATE simsql.registry AS r SET id = DEFAULT, nonce = DEFAULT, storage = 'tables' WHERE r.id = index.id
-    RETURNING r.* INTO changed;
-    PERFORM simsql._drop_key_tables(changed.id);
-    PERFORM simsql._create_keys(changed, filled => true);
-    PERFORM simsql._create_functions(changed);
-    PERFORM simsql._create_triggers(changed);
-    PERFORM simsql._give(changed, simsql._owner(index));
-    PERFORM simsql._lock_out(index);
-    PERFORM simsql._drop_objects(index);
-    RETURN changed.id;
 END
 $$;

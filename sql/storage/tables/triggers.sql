@@ -45,7 +45,7 @@ $$;
 -- tenth less time without the sort. An update of other columns adds no keys, because the old rows have
 -- theirs. Two kinds of old rows do not: those of inheritance children, and the intermediate states of rows
 -- that PostgreSQL updates twice in one statement to enforce foreign keys.
-CREATE OR REPLACE FUNCTION simsql._tables_functions(index simsql.registry)
+CREATE OR REPLACE FUNCTION simsql._trigger_functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -189,7 +189,7 @@ $$;
 -- _check_columns). It also makes PostgreSQL refuse ALTER COLUMN TYPE, which rewrites values without firing
 -- triggers. The second makes PostgreSQL refuse to turn the table into a partition or an inheritance child,
 -- whose rows can be written through a parent.
-CREATE OR REPLACE FUNCTION simsql._tables_triggers(index simsql.registry)
+CREATE OR REPLACE FUNCTION simsql._triggers(index simsql.registry)
 RETURNS TABLE (name text, definition text, fires "char")
 LANGUAGE sql STABLE
 AS $$
@@ -212,6 +212,7 @@ AS $$
            ('no_parent', 'insert', NULL,
             'AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH ROW WHEN (false)'))
            AS t (suffix, function, fires, event)
+     WHERE index.storage = 'tables'
 $$;
 
 -- Sets when a trigger fires, as in pg_trigger.tgenabled.
@@ -232,7 +233,7 @@ AS $$
 DECLARE
     trigger record;
 BEGIN
-    FOR trigger IN SELECT * FROM simsql._storage_triggers(index) LOOP
+    FOR trigger IN SELECT * FROM simsql._triggers(index) LOOP
         EXECUTE overlay(trigger.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'));
         IF trigger.fires IS NOT NULL THEN
             PERFORM simsql._set_firing(index.table_name, trigger.name, trigger.fires);
