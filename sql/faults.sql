@@ -74,8 +74,8 @@ BEGIN
         SELECT a.attname FROM pg_attribute AS a
          WHERE a.attrelid = table_id AND a.attname = ANY (columns) AND a.attgenerated = 'v' ORDER BY a.attnum
     LOOP
-        message := format('column %I of %s was replaced by a virtual generated column after its simhash '
-                          'index was created', virtual, table_id);
+        message := format('column %I of %s was replaced by a virtual generated column after its simhash index '
+                          'was created', virtual, table_id);
         faults := faults || ('column is no longer a stored bigint', quote_ident(virtual),
                              'column type changed', 'refuses', message, 'Drop the index:',
                              drop_it)::simsql._fault;

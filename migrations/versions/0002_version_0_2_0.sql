@@ -68,6 +68,8 @@ DROP FUNCTION simsql._built_share(simsql.registry), simsql._keys_by_size(simsql.
               simsql._uneven_tables(simsql.registry);
 -- These are part of the function that called them.
 DROP FUNCTION simsql._build_statement(simsql.registry), simsql._create_keys(simsql.registry, boolean),
+              simsql._packed_fingerprints(regclass, text, bigint, bigint),
+              simsql._packed_column(simsql.registry, jsonb, bigint),
               simsql._check_backfill(regclass, text, text[]), simsql._dependents(),
               simsql._check_design(integer, integer, integer, text);
 DROP FUNCTION simsql._exact_up_to(simsql.registry), simsql._flips(integer, integer),

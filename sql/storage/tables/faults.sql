@@ -117,8 +117,8 @@ BEGIN
     IF thorough AND (
        NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class)
        OR NOT has_table_privilege('public', class, 'SELECT')
-       OR (SELECT array_agg(format('%s %s %s %s', p.polname, p.polcmd, p.polpermissive, p.polroles))
-             FROM pg_policy AS p WHERE p.polrelid = class) IS DISTINCT FROM ARRAY['readers r t {0}'])
+       OR (SELECT array_agg((p.polname, p.polcmd, p.polpermissive, p.polroles)::text)
+             FROM pg_policy AS p WHERE p.polrelid = class) IS DISTINCT FROM ARRAY['(readers,r,t,{0})'])
     THEN
         faults := faults || ('policy altered', keys, 'damaged', 'may miss rows', NULL, NULL,
                              repair)::simsql._fault;
@@ -204,15 +204,10 @@ CREATE OR REPLACE FUNCTION simsql._live_keys(index simsql.registry, lead_mask bi
 LANGUAGE sql STABLE
 AS $$
     SELECT simsql._render($sql$
-        SELECT DISTINCT {scope}{key} AS key
-          FROM ONLY {table} AS t WHERE t.{"column"} IS NOT NULL{in_scope} AND {guard}$sql$,
-        jsonb_build_object(
-            'scope', simsql._for_scope(index, 't.%2$I AS %1$s, '),
-            'key', simsql._permute(format('t.%I', index.column_name), lead_mask),
-            'table', index.table_name,
-            'column', index.column_name,
-            'in_scope', simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'),
-            'guard', simsql._guard(index)))
+        SELECT DISTINCT {t_scope}{key} AS key
+          FROM ONLY {table} AS t WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}$sql$,
+        jsonb_build_object('key', simsql._permute(format('t.%I', index.column_name), lead_mask)),
+        simsql._tables_parts(index))
 $$;
 
 -- Compares key tables with the rows, each in one pass over both in the order of keys: hashing more than fits
