@@ -26,7 +26,7 @@ BEGIN
              WHERE d.fires IS NOT NULL AND actual.table_name IS NOT NULL
         LOOP
             EXECUTE overlay(trigger.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'));
-            PERFORM simsql._set_firing(actual.table_name, trigger.name, trigger.fires);
+            PERFORM simsql._set_firing(index.table_id, trigger.name, trigger.fires);
         END LOOP;
         FOR keys, owner IN
             SELECT c.oid::regclass::text, c.relowner

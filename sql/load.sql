@@ -1,9 +1,9 @@
 -- Functions for bulk work in Python: they return fingerprints in a few large pieces, and tell whether a load
 -- may write keys itself.
 
--- The fingerprints of rows, eight bytes each, one after another: of those in `pages` pages from the first on,
--- or to the end if `pages` is null. The statement contains the page numbers, so that each piece is planned for
--- what it is: a scan of these pages. If `first` is null, it reads everything at once and returns pieces of
+-- The fingerprints of rows, eight bytes each, one after another: of those in `pages` pages from the first
+-- on, or to the end if `pages` is null. The statement contains the page numbers, so that each piece is planned
+-- for what it is: a scan of these pages. If `first` is null, it reads everything at once and returns pieces of
 -- `pages` * 200 fingerprints: for one scope, for partitions, and for a role that can read only columns, and
 -- so not ctid.
 CREATE OR REPLACE FUNCTION simsql._packed(index simsql.registry, scope jsonb, first bigint, pages bigint)
@@ -38,9 +38,10 @@ RETURNS SETOF bytea
 LANGUAGE sql STABLE
 AS $$
     WITH asked AS MATERIALIZED (
-        SELECT i AS index, CASE WHEN scope IS NULL AND has_table_privilege(i.table_id, 'SELECT')
-                                     AND c.relkind = 'r' AND NOT c.relhassubclass
-                                THEN pg_relation_size(c.oid) / current_setting('block_size')::bigint END AS size
+        SELECT i AS index,
+               CASE WHEN scope IS NULL AND has_table_privilege(c.oid, 'SELECT')
+                         AND c.relkind = 'r' AND NOT c.relhassubclass
+                    THEN pg_relation_size(c.oid) / current_setting('block_size')::bigint END AS size
           FROM simsql._searched_index(table_name, column_name, scope) AS i
           JOIN pg_class AS c ON c.oid = i.table_id)
     SELECT f.packed

@@ -133,14 +133,13 @@ BEGIN
         faults := simsql._faults(index, thorough => true);
         PERFORM simsql._mend(index, faults);  -- first, since triggers need functions
         index := simsql._storage_mend(index, faults);
-        FOR finding IN
-            SELECT index.table_name, index.column_name, 'keys missing', c.keys, c.missing, true, NULL
-              FROM simsql._storage_compare(index) AS c WHERE index.ready AND c.missing > 0
-        LOOP
-            fault := ('keys missing', finding.object, NULL, NULL, NULL, NULL, NULL);
+        RETURN QUERY
+        SELECT index.table_name, index.column_name, 'keys missing', c.keys, c.missing, true, NULL
+          FROM simsql._storage_compare(index) AS c WHERE index.ready AND c.missing > 0;
+        IF FOUND THEN
+            fault.problem := 'keys missing';
             PERFORM simsql._storage_mend(index, ARRAY[fault]);
-            RETURN NEXT finding;
-        END LOOP;
+        END IF;
         PERFORM simsql._give(index, owner);
         SELECT f.* INTO finding FROM simsql._findings(index) AS f WHERE f.problem <> 'not ready' LIMIT 1;
         IF FOUND THEN

@@ -68,6 +68,7 @@ DROP FUNCTION simsql._built_share(simsql.registry), simsql._keys_by_size(simsql.
               simsql._uneven_tables(simsql.registry);
 -- These are part of the function that called them.
 DROP FUNCTION simsql._build_statement(simsql.registry), simsql._create_keys(simsql.registry, boolean),
+              simsql._end_load(regclass, integer),
               simsql._packed_fingerprints(regclass, text, bigint, bigint),
               simsql._packed_column(simsql.registry, jsonb, bigint),
               simsql._check_backfill(regclass, text, text[]), simsql._dependents(),

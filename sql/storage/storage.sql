@@ -100,8 +100,8 @@ AS $$
                               WHEN 'expression' THEN simsql._expression_vacuum(index, state) END
 $$;
 
--- advice: what a database administrator should do for the searches of an index, and the share of all-visible
--- pages. It matters only to searches that read the table itself.
+-- advice: what a database administrator should do for the searches of an index, and the share of pages that
+-- are all-visible. It matters only to searches that read the table itself.
 CREATE OR REPLACE FUNCTION simsql._storage_advice(
     index simsql.registry, OUT all_visible double precision, OUT hint text)
 LANGUAGE sql STABLE
@@ -109,8 +109,8 @@ AS $$
     SELECT a.* FROM simsql._expression_advice(index) AS a WHERE index.storage = 'expression'
 $$;
 
--- drop: drops everything that create_index creates, except for the B-tree on the user's column. An interrupted
--- change of the storage leaves some of each.
+-- drop: drops everything that create_index creates, except for the B-tree on the user's column. An
+-- interrupted change of the storage leaves some of each.
 CREATE OR REPLACE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$

@@ -1,26 +1,18 @@
 -- build for key tables: adds the keys of the rows that were there before the triggers, batch by batch.
 
--- The last fingerprint whose keys a build has added, and its scope; null before its first batch.
-CREATE OR REPLACE FUNCTION simsql._built_to(index simsql.registry, OUT fp bigint, OUT scope text[])
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    EXECUTE format('SELECT b.fp, b.scope FROM simsql.built_%s AS b', index.id) INTO fp, scope;
-END
-$$;
-
 -- Adds the keys of the next fingerprints to every table, and notes the last of them and its scope. Rows that
 -- are committed after this snapshot were written under the triggers.
 CREATE OR REPLACE FUNCTION simsql._tables_build(index simsql.registry) RETURNS boolean
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    done constant record := simsql._built_to(index);
+    done record;
     shared constant jsonb := simsql._tables_parts(index)
                              || jsonb_build_object('b_scope', simsql._for_scope(index, 'b.%1$s, '));
     last record;
 BEGIN
     PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
+    EXECUTE format('SELECT b.fp, b.scope FROM simsql.built_%s AS b', index.id) INTO done;
     EXECUTE simsql._render($sql$
         WITH batch AS MATERIALIZED (
             SELECT DISTINCT {t_scope}t.{"column"} AS fp
@@ -58,8 +50,9 @@ CREATE OR REPLACE FUNCTION simsql._tables_progress(index simsql.registry) RETURN
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    fp constant bigint := (simsql._built_to(index)).fp;
+    fp bigint;
 BEGIN
+    EXECUTE format('SELECT b.fp FROM simsql.built_%s AS b', index.id) INTO fp;
     RETURN CASE WHEN fp IS NULL THEN 0
                 WHEN cardinality(index.scope_columns) = 0 THEN simsql._share(fp)
                 ELSE (SELECT least(0.99, simsql._tables_keys(index) / greatest(1, c.reltuples))

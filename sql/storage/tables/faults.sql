@@ -158,17 +158,15 @@ BEGIN
             END LOOP;
             PERFORM simsql._guard_keys(fault.object, index);
         WHEN 'keys missing' THEN
-            EXECUTE (
-                SELECT simsql._render($sql$
-                    INSERT INTO {keys} ({columns})
-                    SELECT {columns} FROM ({live}) AS live
-                     WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE k.key = live.key{in_scope})$sql$,
-                    jsonb_build_object('keys', fault.object,
-                                       'columns', simsql._name_list(simsql._key_columns(index)),
-                                       'live', simsql._live_keys(index, p.lead_mask),
-                                       'in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')))
-                  FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-                 WHERE format('simsql.keys_%s_%s', index.id, p.number) = fault.object);
+            EXECUTE simsql._for_key_tables(index, $sql$
+                INSERT INTO {keys} ({key_columns})
+                SELECT {key_columns}
+                  FROM (SELECT DISTINCT {t_scope}{key} AS key FROM ONLY {table} AS t
+                         WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}) AS live
+                 WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE k.key = live.key{in_scope});
+                $sql$, format('t.%I', index.column_name), '',
+                simsql._tables_parts(index) || jsonb_build_object(
+                    'in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')));
         ELSE NULL;
         END CASE;
     END LOOP;
@@ -199,41 +197,26 @@ BEGIN
 END
 $$;
 
--- The SELECT of the keys that a key table should have.
-CREATE OR REPLACE FUNCTION simsql._live_keys(index simsql.registry, lead_mask bigint) RETURNS text
-LANGUAGE sql STABLE
-AS $$
-    SELECT simsql._render($sql$
-        SELECT DISTINCT {t_scope}{key} AS key
-          FROM ONLY {table} AS t WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}$sql$,
-        jsonb_build_object('key', simsql._permute(format('t.%I', index.column_name), lead_mask)),
-        simsql._tables_parts(index))
-$$;
-
--- Compares key tables with the rows, each in one pass over both in the order of keys: hashing more than fits
--- into work_mem takes three times as long. A key is superfluous if it has no row, and so are all but one of
--- equal keys.
+-- Compares the key tables with the rows, each in one pass over both in the order of keys: hashing more than
+-- fits into work_mem takes three times as long. A key is superfluous if it has no row, and so are all but one
+-- of equal keys.
 CREATE OR REPLACE FUNCTION simsql._tables_compare(index simsql.registry, damaged text[])
 RETURNS TABLE (keys text, missing bigint, superfluous bigint)
 LANGUAGE plpgsql STABLE
 SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
 AS $$
 DECLARE
-    permutation record;
+    statement constant text := simsql._for_key_tables(index, $sql$
+        SELECT {'keys'}, count(*) FILTER (WHERE k.key IS NULL),
+               coalesce(sum(k.copies - (live.key IS NOT NULL)::integer), 0)::bigint
+          FROM (SELECT {key_columns}, count(*) AS copies FROM {keys} GROUP BY {key_columns}) AS k
+          FULL JOIN (SELECT DISTINCT {t_scope}{key} AS key FROM ONLY {table} AS t
+                      WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}) AS live USING ({key_columns})
+        $sql$, format('t.%I', index.column_name), 'UNION ALL', simsql._tables_parts(index), damaged);
 BEGIN
     PERFORM simsql._check_sees_all(index.table_id, 'verify');
-    FOR permutation IN SELECT * FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) LOOP
-        keys := format('simsql.keys_%s_%s', index.id, permutation.number);
-        CONTINUE WHEN keys = ANY (damaged);
-        EXECUTE simsql._render($sql$
-            SELECT count(*) FILTER (WHERE k.key IS NULL),
-                   coalesce(sum(k.copies - (live.key IS NOT NULL)::integer), 0)
-              FROM (SELECT {columns}, count(*) AS copies FROM {keys} GROUP BY {columns}) AS k
-              FULL JOIN ({live}) AS live USING ({columns})$sql$,
-            jsonb_build_object('columns', simsql._name_list(simsql._key_columns(index)), 'keys', keys,
-                               'live', simsql._live_keys(index, permutation.lead_mask)))
-           INTO missing, superfluous;
-        RETURN NEXT;
-    END LOOP;
+    IF statement IS NOT NULL THEN
+        RETURN QUERY EXECUTE statement;
+    END IF;
 END
 $$;

@@ -43,27 +43,28 @@ AS $$
         'in_a_scope', simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'))
 $$;
 
--- Renders a template for each key table, from the `first` on: {number} and {keys}, its name, and {key}, the
+-- Renders a template for each key table but the `omitted`: {number} and {keys}, its name, and {key}, the
 -- expression of the key of a fingerprint.
 CREATE OR REPLACE FUNCTION simsql._for_key_tables(
     index simsql.registry, template text, fingerprint text, separator text, shared jsonb DEFAULT '{}',
-    first integer DEFAULT 0)
+    omitted text[] DEFAULT '{}')
 RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT string_agg(
                simsql._render(template, '{}', shared || jsonb_build_object(
                    'number', p.number,
-                   'keys', format('simsql.keys_%s_%s', index.id, p.number),
+                   'keys', k.name,
                    'key', simsql._permute(fingerprint, p.lead_mask))),
                separator ORDER BY p.number)
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-     WHERE p.number >= first
+     CROSS JOIN LATERAL format('simsql.keys_%s_%s', index.id, p.number) AS k (name)
+     WHERE k.name <> ALL (omitted)
 $$;
 
--- Creates the key tables of an index. For a table that has not been analyzed, the planner expects few distinct
--- fingerprints and would hash them all. So it sorts. The batches of a build read the table in the order of a
--- B-tree.
+-- Creates the key tables of an index. For a table that has not been analyzed, the planner expects few
+-- distinct fingerprints and would hash them all. So it sorts. The batches of a build read the table in the
+-- order of a B-tree.
 CREATE OR REPLACE FUNCTION simsql._tables_create(index simsql.registry, filled boolean) RETURNS void
 LANGUAGE plpgsql
 SET enable_hashagg = off

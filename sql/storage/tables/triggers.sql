@@ -216,11 +216,11 @@ AS $$
 $$;
 
 -- Sets when a trigger fires, as in pg_trigger.tgenabled.
-CREATE OR REPLACE FUNCTION simsql._set_firing(table_name text, trigger_name text, fires "char") RETURNS void
+CREATE OR REPLACE FUNCTION simsql._set_firing(table_id regclass, trigger_name text, fires "char") RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    EXECUTE format('ALTER TABLE %s %s TRIGGER %I', table_name,
+    EXECUTE format('ALTER TABLE %s %s TRIGGER %I', table_id,
                    CASE fires WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA'
                               WHEN 'D' THEN 'DISABLE' ELSE 'ENABLE' END,
                    trigger_name);
@@ -236,7 +236,7 @@ BEGIN
     FOR trigger IN SELECT * FROM simsql._triggers(index) LOOP
         EXECUTE overlay(trigger.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'));
         IF trigger.fires IS NOT NULL THEN
-            PERFORM simsql._set_firing(index.table_name, trigger.name, trigger.fires);
+            PERFORM simsql._set_firing(index.table_id, trigger.name, trigger.fires);
         END IF;
     END LOOP;
 END
