@@ -2,10 +2,10 @@
 -- may write keys itself.
 
 -- The fingerprints of rows, eight bytes each, one after another: of those in `pages` pages from the first
--- on, or to the end if `pages` is null. The statement contains the page numbers, so that each piece is planned
--- for what it is: a scan of these pages. If `first` is null, it reads everything at once and returns pieces of
--- `pages` * 200 fingerprints: for one scope, for partitions, and for a role that can read only columns, and
--- so not ctid.
+-- on, or to the end if `pages` is null. The statement contains the page numbers, so that each piece is
+-- planned for what it is: a scan of these pages. If `first` is null, it reads everything at once and returns
+-- pieces of `pages` * 200 fingerprints: for one scope, for partitions, and for a role that can read only
+-- columns, and so not ctid.
 CREATE OR REPLACE FUNCTION simsql._packed(index simsql.registry, scope jsonb, first bigint, pages bigint)
 RETURNS SETOF bytea
 LANGUAGE plpgsql STABLE

@@ -82,7 +82,8 @@ DECLARE
 BEGIN
     -- NFKC, case folding, and NFKC again, as in Python. Only texts with characters that their neighbours can change need
     -- PostgreSQL's own tables, which may be of another version of Unicode.
-    IF octet_length(result) > length(result) AND result ~ ('[' || simsql._characters_of('context') || ']') THEN
+    IF octet_length(result) > length(result) AND result ~ ('[' || simsql._characters_of('context') || ']')
+    THEN
         -- normalize takes U+11A7 for a final of Hangul and drops it. A control character, which separates words, stands in.
         result := translate(result, chr(1) || chr(4519), ' ' || chr(1));
         result := normalize(simsql._apply_rules(normalize(result, NFKC), false), NFKC);
@@ -103,7 +104,8 @@ DECLARE
     pair constant text := '[' || simsql._characters_of('pairs') || ']' || mark || '*';
     four constant text := '[' || simsql._characters_of('fours') || ']' || mark || '*';
 BEGIN
-    result := regexp_replace(result, '[' || simsql._characters_of('emoji') || ']' || mark || '*', ' \& ', 'g');
+    result := regexp_replace(result, '[' || simsql._characters_of('emoji') || ']' || mark || '*', ' \& ',
+                             'g');
     result := regexp_replace(result, '(?:' || pair || ')+', E' \x02\\& ', 'g');
     result := regexp_replace(result, E'\x02(' || pair || ') ', '\1 ', 'g');
     result := regexp_replace(result, '(?:' || four || ')+', E' \x04\\& ', 'g');

@@ -1,13 +1,15 @@
 -- What a storage is, and the one file that chooses between them.
 --
 -- A storage keeps what the searches of an index read. Each has a folder here, and does the operations below
--- in functions called simsql._<storage>_<operation>, all with the same parameters and results. The functions
--- of this file, _storage_<operation>, choose the storage. Nothing outside sql/storage/ asks which storage an
--- index has, and only a backfill, which needs no index, asks whether Citus manages a table.
+-- in functions called simsql._<storage>_<operation>, all with the same parameters and results, unless it has
+-- nothing to do. The functions of this file, _storage_<operation>, choose the storage. Nothing outside
+-- sql/storage/ asks which storage an index has, and only a backfill, which needs no index, asks whether Citus
+-- manages a table.
 --
 -- To add a storage, add
 --   * a folder with these operations, and its files to install.sql;
---   * a branch to each choice of this file, and what it means to change_storage.sql;
+--   * a branch to each choice of this file: without one, it is null and nothing happens;
+--   * to change_storage.sql, how an index comes to it;
 --   * its name to simsql.registry (schema.sql, and a revision in migrations/).
 -- Everything else, such as the triggers of key tables, is the storage's own business. So is Citus: only
 -- `expression` knows it.
