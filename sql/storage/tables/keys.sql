@@ -161,19 +161,8 @@ CREATE OR REPLACE FUNCTION simsql._tables_drop(index simsql.registry) RETURNS vo
 LANGUAGE plpgsql
 SET client_min_messages = warning  -- no notice for each object that the storage expression lacks
 AS $$
-DECLARE
-    name text;
 BEGIN
-    IF EXISTS (SELECT FROM pg_class WHERE oid = index.table_id) THEN
-        -- By their functions: somebody may have renamed a trigger.
-        FOR name IN
-            SELECT t.tgname FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-             WHERE t.tgrelid = index.table_id AND p.pronamespace = 'simsql'::regnamespace
-               AND p.proname ~ format('^add_on_(insert|update|replica)_%s$', index.id)
-        LOOP
-            EXECUTE format('DROP TRIGGER %I ON %s', name, index.table_id);
-        END LOOP;
-    END IF;
+    PERFORM simsql._drop_triggers(index.table_id, index.id);
     EXECUTE format('DROP FUNCTION IF EXISTS simsql.add_on_insert_%1$s(), simsql.add_on_update_%1$s(), '
                    'simsql.add_on_replica_%1$s()', index.id);
     PERFORM simsql._drop_key_tables(index.id);

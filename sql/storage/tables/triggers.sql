@@ -242,23 +242,25 @@ BEGIN
 END
 $$;
 
--- Drops the triggers of indexes that are not this table's. A restored copy of another table has such
--- triggers, and they refuse every write.
-CREATE OR REPLACE FUNCTION simsql._drop_foreign_triggers(table_id regclass) RETURNS void
+-- Drops the triggers of an index or, without its id, those of indexes that are not this table's. A restored
+-- copy of another table has such triggers, and they refuse every write. It finds triggers by their functions,
+-- because somebody may have renamed them.
+CREATE OR REPLACE FUNCTION simsql._drop_triggers(table_id regclass, index_id integer DEFAULT NULL)
+RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     trigger name;
 BEGIN
     FOR trigger IN
-        SELECT t.tgname FROM pg_trigger AS t
-          JOIN pg_proc AS p ON p.oid = t.tgfoid
-                           AND p.pronamespace = 'simsql'::regnamespace AND p.proname LIKE 'add\_on\_%'
-         WHERE t.tgrelid = _drop_foreign_triggers.table_id
-           AND t.tgname ~ '^simsql_\d+_(insert|update|replica|column|no_parent)$'
-           AND NOT EXISTS (SELECT FROM simsql.registry AS r
-                            WHERE r.table_id = _drop_foreign_triggers.table_id
-                              AND r.id::text = substring(t.tgname FROM '^simsql_(\d+)_'))
+        SELECT t.tgname
+          FROM pg_trigger AS t
+          JOIN pg_proc AS p ON p.oid = t.tgfoid AND p.pronamespace = 'simsql'::regnamespace
+         CROSS JOIN LATERAL substring(p.proname FROM '^add_on_(?:insert|update|replica)_(\d+)$') AS f (id)
+         WHERE t.tgrelid = _drop_triggers.table_id
+           AND (f.id = index_id::text
+                OR index_id IS NULL AND f.id NOT IN (SELECT r.id::text FROM simsql.registry AS r
+                                                      WHERE r.table_id = _drop_triggers.table_id))
     LOOP
         EXECUTE format('DROP TRIGGER %I ON %s', trigger, table_id);
     END LOOP;
