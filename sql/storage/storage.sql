@@ -1,10 +1,11 @@
 -- What a storage is, and the one file that chooses between them.
 --
 -- A storage keeps what the searches of an index read. Each has a folder here, and does the operations below
--- in functions called simsql._<storage>_<operation>, all with the same parameters and results, unless it has
--- nothing to do. The functions of this file, _storage_<operation>, choose the storage. Nothing outside
--- sql/storage/ asks which storage an index has, and only a backfill, which needs no index, asks whether Citus
--- manages a table.
+-- in functions called simsql._<storage>_<operation>, all with the same parameters and results. The functions
+-- of this file, _storage_<operation>, choose the storage. An operation that only one storage needs is one
+-- function, in the folder of this storage, that does nothing for other indexes. Nothing outside sql/storage/
+-- asks which storage an index has, and only a backfill, which needs no index, asks whether Citus manages a
+-- table.
 --
 -- To add a storage, add
 --   * a folder with these operations, and its files to install.sql;
@@ -103,13 +104,8 @@ AS $$
 $$;
 
 -- advice: what a database administrator should do for the searches of an index, and the share of pages that
--- are all-visible. It matters only to searches that read the table itself.
-CREATE OR REPLACE FUNCTION simsql._storage_advice(
-    index simsql.registry, OUT all_visible double precision, OUT hint text)
-LANGUAGE sql STABLE
-AS $$
-    SELECT a.* FROM simsql._expression_advice(index) AS a WHERE index.storage = 'expression'
-$$;
+-- are all-visible. It matters only to searches that read the table itself: _storage_advice is a function of
+-- `expression`.
 
 -- drop: drops everything that create_index creates, except for the B-tree on the user's column. An
 -- interrupted change of the storage leaves some of each.
@@ -195,13 +191,7 @@ AS $$
 $$;
 
 -- compare: compares each key table with the rows: how many keys are missing, and how many a vacuum would
--- remove. It leaves out the `damaged` tables. PostgreSQL maintains B-trees.
-CREATE OR REPLACE FUNCTION simsql._storage_compare(index simsql.registry, damaged text[] DEFAULT '{}')
-RETURNS TABLE (keys text, missing bigint, superfluous bigint)
-LANGUAGE sql STABLE
-AS $$
-    SELECT c.* FROM simsql._tables_compare(index, damaged) AS c WHERE index.storage = 'tables'
-$$;
+-- remove. PostgreSQL maintains B-trees, so _storage_compare is a function of `tables`.
 
 -- mend: mends these faults, `keys missing` among them, and returns the index, which may be another one by
 -- then.

@@ -6,13 +6,13 @@ CREATE OR REPLACE FUNCTION simsql._tables_build(index simsql.registry) RETURNS b
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    done record;
+    fp bigint;
+    scope text[];
     shared constant jsonb := simsql._tables_parts(index)
                              || jsonb_build_object('b_scope', simsql._for_scope(index, 'b.%1$s, '));
-    last record;
 BEGIN
     PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
-    EXECUTE format('SELECT b.fp, b.scope FROM simsql.built_%s AS b', index.id) INTO done;
+    EXECUTE format('SELECT b.fp, b.scope FROM simsql.built_%s AS b', index.id) INTO fp, scope;
     EXECUTE simsql._render($sql$
         WITH batch AS MATERIALIZED (
             SELECT DISTINCT {t_scope}t.{"column"} AS fp
@@ -23,9 +23,9 @@ BEGIN
           FROM batch AS b ORDER BY {b_scope}b.fp OFFSET $1 - 1
         $sql$,
         jsonb_build_object(
-            'after_the_last', CASE WHEN done.fp IS NOT NULL THEN
-                ' AND ' || simsql._from_place(index, done.scope, 't.%2$I', format('t.%I', index.column_name),
-                                              '>', format('%L::bigint', done.fp)) END,
+            'after_the_last', CASE WHEN fp IS NOT NULL THEN
+                ' AND ' || simsql._from_place(index, scope, 't.%2$I', format('t.%I', index.column_name),
+                                              '>', format('%L::bigint', fp)) END,
             'inserts', simsql._for_key_tables(index, $sql$
             keys_{number} AS (
                 INSERT INTO {keys} ({key_columns})
@@ -34,13 +34,13 @@ BEGIN
             'scope_as_text', (SELECT string_agg(format('b.%s::text', c.name), ', ' ORDER BY c.number)
                                 FROM simsql._scope_columns(index) AS c)),
         shared)
-       INTO last USING simsql._batch_size();
-    IF last.fp IS NULL THEN  -- there were fewer
+       INTO fp, scope USING simsql._batch_size();
+    IF fp IS NULL THEN  -- there were fewer
         EXECUTE format('DROP TABLE simsql.built_%s', index.id);
         RETURN true;
     END IF;
     EXECUTE format('DELETE FROM simsql.built_%1$s; INSERT INTO simsql.built_%1$s VALUES (%2$L, %3$L)',
-                   index.id, last.fp, last.scope);
+                   index.id, fp, scope);
     RETURN false;
 END
 $$;

@@ -134,7 +134,7 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._tables_mend(index simsql.registry, faults simsql._fault[])
 RETURNS simsql.registry
 LANGUAGE plpgsql
-SET enable_hashjoin = off SET enable_hashagg = off SET jit = off  -- as for _tables_compare
+SET enable_hashjoin = off SET enable_hashagg = off SET jit = off  -- as for _storage_compare
 AS $$
 DECLARE
     fault simsql._fault;
@@ -199,8 +199,8 @@ $$;
 
 -- Compares the key tables with the rows, each in one pass over both in the order of keys: hashing more than
 -- fits into work_mem takes three times as long. A key is superfluous if it has no row, and so are all but one
--- of equal keys.
-CREATE OR REPLACE FUNCTION simsql._tables_compare(index simsql.registry, damaged text[])
+-- of equal keys. It leaves out the `damaged` tables.
+CREATE OR REPLACE FUNCTION simsql._storage_compare(index simsql.registry, damaged text[] DEFAULT '{}')
 RETURNS TABLE (keys text, missing bigint, superfluous bigint)
 LANGUAGE plpgsql STABLE
 SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
@@ -214,8 +214,8 @@ DECLARE
                       WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}) AS live USING ({key_columns})
         $sql$, format('t.%I', index.column_name), 'UNION ALL', simsql._tables_parts(index), damaged);
 BEGIN
-    PERFORM simsql._check_sees_all(index.table_id, 'verify');
-    IF statement IS NOT NULL THEN
+    IF index.storage = 'tables' AND statement IS NOT NULL THEN
+        PERFORM simsql._check_sees_all(index.table_id, 'verify');
         RETURN QUERY EXECUTE statement;
     END IF;
 END
