@@ -36,11 +36,15 @@ $$;
 -- refusal: why a table cannot have this storage, after its name, and what to do; null if it can.
 CREATE OR REPLACE FUNCTION simsql._storage_refusal(
     storage text, table_name regclass, caller text, OUT reason text, OUT hint text)
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
 AS $$
-    SELECT r.* FROM simsql._tables_refusal(table_name, caller) AS r WHERE storage = 'tables'
-     UNION ALL
-    SELECT r.* FROM simsql._expression_refusal(table_name, caller) AS r WHERE storage = 'expression'
+BEGIN
+    CASE storage
+        WHEN 'tables' THEN SELECT r.* INTO reason, hint FROM simsql._tables_refusal(table_name, caller) AS r;
+        WHEN 'expression' THEN
+            SELECT r.* INTO reason, hint FROM simsql._expression_refusal(table_name, caller) AS r;
+    END CASE;
+END
 $$;
 
 -- lock: the mode in which a table is locked while an index on it is created. CREATE INDEX CONCURRENTLY, which
