@@ -20,13 +20,13 @@ BEGIN
                    CASE WHEN t.tgqual IS NULL AND p.pronamespace = 'simsql'::regnamespace
                              AND p.proname = 'add_on_' || substring(d.name FROM '[a-z]+$') || '_' || index.id
                         THEN t.tgenabled ELSE 'O' END AS fires
-              FROM simsql._storage_triggers(actual) AS d
+              FROM simsql._triggers(actual) AS d
               JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
               JOIN pg_proc AS p ON p.oid = t.tgfoid
              WHERE d.fires IS NOT NULL AND actual.table_name IS NOT NULL
         LOOP
             EXECUTE overlay(trigger.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'));
-            PERFORM simsql._set_firing(actual.table_name, trigger.name, trigger.fires);
+            PERFORM simsql._set_firing(index.table_id, trigger.name, trigger.fires);
         END LOOP;
         FOR keys, owner IN
             SELECT c.oid::regclass::text, c.relowner

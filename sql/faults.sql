@@ -13,7 +13,6 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     numbers constant smallint[] := simsql._column_numbers(table_id, index_id);
-    names text[] := '{}';
 BEGIN
     IF numbers IS NULL THEN
         RETURN ARRAY(SELECT a.attname::text
@@ -22,10 +21,8 @@ BEGIN
                          ON a.attrelid = table_id AND a.attname = n.name AND NOT a.attisdropped
                       ORDER BY n.place);
     END IF;
-    FOR place IN 1 .. cardinality(numbers) LOOP
-        names := names || simsql._column_name(table_id, numbers[place]);
-    END LOOP;
-    RETURN names;
+    RETURN ARRAY(SELECT simsql._column_name(table_id, n.number)
+                   FROM unnest(numbers) WITH ORDINALITY AS n (number, place) ORDER BY n.place);
 END
 $$;
 
@@ -48,40 +45,29 @@ $$;
 -- mixed up. And those that were replaced by a virtual one, whose values PostgreSQL does not pass to triggers.
 CREATE OR REPLACE FUNCTION simsql._column_faults(table_id regclass, registered text[], columns text[])
 RETURNS simsql._fault[]
-LANGUAGE plpgsql STABLE
+LANGUAGE sql STABLE
 AS $$
-DECLARE
-    repair constant text := format('SELECT * FROM simsql.repair(%L);', table_id);
-    drop_it constant text := format('SELECT simsql.drop_index(%L, %L);', table_id, registered[1]);
-    message text;
-    virtual text;
-    faults simsql._fault[] := '{}';
-BEGIN
-    FOR place IN 1 .. cardinality(registered) LOOP
-        CONTINUE WHEN columns[place] = registered[place];
-        message := format('column %I of %s was renamed or dropped after its simhash index was created',
-                          registered[place], table_id);
-        IF columns[place] IS NULL THEN
-            faults := faults || ('column dropped', quote_ident(registered[place]), 'column dropped',
-                                 'refuses', message, 'If it was dropped:', drop_it)::simsql._fault;
-        ELSE
-            faults := faults || ('column renamed', quote_ident(columns[place]), 'column renamed',
-                                 'refuses', message, 'Rename it back, or let the index follow the column:',
-                                 repair)::simsql._fault;
-        END IF;
-    END LOOP;
-    FOR virtual IN
-        SELECT a.attname FROM pg_attribute AS a
-         WHERE a.attrelid = table_id AND a.attname = ANY (columns) AND a.attgenerated = 'v' ORDER BY a.attnum
-    LOOP
-        message := format('column %I of %s was replaced by a virtual generated column '
-                          'after its simhash index was created', virtual, table_id);
-        faults := faults || ('column is no longer a stored bigint', quote_ident(virtual),
-                             'column type changed', 'refuses', message, 'Drop the index:',
-                             drop_it)::simsql._fault;
-    END LOOP;
-    RETURN faults;
-END
+    SELECT ARRAY(
+        SELECT (f.problem, quote_ident(coalesce(c.name, c.was)), f.state, 'refuses',
+                format('column %I of %s was ',
+                       CASE f.what WHEN 'renamed or dropped' THEN c.was ELSE c.name END, table_id)
+                || f.what || ' after its simhash index was created',
+                f.advice,
+                CASE f.state WHEN 'column renamed' THEN format('SELECT * FROM simsql.repair(%L);', table_id)
+                     ELSE format('SELECT simsql.drop_index(%L, %L);', table_id, registered[1]) END
+               )::simsql._fault
+          FROM unnest(registered, columns) WITH ORDINALITY AS c (was, name, place)
+          LEFT JOIN pg_attribute AS a ON a.attrelid = table_id AND a.attname = c.name
+         CROSS JOIN LATERAL (VALUES
+               ('column dropped', 'column dropped', 'renamed or dropped',
+                'If it was dropped:', c.name IS NULL),
+               ('column renamed', 'column renamed', 'renamed or dropped',
+                'Rename it back, or let the index follow the column:', c.name <> c.was),
+               ('column is no longer a stored bigint', 'column type changed',
+                'replaced by a virtual generated column', 'Drop the index:', a.attgenerated = 'v'))
+               AS f (problem, state, what, advice, is_so)
+         WHERE f.is_so
+         ORDER BY f.state = 'column type changed', c.place)
 $$;
 
 -- The faults of an index. Those that make searches refuse it come in the order in which a search looks for
@@ -183,23 +169,16 @@ $$;
 -- Tells whether a table of an index has a valid B-tree on these columns.
 CREATE OR REPLACE FUNCTION simsql._btree_faults(index simsql.registry, table_id regclass, column_names text[])
 RETURNS simsql._fault[]
-LANGUAGE plpgsql STABLE
+LANGUAGE sql STABLE
 AS $$
-DECLARE
-    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
-    invalid constant regclass[] := ARRAY(
-        SELECT b.index FROM simsql._btrees(table_id, column_names) AS b WHERE NOT b.valid);
-BEGIN
-    IF EXISTS (SELECT FROM simsql._btrees(table_id, column_names) AS b WHERE b.valid) THEN
-        RETURN '{}';
-    ELSIF invalid = '{}' THEN
-        RETURN ARRAY[('B-tree missing', format('%s (%s)', table_id, simsql._name_list(column_names)),
-                      'B-trees missing', 'slows', NULL, NULL, repair)::simsql._fault];
-    END IF;
-    RETURN ARRAY(
-        SELECT ('B-tree invalid', b::text, 'B-trees missing', 'slows', NULL, NULL, repair)::simsql._fault
-          FROM unnest(invalid) AS b);
-END
+    SELECT CASE WHEN bool_or(b.valid) THEN '{}'
+           ELSE array_agg((CASE WHEN b.index IS NULL THEN 'B-tree missing' ELSE 'B-tree invalid' END,
+                           coalesce(b.index::text,
+                                    format('%s (%s)', table_id, simsql._name_list(column_names))),
+                           'B-trees missing', 'slows', NULL, NULL,
+                           format('SELECT * FROM simsql.repair(%L);', index.table_id))::simsql._fault) END
+      FROM (VALUES (1)) AS one
+      LEFT JOIN simsql._btrees(table_id, column_names) AS b ON true
 $$;
 
 -- Whether searches accept an index.

@@ -94,7 +94,7 @@ BEGIN
     PERFORM simsql._check_indexable(table_name, column_name, index.scope_columns, index.storage, caller);
     -- In this order: the keys of an index are of no use to a table that was restored with its triggers, so it
     -- gets a new one. And such a trigger may use a function of an index whose table is gone.
-    PERFORM simsql._drop_foreign_triggers(table_name);
+    PERFORM simsql._drop_triggers(table_name);
     PERFORM simsql._follow_table(table_name);
     SELECT r.* INTO existing
       FROM simsql.registry AS r
@@ -152,17 +152,6 @@ COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, intege
     'scope: the columns whose values restrict each search. storage: tables, the default, or expression, '
     'that of partitioned and distributed tables';
 
--- Drops everything that create_index creates, except for the B-tree on the user's column.
-CREATE OR REPLACE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    PERFORM simsql._storage_drop(index);
-    EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s, simsql.scan_%1$s', index.id);
-    DELETE FROM simsql.registry AS r WHERE r.id = index.id;
-END
-$$;
-
 -- DROP TABLE leaves the keys of its indexes behind. Whoever creates the next index drops those that this role
 -- owns.
 CREATE OR REPLACE FUNCTION simsql._drop_orphans() RETURNS void
@@ -195,31 +184,28 @@ CREATE OR REPLACE FUNCTION simsql.drop_index(table_name regclass, column_name te
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    columns text[];
-    index simsql.registry;
+    found simsql.registry[];
 BEGIN
     PERFORM simsql._follow_table(table_name);
-    columns := ARRAY(SELECT r.column_name FROM simsql.registry AS r
-                      WHERE r.table_id = drop_index.table_name
-                        AND (drop_index.column_name IS NULL OR r.column_name = drop_index.column_name)
-                      ORDER BY r.id);
-    IF cardinality(columns) <> 1 THEN
-        RAISE EXCEPTION 'simsql.drop_index: % has %', table_name,
-                        CASE cardinality(columns) WHEN 0 THEN 'no simhash index'
-                                                  ELSE cardinality(columns) || ' simhash indexes' END
-                        || coalesce(' on column ' || quote_ident(column_name), '')
-            USING ERRCODE = CASE cardinality(columns) WHEN 0 THEN 'undefined_object'
-                                 ELSE 'ambiguous_column' END,
-                  HINT = CASE cardinality(columns) WHEN 0 THEN 'SELECT * FROM simsql.indexes lists them.'
-                         ELSE format('Name the column: one of %s.', array_to_string(columns, ', ')) END;
+    found := ARRAY(SELECT r FROM simsql.registry AS r
+                    WHERE r.table_id = drop_index.table_name
+                      AND (drop_index.column_name IS NULL OR r.column_name = drop_index.column_name)
+                    ORDER BY r.id);
+    IF cardinality(found) = 0 THEN
+        RAISE EXCEPTION 'simsql.drop_index: % has no simhash index%', table_name,
+                        coalesce(' on column ' || quote_ident(column_name), '')
+            USING ERRCODE = 'undefined_object', HINT = 'SELECT * FROM simsql.indexes lists them.';
+    ELSIF cardinality(found) > 1 THEN
+        RAISE EXCEPTION 'simsql.drop_index: % has % simhash indexes', table_name, cardinality(found)
+            USING ERRCODE = 'ambiguous_column',
+                  HINT = (SELECT format('Name the column: one of %s.',
+                                        string_agg(f.column_name, ', ' ORDER BY f.id))
+                            FROM unnest(found) AS f);
     END IF;
-    SELECT r.* INTO index
-      FROM simsql.registry AS r
-     WHERE r.table_id = drop_index.table_name AND r.column_name = columns[1];
     IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = drop_index.table_name) THEN
         PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'drop_index');
     END IF;
-    PERFORM simsql._drop_objects(index);
+    PERFORM simsql._drop_objects(found[1]);
 END
 $$;
 

@@ -9,6 +9,7 @@
 \ir layout.sql
 \ir scope.sql
 \ir guard.sql
+\ir indexable.sql
 \ir storage/expression/citus.sql
 \ir storage/expression/btrees.sql
 \ir storage/expression/build.sql
@@ -30,7 +31,6 @@
 \ir storage/tables/faults.sql
 \ir storage/storage.sql
 \ir storage/change_storage.sql
-\ir indexable.sql
 \ir indexes.sql
 \ir list_indexes.sql
 \ir vacuum.sql

@@ -87,6 +87,7 @@ DECLARE
     owner oid;
     lost boolean;
     finding simsql.finding;
+    fault simsql._fault;
     faults simsql._fault[];
 BEGIN
     PERFORM simsql._take_turn(table_name, 'repair');
@@ -132,8 +133,12 @@ BEGIN
         faults := simsql._faults(index, thorough => true);
         PERFORM simsql._mend(index, faults);  -- first, since triggers need functions
         index := simsql._storage_mend(index, faults);
-        IF index.ready THEN
-            RETURN QUERY SELECT * FROM simsql._storage_add_keys(index);
+        RETURN QUERY
+        SELECT index.table_name, index.column_name, 'keys missing', c.keys, c.missing, true, NULL
+          FROM simsql._storage_compare(index) AS c WHERE index.ready AND c.missing > 0;
+        IF FOUND THEN
+            fault.problem := 'keys missing';
+            PERFORM simsql._storage_mend(index, ARRAY[fault]);
         END IF;
         PERFORM simsql._give(index, owner);
         SELECT f.* INTO finding FROM simsql._findings(index) AS f WHERE f.problem <> 'not ready' LIMIT 1;

@@ -26,7 +26,8 @@ BEGIN
     RETURN QUERY
     SELECT f.point, (simsql._character_starts())[f.range], f.rule & 7, f.rule >> 3
       FROM (SELECT c.point, c.range, (simsql._character_rules())[c.range] AS rule
-              FROM (SELECT ascii(s.character) AS point, width_bucket(ascii(s.character), simsql._character_starts()) AS range
+              FROM (SELECT ascii(s.character) AS point,
+                           width_bucket(ascii(s.character), simsql._character_starts()) AS range
                       FROM string_to_table(characters, NULL) AS s (character)) AS c) AS f
      WHERE f.rule <> 0;
 END
@@ -50,19 +51,22 @@ BEGIN
         RETURN result;
     END IF;
     FOR character, expansion IN
-        SELECT chr(r.point), (SELECT string_agg(chr((simsql._expansions())[r.number % 4096 + place]), '' ORDER BY place)
-                                FROM generate_series(1, r.number / 4096) AS place)
+        SELECT chr(r.point),
+               (SELECT string_agg(chr((simsql._expansions())[r.number % 4096 + place]), '' ORDER BY place)
+                  FROM generate_series(1, r.number / 4096) AS place)
           FROM simsql._rules(characters) AS r WHERE r.kind = 5
     LOOP
         result := replace(result, character, expansion);
         characters := characters || expansion;
     END LOOP;
-    SELECT string_agg(chr(r.point), '') FILTER (WHERE r.replacement IS NOT NULL), string_agg(chr(r.replacement), ''),
+    SELECT string_agg(chr(r.point), '') FILTER (WHERE r.replacement IS NOT NULL),
+           string_agg(chr(r.replacement), ''),
            string_agg(chr(r.point), '') FILTER (WHERE r.kind = 2 AND omit)
       INTO replaced, replacements, omitted
       FROM (SELECT s.point, s.kind,
                    CASE WHEN s.kind = 1 THEN 32
-                        WHEN s.kind = 3 OR s.kind = 4 AND (s.point - s.start) % 2 = 0 THEN s.point + s.number END AS replacement
+                        WHEN s.kind = 3 OR s.kind = 4 AND (s.point - s.start) % 2 = 0
+                        THEN s.point + s.number END AS replacement
               FROM simsql._rules(characters) AS s) AS r;
     -- Characters without a counterpart are removed.
     RETURN translate(result, concat(replaced, omitted), concat(replacements));
@@ -78,7 +82,8 @@ DECLARE
 BEGIN
     -- NFKC, case folding, and NFKC again, as in Python. Only texts with characters that their neighbours can change need
     -- PostgreSQL's own tables, which may be of another version of Unicode.
-    IF octet_length(result) > length(result) AND result ~ ('[' || simsql._characters_of('context') || ']') THEN
+    IF octet_length(result) > length(result) AND result ~ ('[' || simsql._characters_of('context') || ']')
+    THEN
         -- normalize takes U+11A7 for a final of Hangul and drops it. A control character, which separates words, stands in.
         result := translate(result, chr(1) || chr(4519), ' ' || chr(1));
         result := normalize(simsql._apply_rules(normalize(result, NFKC), false), NFKC);
@@ -99,15 +104,17 @@ DECLARE
     pair constant text := '[' || simsql._characters_of('pairs') || ']' || mark || '*';
     four constant text := '[' || simsql._characters_of('fours') || ']' || mark || '*';
 BEGIN
-    result := regexp_replace(result, '[' || simsql._characters_of('emoji') || ']' || mark || '*', ' \& ', 'g');
+    result := regexp_replace(result, '[' || simsql._characters_of('emoji') || ']' || mark || '*', ' \& ',
+                             'g');
     result := regexp_replace(result, '(?:' || pair || ')+', E' \x02\\& ', 'g');
     result := regexp_replace(result, E'\x02(' || pair || ') ', '\1 ', 'g');
     result := regexp_replace(result, '(?:' || four || ')+', E' \x04\\& ', 'g');
     result := regexp_replace(result, E'\x04((?:' || four || '){1,3}) ', '\1 ', 'g');
     -- The spaces after a run become empty elements of a list, so that the next three of a unit are empty or in its run.
     result := (SELECT string_agg(CASE WHEN r.run < E'\x05' AND r.run <> ''
-                                      THEN left(r.run, 1) || array_to_string(string_to_array(substr(r.run, 2), NULL),
-                                                                             E'\x01' || left(r.run, 1)) || '   '
+                                      THEN left(r.run, 1) || array_to_string(
+                                               string_to_array(substr(r.run, 2), NULL),
+                                               E'\x01' || left(r.run, 1)) || '   '
                                       ELSE r.run END, ' ')
                  FROM string_to_table(result, ' ') AS r (run));
     IF result ~ mark THEN
@@ -125,7 +132,8 @@ DECLARE
     words text COLLATE "C" := simsql._spaced_words(p_text);
     units text[] COLLATE "C";
 BEGIN
-    IF words !~ ('[' || simsql._characters_of('emoji') || simsql._characters_of('pairs') || simsql._characters_of('fours') || ']')
+    IF words !~ ('[' || simsql._characters_of('emoji') || simsql._characters_of('pairs')
+                 || simsql._characters_of('fours') || ']')
     THEN
         RETURN array_remove(string_to_array(words, ' '), '');
     END IF;
@@ -138,7 +146,8 @@ BEGIN
                            WHEN 2 THEN u.own || nullif(u.second, '')
                            WHEN 4 THEN u.own || u.second || u.third || nullif(u.fourth, '')
                            ELSE u.own END AS token
-                  FROM unnest(units, units[2:], units[3:], units[4:]) AS u (own, second, third, fourth) OFFSET 0) AS t
+                  FROM unnest(units, units[2:], units[3:], units[4:]) AS u (own, second, third, fourth)
+                OFFSET 0) AS t
          WHERE t.token IS NOT NULL);
 END
 $$;
@@ -153,9 +162,11 @@ DECLARE
     step integer;
 BEGIN
     IF getdatabaseencoding() <> 'UTF8' AND concat(a, b) ~ '[^\u0001-\u007f]' THEN
-        RAISE EXCEPTION 'simsql.similarity: the encoding of this database is %, and the texts are not ASCII', getdatabaseencoding()
+        RAISE EXCEPTION 'simsql.similarity: the encoding of this database is %, and the texts are not ASCII',
+                        getdatabaseencoding()
             USING ERRCODE = 'feature_not_supported',
-                  HINT = 'Use a database with the encoding UTF8, or compare the texts in Python: simsql.similarity(a, b).';
+                  HINT = 'Use a database with the encoding UTF8, or compare the texts in Python: '
+                         'simsql.similarity(a, b).';
     END IF;
     tokens_of_a := simsql._tokens(a);
     tokens_of_b := simsql._tokens(b);
@@ -168,10 +179,12 @@ BEGIN
         SELECT count(*) FILTER (WHERE f.in_a AND f.in_b) / count(*)::double precision
           FROM (SELECT bool_or(t.in_a) AS in_a, bool_or(NOT t.in_a) AS in_b
                   FROM (SELECT true AS in_a, u.*
-                          FROM unnest(tokens_of_a, tokens_of_a[1 + step:], tokens_of_a[1 + 2 * step:]) AS u (first, second, third)
+                          FROM unnest(tokens_of_a, tokens_of_a[1 + step:], tokens_of_a[1 + 2 * step:])
+                               AS u (first, second, third)
                          UNION ALL
                         SELECT false, u.*
-                          FROM unnest(tokens_of_b, tokens_of_b[1 + step:], tokens_of_b[1 + 2 * step:]) AS u (first, second, third)
+                          FROM unnest(tokens_of_b, tokens_of_b[1 + step:], tokens_of_b[1 + 2 * step:])
+                               AS u (first, second, third)
                        ) AS t
                  WHERE t.third IS NOT NULL
                  GROUP BY t.first, t.second, t.third) AS f);
@@ -179,4 +192,5 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.similarity(text, text) IS
-    'Jaccard index of the word trigrams of two texts, or of their words if one has fewer than 20: from 0 to 1';
+    'Jaccard index of the word trigrams of two texts, or of their words if one has fewer than 20: '
+    'from 0 to 1';

@@ -18,6 +18,7 @@ DECLARE
     index simsql.registry;
     full_name constant text := simsql._full_name(table_name);
     findings simsql.finding[];
+    damaged text[];
 BEGIN
     FOR index IN
         SELECT r.* FROM simsql.registry AS r
@@ -33,7 +34,12 @@ BEGIN
              WHERE f.problem IN ('index dropped', 'table dropped', 'table re-created', 'column dropped',
                                  'column is no longer a stored bigint'))
         THEN
-            RETURN QUERY SELECT * FROM simsql._storage_missing_keys(index);
+            damaged := ARRAY(SELECT f.object FROM unnest(findings) AS f
+                              WHERE f.problem IN ('key table missing', 'key table altered'));
+            RETURN QUERY
+            SELECT index.table_name, index.column_name, 'keys missing', c.keys, c.missing, true,
+                   format('SELECT * FROM simsql.repair(%L);', index.table_id)
+              FROM simsql._storage_compare(simsql._as_named(index), damaged) AS c WHERE c.missing > 0;
         END IF;
     END LOOP;
     IF NOT FOUND AND table_name IS NOT NULL THEN
@@ -53,7 +59,7 @@ DECLARE
     index constant simsql.registry := simsql._index(table_name, column_name);
 BEGIN
     PERFORM simsql._check_sees_all(table_name, 'superfluous_keys');
-    RETURN simsql._storage_superfluous_keys(index);
+    RETURN (SELECT coalesce(sum(c.superfluous), 0) FROM simsql._storage_compare(index) AS c);
 END
 $$;
 

@@ -21,7 +21,7 @@ UPDATE simsql.registry AS r
            ON k.attrelid = to_regclass(format('simsql.keys_%s_0', r.id)) AND k.attname = 'scope_' || s.number
         ORDER BY s.number);
 
--- The progress of a build moves to a table that after_upgrade.sql gives to the owner of the index: see _create_keys.
+-- The progress of a build moves to a table that after_upgrade.sql gives to the owner of the index: see _tables_create.
 DO $$
 DECLARE
     index simsql.registry;
@@ -67,7 +67,11 @@ DROP FUNCTION simsql._built_share(simsql.registry), simsql._keys_by_size(simsql.
               simsql._superfluous(simsql.registry, integer, text[]), simsql._trigger_functions(simsql.registry),
               simsql._uneven_tables(simsql.registry);
 -- These are part of the function that called them.
-DROP FUNCTION simsql._check_backfill(regclass, text, text[]), simsql._dependents(),
+DROP FUNCTION simsql._build_statement(simsql.registry), simsql._create_keys(simsql.registry, boolean),
+              simsql._end_load(regclass, integer),
+              simsql._packed_fingerprints(regclass, text, bigint, bigint),
+              simsql._packed_column(simsql.registry, jsonb, bigint),
+              simsql._check_backfill(regclass, text, text[]), simsql._dependents(),
               simsql._check_design(integer, integer, integer, text);
 DROP FUNCTION simsql._exact_up_to(simsql.registry), simsql._flips(integer, integer),
               simsql._in_scope(simsql.registry, jsonb, text), simsql._search_statement(simsql.registry, text, text[]),

@@ -284,7 +284,7 @@ def _load(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
         )
     for index in indexes or ():
         index.copy()
-        raw.execute("SELECT simsql._end_load(%s, %s)", [table.oid, index.index_id])
+        raw.execute("SELECT simsql._set_firing(%s, %s, 'A')", [table.oid, f"simsql_{index.index_id}_insert"])
     return count
 
 

@@ -95,7 +95,7 @@ $$;
 
 -- Writers wait, and searches go on until the end. With key tables, if transactions that have searched wait to
 -- write, it starts over, and everybody waits. If there is nothing left to create, it keeps everybody waiting
--- from the start.
+-- from the start. With `keep`, triggers and key tables that B-trees replace stay, and keep every key.
 CREATE OR REPLACE FUNCTION simsql._change_storage(
     table_name regclass, storage text, column_name text, keep boolean)
 RETURNS integer
@@ -103,6 +103,7 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     index simsql.registry := simsql._check_storage_change(table_name, storage, column_name);
+    renewed simsql.registry;
     is_alone boolean := index.storage = storage AND NOT keep;
 BEGIN
     PERFORM simsql._take_turn(table_name, 'change_storage');
@@ -113,7 +114,29 @@ BEGIN
             END IF;
             PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', 'change_storage');
             index := simsql._check_storage_change(table_name, storage, column_name);
-            RETURN simsql._storage_take_over(storage, index, keep);
+            IF index.storage = storage THEN
+                IF storage = 'tables' THEN
+                    PERFORM simsql._expression_drop(index);  -- B-trees of an interrupted change
+                END IF;
+            ELSIF storage = 'tables' THEN
+                renewed := simsql._renew(index);
+                PERFORM simsql._give(renewed, simsql._owner(index));
+                PERFORM simsql._lock_out(index);
+                PERFORM simsql._drop_objects(index);
+                RETURN renewed.id;
+            ELSE
+                index.storage := storage;
+                PERFORM simsql._create_btrees(index);
+                UPDATE simsql.registry AS r SET storage = index.storage WHERE r.id = index.id;
+                PERFORM simsql._create_functions(index);
+            END IF;
+            IF storage = 'expression' AND NOT keep
+               AND to_regclass(format('simsql.keys_%s_0', index.id)) IS NOT NULL
+            THEN
+                PERFORM simsql._lock_out(index);
+                PERFORM simsql._tables_drop(index);
+            END IF;
+            RETURN index.id;
         EXCEPTION WHEN deadlock_detected THEN
             IF is_alone OR storage <> 'tables' THEN
                 RAISE;

@@ -2,12 +2,15 @@
 --
 -- A storage keeps what the searches of an index read. Each has a folder here, and does the operations below
 -- in functions called simsql._<storage>_<operation>, all with the same parameters and results. The functions
--- of this file, _storage_<operation>, choose the storage. Nothing outside sql/storage/ asks which storage an
--- index has, and only a backfill, which needs no index, asks whether Citus manages a table.
+-- of this file, _storage_<operation>, choose the storage. An operation that only one storage needs is one
+-- function, in the folder of this storage, that does nothing for other indexes. Nothing outside sql/storage/
+-- asks which storage an index has, and only a backfill, which needs no index, asks whether Citus manages a
+-- table.
 --
 -- To add a storage, add
 --   * a folder with these operations, and its files to install.sql;
---   * a branch to each function of this file: without one, PL/pgSQL raises an error;
+--   * a branch to each choice of this file: without one, it is null and nothing happens;
+--   * to change_storage.sql, how an index comes to it;
 --   * its name to simsql.registry (schema.sql, and a revision in migrations/).
 -- Everything else, such as the triggers of key tables, is the storage's own business. So is Citus: only
 -- `expression` knows it.
@@ -54,128 +57,70 @@ RETURN CASE WHEN storage = 'expression' AND online THEN 'SHARE UPDATE EXCLUSIVE'
 -- create: creates what holds the keys of an index: filled, or for `build` to fill. Functions and triggers
 -- come later.
 CREATE OR REPLACE FUNCTION simsql._storage_create(index simsql.registry, filled boolean) RETURNS void
-LANGUAGE plpgsql
+LANGUAGE sql
 AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN PERFORM simsql._tables_create(index, filled);
-        WHEN 'expression' THEN PERFORM simsql._expression_create(index, filled);
-    END CASE;
-END
+    SELECT CASE index.storage WHEN 'tables' THEN simsql._tables_create(index, filled)
+                              WHEN 'expression' THEN simsql._expression_create(index, filled) END
 $$;
 
--- functions: all that are generated for an index: its searches, and those of the storage.
+-- functions: all that are generated for an index: its searches, and those that its triggers call. Only key
+-- tables need triggers.
 CREATE OR REPLACE FUNCTION simsql._functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
-LANGUAGE plpgsql STABLE
+LANGUAGE sql STABLE
 AS $$
-BEGIN
-    RETURN QUERY SELECT f.* FROM simsql._search_functions(index) AS f;
-    CASE index.storage
-        WHEN 'tables' THEN RETURN QUERY SELECT f.* FROM simsql._tables_functions(index) AS f;
-        WHEN 'expression' THEN NULL;
-    END CASE;
-END
-$$;
-
--- triggers: those on the user's table. Definitions as pg_get_triggerdef shows them, and when they fire, as in
--- pg_trigger.tgenabled; null for those that never do.
-CREATE OR REPLACE FUNCTION simsql._storage_triggers(index simsql.registry)
-RETURNS TABLE (name text, definition text, fires "char")
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN RETURN QUERY SELECT t.* FROM simsql._tables_triggers(index) AS t;
-        WHEN 'expression' THEN NULL;
-    END CASE;
-END
+    SELECT f.* FROM simsql._search_functions(index) AS f
+     UNION ALL
+    SELECT f.* FROM simsql._trigger_functions(index) AS f WHERE index.storage = 'tables'
 $$;
 
 -- build: does the next part of a build in this transaction, and returns whether nothing is left.
 CREATE OR REPLACE FUNCTION simsql._storage_build(index simsql.registry) RETURNS boolean
-LANGUAGE plpgsql
+LANGUAGE sql
 AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN RETURN simsql._tables_build(index);
-        WHEN 'expression' THEN RETURN simsql._expression_build(index);
-    END CASE;
-END
+    SELECT CASE index.storage WHEN 'tables' THEN simsql._tables_build(index)
+                              WHEN 'expression' THEN simsql._expression_build(index) END
 $$;
 
 -- progress: the share of a build that is done, from 0 to 1.
 CREATE OR REPLACE FUNCTION simsql._storage_progress(index simsql.registry) RETURNS double precision
-LANGUAGE plpgsql STABLE
+LANGUAGE sql STABLE
 AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN RETURN simsql._tables_progress(index);
-        WHEN 'expression' THEN RETURN simsql._expression_progress(index);
-    END CASE;
-END
+    SELECT CASE index.storage WHEN 'tables' THEN simsql._tables_progress(index)
+                              WHEN 'expression' THEN simsql._expression_progress(index) END
 $$;
 
 -- keys: the number of keys in the first table or B-tree, estimated from its size.
 CREATE OR REPLACE FUNCTION simsql._storage_keys(index simsql.registry) RETURNS double precision
-LANGUAGE plpgsql STABLE
+LANGUAGE sql STABLE
 AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN RETURN simsql._tables_keys(index);
-        WHEN 'expression' THEN RETURN simsql._expression_keys(index);
-    END CASE;
-END
+    SELECT CASE index.storage WHEN 'tables' THEN simsql._tables_keys(index)
+                              WHEN 'expression' THEN simsql._expression_keys(index) END
 $$;
 
 -- vacuum: does the next batch of a vacuum and returns its progress.
 CREATE OR REPLACE FUNCTION simsql._storage_vacuum(index simsql.registry, state simsql._vacuum_state)
 RETURNS simsql._vacuum_state
-LANGUAGE plpgsql
+LANGUAGE sql
 AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN RETURN simsql._tables_vacuum(index, state);
-        WHEN 'expression' THEN RETURN simsql._expression_vacuum(index, state);
-    END CASE;
-END
+    SELECT CASE index.storage WHEN 'tables' THEN simsql._tables_vacuum(index, state)
+                              WHEN 'expression' THEN simsql._expression_vacuum(index, state) END
 $$;
 
--- advice: what a database administrator should do for the searches of an index, and the share of all-visible
--- pages, if it matters.
-CREATE OR REPLACE FUNCTION simsql._storage_advice(
-    index simsql.registry, OUT all_visible double precision, OUT hint text)
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN NULL;
-        WHEN 'expression' THEN SELECT a.* INTO all_visible, hint FROM simsql._expression_advice(index) AS a;
-    END CASE;
-END
-$$;
+-- advice: what a database administrator should do for the searches of an index, and the share of pages that
+-- are all-visible. It matters only to searches that read the table itself: _storage_advice is a function of
+-- `expression`.
 
--- take_over: keeps an index in this storage instead of its own, or finishes such a change, and returns its
--- id. With `keep`, what the old storage holds stays for searches that have begun to read it.
-CREATE OR REPLACE FUNCTION simsql._storage_take_over(storage text, index simsql.registry, keep boolean)
-RETURNS integer
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    CASE storage
-        WHEN 'tables' THEN RETURN simsql._tables_take_over(index, keep);
-        WHEN 'expression' THEN RETURN simsql._expression_take_over(index, keep);
-    END CASE;
-END
-$$;
-
--- drop: drops what there is of an index. An interrupted change of the storage leaves some of each.
-CREATE OR REPLACE FUNCTION simsql._storage_drop(index simsql.registry) RETURNS void
+-- drop: drops everything that create_index creates, except for the B-tree on the user's column. An
+-- interrupted change of the storage leaves some of each.
+CREATE OR REPLACE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
     PERFORM simsql._expression_drop(index);
     PERFORM simsql._tables_drop(index);
+    EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s, simsql.scan_%1$s', index.id);
+    DELETE FROM simsql.registry AS r WHERE r.id = index.id;
 END
 $$;
 
@@ -222,10 +167,8 @@ DECLARE
             SELECT ARRAY(SELECT DISTINCT t.{"column"} FROM {rows} AS t
                           WHERE t.{"column"} IS NOT NULL{scope_of_rows} AND {guard} ORDER BY 1)$sql$);
 BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN RETURN usual || simsql._tables_reads(index);
-        WHEN 'expression' THEN RETURN usual || simsql._expression_reads(index);
-    END CASE;
+    RETURN usual || CASE index.storage WHEN 'tables' THEN simsql._tables_reads(index)
+                                       WHEN 'expression' THEN simsql._expression_reads(index) END;
 END
 $$;
 
@@ -245,63 +188,23 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._storage_faults(
     index simsql.registry, actual simsql.registry, thorough boolean)
 RETURNS simsql._fault[]
-LANGUAGE plpgsql STABLE
+LANGUAGE sql STABLE
 AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN RETURN simsql._tables_faults(index, actual, thorough);
-        WHEN 'expression' THEN RETURN simsql._expression_faults(index, actual, thorough);
-    END CASE;
-END
+    SELECT CASE index.storage WHEN 'tables' THEN simsql._tables_faults(index, actual, thorough)
+                              WHEN 'expression' THEN simsql._expression_faults(index, actual, thorough) END
 $$;
 
--- mend: mends these faults and returns the index, which may be another one by then.
+-- compare: compares each key table with the rows: how many keys are missing, and how many a vacuum would
+-- remove. PostgreSQL maintains B-trees, so _storage_compare is a function of `tables`.
+
+-- mend: mends these faults, `keys missing` among them, and returns the index, which may be another one by
+-- then.
 CREATE OR REPLACE FUNCTION simsql._storage_mend(index simsql.registry, faults simsql._fault[])
 RETURNS simsql.registry
-LANGUAGE plpgsql
+LANGUAGE sql
 AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN RETURN simsql._tables_mend(index, faults);
-        WHEN 'expression' THEN RETURN simsql._expression_mend(index, faults);
-    END CASE;
-END
-$$;
-
--- missing_keys: compares what the storage keeps with the rows, and reports what rows lack.
-CREATE OR REPLACE FUNCTION simsql._storage_missing_keys(index simsql.registry) RETURNS SETOF simsql.finding
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN RETURN QUERY SELECT f.* FROM simsql._tables_missing_keys(index) AS f;
-        WHEN 'expression' THEN NULL;  -- PostgreSQL maintains B-trees
-    END CASE;
-END
-$$;
-
--- add_keys: adds what rows lack, and reports it in the same way.
-CREATE OR REPLACE FUNCTION simsql._storage_add_keys(index simsql.registry) RETURNS SETOF simsql.finding
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN RETURN QUERY SELECT f.* FROM simsql._tables_add_keys(index) AS f;
-        WHEN 'expression' THEN NULL;
-    END CASE;
-END
-$$;
-
--- superfluous_keys: the number of keys that a vacuum would remove.
-CREATE OR REPLACE FUNCTION simsql._storage_superfluous_keys(index simsql.registry) RETURNS bigint
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    CASE index.storage
-        WHEN 'tables' THEN RETURN simsql._tables_superfluous_keys(index);
-        WHEN 'expression' THEN RETURN 0;
-    END CASE;
-END
+    SELECT CASE index.storage WHEN 'tables' THEN simsql._tables_mend(index, faults)
+                              WHEN 'expression' THEN simsql._expression_mend(index, faults) END
 $$;
 
 -- Every index, and whether searches accept it. A search reads this in one statement: it takes a tenth of the

@@ -41,42 +41,38 @@ $$;
 -- anywhere in the table. Dead rows may have been pruned, but the changes since ANALYZE are complete, if it
 -- was later than VACUUM. Of a table that neither has seen, the number of pages is unknown, so that its rows
 -- count.
-CREATE OR REPLACE FUNCTION simsql._expression_advice(
+CREATE OR REPLACE FUNCTION simsql._storage_advice(
     index simsql.registry, OUT all_visible double precision, OUT hint text)
-LANGUAGE plpgsql STABLE
+LANGUAGE sql STABLE
 AS $$
-DECLARE
-    pages double precision;
-BEGIN
-    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = index.table_id) THEN
-        RETURN;
-    END IF;
-    SELECT sum(p.pages),
-           -- exp fails if its result is too small.
-           sum(c.relallvisible * exp(-least(p.changed / greatest(c.relpages, 1), 99)))
-           / nullif(sum(p.pages), 0)
-      INTO pages, all_visible
-      FROM simsql._with_partitions(index.table_id) AS t
-      JOIN pg_class AS c ON c.oid = t AND c.relkind = 'r'
-     CROSS JOIN LATERAL (
-           SELECT pg_stat_get_dead_tuples(c.oid) AS dead,
-                  pg_stat_get_mod_since_analyze(c.oid) AS modified,
-                  pg_stat_get_ins_since_vacuum(c.oid) AS inserted,
-                  greatest(pg_stat_get_last_vacuum_time(c.oid),
-                           pg_stat_get_last_autovacuum_time(c.oid)) AS vacuumed,
-                  greatest(pg_stat_get_last_analyze_time(c.oid),
-                           pg_stat_get_last_autoanalyze_time(c.oid)) AS analyzed) AS n
-     CROSS JOIN LATERAL (
-           SELECT CASE c.relpages
-                  WHEN 0 THEN pg_stat_get_live_tuples(c.oid)
-                  ELSE c.relpages * (1 + least(n.inserted, n.modified) / greatest(c.reltuples, 1)) END
-                  AS pages,
-                  greatest(least(n.dead, n.modified),
-                           CASE WHEN n.analyzed >= n.vacuumed THEN n.modified - n.inserted END
-                          )::double precision AS changed) AS p
-     WHERE NOT simsql._is_distributed(index.table_id);
-    hint := nullif(concat_ws('; ', CASE WHEN pages >= 1024 AND all_visible < 0.9
-                                        THEN format('VACUUM (ANALYZE) %s', index.table_id) END,
-                             simsql._lock_advice(index.table_id)), '');
-END
+    WITH visible AS (
+        SELECT sum(p.pages) AS pages,
+               -- exp fails if its result is too small.
+               sum(c.relallvisible * exp(-least(p.changed / greatest(c.relpages, 1), 99)))
+               / nullif(sum(p.pages), 0) AS share
+          FROM simsql._with_partitions(index.table_id) AS t
+          JOIN pg_class AS c ON c.oid = t AND c.relkind = 'r'
+         CROSS JOIN LATERAL (
+               SELECT pg_stat_get_dead_tuples(c.oid) AS dead,
+                      pg_stat_get_mod_since_analyze(c.oid) AS modified,
+                      pg_stat_get_ins_since_vacuum(c.oid) AS inserted,
+                      greatest(pg_stat_get_last_vacuum_time(c.oid),
+                               pg_stat_get_last_autovacuum_time(c.oid)) AS vacuumed,
+                      greatest(pg_stat_get_last_analyze_time(c.oid),
+                               pg_stat_get_last_autoanalyze_time(c.oid)) AS analyzed) AS n
+         CROSS JOIN LATERAL (
+               SELECT CASE c.relpages
+                      WHEN 0 THEN pg_stat_get_live_tuples(c.oid)
+                      ELSE c.relpages * (1 + least(n.inserted, n.modified) / greatest(c.reltuples, 1)) END
+                      AS pages,
+                      greatest(least(n.dead, n.modified),
+                               CASE WHEN n.analyzed >= n.vacuumed THEN n.modified - n.inserted END
+                              )::double precision AS changed) AS p
+         WHERE NOT simsql._is_distributed(index.table_id))
+    SELECT v.share,
+           nullif(concat_ws('; ', CASE WHEN v.pages >= 1024 AND v.share < 0.9
+                                       THEN format('VACUUM (ANALYZE) %s', index.table_id) END,
+                            simsql._lock_advice(index.table_id)), '')
+      FROM visible AS v
+     WHERE index.storage = 'expression'
 $$;

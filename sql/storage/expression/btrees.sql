@@ -220,25 +220,6 @@ BEGIN
 END
 $$;
 
--- Replaces key tables by B-trees. With `keep`, the triggers and key tables stay, and keep every key.
-CREATE OR REPLACE FUNCTION simsql._expression_take_over(index simsql.registry, keep boolean) RETURNS integer
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    IF index.storage = 'tables' THEN
-        index.storage := 'expression';
-        PERFORM simsql._create_btrees(index);
-        UPDATE simsql.registry AS r SET storage = index.storage WHERE r.id = index.id;
-        PERFORM simsql._create_functions(index);
-    END IF;
-    IF NOT keep AND to_regclass(format('simsql.keys_%s_0', index.id)) IS NOT NULL THEN
-        PERFORM simsql._lock_out(index);
-        PERFORM simsql._tables_drop(index);
-    END IF;
-    RETURN index.id;
-END
-$$;
-
 CREATE OR REPLACE FUNCTION simsql._expression_drop(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$

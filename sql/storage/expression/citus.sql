@@ -61,15 +61,14 @@ BEGIN
 END
 $$;
 
--- Whether a table was distributed after its index was created. Its rows are no longer where the index looks
--- for them.
+-- Whether a table was distributed after its index was created in the storage `expression`. Its rows are no
+-- longer where the index looks for them.
 CREATE OR REPLACE FUNCTION simsql._is_distributed_since(index simsql.registry) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$
     SELECT simsql._is_distributed(index.table_id)
-           AND (index.storage = 'tables'
-                OR NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regproc('simsql.search_' || index.id)
-                                  AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig)))
+           AND NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regproc('simsql.search_' || index.id)
+                              AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig))
 $$;
 
 -- Runs a statement on this node alone.

@@ -13,20 +13,18 @@ DECLARE
     name constant text := '^simsql_' || index.id || '_\d+$';
     faults simsql._fault[] := '{}';
 BEGIN
-    IF simsql._is_distributed(index.table_id) THEN
-        IF simsql._is_distributed_since(index) THEN
-            faults := faults || ('table distributed', actual.table_name, 'table distributed', 'refuses',
-                                 format('table %s was distributed after its simhash index was created',
-                                        index.table_id),
-                                 'Let the index follow:', repair)::simsql._fault;
-        -- It would hide the B-trees from searches: & is not leakproof.
-        ELSIF row_security_active(index.table_id) THEN
-            faults := faults || ('row-level security', actual.table_name, 'ready', 'refuses this role',
-                                 format('row-level security on %s, which Citus manages, applies to role %s',
-                                        index.table_id, current_user),
-                                 'Search as a role to which it does not apply, and filter the rows.',
-                                 NULL)::simsql._fault;
-        END IF;
+    IF simsql._is_distributed_since(index) THEN
+        faults := faults || ('table distributed', actual.table_name, 'table distributed', 'refuses',
+                             format('table %s was distributed after its simhash index was created',
+                                    index.table_id),
+                             'Let the index follow:', repair)::simsql._fault;
+    -- It would hide the B-trees from searches: & is not leakproof.
+    ELSIF simsql._is_distributed(index.table_id) AND row_security_active(index.table_id) THEN
+        faults := faults || ('row-level security', actual.table_name, 'ready', 'refuses this role',
+                             format('row-level security on %s, which Citus manages, applies to role %s',
+                                    index.table_id, current_user),
+                             'Search as a role to which it does not apply, and filter the rows.',
+                             NULL)::simsql._fault;
     END IF;
     IF index.ready AND array_position(actual.column_name || actual.scope_columns, NULL) IS NULL
        AND (thorough OR tables > (

@@ -1,25 +1,19 @@
 -- build for key tables: adds the keys of the rows that were there before the triggers, batch by batch.
 
--- The last fingerprint whose keys a build has added, and its scope; null before its first batch.
-CREATE OR REPLACE FUNCTION simsql._built_to(index simsql.registry, OUT fp bigint, OUT scope text[])
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    EXECUTE format('SELECT b.fp, b.scope FROM simsql.built_%s AS b', index.id) INTO fp, scope;
-END
-$$;
-
--- The statement of a batch. It adds the keys of the next $1 fingerprints to every table and returns the last
--- of these fingerprints and its scope, unless there were fewer than $1.
-CREATE OR REPLACE FUNCTION simsql._build_statement(index simsql.registry) RETURNS text
-LANGUAGE plpgsql STABLE
+-- Adds the keys of the next fingerprints to every table, and notes the last of them and its scope. Rows that
+-- are committed after this snapshot were written under the triggers.
+CREATE OR REPLACE FUNCTION simsql._tables_build(index simsql.registry) RETURNS boolean
+LANGUAGE plpgsql
 AS $$
 DECLARE
-    done constant record := simsql._built_to(index);
+    fp bigint;
+    scope text[];
     shared constant jsonb := simsql._tables_parts(index)
                              || jsonb_build_object('b_scope', simsql._for_scope(index, 'b.%1$s, '));
 BEGIN
-    RETURN simsql._render($sql$
+    PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
+    EXECUTE format('SELECT b.fp, b.scope FROM simsql.built_%s AS b', index.id) INTO fp, scope;
+    EXECUTE simsql._render($sql$
         WITH batch AS MATERIALIZED (
             SELECT DISTINCT {t_scope}t.{"column"} AS fp
               FROM ONLY {table} AS t
@@ -29,9 +23,9 @@ BEGIN
           FROM batch AS b ORDER BY {b_scope}b.fp OFFSET $1 - 1
         $sql$,
         jsonb_build_object(
-            'after_the_last', CASE WHEN done.fp IS NOT NULL THEN
-                ' AND ' || simsql._from_place(index, done.scope, 't.%2$I', format('t.%I', index.column_name),
-                                              '>', format('%L::bigint', done.fp)) END,
+            'after_the_last', CASE WHEN fp IS NOT NULL THEN
+                ' AND ' || simsql._from_place(index, scope, 't.%2$I', format('t.%I', index.column_name),
+                                              '>', format('%L::bigint', fp)) END,
             'inserts', simsql._for_key_tables(index, $sql$
             keys_{number} AS (
                 INSERT INTO {keys} ({key_columns})
@@ -39,26 +33,14 @@ BEGIN
                 $sql$, 'b.fp', ', ', shared),
             'scope_as_text', (SELECT string_agg(format('b.%s::text', c.name), ', ' ORDER BY c.number)
                                 FROM simsql._scope_columns(index) AS c)),
-        shared);
-END
-$$;
-
--- Adds the keys of the next fingerprints. Rows that are committed after this snapshot were written under the
--- triggers.
-CREATE OR REPLACE FUNCTION simsql._tables_build(index simsql.registry) RETURNS boolean
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    last record;
-BEGIN
-    PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
-    EXECUTE simsql._build_statement(index) INTO last USING simsql._batch_size();
-    IF last.fp IS NULL THEN
+        shared)
+       INTO fp, scope USING simsql._batch_size();
+    IF fp IS NULL THEN  -- there were fewer
         EXECUTE format('DROP TABLE simsql.built_%s', index.id);
         RETURN true;
     END IF;
     EXECUTE format('DELETE FROM simsql.built_%1$s; INSERT INTO simsql.built_%1$s VALUES (%2$L, %3$L)',
-                   index.id, last.fp, last.scope);
+                   index.id, fp, scope);
     RETURN false;
 END
 $$;
@@ -68,8 +50,9 @@ CREATE OR REPLACE FUNCTION simsql._tables_progress(index simsql.registry) RETURN
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    fp constant bigint := (simsql._built_to(index)).fp;
+    fp bigint;
 BEGIN
+    EXECUTE format('SELECT b.fp FROM simsql.built_%s AS b', index.id) INTO fp;
     RETURN CASE WHEN fp IS NULL THEN 0
                 WHEN cardinality(index.scope_columns) = 0 THEN simsql._share(fp)
                 ELSE (SELECT least(0.99, simsql._tables_keys(index) / greatest(1, c.reltuples))

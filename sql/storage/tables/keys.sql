@@ -43,27 +43,29 @@ AS $$
         'in_a_scope', simsql._for_scope(index, ' AND t.%2$I IS NOT NULL'))
 $$;
 
--- Renders a template for each key table, from the `first` on: {number} and {keys}, its name, and {key}, the
+-- Renders a template for each key table but the `omitted`: {number} and {keys}, its name, and {key}, the
 -- expression of the key of a fingerprint.
 CREATE OR REPLACE FUNCTION simsql._for_key_tables(
     index simsql.registry, template text, fingerprint text, separator text, shared jsonb DEFAULT '{}',
-    first integer DEFAULT 0)
+    omitted text[] DEFAULT '{}')
 RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT string_agg(
                simsql._render(template, '{}', shared || jsonb_build_object(
                    'number', p.number,
-                   'keys', format('simsql.keys_%s_%s', index.id, p.number),
+                   'keys', k.name,
                    'key', simsql._permute(fingerprint, p.lead_mask))),
                separator ORDER BY p.number)
       FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-     WHERE p.number >= first
+     CROSS JOIN LATERAL format('simsql.keys_%s_%s', index.id, p.number) AS k (name)
+     WHERE k.name <> ALL (omitted)
 $$;
 
--- Creates the key tables of an index. For a table that has not been analyzed, the planner expects few distinct
--- fingerprints and would hash them all. So it sorts.
-CREATE OR REPLACE FUNCTION simsql._create_keys(index simsql.registry, filled boolean) RETURNS void
+-- Creates the key tables of an index. For a table that has not been analyzed, the planner expects few
+-- distinct fingerprints and would hash them all. So it sorts. The batches of a build read the table in the
+-- order of a B-tree.
+CREATE OR REPLACE FUNCTION simsql._tables_create(index simsql.registry, filled boolean) RETURNS void
 LANGUAGE plpgsql
 SET enable_hashagg = off
 AS $$
@@ -80,6 +82,9 @@ DECLARE
         SELECT 'UNLOGGED' FROM pg_class AS c WHERE c.oid = index.table_id AND c.relpersistence = 'u');
     work_mem constant text := current_setting('work_mem');
 BEGIN
+    IF NOT filled THEN
+        PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
+    END IF;
     -- This sorts as CREATE INDEX does, so it gets the same memory.
     IF pg_size_bytes(work_mem) < pg_size_bytes(current_setting('maintenance_work_mem')) THEN
         PERFORM set_config('work_mem', current_setting('maintenance_work_mem'), true);
@@ -125,18 +130,6 @@ BEGIN
 END
 $$;
 
--- The batches of a build read the table in the order of a B-tree.
-CREATE OR REPLACE FUNCTION simsql._tables_create(index simsql.registry, filled boolean) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    IF NOT filled THEN
-        PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'build');
-    END IF;
-    PERFORM simsql._create_keys(index, filled);
-END
-$$;
-
 -- A role can read the keys if, and only if, it can read the fingerprint column and the scope columns. The
 -- policy checks the role that searches, at the time of the search, and identifies columns by number: another
 -- table or column may take over the name. As a subquery it is evaluated once per scan.
@@ -168,19 +161,8 @@ CREATE OR REPLACE FUNCTION simsql._tables_drop(index simsql.registry) RETURNS vo
 LANGUAGE plpgsql
 SET client_min_messages = warning  -- no notice for each object that the storage expression lacks
 AS $$
-DECLARE
-    name text;
 BEGIN
-    IF EXISTS (SELECT FROM pg_class WHERE oid = index.table_id) THEN
-        -- By their functions: somebody may have renamed a trigger.
-        FOR name IN
-            SELECT t.tgname FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-             WHERE t.tgrelid = index.table_id AND p.pronamespace = 'simsql'::regnamespace
-               AND p.proname ~ format('^add_on_(insert|update|replica)_%s$', index.id)
-        LOOP
-            EXECUTE format('DROP TRIGGER %I ON %s', name, index.table_id);
-        END LOOP;
-    END IF;
+    PERFORM simsql._drop_triggers(index.table_id, index.id);
     EXECUTE format('DROP FUNCTION IF EXISTS simsql.add_on_insert_%1$s(), simsql.add_on_update_%1$s(), '
                    'simsql.add_on_replica_%1$s()', index.id);
     PERFORM simsql._drop_key_tables(index.id);
@@ -204,29 +186,5 @@ BEGIN
         -- A build may have ended after this transaction took its snapshot.
         EXECUTE format('DROP TABLE IF EXISTS simsql.%I', keys);
     END LOOP;
-END
-$$;
-
--- Replaces B-trees by key tables and triggers, under a new id.
-CREATE OR REPLACE FUNCTION simsql._tables_take_over(index simsql.registry, keep boolean) RETURNS integer
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    changed simsql.registry;
-BEGIN
-    IF index.storage = 'tables' THEN
-        PERFORM simsql._expression_drop(index);  -- those of an interrupted change
-        RETURN index.id;
-    END IF;
-    UPDATE simsql.registry AS r SET id = DEFAULT, nonce = DEFAULT, storage = 'tables' WHERE r.id = index.id
-    RETURNING r.* INTO changed;
-    PERFORM simsql._drop_key_tables(changed.id);
-    PERFORM simsql._create_keys(changed, filled => true);
-    PERFORM simsql._create_functions(changed);
-    PERFORM simsql._create_triggers(changed);
-    PERFORM simsql._give(changed, simsql._owner(index));
-    PERFORM simsql._lock_out(index);
-    PERFORM simsql._drop_objects(index);
-    RETURN changed.id;
 END
 $$;

@@ -46,7 +46,7 @@ $$;
 
 -- Locks out other writers until the end of the transaction, and disables the insert triggers of the indexes
 -- whose keys this session may write itself. The session then has to add the keys of everything that it
--- inserts, and to call _end_load.
+-- inserts, and to make the triggers fire always again.
 CREATE OR REPLACE FUNCTION simsql._begin_load(table_name regclass, columns text[])
 RETURNS SETOF simsql.registry
 LANGUAGE plpgsql
@@ -62,20 +62,12 @@ BEGIN
     END IF;
     PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', 'load_rows');
     FOR index IN SELECT * FROM simsql._loadable_indexes(table_name, columns) LOOP
-        EXECUTE format('ALTER TABLE %s DISABLE TRIGGER simsql_%s_insert', table_name, index.id);
+        PERFORM simsql._set_firing(table_name, format('simsql_%s_insert', index.id), 'D');
         RETURN NEXT index;
     END LOOP;
 EXCEPTION
     -- A cursor of this session is reading the table, or another session is changing an index of it
     -- concurrently.
     WHEN object_in_use THEN RETURN;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION simsql._end_load(table_name regclass, index_id integer) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER simsql_%s_insert', table_name, index_id);
 END
 $$;

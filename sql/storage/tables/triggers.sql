@@ -45,7 +45,7 @@ $$;
 -- tenth less time without the sort. An update of other columns adds no keys, because the old rows have
 -- theirs. Two kinds of old rows do not: those of inheritance children, and the intermediate states of rows
 -- that PostgreSQL updates twice in one statement to enforce foreign keys.
-CREATE OR REPLACE FUNCTION simsql._tables_functions(index simsql.registry)
+CREATE OR REPLACE FUNCTION simsql._trigger_functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -189,7 +189,7 @@ $$;
 -- _check_columns). It also makes PostgreSQL refuse ALTER COLUMN TYPE, which rewrites values without firing
 -- triggers. The second makes PostgreSQL refuse to turn the table into a partition or an inheritance child,
 -- whose rows can be written through a parent.
-CREATE OR REPLACE FUNCTION simsql._tables_triggers(index simsql.registry)
+CREATE OR REPLACE FUNCTION simsql._triggers(index simsql.registry)
 RETURNS TABLE (name text, definition text, fires "char")
 LANGUAGE sql STABLE
 AS $$
@@ -212,14 +212,15 @@ AS $$
            ('no_parent', 'insert', NULL,
             'AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH ROW WHEN (false)'))
            AS t (suffix, function, fires, event)
+     WHERE index.storage = 'tables'
 $$;
 
 -- Sets when a trigger fires, as in pg_trigger.tgenabled.
-CREATE OR REPLACE FUNCTION simsql._set_firing(table_name text, trigger_name text, fires "char") RETURNS void
+CREATE OR REPLACE FUNCTION simsql._set_firing(table_id regclass, trigger_name text, fires "char") RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    EXECUTE format('ALTER TABLE %s %s TRIGGER %I', table_name,
+    EXECUTE format('ALTER TABLE %s %s TRIGGER %I', table_id,
                    CASE fires WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA'
                               WHEN 'D' THEN 'DISABLE' ELSE 'ENABLE' END,
                    trigger_name);
@@ -232,32 +233,34 @@ AS $$
 DECLARE
     trigger record;
 BEGIN
-    FOR trigger IN SELECT * FROM simsql._storage_triggers(index) LOOP
+    FOR trigger IN SELECT * FROM simsql._triggers(index) LOOP
         EXECUTE overlay(trigger.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'));
         IF trigger.fires IS NOT NULL THEN
-            PERFORM simsql._set_firing(index.table_name, trigger.name, trigger.fires);
+            PERFORM simsql._set_firing(index.table_id, trigger.name, trigger.fires);
         END IF;
     END LOOP;
 END
 $$;
 
--- Drops the triggers of indexes that are not this table's. A restored copy of another table has such
--- triggers, and they refuse every write.
-CREATE OR REPLACE FUNCTION simsql._drop_foreign_triggers(table_id regclass) RETURNS void
+-- Drops the triggers of an index or, without its id, those of indexes that are not this table's. A restored
+-- copy of another table has such triggers, and they refuse every write. It finds triggers by their functions,
+-- because somebody may have renamed them.
+CREATE OR REPLACE FUNCTION simsql._drop_triggers(table_id regclass, index_id integer DEFAULT NULL)
+RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     trigger name;
 BEGIN
     FOR trigger IN
-        SELECT t.tgname FROM pg_trigger AS t
-          JOIN pg_proc AS p ON p.oid = t.tgfoid
-                           AND p.pronamespace = 'simsql'::regnamespace AND p.proname LIKE 'add\_on\_%'
-         WHERE t.tgrelid = _drop_foreign_triggers.table_id
-           AND t.tgname ~ '^simsql_\d+_(insert|update|replica|column|no_parent)$'
-           AND NOT EXISTS (SELECT FROM simsql.registry AS r
-                            WHERE r.table_id = _drop_foreign_triggers.table_id
-                              AND r.id::text = substring(t.tgname FROM '^simsql_(\d+)_'))
+        SELECT t.tgname
+          FROM pg_trigger AS t
+          JOIN pg_proc AS p ON p.oid = t.tgfoid AND p.pronamespace = 'simsql'::regnamespace
+         CROSS JOIN LATERAL substring(p.proname FROM '^add_on_(?:insert|update|replica)_(\d+)$') AS f (id)
+         WHERE t.tgrelid = _drop_triggers.table_id
+           AND (f.id = index_id::text
+                OR index_id IS NULL AND f.id NOT IN (SELECT r.id::text FROM simsql.registry AS r
+                                                      WHERE r.table_id = _drop_triggers.table_id))
     LOOP
         EXECUTE format('DROP TRIGGER %I ON %s', trigger, table_id);
     END LOOP;

@@ -73,7 +73,8 @@ BEGIN
                          FROM (SELECT r.ctid AS place FROM {keys} AS r
                                 WHERE r.key = s.key{same_scope_of_keys}
                                 LIMIT s.copies + s.alive::integer) AS c) AS k
-                 WHERE k.nth > s.alive::integer)) RETURNING 1)$sql$, 'fp', '', shared, first => 1) END,
+                 WHERE k.nth > s.alive::integer)) RETURNING 1)$sql$, 'fp', '', shared,
+                ARRAY[format('simsql.keys_%s_0', index.id)]) END,
             'removed', CASE number WHEN 0 THEN simsql._for_key_tables(index, removed, 'fp', ' + ')
                                    ELSE format('(SELECT count(*) FROM removed_%s)', number) END,
             'scope_as_text', (SELECT string_agg(c.name || '::text', ', ' ORDER BY c.number)
