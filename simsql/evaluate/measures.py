@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.errors import UsageError
+
 NO_FINGERPRINT = 65
 """The distance of a pair if a text has no fingerprint: no rule finds it."""
 
@@ -64,7 +66,7 @@ def evaluate_pairs(pairs: LabelledPairs, distances: Iterable[int], similarity: f
     near-duplicate.
     """
     if not pairs.alike.any():
-        raise ValueError("recall needs at least one pair that is a near-duplicate")
+        raise UsageError("recall needs at least one pair that is a near-duplicate")
     rules = [(distance, least) for least in (None, similarity) for distance in sorted(distances)]
     found = np.array([_finds(pairs, distance, least) for distance, least in rules]).reshape(len(rules), -1)
     # Pairs that no rule tells apart are drawn together, so that a resample is a few numbers.

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.errors import UsageError
 from simsql.hamming import find_pairs, hamming_distance
 
 U64 = NDArray[np.uint64]
@@ -46,7 +47,7 @@ def draw_pairs(
     pairs, in any order of the fingerprints. Raises ValueError if there are fewer pairs to draw than distances.
     """
     if pairs < distance:
-        raise ValueError(f"pairs must be at least {distance}, one for each distance, not {pairs}")
+        raise UsageError(f"pairs must be at least {distance}, one for each distance, not {pairs}")
     nothing = _AtDistance(0, np.zeros(0, dtype=np.uint64), np.zeros((0, 2), dtype=np.uint64))
     at = [nothing] * distance
     for near in find_pairs(fingerprints, distance, workers=workers, batches=True):

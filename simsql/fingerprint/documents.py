@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.errors import UsageError
 from simsql.fingerprint.extract import (
     extract_features,
     features_of_tokens,
@@ -110,14 +111,14 @@ def _constant(weight: int | str, position: int, recipe: Recipe) -> int:
         classes = dict(recipe.class_weights)
         if weight not in classes:
             known = ", ".join(classes) or "none"
-            raise ValueError(f"the recipe has no class {weight!r} for text {position}: its classes are {known}")
+            raise UsageError(f"the recipe has no class {weight!r} for text {position}: its classes are {known}")
         return classes[weight]
     try:
         constant = index(weight)
     except TypeError:
         raise TypeError(f"the weight of text {position} must be an integer, not {weight!r}") from None
     if not 1 <= constant <= CONSTANT_AT_MOST:
-        raise ValueError(f"the weight of text {position} must be between 1 and {CONSTANT_AT_MOST}, not {constant}")
+        raise UsageError(f"the weight of text {position} must be between 1 and {CONSTANT_AT_MOST}, not {constant}")
     return constant
 
 
@@ -207,7 +208,7 @@ def _map_batches(
 ) -> Iterator[Arrays]:
     """Yield the results for batches of texts, in order; a process gets several batches and joins their results."""
     if workers is not None and workers < 1:
-        raise ValueError(f"workers must be None or at least 1, not {workers}")
+        raise UsageError(f"workers must be None or at least 1, not {workers}")
     if workers is None or workers == 1:
         return map(work, _batches_of(texts, _BATCH_CHARACTERS))
     task = partial(_do_task, work)
@@ -309,7 +310,7 @@ def count_documents(
         raise TypeError("texts must be an iterable of str, not a single str")
     check_recipe(recipe)
     if at_least < 1:
-        raise ValueError(f"at_least must be at least 1, not {at_least}")
+        raise UsageError(f"at_least must be at least 1, not {at_least}")
     work = partial(_distinct_features, recipe=replace(recipe, idf=None))
     found = _map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS)
     documents = 0

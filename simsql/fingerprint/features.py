@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.errors import naming_temporary_files
+from simsql.errors import UsageError, naming_temporary_files
 from simsql.fingerprint.hashes import I64, SHINGLE, U64
 
 # A longer run of hashes is first spread over buckets by its upper bits. numpy sorts a few hundred values within
@@ -298,13 +298,13 @@ class IdfTable:
             or hashes.shape != weights.shape
             or hashes.ndim != 1
         ):
-            raise ValueError(
+            raise UsageError(
                 "an idf table needs a uint64 array and an int32 array, one-dimensional and of equal length"
             )
         if (hashes[1:] <= hashes[:-1]).any():
-            raise ValueError("the hashes of an idf table must be distinct and ascending")
+            raise UsageError("the hashes of an idf table must be distinct and ascending")
         if not 1 <= other <= _AT_MOST or (weights < 1).any() or (weights > _AT_MOST).any():
-            raise ValueError(f"the weights of an idf table must be between 1 and {_AT_MOST}")
+            raise UsageError(f"the weights of an idf table must be between 1 and {_AT_MOST}")
         self._hashes, self._weights, self.other, self.features = hashes, weights, other, features
 
     @classmethod
@@ -329,7 +329,7 @@ class IdfTable:
                 with np.load(file, allow_pickle=False) as saved:
                     return cls(saved["hashes"], saved["weights"], index(saved["other"]), str(saved["features"]))
             except Exception as error:  # NumPy, zipfile and the decompressors raise many kinds
-                raise ValueError(f"{path} is not an idf table written by simsql: {error}") from None
+                raise UsageError(f"{path} is not an idf table written by simsql: {error}") from None
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write the table to a file in NumPy's npz format."""

@@ -30,6 +30,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.errors import UsageError
+
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
 HashKind = Literal["splitmix", "fnv1", "fnv1a", "fnv1utf16", "md5", "md5low", "xxh3", "jenkins"]
@@ -169,7 +171,7 @@ def hash_strings(spellings: Sequence[str], kind: HashKind) -> U64:
         return _hash_xxh3(octets)
     if kind == "jenkins":
         return _hash_jenkins(list(octets))
-    raise ValueError(f"{kind!r} is not a hash of strings")
+    raise UsageError(f"{kind!r} is not a hash of strings")
 
 
 def _hash_xxh3(octets: Iterator[bytes]) -> U64:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_args
 
+from simsql.errors import UsageError
 from simsql.fingerprint.features import IdfTable
 from simsql.fingerprint.hashes import HashKind
 
@@ -50,13 +51,13 @@ class Pattern:
     def __post_init__(self) -> None:
         _check_choice("characters", self.characters, (False, True))
         if not isinstance(self.expression, str):
-            raise ValueError(f"an expression must be a str, not {self.expression!r}")  # noqa: TRY004 - as documented
+            raise UsageError(f"an expression must be a str, not {self.expression!r}")
         try:
             empty = re.search(self.expression, "")
         except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"{self.expression!r} is not a regular expression: {error}") from None
+            raise UsageError(f"{self.expression!r} is not a regular expression: {error}") from None
         if empty:
-            raise ValueError(f"{self.expression!r} matches the empty text, which cannot be a token")
+            raise UsageError(f"{self.expression!r} matches the empty text, which cannot be a token")
 
     @property
     def id(self) -> str:
@@ -80,9 +81,9 @@ class Tokenizer:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise ValueError(f"the name of a tokenizer must consist of a-z, 0-9 and _, not {self.name!r}")
+            raise UsageError(f"the name of a tokenizer must consist of a-z, 0-9 and _, not {self.name!r}")
         if not isinstance(self.version, str) or not _VERSION.fullmatch(self.version):
-            raise ValueError(
+            raise UsageError(
                 f"the version of a tokenizer must consist of letters, digits, _ and dots, not {self.version!r}"
             )
 
@@ -155,7 +156,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if not isinstance(self.tokens, Pattern | Tokenizer) and self.tokens not in get_args(TokenKind):
             kinds = ", ".join(map(repr, get_args(TokenKind)))
-            raise ValueError(
+            raise UsageError(
                 f"tokens must be one of {kinds}, a simsql.fingerprint.Pattern or Tokenizer, not {self.tokens!r}"
             )
         _check_choice("weight", self.weight, get_args(WeightKind))
@@ -169,18 +170,18 @@ class Recipe:
         if not isinstance(self.stop_words, frozenset) or not all(
             isinstance(word, str) for word in self.stop_words
         ):
-            raise ValueError(f"stop_words must be a frozenset of str, not {self.stop_words!r}")
+            raise UsageError(f"stop_words must be a frozenset of str, not {self.stop_words!r}")
         if self.idf is not None and not isinstance(self.idf, IdfTable):
-            raise ValueError(f"idf must be an IdfTable, as count_documents returns, not {self.idf!r}")
+            raise UsageError(f"idf must be an IdfTable, as count_documents returns, not {self.idf!r}")
         if self.idf is not None and self.idf.features not in ("", self.features_id):
-            raise ValueError(
+            raise UsageError(
                 f"the idf table was counted with the features of {self.idf.features}, but this recipe has those of"
                 f" {self.features_id}: count the documents with a recipe that has the same features"
             )
         if type(self.min_features) is not int or self.min_features < 1:
-            raise ValueError(f"min_features must be an int of at least 1, not {self.min_features!r}")
+            raise UsageError(f"min_features must be an int of at least 1, not {self.min_features!r}")
         if self.short == "exact" and self.min_features == 1:
-            raise ValueError("short='exact' needs min_features of at least 2")
+            raise UsageError("short='exact' needs min_features of at least 2")
 
     @property
     def id(self) -> str:
@@ -225,12 +226,12 @@ class Recipe:
         if match is None:
             # An id of this version, with parts that only its file or the program that created it contains.
             if id.endswith(f"-{REVISION}") and _SHAPE.fullmatch(id) and re.search(r"\.[0-9a-f]{8}|^custom\.", id):
-                raise ValueError(
+                raise UsageError(
                     f"the recipe {id!r} has parts that its id does not spell out: pass the recipe itself,"
                     " or a file written by write_recipe"
                 )
             known = ", ".join(KNOWN_RECIPES)
-            raise ValueError(
+            raise UsageError(
                 f"{id!r} is not the id of a recipe: use an id such as {DEFAULT_RECIPE.id!r}, or one of {known}"
             )
         found = match.groupdict()
@@ -249,7 +250,7 @@ class Recipe:
         }
         recipe = Recipe(**fields)
         if recipe.id != id:
-            raise ValueError(f"{id!r} is not the id of a recipe: did you mean {recipe.id!r}?")
+            raise UsageError(f"{id!r} is not the id of a recipe: did you mean {recipe.id!r}?")
         return recipe
 
 
@@ -271,7 +272,7 @@ def _steps(written: str | None) -> tuple[str, ...]:
 def _check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
     # 1.0 and True equal 1, but a float must not enter sums of integers.
     if not isinstance(value, type(allowed[0])) or value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+        raise UsageError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
 def _check_shingles(lengths: tuple[int, ...]) -> None:
@@ -281,7 +282,7 @@ def _check_shingles(lengths: tuple[int, ...]) -> None:
         or not all(type(length) is int and 1 <= length <= 9 for length in lengths)
         or list(lengths) != sorted(set(lengths))
     ):
-        raise ValueError(f"shingles must be a tuple of ascending lengths between 1 and 9, not {lengths!r}")
+        raise UsageError(f"shingles must be a tuple of ascending lengths between 1 and 9, not {lengths!r}")
 
 
 def _check_steps(steps: tuple[Step, ...]) -> None:
@@ -292,7 +293,7 @@ def _check_steps(steps: tuple[Step, ...]) -> None:
         or list(steps) != sorted(set(steps), key=order.index)
         or {"casefold", "lower"} <= set(steps)
     ):
-        raise ValueError(
+        raise UsageError(
             f"normalise must be a tuple of steps from {order}, in this order and without both casefold and lower,"
             f" not {steps!r}"
         )
@@ -300,15 +301,15 @@ def _check_steps(steps: tuple[Step, ...]) -> None:
 
 def _check_classes(classes: tuple[tuple[str, int], ...]) -> None:
     if not isinstance(classes, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in classes):
-        raise ValueError(f"class_weights must be a tuple of pairs such as ('title', 3), not {classes!r}")
+        raise UsageError(f"class_weights must be a tuple of pairs such as ('title', 3), not {classes!r}")
     names = [name for name, _ in classes]
     if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
-        raise ValueError(f"names in class_weights must consist of a-z, 0-9 and _, not {names!r}")
+        raise UsageError(f"names in class_weights must consist of a-z, 0-9 and _, not {names!r}")
     if names != sorted(set(names)):
-        raise ValueError(f"class_weights must be sorted by name, without duplicates, not {names!r}")
+        raise UsageError(f"class_weights must be sorted by name, without duplicates, not {names!r}")
     for name, weight in classes:
         if type(weight) is not int or not 1 <= weight <= CONSTANT_AT_MOST:
-            raise ValueError(
+            raise UsageError(
                 f"the weight of the class {name!r} must be between 1 and {CONSTANT_AT_MOST}, not {weight!r}"
             )
 

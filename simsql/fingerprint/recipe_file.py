@@ -18,6 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from simsql.errors import UsageError
 from simsql.fingerprint.features import IdfTable
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Pattern, Recipe, Tokenizer, check_recipe
 
@@ -33,11 +34,11 @@ def write_recipe(recipe: Recipe, path: str | PathLike[str]) -> None:
     check_recipe(recipe)
     path = Path(path)
     if type(recipe.tokens) is Tokenizer:
-        raise ValueError(
+        raise UsageError(
             f"the tokenizer of {recipe.id} is a function and cannot be written: keep the recipe in Python"
         )
     if path.suffix == ".npz":
-        raise ValueError(f"{path}: .npz is the extension of idf tables: use another one for the recipe")
+        raise UsageError(f"{path}: .npz is the extension of idf tables: use another one for the recipe")
     written: dict[str, Any] = {"id": recipe.id}
     for name in _FIELDS:
         value = getattr(recipe, name)
@@ -59,11 +60,11 @@ def read_recipe(path: str | PathLike[str]) -> Recipe:
     try:
         return _decode(json.loads(data, object_pairs_hook=_without_repeats), path)
     except RecursionError:
-        raise ValueError(f"{path}: nested too deeply to be read") from None
+        raise UsageError(f"{path}: nested too deeply to be read") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: a recipe must be a JSON object, but this is not JSON: {error}") from None
+        raise UsageError(f"{path}: a recipe must be a JSON object, but this is not JSON: {error}") from None
     except (ValueError, OSError) as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}") from None
 
 
 def _encode(name: str, value: Any, path: Path) -> Any:
@@ -80,12 +81,12 @@ def _encode(name: str, value: Any, path: Path) -> Any:
 
 def _decode(found: object, path: Path) -> Recipe:
     if type(found) is not dict:
-        raise ValueError(f"a recipe must be a JSON object, not {found!r}")
+        raise UsageError(f"a recipe must be a JSON object, not {found!r}")
     wanted = found.pop("id", None)
     _check_names(found, _FIELDS)
     recipe = Recipe(**{name: _decode_field(name, value, path) for name, value in found.items()})
     if wanted is not None and wanted != recipe.id:
-        raise ValueError(
+        raise UsageError(
             f"the id is {wanted!r}, but the fields define {recipe.id!r}, which has other fingerprints:"
             " remove the id if the fields are correct"
         )
@@ -97,22 +98,22 @@ def _decode_field(name: str, value: Any, path: Path) -> Any:
         _check_names(value, ("pattern", "characters"))
         expression, characters = value.get("pattern"), value.get("characters", False)
         if not isinstance(expression, str) or not isinstance(characters, bool):
-            raise ValueError(
+            raise UsageError(
                 'tokens with an expression must be written as {"pattern": "...", "characters": false}'
             )
         return Pattern(expression, characters)
     if name == "idf" and value is not None:
         if not isinstance(value, str):
-            raise ValueError(f"idf must be the path of a table, not {value!r}")
+            raise UsageError(f"idf must be the path of a table, not {value!r}")
         return IdfTable.read(path.parent / value)
     if name == "class_weights":
         if not isinstance(value, dict):
-            raise ValueError(f'class_weights must be an object such as {{"title": 3}}, not {value!r}')
+            raise UsageError(f'class_weights must be an object such as {{"title": 3}}, not {value!r}')
         return tuple(sorted(value.items()))
     default = getattr(DEFAULT_RECIPE, name)
     if isinstance(default, tuple | frozenset):
         if not isinstance(value, list) or any(isinstance(item, list | dict) for item in value):
-            raise ValueError(f"{name} must be a list of names or numbers, not {value!r}")
+            raise UsageError(f"{name} must be a list of names or numbers, not {value!r}")
         return type(default)(value)
     return value
 
@@ -120,13 +121,13 @@ def _decode_field(name: str, value: Any, path: Path) -> Any:
 def _check_names(found: dict[str, Any], known: tuple[str, ...]) -> None:
     unknown = ", ".join(repr(name) for name in found if name not in known)
     if unknown:
-        raise ValueError(f"unknown field {unknown}: the fields are {', '.join(known)}")
+        raise UsageError(f"unknown field {unknown}: the fields are {', '.join(known)}")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"the field {name!r} occurs twice")
+            raise UsageError(f"the field {name!r} occurs twice")
         found[name] = value
     return found

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.errors import UsageError
 from simsql.fingerprint.features import Features
 from simsql.fingerprint.hashes import I64, U64, hash_as_tokens, hash_strings, mix
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, WeightKind, check_recipe
@@ -50,9 +51,9 @@ def majority(hashes: Iterable[int] | U64, weights: Iterable[int] | I64 | None = 
     else:
         given = np.fromiter(map(index, weights), dtype=np.int64)
     if len(given) != len(votes):
-        raise ValueError(f"{len(votes)} hashes need {len(votes)} weights, not {len(given)}")
+        raise UsageError(f"{len(votes)} hashes need {len(votes)} weights, not {len(given)}")
     if (given < 0).any():
-        raise ValueError(f"weights must not be negative, but one is {given.min()}")
+        raise UsageError(f"weights must not be negative, but one is {given.min()}")
     votes, given = votes[given > 0], given[given > 0]
     if not len(votes):
         return 0
@@ -257,7 +258,7 @@ def simhash_features(
             weights[spelling] = weights.get(spelling, 0) + weight
             weighted = True
     if sum(weights.values()) >= _WEIGHT_BELOW:
-        raise ValueError(f"the sum of all weights must be less than 2**53, not {sum(weights.values())}")
+        raise UsageError(f"the sum of all weights must be less than 2**53, not {sum(weights.values())}")
     weights = {spelling: weight for spelling, weight in weights.items() if weight}
     found = Features(
         hash_features(list(weights), recipe),
@@ -281,7 +282,7 @@ def _check(feature: object, position: int) -> tuple[str, int]:
             " round(1000 * weight)"
         ) from None
     if weight < 0:
-        raise ValueError(f"the weight of feature {position} must not be negative, but is {weight}")
+        raise UsageError(f"the weight of feature {position} must not be negative, but is {weight}")
     return spelling, weight
 
 
@@ -306,17 +307,17 @@ def simhash_rows(
     check_recipe(recipe)
     rows = matrix.tocsr()
     if len(rows.shape) != 2:
-        raise ValueError(f"matrix must have two dimensions, not {len(rows.shape)}")
+        raise UsageError(f"matrix must have two dimensions, not {len(rows.shape)}")
     if isinstance(names, str | Mapping):
         raise TypeError(
             f"names must be a list with the name of each column, not {type(names).__name__}: use, for example,"
             " get_feature_names_out() of a vectorizer"
         )
     if names is not None and len(names) != rows.shape[1]:
-        raise ValueError(f"{rows.shape[1]} columns need {rows.shape[1]} names, not {len(names)}")
+        raise UsageError(f"{rows.shape[1]} columns need {rows.shape[1]} names, not {len(names)}")
     if names is not None and len(set(names)) < len(names):
         twice = next(name for position, name in enumerate(names) if name in names[:position])
-        raise ValueError(f"column names must be distinct, but {twice!r} occurs twice")
+        raise UsageError(f"column names must be distinct, but {twice!r} occurs twice")
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
@@ -335,12 +336,12 @@ def _round(rows: Any, scale: int) -> I64:
     if wrong.any():
         place = int(np.argmax(wrong))
         row = int(np.searchsorted(rows.indptr, place, side="right")) - 1
-        raise ValueError(f"values must be numbers of at least 0, but row {row} contains {rows.data[place]}")
+        raise UsageError(f"values must be numbers of at least 0, but row {row} contains {rows.data[place]}")
     totals = np.zeros(rows.shape[0])
     np.add.at(totals, np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), scaled)
     if (totals >= _WEIGHT_BELOW).any():
         row = int(np.argmax(totals))
-        raise ValueError(
+        raise UsageError(
             f"the values of row {row}, multiplied by {scale}, must add up to less than 2**53, not {totals[row]:g}:"
             " use a smaller scale"
         )

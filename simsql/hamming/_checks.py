@@ -44,7 +44,7 @@ def one_fingerprint(value: object, width: int = FINGERPRINT_BITS) -> int:
         raise TypeError(f"a fingerprint must be an int in [0, 2**{width}), not {value!r}")
     if not 0 <= value < 1 << width:
         hint = f"; {_BIGINT_HINT}" if value < 0 else ""
-        raise ValueError(f"a fingerprint must be in [0, 2**{width}), not {value}{hint}")
+        raise UsageError(f"a fingerprint must be in [0, 2**{width}), not {value}{hint}")
     return int(value)
 
 
@@ -63,7 +63,7 @@ def fingerprint_array(values: NDArray[Any]) -> NDArray[np.uint64]:
 def refuse_array(values: NDArray[np.uint64], width: int) -> NoReturn:
     """Raise the ValueError that names the first of `values` at or above 2**width."""
     wrong = values.reshape(-1)[np.flatnonzero(values.reshape(-1) >> np.uint64(width))[0]]
-    raise ValueError(f"every fingerprint must be in [0, 2**{width}), not {wrong}")
+    raise UsageError(f"every fingerprint must be in [0, 2**{width}), not {wrong}")
 
 
 def fingerprint_list(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
@@ -82,7 +82,7 @@ def fingerprint_list(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
                 one_fingerprint(value)
             raise
     if fingerprints.ndim != 1:
-        raise ValueError(f"fingerprints must be an array of one dimension, not of {fingerprints.ndim}")
+        raise UsageError(f"fingerprints must be an array of one dimension, not of {fingerprints.ndim}")
     if isinstance(fingerprints, np.ma.MaskedArray):
         fingerprints = fingerprints.compressed()
     return fingerprint_array(fingerprints)
@@ -98,7 +98,7 @@ def distinct_fingerprints(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
     np.not_equal(values[1:], values[:-1], out=first[1:])
     values = values[first]
     if values.size > DISTINCT_AT_MOST:
-        raise ValueError(
+        raise UsageError(
             f"at most 2**32 - 1 distinct fingerprints can be compared in memory, not {values.size}: use an index"
         )
     return values

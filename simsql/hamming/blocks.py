@@ -20,6 +20,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.errors import UsageError
 from simsql.hamming._checks import (
     FINGERPRINT_BITS,
     fingerprint_array,
@@ -199,7 +200,7 @@ def permutations(
     inner_blocks = whole_number("inner_blocks", inner_blocks, 0, width)
     others = width - sum(sizes[:lead])
     if inner_blocks and not 2 <= inner_blocks <= others:
-        raise ValueError(
+        raise UsageError(
             f"inner_blocks must be 0 or between 2 and {others}, the number of bits outside the lead,"
             f" not {inner_blocks}"
         )
@@ -225,7 +226,7 @@ def flip_masks(mask: int, radius: int) -> NDArray[np.uint64]:
     bits = [1 << bit for bit in range(mask.bit_length()) if mask >> bit & 1]
     count = sum(comb(len(bits), flips) for flips in range(radius + 1))
     if count > _MASKS_AT_MOST:
-        raise ValueError(
+        raise UsageError(
             f"flipping up to {radius} of {len(bits)} bits takes {count} masks, more than the limit of"
             f" {_MASKS_AT_MOST}: scan all fingerprints instead"
         )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.cores import usable_cores
+from simsql.errors import UsageError
 from simsql.hamming._checks import (
     FINGERPRINT_BITS,
     distinct_fingerprints,
@@ -128,7 +129,7 @@ def find_pairs(
         codes.append(np.minimum(left, right) << _POSITION_BITS | np.maximum(left, right))
         found += left.size
         if found > _PAIRS_AT_MOST:
-            raise ValueError(
+            raise UsageError(
                 f"there are more than {_PAIRS_AT_MOST:,} pairs within {distance} bits ({found:,} so far): use a"
                 " lower distance, find_clusters, or find_pairs with batches=True"
             )
@@ -201,7 +202,7 @@ def _checked_blocks(blocks: int | None, distance: int) -> int | None:
     blocks = whole_number("blocks", blocks, min(distance + 1, FINGERPRINT_BITS), FINGERPRINT_BITS)
     passes = comb(blocks, distance)
     if passes > _PASSES_AT_MOST:
-        raise ValueError(
+        raise UsageError(
             f"{blocks} blocks at distance {distance} take {passes:,} passes over the fingerprints, more than the"
             f" limit of {_PASSES_AT_MOST:,}: use fewer blocks, or the default"
         )

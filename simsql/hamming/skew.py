@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.errors import UsageError
 from simsql.hamming._checks import FINGERPRINT_BITS, fingerprint_array
 
 # Two million pairs of fingerprints are compared, in some ten milliseconds for each table.
@@ -29,7 +30,7 @@ class PrefixSample:
     def __init__(self, fingerprints: NDArray[Any]) -> None:
         values = np.unique(np.ma.compressed(fingerprint_array(fingerprints)))
         if len(values) < 2:
-            raise ValueError(f"a sample needs at least two different fingerprints, not {len(values)}")
+            raise UsageError(f"a sample needs at least two different fingerprints, not {len(values)}")
         # Evenly spaced in sorted order, so that every part of the values is represented.
         queries, others = (values[_spaced(len(values), size)] for size in (_QUERIES, _OTHERS))
         differing = (queries[:, None] ^ others).ravel()
