@@ -44,7 +44,17 @@ _COMMANDS = {
     "clusters": ("search", "List all clusters of near fingerprints in a table."),
     "stats": ("plan", "Show the skew of the fingerprints in a table."),
     "server": ("setup", "Run an embedded server until Ctrl-C."),
-    "index": ("index", "Create, list, verify, repair and drop simhash indexes."),
+    "index": ("index", "Create, list, verify, vacuum and drop simhash indexes, and change their storage."),
+}
+
+
+# The commands of 0.1.0 that have another name now.
+_RENAMED = {
+    "simsql find-all": "simsql find-pairs",
+    "simsql upgrade": "simsql install",
+    "simsql sql": "simsql install --sql",
+    "simsql index build": "simsql index create --concurrently",
+    "simsql index repair": "simsql index verify --repair",
 }
 
 
@@ -191,6 +201,10 @@ def _show_usage(error: Any) -> int:
             called = f"simsql {sys.argv[1]}"
         # Some versions of the library use pydantic, which words errors in this way.
         said = printable(error.format_message().replace(": Value error, ", ": ").removesuffix("."))
+        missing = re.match("No such command '([a-z-]+)'", said)
+        if missing and (new := _RENAMED.get(f"{called} {missing[1]}")):
+            complain(f"error: {called} {missing[1]} is now {new}")
+            return int(error.exit_code)
         see = " See" if said.endswith("?") else "; see"
         complain(f"error: {said[:1].lower()}{said[1:]}{see} {called} --help")
     return int(error.exit_code)

@@ -30,7 +30,7 @@ from simsql.hamming import Design
 
 group = typer.Typer(
     name="index",
-    help="Create, list, verify, repair and drop simhash indexes.",
+    help="Create, list, verify, vacuum and drop simhash indexes, and change their storage.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -136,7 +136,9 @@ def verify_command(
     _print_findings(run.format, findings)
     if not findings:
         run.remark("no faults")
-    elif not repair:
+    elif repair:
+        run.remark(f"repaired {len(findings):,} {'fault' if len(findings) == 1 else 'faults'}")
+    else:
         raise typer.Exit(1)
 
 
