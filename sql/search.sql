@@ -217,8 +217,7 @@ END$body$, jsonb_build_object(
     SELECT to_jsonb(d) INTO decision FROM simsql._search_decision(index, variables) AS d;
     -- A variable of the scope has the same name as the key column that it is compared with.
     body := simsql._render($body$#variable_conflict use_variable
-DECLARE{constants}{flips}
-    candidates bigint[];
+DECLARE{constants}{flips}{candidates}
     probing boolean := true;
 BEGIN
     IF $2 > {probed_up_to} THEN
@@ -231,6 +230,7 @@ BEGIN
 {search}
 END$body$, jsonb_build_object(
         'constants', declared ->> 'constants', 'flips', declared ->> 'flips', 'id', index.id,
+        'candidates', CASE WHEN reads ? 'candidates' THEN E'\n    candidates bigint[];' END,
         'scope', CASE WHEN scoped THEN ', $3' END,
         'probed_up_to', decision -> 'probed_up_to', 'pays', decision ->> 'pays',
         'search', simsql._render(CASE WHEN reads ? 'candidates' THEN $body$    IF $2 <= {exact_up_to} THEN

@@ -140,7 +140,6 @@ DECLARE
     index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = _tables_skip.index_id);
     branch constant record := (
         SELECT b FROM simsql._tables_branches(index) AS b WHERE b.number = _tables_skip.number);
-    radius constant integer := simsql._radius(index.blocks, index.lead, index.inner_blocks, number, distance);
 BEGIN
     RETURN QUERY EXECUTE simsql._render($sql$
             WITH RECURSIVE piece AS (
@@ -161,6 +160,7 @@ BEGIN
               FROM piece CROSS JOIN LATERAL unnest(piece.keys) AS k (key)
              WHERE bit_count((k.key # piece.center)::bit(64)) <= $2$sql$,
             '{}', simsql._parts(index, scope) || branch.parts)
-      USING fingerprints, distance, simsql._flips(branch.flipped, radius);
+      USING fingerprints, distance, simsql._flips(branch.flipped, simsql._radius(
+            index.blocks, index.lead, index.inner_blocks, number, distance));
 END
 $$;
