@@ -44,7 +44,7 @@ BEGIN
         jsonb_build_object(
             'column', index.column_name,
             'rows_of', simsql._rows_of(index),
-            'in_scope', simsql._in_scope(index, scope, 't'),
+            'in_scope', simsql._for_scope(index, ' AND t.%2$I = %3$s', scope),
             'guard', simsql._guard(index)))
      USING size;
 END

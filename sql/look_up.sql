@@ -86,15 +86,17 @@ CREATE OR REPLACE FUNCTION simsql._index(table_name regclass, column_name text) 
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    found_index simsql.registry;
+    index_id integer;
+    is_sound boolean;
+    index simsql.registry;
     columns text[];
     is_current constant boolean := simsql._is_current();
 BEGIN
     BEGIN
-        SELECT r.* INTO STRICT found_index
-          FROM simsql.registry AS r
-         WHERE r.table_id = _index.table_name
-           AND (_index.column_name IS NULL OR r.column_name = _index.column_name);
+        SELECT s.id, s.sound INTO STRICT index_id, is_sound
+          FROM simsql._searchable AS s
+         WHERE s.table_id = _index.table_name
+           AND (_index.column_name IS NULL OR s.column_name = _index.column_name);
     EXCEPTION
         WHEN no_data_found THEN
             PERFORM simsql._check_sound(r)
@@ -113,8 +115,11 @@ BEGIN
                       HINT = format('Name the column: column_name => one of %s.',
                                     array_to_string(columns, ', '));
     END;
-    PERFORM simsql._check_sound(found_index);
-    RETURN found_index;
+    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
+    IF NOT is_sound THEN
+        PERFORM simsql._check_sound(index);
+    END IF;
+    RETURN index;
 END
 $$;
 
@@ -130,23 +135,8 @@ RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    index_id integer;
-    is_sound boolean;
-    index simsql.registry;
-    is_current constant boolean := simsql._is_current();
+    index constant simsql.registry := simsql._index(table_name, column_name);
 BEGIN
-    BEGIN
-        SELECT s.id, s.sound INTO STRICT index_id, is_sound
-          FROM simsql._searchable AS s
-         WHERE s.table_id = _searched_index.table_name
-           AND (_searched_index.column_name IS NULL OR s.column_name = _searched_index.column_name);
-    EXCEPTION
-        WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
-    END;
-    IF NOT is_sound THEN
-        PERFORM simsql._index(table_name, column_name);
-    END IF;
-    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
     IF scope IS NOT NULL OR index.scope_columns <> '{}' THEN
         PERFORM simsql._check_scope(table_name, index.column_name, index.scope_columns, scope);
     END IF;

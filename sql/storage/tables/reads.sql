@@ -8,7 +8,7 @@ AS $$
     SELECT p.number, e.key, e.outside,
            jsonb_build_object('number', p.number,
                               'keys', format('simsql.keys_%s_%s', index.id, p.number),
-                              'fingerprint', simsql._unpermute('k.key', p.lead_mask),
+                              'fingerprint', simsql._permute('k.key', p.lead_mask, back => true),
                               'key_of_fp', replace(e.key, '$1', 'fp'),
                               'outside', e.outside,
                               'inside', ~e.outside)
