@@ -158,10 +158,11 @@ END
 $$;
 
 -- Costs in microseconds, as in simsql/hamming/design.py, which explains them.
-CREATE OR REPLACE FUNCTION simsql._costs(OUT probe double precision, OUT candidate double precision,
-                              OUT scan_row double precision, OUT write_table double precision)
+CREATE OR REPLACE FUNCTION simsql._costs(
+    OUT probe double precision, OUT candidate double precision, OUT scan_row double precision,
+    OUT write_table double precision, OUT joined_candidate double precision)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT 1.1, 0.1, 0.06, 12.0 $$;
+AS $$ SELECT 1.1, 0.1, 0.06, 12.0, 0.2 $$;
 
 -- For each distance, how many ranges a search scans, and the share of all keys that it expects in them, which
 -- may exceed 1.

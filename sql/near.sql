@@ -81,7 +81,8 @@ COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
     'only fingerprints of rows in the table or the scope';
 
 -- The statement that returns the rows with the fingerprints $1, nearest to $2 first; `list` is the select
--- list, in which the table is called t. near_rows needs it at each call, so it is put together without _render.
+-- list, in which the table is called t. near_rows needs it at each call, so it is put together without
+-- _render.
 CREATE OR REPLACE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
@@ -108,7 +109,7 @@ DECLARE
         SELECT c.oid FROM pg_type AS y JOIN pg_class AS c ON c.oid = y.typrelid
          WHERE y.oid = pg_typeof(row_type) AND c.relkind <> 'c');
     found_fingerprints bigint[];
-    index simsql.registry;
+    index record;
 BEGIN
     IF searched IS NULL THEN
         RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof(row_type)
@@ -118,9 +119,9 @@ BEGIN
     found_fingerprints := ARRAY(
         SELECT n.fingerprint
           FROM simsql.near(searched, near_rows.fingerprint, distance, column_name, scope) AS n);
-    SELECT r.* INTO index FROM simsql.registry AS r
-     WHERE r.table_id = searched
-       AND (near_rows.column_name IS NULL OR r.column_name = near_rows.column_name);
+    index := (SELECT r FROM simsql.registry AS r
+               WHERE r.table_id = searched
+                 AND (near_rows.column_name IS NULL OR r.column_name = near_rows.column_name));
     RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*') USING found_fingerprints, fingerprint;
 END
 $$;
