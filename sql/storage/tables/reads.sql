@@ -47,6 +47,8 @@ AS $$
     'skip', '
         SELECT s.fingerprint
           FROM ' || replace(pieces, '{queries}', '(SELECT $1 AS fp, {key} AS center)') || ' AS s',
+    'skip_many', 'SELECT s.* FROM ' || replace(
+        pieces, '{queries}', '(SELECT fp, {key_of_fp} AS center FROM unnest($1) AS u (fp))') || ' AS s',
     'between', E'\n         UNION ALL',
     -- The keys of the first permutation are the fingerprints themselves.
     'all', $sql$(SELECT k.key FROM simsql.keys_{id}_0 AS k WHERE true{scope_of_keys})$sql$,
@@ -91,11 +93,8 @@ AS $$
           FROM (SELECT DISTINCT r.fp, r.fingerprint, r.distance
                   FROM (SELECT f.* FROM found AS f
                          UNION ALL
-                        SELECT s.*
-                          FROM $sql$ || replace(pieces, '{queries}', '(
-                               SELECT fp, {key_of_fp} AS center FROM unnest($1) AS u (fp)
-                                WHERE (SELECT count(*) FROM found) = {batch_limit})') || $sql$ AS s
-                       ) AS r (fp, fingerprint, distance)
+                        SELECT s.* FROM simsql._tables_skip({id}, {number}, $1, $2, {'scope'}) AS s
+                         WHERE (SELECT count(*) FROM found) = {batch_limit}) AS r (fp, fingerprint, distance)
                  WHERE r.distance <= $2{not_earlier}) AS m
          CROSS JOIN LATERAL (SELECT FROM ONLY {table} AS t
                               WHERE t.{"column"} = m.fingerprint{scope_of_rows} LIMIT 1) AS live
@@ -136,4 +135,25 @@ AS $$
                    bit_count((k.key # piece.center)::bit(64))::integer AS distance
               FROM piece CROSS JOIN LATERAL unnest(piece.keys) AS k (key)
              WHERE bit_count((k.key # piece.center)::bit(64)) <= $2)$sql$)) AS t (pieces)
+$$;
+
+-- The matches of each fingerprint in one key table, whether or not a row has them, without reading copies of
+-- equal keys. A function, because few batches need it, and planning it takes a while.
+CREATE OR REPLACE FUNCTION simsql._tables_skip(
+    index_id integer, number integer, fingerprints bigint[], distance integer, scope jsonb)
+RETURNS SETOF simsql.query_match
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = _tables_skip.index_id);
+BEGIN
+    RETURN QUERY EXECUTE (
+        SELECT simsql._render(simsql._tables_reads(index) ->> 'skip_many',
+                              jsonb_build_object('flips', format('%L::bigint[]', simsql._flips(
+                                  b.flipped, simsql._radius(index.blocks, index.lead, index.inner_blocks,
+                                                            b.number, distance)))),
+                              simsql._parts(index, scope) || b.parts)
+          FROM simsql._tables_branches(index) AS b WHERE b.number = _tables_skip.number)
+      USING fingerprints, distance;
+END
 $$;
