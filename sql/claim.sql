@@ -103,13 +103,6 @@ COMMENT ON VIEW simsql._claim_keys IS
 
 GRANT SELECT ON simsql._claim_keys TO PUBLIC;
 
--- One of these locks. PostgreSQL inlines it.
-CREATE OR REPLACE FUNCTION simsql._claim_lock(salted bytea, blocks integer, number integer, block bigint)
-RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN ('x' || left(encode(sha256(salted || int4send((blocks << 8) | number) || int8send(block)), 'hex'), 16)
-       )::bit(64)::bigint;
-
 -- The advisory locks of a claim. A lock is a hash of the scope, the number of blocks, the number of the block
 -- and its bits, under the key of the index. If two hashes are equal by chance, a claim waits needlessly.
 -- Every claim takes its locks in the same order, by the number of blocks and then by the number of the block,
@@ -126,18 +119,20 @@ AS $$
 DECLARE
     salted constant bytea := key || int8send(scope_hash);
     blocks integer := of_index + 1;
+    block bigint;
     locks bigint[] := '{}';
 BEGIN
     LOOP
         IF blocks > 64 THEN
-            RETURN locks || simsql._claim_lock(salted, 65, 0, 0);
+            blocks := 65;
         END IF;
-        FOR number IN 0 .. blocks - 1 LOOP
+        FOR number IN 0 .. CASE blocks WHEN 65 THEN 0 ELSE blocks - 1 END LOOP
             -- The block moves to the front, and the bits behind it are cleared.
-            locks := locks || simsql._claim_lock(
-                salted, blocks, number,
+            block := CASE WHEN blocks < 65 THEN
                 (fingerprint << (number * 64 / blocks))
-                & (-1::bigint << (64 + number * 64 / blocks - (number + 1) * 64 / blocks)));
+                & (-1::bigint << (64 + number * 64 / blocks - (number + 1) * 64 / blocks)) ELSE 0 END;
+            locks := locks || ('x' || left(encode(sha256(
+                salted || int4send((blocks << 8) | number) || int8send(block)), 'hex'), 16))::bit(64)::bigint;
         END LOOP;
         IF blocks > distance THEN
             RETURN locks;

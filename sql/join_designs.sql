@@ -4,11 +4,6 @@
 -- prefix differs in no more bits than its radius. So no matches are compared across permutations, and the
 -- memory for one permutation is free again before the next begins.
 
--- The cost of a candidate of a hash join, in microseconds.
-CREATE OR REPLACE FUNCTION simsql._candidate_cost() RETURNS double precision
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN 0.2;
-
 -- The designs of a hash join on prefixes and their estimated costs in microseconds, cheapest first. The join
 -- reads rows, not keys, so its permutations need not be those of an index, and more tables allow longer
 -- prefixes. A row or a candidate costs a look-up in a hash table that exceeds the processor's cache. Each
@@ -19,7 +14,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
     SELECT m, c,
            200 * tables + tables * row_cost * (rows + queries)
-           + greatest(probes - tables, 0) * flip_cost * queries + candidate_cost * expected,
+           + greatest(probes - tables, 0) * flip_cost * queries + joined_candidate * expected,
            expected
       FROM generate_series(2, 16) AS m
      CROSS JOIN LATERAL generate_series(1, m - 1) AS c
@@ -31,7 +26,8 @@ AS $$
              FROM generate_series(0, CASE c WHEN 1 THEN m - 1 ELSE 0 END) AS number
             CROSS JOIN CAST(CASE c WHEN 1 THEN 1 ELSE tables END AS double precision) AS share) AS p
      CROSS JOIN LATERAL (SELECT queries * rows * probes * 2::double precision ^ -prefix) AS e (expected)
-     CROSS JOIN (VALUES (0.55, 2.0, simsql._candidate_cost())) AS costs (row_cost, flip_cost, candidate_cost)
+     CROSS JOIN (VALUES (0.55, 2.0)) AS costs (row_cost, flip_cost)
+     CROSS JOIN simsql._costs()
      -- The statement contains the flips as constants.
      WHERE tables <= 128 AND probes <= 5000
      ORDER BY 3, tables, m, c

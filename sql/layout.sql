@@ -69,22 +69,10 @@ BEGIN
 END
 $$;
 
--- How far a permutation shifts which bits. A positive shift goes to the left, and the mask selects the bits
--- where they arrive. Bits that move together are one row.
-CREATE OR REPLACE FUNCTION simsql._moves(lead_mask bigint)
-RETURNS TABLE (shift integer, mask bigint)
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$
-    SELECT (target - source)::integer, bit_or(1::bigint << target::integer)
-      FROM (SELECT bit AS source,
-                   64 - row_number() OVER (ORDER BY (lead_mask >> bit) & 1 DESC, bit DESC) AS target
-              FROM generate_series(0, 63) AS bit) AS placed
-     GROUP BY target - source
-     ORDER BY 1
-$$;
-
--- The SQL expression that permutes a fingerprint into a key.
-CREATE OR REPLACE FUNCTION simsql._permute(operand text, lead_mask bigint)
+-- The SQL expression that permutes a fingerprint into a key, or a key `back` into its fingerprint. Bits that
+-- move together are one term: shifted, to the left if the shift is positive, and then selected where they
+-- arrive.
+CREATE OR REPLACE FUNCTION simsql._permute(operand text, lead_mask bigint, back boolean DEFAULT false)
 RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
@@ -94,22 +82,12 @@ AS $$
                     WHEN m.shift > 0 THEN format('((%s << %s) & %L::bigint)', operand, m.shift, m.mask)
                     ELSE format('((%s >> %s) & %L::bigint)', operand, -m.shift, m.mask)
                END, ' | ' ORDER BY m.shift) || ')'
-      FROM simsql._moves(lead_mask) AS m
-$$;
-
--- The SQL expression that turns a key back into a fingerprint.
-CREATE OR REPLACE FUNCTION simsql._unpermute(operand text, lead_mask bigint)
-RETURNS text
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$
-    SELECT '(' || string_agg(
-               CASE WHEN m.mask = -1 THEN operand
-                    WHEN m.shift = 0 THEN format('(%s & %L::bigint)', operand, m.mask)
-                    WHEN m.shift > 0 THEN format('((%s & %L::bigint) >> %s', operand, m.mask, m.shift)
-                                          || format(' & %L::bigint)', ~(-1::bigint << (64 - m.shift)))
-                    ELSE format('((%s & %L::bigint) << %s)', operand, m.mask, -m.shift)
-               END, ' | ' ORDER BY m.shift) || ')'
-      FROM simsql._moves(lead_mask) AS m
+      FROM (SELECT (d.target - d.source)::integer AS shift, bit_or(1::bigint << d.target::integer) AS mask
+              FROM (SELECT bit, 64 - row_number() OVER (ORDER BY (lead_mask >> bit) & 1 DESC, bit DESC)
+                      FROM generate_series(0, 63) AS bit) AS p (bit, place)
+             CROSS JOIN LATERAL (SELECT CASE WHEN back THEN p.place ELSE p.bit END AS source,
+                                        CASE WHEN back THEN p.bit ELSE p.place END AS target) AS d
+             GROUP BY d.target - d.source) AS m
 $$;
 
 -- The number of permutations of a design.
@@ -124,23 +102,19 @@ $$;
 -- table need not be read. With one lead block: if every block had more differing bits than this, there would
 -- be more of them than the distance (Norouzi, Punjani, Fleet, section 3.1). Otherwise the radius is the same
 -- for every table: an adversary spreads the differing bits evenly, and the search picks the blocks with the
--- fewest.
+-- fewest. PostgreSQL inlines it: searches compute it from their distance.
 CREATE OR REPLACE FUNCTION simsql._radius(
     blocks integer, lead integer, inner_blocks integer, number integer, distance integer)
 RETURNS integer
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-AS $$
-DECLARE
-    outer_radius constant integer := lead * (distance / blocks)
-                                     + greatest(0, lead - (blocks - distance % blocks));
-BEGIN
-    RETURN CASE WHEN inner_blocks > 0 THEN outer_radius + (distance - outer_radius) / inner_blocks
-                WHEN lead > 1 THEN outer_radius
-                WHEN distance < number THEN -1
-                ELSE (distance - number) / blocks
-           END;
-END
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN lead = 1 AND inner_blocks = 0 THEN (distance - number + blocks) / blocks - 1
+            WHEN inner_blocks = 0
+            THEN lead * (distance / blocks) + greatest(0, lead - (blocks - distance % blocks))
+            -- The same, and an inner block's share of the other differing bits.
+            ELSE (distance + (inner_blocks - 1) * (lead * (distance / blocks)
+                                                   + greatest(0, lead - (blocks - distance % blocks))))
+                 / inner_blocks
+       END;
 
 -- All ways to flip up to `radius` of these bits; none for a negative radius.
 CREATE OR REPLACE FUNCTION simsql._flips(bits bigint, radius integer) RETURNS bigint[]
@@ -184,10 +158,11 @@ END
 $$;
 
 -- Costs in microseconds, as in simsql/hamming/design.py, which explains them.
-CREATE OR REPLACE FUNCTION simsql._costs(OUT probe double precision, OUT candidate double precision,
-                              OUT scan_row double precision, OUT write_table double precision)
+CREATE OR REPLACE FUNCTION simsql._costs(
+    OUT probe double precision, OUT candidate double precision, OUT scan_row double precision,
+    OUT write_table double precision, OUT joined_candidate double precision)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT 1.1, 0.1, 0.06, 12.0 $$;
+AS $$ SELECT 1.1, 0.1, 0.06, 12.0, 0.2 $$;
 
 -- For each distance, how many ranges a search scans, and the share of all keys that it expects in them, which
 -- may exceed 1.

@@ -22,7 +22,7 @@ BEGIN
             'column', index.column_name,
             'piece', CASE WHEN first IS NULL THEN '(row_number() OVER () - 1) / ' || pages * 200 ELSE '0' END,
             'rows_of', simsql._rows_of(index),
-            'in_scope', simsql._in_scope(index, scope, 't'),
+            'in_scope', simsql._for_scope(index, ' AND t.%2$I = %3$s', scope),
             'of_pages', ' AND t.ctid >= ''(' || first || ',0)''::tid'
                         || coalesce(' AND t.ctid < ''(' || first + pages || ',0)''::tid', ''),
             'guard', simsql._guard(index)));

@@ -86,15 +86,17 @@ CREATE OR REPLACE FUNCTION simsql._index(table_name regclass, column_name text) 
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    found_index simsql.registry;
+    index_id integer;
+    is_sound boolean;
+    index simsql.registry;
     columns text[];
     is_current constant boolean := simsql._is_current();
 BEGIN
     BEGIN
-        SELECT r.* INTO STRICT found_index
-          FROM simsql.registry AS r
-         WHERE r.table_id = _index.table_name
-           AND (_index.column_name IS NULL OR r.column_name = _index.column_name);
+        SELECT s.id, s.sound INTO STRICT index_id, is_sound
+          FROM simsql._searchable AS s
+         WHERE s.table_id = _index.table_name
+           AND (_index.column_name IS NULL OR s.column_name = _index.column_name);
     EXCEPTION
         WHEN no_data_found THEN
             PERFORM simsql._check_sound(r)
@@ -113,8 +115,11 @@ BEGIN
                       HINT = format('Name the column: column_name => one of %s.',
                                     array_to_string(columns, ', '));
     END;
-    PERFORM simsql._check_sound(found_index);
-    RETURN found_index;
+    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
+    IF NOT is_sound THEN
+        PERFORM simsql._check_sound(index);
+    END IF;
+    RETURN index;
 END
 $$;
 
@@ -123,32 +128,50 @@ CREATE OR REPLACE FUNCTION simsql._column_name(table_id oid, number smallint) RE
 LANGUAGE sql STABLE
 RETURN (pg_identify_object_as_address('pg_class'::regclass, table_id, number)).object_names[3];
 
--- Returns the index of a column for a search within a scope, or raises an error that tells what is wrong with
--- either.
+-- Returns the index of a column for a search, or raises an error that tells what is wrong with it or with the
+-- scope: a search gives a value for each scope column of the index, and no others.
 CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_name text, scope jsonb)
 RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    index_id integer;
-    is_sound boolean;
-    index simsql.registry;
-    is_current constant boolean := simsql._is_current();
+    index constant simsql.registry := simsql._index(table_name, column_name);
+    wrong text;
+    how constant text := (SELECT format('Give a value for each column: scope => jsonb_build_object(%s)',
+                                        string_agg(format('%L, ...', c.name), ', ' ORDER BY c.number))
+                            FROM unnest(index.scope_columns) WITH ORDINALITY AS c (name, number));
 BEGIN
-    BEGIN
-        SELECT s.id, s.sound INTO STRICT index_id, is_sound
-          FROM simsql._searchable AS s
-         WHERE s.table_id = _searched_index.table_name
-           AND (_searched_index.column_name IS NULL OR s.column_name = _searched_index.column_name);
-    EXCEPTION
-        WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
-    END;
-    IF NOT is_sound THEN
-        PERFORM simsql._index(table_name, column_name);
+    IF index.scope_columns = '{}' THEN
+        IF scope IS NOT NULL THEN
+            RAISE EXCEPTION 'simsql: the simhash index on %(%) has no scope',
+                            table_name, quote_ident(index.column_name)
+                USING ERRCODE = 'invalid_parameter_value',
+                      HINT = 'Search without a scope, or drop the index and create it again with a scope.';
+        END IF;
+        RETURN index;
     END IF;
-    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
-    IF scope IS NOT NULL OR index.scope_columns <> '{}' THEN
-        PERFORM simsql._check_scope(table_name, index.column_name, index.scope_columns, scope);
+    IF scope IS NULL THEN
+        RAISE EXCEPTION 'simsql: a search in the simhash index on %(%) needs a scope',
+                        table_name, quote_ident(index.column_name)
+            USING ERRCODE = 'invalid_parameter_value', HINT = how;
+    ELSIF jsonb_typeof(scope) <> 'object' THEN
+        RAISE EXCEPTION 'simsql: scope must be a JSON object, not %', scope
+            USING ERRCODE = 'invalid_parameter_value', HINT = how;
+    END IF;
+    SELECT string_agg(CASE WHEN s.value IS NULL THEN 'no value for ' || quote_ident(s.wanted)
+                           WHEN s.wanted IS NULL THEN 'no such column: ' || quote_ident(s.key)
+                           ELSE quote_ident(s.key) || ' is ' || s.value::text END, ', '
+                      ORDER BY s.wanted, s.key)
+      INTO wrong
+      FROM (jsonb_each(scope) AS e
+            FULL JOIN unnest(index.scope_columns) AS c (wanted) ON c.wanted = e.key) AS s
+     WHERE s.value IS NULL OR s.wanted IS NULL
+        OR jsonb_typeof(s.value) NOT IN ('string', 'number', 'boolean');
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'simsql: this scope does not fit the simhash index on %(%): %',
+                        table_name, quote_ident(index.column_name), wrong
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = how || ', where each value is a string, a number or a boolean.';
     END IF;
     RETURN index;
 END

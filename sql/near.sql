@@ -80,29 +80,9 @@ COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
     'every fingerprint within the distance, once each, nearest first; '
     'only fingerprints of rows in the table or the scope';
 
--- The fingerprints that a search finds. near_rows reads them first: Citus would send a search function to a
--- shard.
-CREATE OR REPLACE FUNCTION simsql._matches(
-    index simsql.registry, fingerprint bigint, distance integer, scope jsonb)
-RETURNS bigint[]
-LANGUAGE plpgsql STABLE
-AS $$
-DECLARE
-    matches bigint[];
-BEGIN
-    IF scope IS NULL THEN
-        EXECUTE 'SELECT ARRAY(SELECT s.fingerprint FROM simsql.search_' || index.id || '($1, $2) AS s)'
-           INTO matches USING fingerprint, distance;
-    ELSE
-        EXECUTE 'SELECT ARRAY(SELECT s.fingerprint FROM simsql.search_' || index.id || '($1, $2, $3) AS s)'
-           INTO matches USING fingerprint, distance, scope;
-    END IF;
-    RETURN matches;
-END
-$$;
-
 -- The statement that returns the rows with the fingerprints $1, nearest to $2 first; `list` is the select
--- list, in which the table is called t. near_rows needs it at each call, so it is put together without _render.
+-- list, in which the table is called t. near_rows needs it at each call, so it is put together without
+-- _render.
 CREATE OR REPLACE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
@@ -110,7 +90,8 @@ DECLARE
     fingerprint constant text := 't.' || quote_ident(index.column_name);
 BEGIN
     RETURN 'SELECT ' || list || ' FROM ' || simsql._rows_of(index) || ' AS t'
-           || ' WHERE ' || fingerprint || ' = ANY ($1)' || simsql._in_scope(index, scope, 't')
+           || ' WHERE ' || fingerprint || ' = ANY ($1)'
+           || simsql._for_scope(index, ' AND t.%2$I = %3$s', scope)
            || ' AND ' || simsql._guard(index)
            || ' ORDER BY bit_count((' || fingerprint || ' # $2)::bit(64)), ' || fingerprint;
 END
@@ -124,20 +105,24 @@ LANGUAGE plpgsql STABLE ROWS 10
 AS $$
 DECLARE
     is_coordinator constant boolean := simsql._is_coordinator('near_rows');
-    table_id constant regclass := (
+    searched constant regclass := (
         SELECT c.oid FROM pg_type AS y JOIN pg_class AS c ON c.oid = y.typrelid
          WHERE y.oid = pg_typeof(row_type) AND c.relkind <> 'c');
+    found_fingerprints bigint[];
     index record;
-    within integer;
 BEGIN
-    IF table_id IS NULL THEN
+    IF searched IS NULL THEN
         RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof(row_type)
             USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
     END IF;
-    index := simsql._searched_index(table_id, column_name, scope);
-    within := simsql._distance(distance, index.distance);
-    RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*')
-                   USING simsql._matches(index, fingerprint, within, scope), fingerprint;
+    -- Before the rows: Citus would send a search function to a shard.
+    found_fingerprints := ARRAY(
+        SELECT n.fingerprint
+          FROM simsql.near(searched, near_rows.fingerprint, distance, column_name, scope) AS n);
+    index := (SELECT r FROM simsql.registry AS r
+               WHERE r.table_id = searched
+                 AND (near_rows.column_name IS NULL OR r.column_name = near_rows.column_name));
+    RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*') USING found_fingerprints, fingerprint;
 END
 $$;
 
@@ -168,21 +153,19 @@ RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
 DECLARE
-    table_name ALIAS FOR $1;
-    query ALIAS FOR $2;
-    asked ALIAS FOR $3;
-    column_name ALIAS FOR $4;
-    scope ALIAS FOR $5;
-    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
-    within constant integer := simsql._distance(asked, index.distance);
+    found_fingerprints constant bigint[] := ARRAY(
+        SELECT n.fingerprint FROM simsql.near($1, $2, $3, $4, $5) AS n);
+    index constant simsql.registry := (
+        SELECT r FROM simsql.registry AS r
+         WHERE r.table_id = $1 AND ($4 IS NULL OR r.column_name = $4));
     columns constant text := (
         SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
-          FROM simsql._json_columns(table_name) AS c);
+          FROM simsql._json_columns($1) AS c);
 BEGIN
-    RETURN QUERY EXECUTE simsql._rows_statement(index, scope, format(
+    RETURN QUERY EXECUTE simsql._rows_statement(index, $5, format(
                              't.%1$I, bit_count((t.%1$I # $2)::bit(64))::integer, '
                              '(SELECT to_jsonb(r) FROM (SELECT %2$s) AS r)', index.column_name, columns))
-                   USING simsql._matches(index, query, within, scope), query;
+                   USING found_fingerprints, $2;
 END
 $$;
 

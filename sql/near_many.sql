@@ -46,8 +46,9 @@ BEGIN
         template := simsql._storage_reads(index) ->> 'batch';
         statements := ARRAY(
             SELECT simsql._render(template,
-                                  jsonb_build_object('flips', simsql._flips(b.flipped, t.radius)::text,
-                                                     'not_earlier', t.not_earlier), shared || b.parts)
+                                  jsonb_build_object(
+                                      'flips', format('%L::bigint[]', simsql._flips(b.flipped, t.radius)),
+                                      'not_earlier', t.not_earlier), shared || b.parts)
               FROM simsql._storage_branches(index) AS b
               JOIN simsql._join_tables(index.blocks, index.lead, index.inner_blocks, distance, 'r.fp',
                                        'r.fingerprint') AS t USING (number));

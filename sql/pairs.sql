@@ -97,7 +97,7 @@ BEGIN
         EXIT WHEN design.cost >= cheapest;
         cost := design.cost;
         IF worth_measuring THEN
-            cost := cost + simsql._candidate_cost()
+            cost := cost + (simsql._costs()).joined_candidate
                            * greatest(0, simsql._measured_candidates(
                                              fingerprints, distance, design.blocks, design.lead)
                                          - design.candidates);

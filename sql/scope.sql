@@ -20,22 +20,17 @@ BEGIN
 END
 $$;
 
--- The type by which the values of a column are compared: for a domain, its base type. Its length or precision
--- is left out, since a cast to it would change values that do not fit.
-CREATE OR REPLACE FUNCTION simsql._scope_type(table_id regclass, column_name text) RETURNS oid
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    RETURN (SELECT simsql._base_type(a.atttypid) FROM pg_attribute AS a
-             WHERE a.attrelid = table_id AND a.attname = column_name AND a.attnum > 0 AND NOT a.attisdropped);
-END
-$$;
-
+-- The types by which the values of these columns are compared: for a domain, its base type. Length and
+-- precision are left out, since a cast to them would change values that do not fit. Null for a column that
+-- does not exist.
 CREATE OR REPLACE FUNCTION simsql._scope_types(table_id regclass, scope text[]) RETURNS regtype[]
 LANGUAGE sql STABLE
 AS $$
-    SELECT ARRAY(SELECT simsql._scope_type(table_id, s.name)::regtype
-                   FROM unnest(scope) WITH ORDINALITY AS s (name, number) ORDER BY s.number)
+    SELECT ARRAY(SELECT simsql._base_type(a.atttypid)
+                   FROM unnest(scope) WITH ORDINALITY AS s (name, number)
+                   LEFT JOIN pg_attribute AS a
+                     ON a.attrelid = table_id AND a.attname = s.name AND a.attnum > 0 AND NOT a.attisdropped
+                  ORDER BY s.number)
 $$;
 
 -- Whether columns of a type can be in a scope. Its equality has to be what `=` means under the search_path of
@@ -94,7 +89,7 @@ BEGIN
                             quote_ident(scope_column), table_id
                 USING ERRCODE = 'feature_not_supported', HINT = 'Make it a stored column: it needs a B-tree.';
         END IF;
-        IF NOT simsql._fits_scope(simsql._scope_type(table_id, scope_column)) THEN
+        IF NOT simsql._fits_scope(simsql._base_type(attribute.atttypid)) THEN
             RAISE EXCEPTION 'simsql.%: column % of % is %, which cannot be in a scope', caller,
                             quote_ident(scope_column), table_id,
                             format_type(attribute.atttypid, attribute.atttypmod)
@@ -119,11 +114,17 @@ END
 $$;
 
 -- Repeats a pattern for each scope column; the result is empty for an index without a scope. In the pattern,
--- %1$s is the name in the key tables and %2$I the name in the user's table.
-CREATE OR REPLACE FUNCTION simsql._for_scope(index simsql.registry, pattern text) RETURNS text
+-- %1$s is the name in the key tables, %2$I the name in the user's table, and %3$s the value in `scope`.
+-- `variables` replaces these values by SQL expressions.
+CREATE OR REPLACE FUNCTION simsql._for_scope(
+    index simsql.registry, pattern text, scope jsonb DEFAULT NULL, variables jsonb DEFAULT '{}')
+RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT coalesce(string_agg(format(pattern, s.name, s.column_name), '' ORDER BY s.number), '')
+    SELECT coalesce(string_agg(
+               format(pattern, s.name, s.column_name,
+                      coalesce(variables ->> s.name, format('%L::%s', scope ->> s.column_name, s.type))),
+               '' ORDER BY s.number), '')
       FROM simsql._scope_columns(index) AS s
 $$;
 
@@ -156,21 +157,6 @@ AS $$
       FROM unnest(names) WITH ORDINALITY AS n (name, number)
 $$;
 
--- The condition that a row is in this scope: a row of the user's table if the alias is t, and otherwise a
--- key. It begins with AND, and is empty for an index without a scope. `variables` replaces the values of
--- columns by SQL expressions.
-CREATE OR REPLACE FUNCTION simsql._in_scope(
-    index simsql.registry, scope jsonb, alias text, variables jsonb DEFAULT '{}')
-RETURNS text
-LANGUAGE sql STABLE
-AS $$
-    SELECT coalesce(string_agg(
-               format(' AND %s.%I = %s', alias, CASE alias WHEN 't' THEN s.column_name ELSE s.name END,
-                      coalesce(variables ->> s.name, format('%L::%s', scope ->> s.column_name, s.type))),
-               '' ORDER BY s.number), '')
-      FROM simsql._scope_columns(index) AS s
-$$;
-
 -- The condition that a row comes after the last row of a batch, in the order of the scope and then of the
 -- last column. `scope` and `value` are the values of that row, as text and as an expression. `pattern` names
 -- the scope columns, as in _for_scope. Null before the first batch.
@@ -179,55 +165,8 @@ CREATE OR REPLACE FUNCTION simsql._from_place(
 RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT CASE WHEN scope IS NOT NULL OR cardinality(index.scope_columns) = 0
+    SELECT CASE WHEN scope IS NOT NULL OR index.scope_columns = '{}'
                 THEN '(' || simsql._for_scope(index, pattern || ', ') || last_column || ') ' || operator
-                     || format(' (%s%s)', string_agg(format('%L::%s, ', scope[s.number], s.type), ''
-                                                     ORDER BY s.number), value) END
-      FROM simsql._scope_columns(index) AS s
-$$;
-
--- Raises an error unless a search gives a value for each scope column of its index, and no others.
-CREATE OR REPLACE FUNCTION simsql._check_scope(
-    table_id regclass, column_name text, scope_columns text[], scope jsonb)
-RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
-DECLARE
-    wrong text;
-    how constant text := (SELECT format('Give a value for each column: scope => jsonb_build_object(%s)',
-                                        string_agg(format('%L, ...', c.name), ', ' ORDER BY c.number))
-                            FROM unnest(scope_columns) WITH ORDINALITY AS c (name, number));
-BEGIN
-    IF cardinality(scope_columns) = 0 THEN
-        IF scope IS NOT NULL THEN
-            RAISE EXCEPTION 'simsql: the simhash index on %(%) has no scope',
-                            table_id, quote_ident(column_name)
-                USING ERRCODE = 'invalid_parameter_value',
-                      HINT = 'Search without a scope, or drop the index and create it again with a scope.';
-        END IF;
-        RETURN;
-    END IF;
-    IF scope IS NULL THEN
-        RAISE EXCEPTION 'simsql: a search in the simhash index on %(%) needs a scope',
-                        table_id, quote_ident(column_name)
-            USING ERRCODE = 'invalid_parameter_value', HINT = how;
-    ELSIF jsonb_typeof(scope) <> 'object' THEN
-        RAISE EXCEPTION 'simsql: scope must be a JSON object, not %', scope
-            USING ERRCODE = 'invalid_parameter_value', HINT = how;
-    END IF;
-    SELECT string_agg(CASE WHEN s.value IS NULL THEN 'no value for ' || quote_ident(s.wanted)
-                           WHEN s.wanted IS NULL THEN 'no such column: ' || quote_ident(s.key)
-                           ELSE quote_ident(s.key) || ' is ' || s.value::text END, ', '
-                      ORDER BY s.wanted, s.key)
-      INTO wrong
-      FROM (jsonb_each(scope) AS e FULL JOIN unnest(scope_columns) AS c (wanted) ON c.wanted = e.key) AS s
-     WHERE s.value IS NULL OR s.wanted IS NULL
-        OR jsonb_typeof(s.value) NOT IN ('string', 'number', 'boolean');
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION 'simsql: this scope does not fit the simhash index on %(%): %',
-                        table_id, quote_ident(column_name), wrong
-            USING ERRCODE = 'invalid_parameter_value',
-                  HINT = how || ', where each value is a string, a number or a boolean.';
-    END IF;
-END
+                     || ' (' || simsql._for_scope(index, '%3$s, ', jsonb_object(index.scope_columns, scope))
+                     || value || ')' END
 $$;

@@ -21,27 +21,14 @@ BEGIN
         'rows', simsql._rows_of(index),
         'column', index.column_name,
         'scope', scope::text,
-        'scope_of_keys', CASE WHEN scoped THEN simsql._in_scope(index, scope, 'k', variables) END,
-        'scope_of_rows', CASE WHEN scoped THEN simsql._in_scope(index, scope, 't', variables) END,
+        'scope_of_keys', CASE WHEN scoped THEN simsql._for_scope(
+            index, ' AND k.%1$s = %3$s', scope, variables) END,
+        'scope_of_rows', CASE WHEN scoped THEN simsql._for_scope(
+            index, ' AND t.%2$I = %3$s', scope, variables) END,
         'no_scope', CASE WHEN scoped THEN simsql._for_scope(index, ' AND t.%2$I IS NULL') END,
         'guard', simsql._guard(index),
         'candidate_limit', simsql._candidates());
 END
-$$;
-
--- The expression of simsql._radius for the distance $2, with the design as constants.
-CREATE OR REPLACE FUNCTION simsql._radius_of_parameter(
-    blocks integer, lead integer, inner_blocks integer, number integer)
-RETURNS text
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$
-    SELECT CASE WHEN inner_blocks > 0 THEN format('(%1$s + ($2 - %1$s) / %2$s)', outer_radius, inner_blocks)
-                WHEN lead > 1 THEN outer_radius
-                -- This rounds down, also below 0.
-                ELSE format('(($2 - %s) / %s - 1)', number - blocks, blocks)
-           END
-      FROM format('(%1$s * ($2 / %2$s) + greatest(0, %1$s - (%2$s - $2 %% %2$s)))', lead, blocks)
-           AS f (outer_radius)
 $$;
 
 -- The variables of a search: the keys of the fingerprint, the flips of their bits, the distance of candidates
@@ -60,7 +47,8 @@ BEGIN
     place := 0;
     FOR branch IN SELECT b.* FROM simsql._storage_branches(index) AS b ORDER BY b.number LOOP
         place := place + 1;
-        radius := simsql._radius_of_parameter(index.blocks, index.lead, index.inner_blocks, branch.number);
+        radius := format('simsql._radius(%s, $2)',
+                         concat_ws(', ', index.blocks, index.lead, index.inner_blocks, branch.number));
         name := 'key_' || branch.number;
         type := 'bigint';
         value := CASE WHEN simsql._radius(index.blocks, index.lead, index.inner_blocks, branch.number, 0) < 0
@@ -217,8 +205,7 @@ END$body$, jsonb_build_object(
     SELECT to_jsonb(d) INTO decision FROM simsql._search_decision(index, variables) AS d;
     -- A variable of the scope has the same name as the key column that it is compared with.
     body := simsql._render($body$#variable_conflict use_variable
-DECLARE{constants}{flips}
-    candidates bigint[];
+DECLARE{constants}{flips}{candidates}
     probing boolean := true;
 BEGIN
     IF $2 > {probed_up_to} THEN
@@ -231,6 +218,7 @@ BEGIN
 {search}
 END$body$, jsonb_build_object(
         'constants', declared ->> 'constants', 'flips', declared ->> 'flips', 'id', index.id,
+        'candidates', CASE WHEN reads ? 'candidates' THEN E'\n    candidates bigint[];' END,
         'scope', CASE WHEN scoped THEN ', $3' END,
         'probed_up_to', decision -> 'probed_up_to', 'pays', decision ->> 'pays',
         'search', simsql._render(CASE WHEN reads ? 'candidates' THEN $body$    IF $2 <= {exact_up_to} THEN

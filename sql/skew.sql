@@ -16,14 +16,16 @@ LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET max_parallel_workers_per_gather = 0 SET jit = off
 AS $$
 DECLARE
-    branch constant record := (
-        SELECT b FROM simsql._storage_branches(index) AS b WHERE b.number = _count_keys.number);
-    flips constant bigint[] := ARRAY(SELECT f FROM unnest(simsql._flips(branch.flipped, most)) AS f
-                                      WHERE bit_count(f::bit(64)) >= fewest);
+    flips bigint[];
+    parts jsonb;
     keys bigint;
 BEGIN
+    SELECT ARRAY(SELECT f FROM unnest(simsql._flips(b.flipped, most)) AS f
+                  WHERE bit_count(f::bit(64)) >= fewest), b.parts
+      INTO flips, parts
+      FROM simsql._storage_branches(index) AS b WHERE b.number = _count_keys.number;
     EXECUTE simsql._render(simsql._storage_reads(index) ->> 'count', '{}',
-                           simsql._parts(index, scope) || branch.parts)
+                           simsql._parts(index, scope) || parts)
        INTO keys USING fingerprints, flips;
     RETURN keys;
 END

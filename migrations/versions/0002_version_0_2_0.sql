@@ -77,6 +77,10 @@ DROP FUNCTION simsql._exact_up_to(simsql.registry), simsql._flips(integer, integ
               simsql._in_scope(simsql.registry, jsonb, text), simsql._search_statement(simsql.registry, text, text[]),
               simsql._search_variables(simsql.registry, text), simsql._join_design(bigint, bigint, integer),
               simsql._join_tables(integer, integer, integer, integer, text, text);
+DROP FUNCTION simsql._permute(text, bigint), simsql._unpermute(text, bigint), simsql._moves(bigint),
+              simsql._radius_of_parameter(integer, integer, integer, integer),
+              simsql._for_scope(simsql.registry, text), simsql._scope_type(regclass, text),
+              simsql._check_scope(regclass, text, text[], jsonb), simsql._costs();
 DROP PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[]);
 
 -- Every index gets a trigger for logical replication. It calls nothing yet: after_upgrade.sql makes its function.

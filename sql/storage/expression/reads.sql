@@ -45,7 +45,7 @@ AS $$
         SELECT DISTINCT r.fp, r.fingerprint, bit_count((r.fingerprint # r.fp)::bit(64))::integer
           FROM (SELECT fp, (fp & {'lead_mask'}::bigint) # flip AS prefix
                   FROM unnest($1) AS u (fp)
-                 CROSS JOIN unnest({'flips'}::bigint[]) AS f (flip) ORDER BY 2 OFFSET 0) AS q
+                 CROSS JOIN unnest({flips}) AS f (flip) ORDER BY 2 OFFSET 0) AS q
          CROSS JOIN LATERAL (
                SELECT q.fp, t.{"column"} AS fingerprint FROM {rows} AS t
                 WHERE (t.{"column"} & {'lead_mask'}::bigint) = q.prefix

@@ -89,7 +89,7 @@ BEGIN
     IF thorough AND ((SELECT c.relkind FROM pg_class AS c WHERE c.oid = class) <> 'r' OR EXISTS (
         SELECT FROM (SELECT 'key' AS name, 'bigint'::regtype::oid AS type_id, 0::oid AS collation_id
                       UNION ALL
-                     SELECT s.name, coalesce(simsql._scope_type(actual.table_id, s.column_name), a.atttypid),
+                     SELECT s.name, coalesce(simsql._base_type(u.atttypid), a.atttypid),
                             u.attcollation
                        FROM simsql._scope_columns(actual) AS s
                        LEFT JOIN pg_attribute AS u

@@ -8,7 +8,7 @@ AS $$
     SELECT p.number, e.key, e.outside,
            jsonb_build_object('number', p.number,
                               'keys', format('simsql.keys_%s_%s', index.id, p.number),
-                              'fingerprint', simsql._unpermute('k.key', p.lead_mask),
+                              'fingerprint', simsql._permute('k.key', p.lead_mask, back => true),
                               'key_of_fp', replace(e.key, '$1', 'fp'),
                               'outside', e.outside,
                               'inside', ~e.outside)
@@ -44,23 +44,11 @@ AS $$
                SELECT k.key FROM {keys} AS k
                 WHERE k.key >= p.low AND k.key <= p.high{scope_of_keys}
                   AND bit_count((k.key # {key})::bit(64)) <= {reach} OFFSET 0) AS k$sql$,
-    'skip', $sql$
-        SELECT {fingerprint} AS fingerprint
-          FROM (WITH RECURSIVE piece AS (
-                    SELECT p.high, ARRAY(SELECT k.key FROM {keys} AS k
-                                          WHERE k.key >= p.low AND k.key <= p.high{scope_of_keys}
-                                          ORDER BY k.key LIMIT 100) AS keys
-                      FROM (SELECT ({key} # f) & {'outside'}::bigint AS low,
-                                   ({key} # f) | {'inside'}::bigint AS high
-                              FROM unnest({flips}) AS f OFFSET 0) AS p
-                     UNION ALL
-                    SELECT p.high, ARRAY(SELECT k.key FROM {keys} AS k
-                                          WHERE k.key > p.last AND k.key <= p.high{scope_of_keys}
-                                          ORDER BY k.key LIMIT 100)
-                      FROM (SELECT q.high, q.keys[100] AS last FROM piece AS q
-                             WHERE cardinality(q.keys) = 100 OFFSET 0) AS p)
-                SELECT u.key FROM piece CROSS JOIN LATERAL unnest(piece.keys) AS u (key)) AS k
-         WHERE bit_count((k.key # {key})::bit(64)) <= $2$sql$,
+    'skip', '
+        SELECT s.fingerprint
+          FROM ' || replace(pieces, '{queries}', '(SELECT $1 AS fp, {key} AS center)') || ' AS s',
+    'skip_many', 'SELECT s.* FROM ' || replace(
+        pieces, '{queries}', '(SELECT fp, {key_of_fp} AS center FROM unnest($1) AS u (fp))') || ' AS s',
     'between', E'\n         UNION ALL',
     -- The keys of the first permutation are the fingerprints themselves.
     'all', $sql$(SELECT k.key FROM simsql.keys_{id}_0 AS k WHERE true{scope_of_keys})$sql$,
@@ -95,7 +83,7 @@ AS $$
               FROM (SELECT q.fp, q.center, (q.center # flip) & {'outside'}::bigint AS low,
                            (q.center # flip) | {'inside'}::bigint AS high
                       FROM (SELECT fp, {key_of_fp} AS center FROM unnest($1) AS u (fp)) AS q
-                     CROSS JOIN unnest({'flips'}::bigint[]) AS f (flip) ORDER BY 3 OFFSET 0) AS p
+                     CROSS JOIN unnest({flips}) AS f (flip) ORDER BY 3 OFFSET 0) AS p
              CROSS JOIN LATERAL (
                    SELECT k.key FROM {keys} AS k
                     WHERE k.key >= p.low AND k.key <= p.high{scope_of_keys}
@@ -127,10 +115,30 @@ AS $$
          CROSS JOIN LATERAL (
                SELECT count(*) AS keys FROM {keys} AS k
                 WHERE k.key >= q.low AND k.key <= q.high AND k.key <> q.key{scope_of_keys}) AS k$sql$)
+      -- The matches in the ranges of {queries}, read in pieces without the copies of equal keys.
+      FROM (VALUES ($sql$(
+            WITH RECURSIVE piece AS (
+                SELECT p.fp, p.center, p.high, ARRAY(SELECT k.key FROM {keys} AS k
+                                                      WHERE k.key >= p.low AND k.key <= p.high{scope_of_keys}
+                                                      ORDER BY k.key LIMIT 100) AS keys
+                  FROM (SELECT q.fp, q.center, (q.center # flip) & {'outside'}::bigint AS low,
+                               (q.center # flip) | {'inside'}::bigint AS high
+                          FROM {queries} AS q
+                         CROSS JOIN unnest({flips}) AS f (flip) ORDER BY 3 OFFSET 0) AS p
+                 UNION ALL
+                SELECT p.fp, p.center, p.high, ARRAY(SELECT k.key FROM {keys} AS k
+                                                      WHERE k.key > p.last AND k.key <= p.high{scope_of_keys}
+                                                      ORDER BY k.key LIMIT 100)
+                  FROM (SELECT q.*, q.keys[100] AS last FROM piece AS q
+                         WHERE cardinality(q.keys) = 100 OFFSET 0) AS p)
+            SELECT piece.fp, {fingerprint} AS fingerprint,
+                   bit_count((k.key # piece.center)::bit(64))::integer AS distance
+              FROM piece CROSS JOIN LATERAL unnest(piece.keys) AS k (key)
+             WHERE bit_count((k.key # piece.center)::bit(64)) <= $2)$sql$)) AS t (pieces)
 $$;
 
 -- The matches of each fingerprint in one key table, whether or not a row has them, without reading copies of
--- equal keys.
+-- equal keys. A function, because few batches need it, and planning it takes a while.
 CREATE OR REPLACE FUNCTION simsql._tables_skip(
     index_id integer, number integer, fingerprints bigint[], distance integer, scope jsonb)
 RETURNS SETOF simsql.query_match
@@ -138,29 +146,14 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = _tables_skip.index_id);
-    branch constant record := (
-        SELECT b FROM simsql._tables_branches(index) AS b WHERE b.number = _tables_skip.number);
-    radius constant integer := simsql._radius(index.blocks, index.lead, index.inner_blocks, number, distance);
 BEGIN
-    RETURN QUERY EXECUTE simsql._render($sql$
-            WITH RECURSIVE piece AS (
-                SELECT p.fp, p.center, p.high, ARRAY(SELECT k.key FROM {keys} AS k
-                                                      WHERE k.key >= p.low AND k.key <= p.high{scope_of_keys}
-                                                      ORDER BY k.key LIMIT 100) AS keys
-                  FROM (SELECT q.fp, q.center, (q.center # flip) & {'outside'}::bigint AS low,
-                               (q.center # flip) | {'inside'}::bigint AS high
-                          FROM (SELECT fp, {key_of_fp} AS center FROM unnest($1) AS u (fp)) AS q
-                         CROSS JOIN unnest($3) AS f (flip) ORDER BY 3 OFFSET 0) AS p
-                 UNION ALL
-                SELECT p.fp, p.center, p.high, ARRAY(SELECT k.key FROM {keys} AS k
-                                                      WHERE k.key > p.last AND k.key <= p.high{scope_of_keys}
-                                                      ORDER BY k.key LIMIT 100)
-                  FROM (SELECT q.*, q.keys[100] AS last FROM piece AS q
-                         WHERE cardinality(q.keys) = 100 OFFSET 0) AS p)
-            SELECT DISTINCT piece.fp, {fingerprint}, bit_count((k.key # piece.center)::bit(64))::integer
-              FROM piece CROSS JOIN LATERAL unnest(piece.keys) AS k (key)
-             WHERE bit_count((k.key # piece.center)::bit(64)) <= $2$sql$,
-            '{}', simsql._parts(index, scope) || branch.parts)
-      USING fingerprints, distance, simsql._flips(branch.flipped, radius);
+    RETURN QUERY EXECUTE (
+        SELECT simsql._render(simsql._tables_reads(index) ->> 'skip_many',
+                              jsonb_build_object('flips', format('%L::bigint[]', simsql._flips(
+                                  b.flipped, simsql._radius(index.blocks, index.lead, index.inner_blocks,
+                                                            b.number, distance)))),
+                              simsql._parts(index, scope) || b.parts)
+          FROM simsql._tables_branches(index) AS b WHERE b.number = _tables_skip.number)
+      USING fingerprints, distance;
 END
 $$;

@@ -58,7 +58,7 @@ BEGIN
             'number', number,
             'from_place', coalesce(simsql._from_place(index, scope, '%1$s', 'key', '>=', '$1'), 'true'),
             's_scope', simsql._for_scope(index, 's.%1$s, '),
-            'fp', (SELECT simsql._unpermute('s.key', p.lead_mask)
+            'fp', (SELECT simsql._permute('s.key', p.lead_mask, back => true)
                      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
                     WHERE p.number = _vacuum_statement.number),
             'same_scope', simsql._for_scope(index, ' AND t.%2$I = s.%1$s'),
