@@ -105,9 +105,11 @@ BEGIN
                                     index.table_id, index.table_name),
                              'Rename it back, or let the index follow the table:', repair)::simsql._fault;
     END IF;
-    IF to_regproc(search) IS NULL THEN
+    IF to_regprocedure(search || CASE index.scope_columns WHEN '{}' THEN '(bigint,integer)'
+                                 ELSE '(bigint,integer,jsonb)' END) IS NULL THEN
         IF EXISTS (SELECT FROM pg_proc AS p
-                    WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id)
+                    WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id
+                      AND p.pronargs = CASE index.scope_columns WHEN '{}' THEN 2 ELSE 3 END)
         THEN
             RETURN faults || ('index dropped', actual.table_name, 'index dropped', 'refuses',
                               format('the simhash index on %s was dropped after this transaction took its '

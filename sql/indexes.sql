@@ -121,7 +121,21 @@ BEGIN
             simsql._scope_types(table_name, index.scope_columns), NOT online, index.storage)
     RETURNING r.* INTO index;
     PERFORM simsql._drop_key_tables(index.id);
+    PERFORM simsql._drop_searches(index.id);
     RETURN index;
+END
+$$;
+
+-- Drops the functions of searches. A schema-only dump contains those of an index too, and the new index with
+-- its id may have others: they have another parameter if there is a scope.
+CREATE OR REPLACE FUNCTION simsql._drop_searches(index_id integer) RETURNS void
+LANGUAGE plpgsql
+SET client_min_messages = warning  -- no notice for those that there are not
+AS $$
+BEGIN
+    EXECUTE format('DROP FUNCTION IF EXISTS '
+                   'simsql.search_%1$s(bigint, integer), simsql.search_%1$s(bigint, integer, jsonb), '
+                   'simsql.scan_%1$s(bigint, integer), simsql.scan_%1$s(bigint, integer, jsonb)', index_id);
 END
 $$;
 

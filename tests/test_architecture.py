@@ -7,7 +7,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
-NAMES = sorted({name for name in re.findall(r"`([^`\n]+)`", PAGE)})
+NAMES = sorted(set(re.findall(r"`([^`\n]+)`", PAGE)))
 SQL = "\n".join(path.read_text(encoding="utf-8") for path in REPOSITORY.glob("sql/**/*.sql"))
 PYTHON = "\n".join(path.read_text(encoding="utf-8") for path in REPOSITORY.glob("simsql/**/*.py"))
 

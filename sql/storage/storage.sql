@@ -119,7 +119,7 @@ AS $$
 BEGIN
     PERFORM simsql._expression_drop(index);
     PERFORM simsql._tables_drop(index);
-    EXECUTE format('DROP FUNCTION IF EXISTS simsql.search_%1$s, simsql.scan_%1$s', index.id);
+    PERFORM simsql._drop_searches(index.id);
     DELETE FROM simsql.registry AS r WHERE r.id = index.id;
 END
 $$;
@@ -211,18 +211,23 @@ $$;
 -- time of _faults, which is only called if the index is not certainly sound.
 --
 -- With key tables, the index is certainly sound if all of this is so: it is ready; the table has its name and
--- no child; its triggers fire as they should; the trigger that runs never names the columns; the first key
--- table exists, and is logged if the table is. (A publishable table is a logged one.) The triggers are read
--- in one scan: reading one takes as long as reading all. Each is compared as its name and a suffix: how it
--- fires, the names of its columns, or "!" for a trigger that never runs. Every trigger has a suffix, so no
--- other trigger can match.
+-- no child; its triggers fire as they should; the trigger that never runs names the columns, which have their
+-- types; another such trigger keeps parents away; the first key table exists, and is logged if the table is.
+-- (A publishable table is a logged one.) The triggers are read in one scan: reading one takes as long as
+-- reading all. Each is compared as its name and a suffix: how it fires, the names of its columns, or "!" for
+-- one that never runs and has a transition table. Every trigger has a suffix, so no other trigger can match.
 CREATE OR REPLACE VIEW simsql._searchable AS
 SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
        (CASE r.storage WHEN 'tables' THEN
         r.ready
         AND NOT (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = r.table_id)
         AND to_regclass(r.table_name) = r.table_id
-        AND to_regproc('simsql.search_' || r.id) IS NOT NULL
+        AND to_regprocedure('simsql.search_' || r.id || CASE r.scope_columns
+                            WHEN '{}' THEN '(bigint,integer)' ELSE '(bigint,integer,jsonb)' END) IS NOT NULL
+        AND EXISTS (SELECT FROM pg_attribute AS a
+                     WHERE a.attrelid = r.table_id AND a.attname = r.column_name
+                       AND a.atttypid = 20 AND a.attgenerated <> 'v')
+        AND (r.scope_columns = '{}' OR simsql._scope_types(r.table_id, r.scope_columns) = r.scope_types)
         AND ARRAY(SELECT t.tgname || CASE
                          WHEN t.tgqual IS NULL THEN t.tgenabled::text
                          WHEN t.tgattr[0] IS NOT NULL THEN ARRAY[
@@ -231,7 +236,8 @@ SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
                               simsql._column_name(t.tgrelid, t.tgattr[2]),
                               simsql._column_name(t.tgrelid, t.tgattr[3]),
                               simsql._column_name(t.tgrelid, t.tgattr[4])]::text
-                         ELSE '!' END
+                         WHEN t.tgnewtable IS NOT NULL AND t.tgtype & 1 = 1 THEN '!'
+                         ELSE '?' END
                     FROM pg_trigger AS t WHERE t.tgrelid = r.table_id)
             @> ARRAY['simsql_' || r.id || '_insertA',
                      'simsql_' || r.id || '_updateA',

@@ -41,6 +41,10 @@ OFF = "triggers disabled"
 UNSTORED = "column is no longer a stored bigint"
 DETACH = "takes part in inheritance"
 NO_COLUMN = "DROP TRIGGER simsql_1_column ON app.article;"
+FORGED = (
+    " CREATE TRIGGER simsql_1_column AFTER UPDATE OF fingerprint{scope} ON app.article FOR EACH STATEMENT"
+    " WHEN (false) EXECUTE FUNCTION simsql.add_on_update_1()"
+)
 CONDITION = (
     "CREATE OR REPLACE TRIGGER simsql_1_{0} AFTER {1} ON app.article REFERENCING {2} FOR EACH STATEMENT {3}"
     " EXECUTE FUNCTION simsql.add_on_{0}_1();"
@@ -266,6 +270,39 @@ CASES = {
         " ALTER TABLE app.article INHERIT app.parent",
         *("trigger missing", OFF, {"trigger missing", "table has a parent or a child"}, DETACH),
         storages=TABLES,
+    ),
+    # Somebody has created a trigger again that PostgreSQL would not have let through.
+    "parent behind a forged trigger": Case(
+        "DROP TRIGGER simsql_1_no_parent ON app.article; CREATE TABLE app.parent (id int);"
+        " ALTER TABLE app.article INHERIT app.parent;"
+        " CREATE TRIGGER simsql_1_no_parent AFTER INSERT ON app.article FOR EACH STATEMENT WHEN (false)"
+        " EXECUTE FUNCTION simsql.add_on_insert_1()",
+        "table has a parent or a child",
+        problems={"trigger altered", "table has a parent or a child"},
+        beyond=DETACH,
+        storages=TABLES,
+    ),
+    "column virtual behind a forged trigger": Case(
+        "ALTER TABLE app.article DROP fingerprint CASCADE;"
+        " ALTER TABLE app.article ADD fingerprint bigint GENERATED ALWAYS AS (1) VIRTUAL;" + FORGED,
+        *(UNSTORED, "column type changed", {UNSTORED, "*"}, "cannot repair column fingerprint"),
+        storages=TABLES,
+        newest=True,
+    ),
+    "column of another type behind a forged trigger": Case(
+        NO_COLUMN + "ALTER TABLE app.article ALTER fingerprint TYPE numeric;" + FORGED,
+        *(UNSTORED, "column type changed", {UNSTORED}, "cannot repair column fingerprint"),
+        storages=TABLES,
+    ),
+    "column of the scope of another type behind a forged trigger": Case(
+        NO_COLUMN + "ALTER TABLE app.article ALTER tenant TYPE bigint;" + FORGED,
+        "column type changed",
+        problems={"column type changed", "*"},
+        storages=TABLES,
+        scopes=("tenant",),
+    ),
+    "another function with the name of the search": Case(
+        "CREATE FUNCTION simsql.search_1(text) RETURNS integer LANGUAGE sql AS 'SELECT 1'"
     ),
     "child that is gone": Case("CREATE TABLE app.child () INHERITS (app.article); DROP TABLE app.child"),
     "child beside B-trees": Case("CREATE TABLE app.child () INHERITS (app.article)", storages=EXPRESSION),

@@ -240,3 +240,19 @@ def test_any_replica_identity_of_the_table_will_do(articles, identity):
     articles.execute("INSERT INTO article (fingerprint) VALUES (7)")
     articles.execute("UPDATE article SET fingerprint = 9 WHERE id = 1")
     assert near(articles, 7, 3) == [(7, 0), (3, 1), (9, 3)]
+
+
+@pytest.mark.parametrize("scopes", [("", ", scope => '{tenant}'"), (", scope => '{tenant}'", "")])
+def test_a_new_index_drops_the_functions_of_another_with_its_id(connection, scopes):
+    """A schema-only dump contains them, and the restored registry starts ids from 1 again."""
+    connection.execute("CREATE TABLE article (fingerprint bigint, tenant integer)")
+    for scope in scopes:
+        connection.execute("TRUNCATE simsql.registry RESTART IDENTITY")
+        connection.execute(f"SELECT simsql.create_index('article', 'fingerprint'{scope})")
+    connection.execute("INSERT INTO article VALUES (5, 1)")
+    given = ", scope => '{\"tenant\": 1}'" if scopes[1] else ""
+    assert connection.execute(f"SELECT * FROM simsql.near('article', 7, 3{given})").fetchall() == [(5, 1)]
+    assert connection.execute("SELECT * FROM simsql.verify('article')").fetchall() == []
+    connection.execute("SELECT simsql.drop_index('article')")
+    functions = "SELECT count(*) FROM pg_proc WHERE proname ~ '^(search|scan)_1$'"
+    assert connection.execute(functions).fetchone() == (0,)

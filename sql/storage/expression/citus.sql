@@ -67,7 +67,9 @@ CREATE OR REPLACE FUNCTION simsql._is_distributed_since(index simsql.registry) R
 LANGUAGE sql STABLE
 AS $$
     SELECT simsql._is_distributed(index.table_id)
-           AND NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = to_regproc('simsql.search_' || index.id)
+           AND NOT EXISTS (SELECT FROM pg_proc AS p
+                            WHERE p.pronamespace = 'simsql'::regnamespace
+                              AND p.proname = 'search_' || index.id
                               AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig))
 $$;
 

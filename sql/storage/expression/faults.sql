@@ -46,7 +46,9 @@ AS $$
 BEGIN
     RETURN index.ready
            AND to_regclass(index.table_name) = index.table_id
-           AND to_regproc('simsql.search_' || index.id) IS NOT NULL
+           AND to_regprocedure('simsql.search_' || index.id
+                               || CASE index.scope_columns WHEN '{}' THEN '(bigint,integer)'
+                                  ELSE '(bigint,integer,jsonb)' END) IS NOT NULL
            AND (SELECT ARRAY(SELECT simsql._column_name(i.indrelid, k.number)
                                FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place)
                               WHERE k.number <> 0 ORDER BY k.place)
