@@ -93,6 +93,13 @@ def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
         connection.execute(
             "DROP TRIGGER simsql_8_column ON typed; ALTER TABLE typed ALTER tenant TYPE double precision"
         )
+        for name in ("lost", "columnless"):
+            connection.execute(f"CREATE TABLE {name} (fingerprint bigint, tenant integer)")
+            connection.execute(
+                f"SELECT simsql.create_index('{name}', 'fingerprint', blocks => 2, scope => '{{tenant}}')"
+            )
+        connection.execute("DROP TABLE lost; ALTER TABLE columnless DROP tenant CASCADE")
+        connection.execute("DROP TABLE simsql.keys_9_0, simsql.keys_9_1, simsql.keys_10_0, simsql.keys_10_1")
         connection.execute("ALTER TABLE disabled DISABLE TRIGGER simsql_2_update")
         connection.execute(
             "CREATE OR REPLACE TRIGGER simsql_3_insert AFTER INSERT ON altered REFERENCING NEW TABLE AS new_rows"
@@ -120,6 +127,9 @@ def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
             ("tenant", "column type changed"),
             ("simsql.keys_8_0", "key table altered"),
             ("simsql.keys_8_1", "key table altered"),
+            ("public.lost", "table dropped"),
+            ("tenant", "column dropped"),
+            *((f"simsql.keys_10_{number}", "key table missing") for number in range(2)),
         }
         connection.execute("SELECT simsql.repair('typed')")
         search = "SELECT count(*) FROM simsql.near('typed', 1, scope => '{\"tenant\": %s}')"
