@@ -44,7 +44,7 @@ _COMMANDS = {
     "clusters": ("search", "List all clusters of near fingerprints in a table."),
     "stats": ("plan", "Show the skew of the fingerprints in a table."),
     "server": ("setup", "Run an embedded server until Ctrl-C."),
-    "index": ("index", "Create, list, verify, vacuum and drop simhash indexes, and change their storage."),
+    "index": ("index", "Create, list, verify, vacuum and drop simhash indexes."),
 }
 
 

@@ -30,7 +30,7 @@ from simsql.hamming import Design
 
 group = typer.Typer(
     name="index",
-    help="Create, list, verify, vacuum and drop simhash indexes, and change their storage.",
+    help="Create, list, verify, vacuum and drop simhash indexes.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
