@@ -15,6 +15,7 @@ def test_costs_are_the_same(server):
     with server.connect(TEMPLATE) as connection:
         cursor = connection.execute("SELECT * FROM simsql._costs()")
         costs = dict(zip((column.name for column in cursor.description), cursor.fetchone(), strict=True))
+    del costs["joined_candidate"]  # of a join in SQL, for which Python has no plans
     expected = asdict(DEFAULT_COSTS)
     assert costs == {name: expected[f"{name}_us"] for name in costs}
     # What a call costs is the same for every design.
