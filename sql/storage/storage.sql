@@ -228,11 +228,12 @@ SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
                      WHERE a.attrelid = r.table_id AND a.attname = r.column_name
                        AND a.atttypid = 20 AND a.attgenerated <> 'v')
         AND (r.scope_columns = '{}'
-             OR NOT EXISTS (SELECT FROM pg_attribute AS a
-                             WHERE a.attrelid = r.table_id AND a.attname = ANY (r.scope_columns)
-                               AND a.atttypid <> r.scope_types[array_position(r.scope_columns, a.attname::text)]
-                               AND simsql._base_type(a.atttypid)
-                                   <> r.scope_types[array_position(r.scope_columns, a.attname::text)]))
+             OR NOT EXISTS (
+                SELECT FROM pg_attribute AS a
+                 WHERE a.attrelid = r.table_id AND a.attname = ANY (r.scope_columns)
+                   AND a.atttypid <> r.scope_types[array_position(r.scope_columns, a.attname::text)]
+                   AND simsql._base_type(a.atttypid)
+                       <> r.scope_types[array_position(r.scope_columns, a.attname::text)]))
         AND ARRAY(SELECT t.tgname || CASE
                          WHEN t.tgqual IS NULL THEN t.tgenabled::text
                          WHEN t.tgattr[0] IS NOT NULL THEN ARRAY[
