@@ -160,6 +160,7 @@ def _decide(
     documents = Documents.without_decisions(
         np.arange(len(rows.place)),
         rows.fingerprint,
+        np.zeros(len(rows.place), dtype=np.uint64),
         spool.digests[rows.spooled].view(">u8").reshape(-1, 2).astype(np.uint64),
         rows.tokens > 0 if rules.checks_texts else everything,
         rows.characters,
