@@ -35,6 +35,7 @@ from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Re
 from simsql.fingerprint.recipe import check_recipe as check_recipe
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
 from simsql.fingerprint.tokens import TokenLists as TokenLists
+from simsql.fingerprint.vote import Fingerprints as Fingerprints
 from simsql.fingerprint.vote import majority, simhash_features, simhash_rows
 
 __all__ = [

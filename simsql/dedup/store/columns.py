@@ -100,4 +100,7 @@ class Columns(NamedTuple):
 def _concatenate(columns: Sequence[Any]) -> Any:
     if isinstance(columns[0], Strings):
         return Strings.concatenate(columns)
-    return np.ma.concatenate(columns) if isinstance(columns[0], np.ma.MaskedArray) else np.concatenate(columns)
+    if isinstance(columns[0], np.ma.MaskedArray):
+        values = np.concatenate([column.data for column in columns])
+        return np.ma.MaskedArray(values, np.concatenate([np.ma.getmaskarray(column) for column in columns]))
+    return np.concatenate(columns)
