@@ -23,6 +23,22 @@ _COMPARED = 1 << 18
 
 Words = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
+Positions = NDArray[np.intp]
+
+
+class FirstSketches(NamedTuple):
+    """The first sketch of each key of a sorted array, and whether it has more."""
+
+    first: Words
+    several: NDArray[np.bool_]
+    distance: int
+
+    def may_pass(self, ones: Positions, others: Positions) -> NDArray[np.bool_]:
+        """Return whether the keys at these positions pass the filter, or have sketches that are not known here."""
+        near: NDArray[np.bool_] = np.bitwise_count(self.first[ones] ^ self.first[others]) <= self.distance
+        near |= self.several[ones]
+        near |= self.several[others]
+        return near
 
 
 class SketchFilter(NamedTuple):
@@ -32,7 +48,7 @@ class SketchFilter(NamedTuple):
     """
 
     fingerprints: Words
-    starts: NDArray[np.intp]
+    starts: Positions
     sketches: Words
     distance: int
 
@@ -53,7 +69,12 @@ class SketchFilter(NamedTuple):
                     near[np.repeat(pair[part], each)[found]] = True
         return pairs[near]
 
-    def _near(self, ones: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def firsts(self, order: Positions) -> FirstSketches:
+        """Return the first sketches of the fingerprints in another order."""
+        starts = self.starts[order]
+        return FirstSketches(self.sketches[starts], self.starts[order + 1] - starts > 1, self.distance)
+
+    def _near(self, ones: Positions, others: Positions) -> NDArray[np.bool_]:
         near: NDArray[np.bool_] = np.bitwise_count(self.sketches[ones] ^ self.sketches[others]) <= self.distance
         return near
 
