@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from simsql.hamming._checks import (
     refuse_too_many,
     whole_number,
 )
+from simsql.hamming._columns import Fingerprints
 from simsql.runs import consecutive, portions
 
 # Pairs of sketches compared at a time, or those of one sketch.
@@ -79,7 +79,7 @@ class SketchFilter(NamedTuple):
         return near
 
 
-def filter_of(fingerprints: Iterable[object], sketches: tuple[Iterable[object], int]) -> SketchFilter:
+def filter_of(fingerprints: Fingerprints, sketches: tuple[Fingerprints, int]) -> SketchFilter:
     """Return the filter for fingerprints and, as many, their sketches, with the largest distance of two sketches.
 
     What lacks a fingerprint or a sketch is left out. Raises TypeError and ValueError as `distinct_fingerprints`

@@ -25,11 +25,13 @@ Pairs = NDArray[np.uint64]
 Positions = NDArray[np.intp]
 
 # Pairs compared at a time, whose arrays fit the cache of a core.
-_TILE = 1 << 16
+_TILE = 1 << 17
 # Elements that NumPy may buffer when it compares tiles.
 _BUFFER = 64
 # Keys of one run in a tile, and the keys that a long run is compared with at a time.
-TILE_ROWS, TILE_COLUMNS = 32, 2048
+TILE_ROWS, TILE_COLUMNS = 64, 2048
+# Keys that are compared with all others before those that they connect are left out.
+_SPANNING_ROWS = 32
 # Neighbouring runs looked up at a time, and keys gathered at a time.
 _PROBES, _GATHERED = 1 << 15, 1 << 18
 # Neighbours compared at a time when looking for runs.
@@ -144,8 +146,8 @@ def compare_spanning(run: Keys, distance: int) -> Iterator[Pairs]:
     the first rows of nearly equal keys connect almost all of them, and little remains for the other rows.
     """
     trees = np.arange(run.size)
-    for top in range(0, run.size, TILE_ROWS):
-        rows = np.arange(top, min(top + TILE_ROWS, run.size))
+    for top in range(0, run.size, _SPANNING_ROWS):
+        rows = np.arange(top, min(top + _SPANNING_ROWS, run.size))
         roots = trees[rows]
         apart = top + np.flatnonzero((trees[top:] != roots[0]) | (roots != roots[0]).any())
         joined = False
@@ -195,11 +197,12 @@ class Balls:
     @cached_property
     def _rows(self) -> tuple[NDArray[np.intp], Runs]:
         """The prefix of each run, and the run; longer runs in parts that fit a tile."""
+        height = TILE_ROWS if self._trees is None else _SPANNING_ROWS
         present = np.flatnonzero(self._counts)
-        parts = -(-self._counts[present] // TILE_ROWS)
+        parts = -(-self._counts[present] // height)
         values = np.repeat(present, parts)
-        skipped = TILE_ROWS * consecutive(np.zeros_like(parts), parts)
-        sizes = np.minimum(self._counts[values] - skipped, TILE_ROWS)
+        skipped = height * consecutive(np.zeros_like(parts), parts)
+        sizes = np.minimum(self._counts[values] - skipped, height)
         return values, Runs(self._firsts[values] + skipped, sizes)
 
     def compare(self, distance: int, part: int = 0, parts: int = 1) -> Iterator[Pairs]:
@@ -223,8 +226,7 @@ class Balls:
         sizes = np.hstack((sizes[order], (padded - widths)[:, None]))
         for some in _portions(tiles, padded):
             all_tiles = slice(some[0].start, some[-1].stop)
-            there = sizes[all_tiles] > 0
-            positions = consecutive(starts[all_tiles][there], sizes[all_tiles][there])
+            positions = consecutive(starts[all_tiles].reshape(-1), sizes[all_tiles].reshape(-1))
             np.minimum(positions, self._keys.size - 1, out=positions)
             if self._trees is None:
                 found = iter([self._close_in(some, rows, padded, positions, distance)])
