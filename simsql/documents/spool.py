@@ -66,6 +66,11 @@ class TokenSpool(_Spool):
         self._ends = array("q", [0])
         self._digests = bytearray()
 
+    @property
+    def end(self) -> int:
+        """The number of tokens."""
+        return self._ends[-1]
+
     def append(self, tokens: TokenLists) -> NDArray[np.void]:
         """Append the tokens of some documents, and return their digests, as in `digests`."""
         before = len(self._digests)
@@ -92,10 +97,13 @@ class TokenSpool(_Spool):
 
     def read(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the tokens of these documents, one document after the other."""
-        self._flush()
         ends = np.frombuffer(self._ends, dtype=np.int64)
         starts = ends[positions]
-        sizes = ends[positions + 1] - starts
+        return self.read_at(starts, ends[positions + 1] - starts)
+
+    def read_at(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return as many tokens from each start as the sizes say, one document after the other."""
+        self._flush()
         places = np.cumsum(sizes) - sizes
         tokens = np.empty(int(sizes.sum()), dtype=np.uint64)
         buffer = tokens.view(np.uint8).data
@@ -119,16 +127,21 @@ class TextSpool(_Spool):
         super().__init__()
         self._ends = array("q", [0])
 
-    def append(self, text: str) -> None:
-        """Append a text. Halves of surrogate pairs are kept as they are."""
+    def append(self, text: str) -> tuple[int, int]:
+        """Append a text, and return its start and size in bytes. Halves of surrogate pairs stay as they are."""
         data = text.encode("utf-8", "surrogatepass")
         self._write(data)
         self._ends.append(self._ends[-1] + len(data))
+        return self._ends[-2], len(data)
 
     def read(self, position: int) -> str:
         """Return a text."""
-        self._flush()
         start, end = self._ends[position : position + 2]
-        data = bytearray(end - start)
+        return self.read_at(start, end - start)
+
+    def read_at(self, start: int, size: int) -> str:
+        """Return the text of this size at a start."""
+        self._flush()
+        data = bytearray(size)
         self._read_into(memoryview(data), start)
         return data.decode("utf-8", "surrogatepass")
