@@ -5,9 +5,9 @@ The comment of a column names its sketches:
     COMMENT ON COLUMN article.sketch IS 'minhash64-1'
 
 More words around the id do no harm. A column whose comment names none has those of FIRST_ID. PostgreSQL keeps the
-comment through renames, dumps and restores, everybody may read it, and SQLAlchemy and Alembic create and compare it
-like any comment. So sketches need no entry in the registry. A version of simsql that makes other sketches by default
-has to write a comment wherever it creates a column.
+comment through renames, dumps and restores, everybody may read it, and SQLAlchemy and Alembic create and compare
+it like any comment. So sketches need no entry in the registry. A version of simsql that makes other sketches by
+default has to write a comment wherever it creates a column.
 """
 
 import re
