@@ -92,7 +92,8 @@ def dedup_command(
     stages = telling.stages(results_wait=first is not None)
     with postgresql_errors():
         summary = run_dedup(options, stages)
-    stages.add_stage("disconnect" if target.database else "stop the server")
+    if target.stays:
+        stages.add_stage("disconnect" if target.database else "stop the server")
     if first:
         print(first.kept(), end="", flush=True)
     print_skips(summary.skips, telling.console)
