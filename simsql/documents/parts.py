@@ -331,23 +331,31 @@ def _split_file(found: Found, reader: FileReader) -> Iterator[Part]:
     if ranges := _open_ranges(found, reader):
         yield from _split_ranges(found, ranges)
         return
-    items: list[Document | Skip] = []
-    held = done = 0
-    for item in reader.read(found):
-        items.append(item)
-        held += _DOCUMENT
-        if isinstance(item, Document):
-            held += len(item.text)
+    done = 0
+    for items in gather(reader.read(found)):
+        consumed = reader.current.consumed if reader.current else 0
+        yield Gathered(items, consumed - done)
+        done = consumed
+        del items
+    consumed = reader.current.consumed if reader.current else 0
+    reader.current = None
+    # A binary file counts in full although only its start was looked at.
+    yield Gathered([], (consumed if found.size is None else found.size) - done)
+
+
+def gather(items: Iterable[Document | Skip]) -> Iterator[list[Document | Skip]]:
+    """Yield documents, and what is skipped, in lists that take as much memory as a part."""
+    gathered: list[Document | Skip] = []
+    held = 0
+    for item in items:
+        gathered.append(item)
+        held += _DOCUMENT + (len(item.text) if isinstance(item, Document) else 0)
         del item  # a long document is not kept while the next one is read
         if held >= PART:
-            consumed = reader.current.consumed if reader.current else 0
-            yield Gathered(items, consumed - done)
-            items, held, done = [], 0, consumed
-    size = found.size
-    if size is None:
-        size = reader.current.consumed if reader.current else 0
-    reader.current = None
-    yield Gathered(items, size - done)
+            yield gathered
+            gathered, held = [], 0
+    if gathered:
+        yield gathered
 
 
 def _open_ranges(found: Found, reader: FileReader) -> Range | None:

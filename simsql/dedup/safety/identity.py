@@ -39,8 +39,6 @@ class Identities:
     """The identities of documents, which come in the order of reading."""
 
     def __init__(self) -> None:
-        self.files: dict[str, RecordFile] = {}
-        """The files of records by their names, as in places. Streams are not among them."""
         self.status: FileStatus | None = None
         """The status of the current file when it was opened; None for streams."""
         self._path: Path | None = None
@@ -69,8 +67,6 @@ class Identities:
         self.status = document.status and status_of_file(document.status)
         if document.path and self.status:
             self._file, self._taken = real_path(document.path), set()
-            if document.line is not None:
-                self.files[file_of(document.place, document.line)] = RecordFile(document.path, self.status)
 
     def _take(self, identity: str) -> bool:
         number = int(identity[:16], 16)  # an int takes a third of the memory

@@ -15,7 +15,7 @@ from simsql.dedup.safety.identity import (
     real_path,
     status_of_file,
 )
-from simsql.dedup.store.columns import DIGEST, Columns, Origin, Strings
+from simsql.dedup.store.columns import DIGEST, Columns, Origin, Strings, read_digests
 from simsql.documents import NO_WORDS, Document, Skip, SkipCount, printable
 from simsql.documents.parts import MovedError, Part
 from simsql.documents.spool import TextSpool, TokenSpool, digest_tokens
@@ -195,8 +195,8 @@ class _Documents:
             Strings.of(self._names),
             origin,
             line,
-            _read_digests(identities),
-            _read_digests(self._digests),
+            read_digests(identities),
+            read_digests(self._digests),
             characters,
             Strings.of(value or "" for value in self._values),
             np.array([value is not None for value in self._values], dtype=bool),
@@ -218,7 +218,3 @@ class _Documents:
         return Digested(
             columns, self._origins, self._files, repeatable.astype(bool), self._skips, wordless, self._part.size
         )
-
-
-def _read_digests(digests: Sequence[str]) -> NDArray[np.void]:
-    return np.frombuffer(bytes.fromhex("".join(digests)), dtype=DIGEST)
