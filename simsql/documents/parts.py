@@ -117,7 +117,8 @@ class _OpenFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.descriptor: int | None = os.open(path, os.O_RDONLY)
+        self.descriptor: int | None = None
+        self.descriptor = os.open(path, os.O_RDONLY)
         self.status = os.fstat(self.descriptor)
 
     def __getstate__(self) -> tuple[Path, os.stat_result]:
