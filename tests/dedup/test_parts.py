@@ -1,4 +1,4 @@
-"""Parts of files that processes read on their own: the same documents as in files that one reads from the start."""
+"""Parts of files that processes read on their own: the same documents as when files are read from the start."""
 
 import gzip
 import io
@@ -84,7 +84,9 @@ def test_json_lines(tmp_path_factory, data, size, encoding, limit):
 
 
 @given(TABLES, SIZES, st.sampled_from([1 << 20, 12]))
-@example(b'text,id\n"a"b,"\nc,1\n"d",2\n', 1, 1 << 20)  # a row that the csv module refuses ends with its line
+@example(
+    b'text,id\n"a"b,"\n"c\nddddddddddddd",1\n', 1, 1 << 20
+)  # the csv module refuses a row up to the end of a line
 def test_tables(tmp_path_factory, data, size, limit):
     path = write(tmp_path_factory.getbasetemp() / "parts.csv", data)
     check(path, size, max_document=limit)
