@@ -1,5 +1,6 @@
 """Turn a part of the input into columns, in any process: read it, digest it, fingerprint it."""
 
+from array import array
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -112,7 +113,7 @@ class _Documents:
         self._names: list[str] = []
         self._values: list[str | None] = []
         # Origin, line, characters, start and size of the text, whether an earlier record may have the identity.
-        self._numbers: list[tuple[int, int, int, int, int, bool]] = []
+        self._numbers = array("q")
         self._identities: list[str] = []
         self._digests: list[str] = []
         self._origins: list[Origin] = []
@@ -144,21 +145,21 @@ class _Documents:
             digest = blake2b(data, digest_size=16).hexdigest()
             if self._texts:
                 start, size = self._texts.add(data), len(data)
-        label = None
+        origin, repeatable = -1, False
         if line is None:
             identity = hash_key(real_path(path or ""))
         else:
             if path is not self._path:
                 self._open(item)
-            label = None if place == name or printable(name) == place else name
-            identity = first_identity(self._files[-1], label, line, digest)
-        repeatable = line is not None and (label is not None or not self._files[-1])
+            file, origin = self._files[-1], len(self._files) - 1
+            label = None if name == place or printable(name) == place else name
+            repeatable = label is not None or not file
+            identity = first_identity(file, label, line, digest)
         self._names.append(name)
         self._values.append(value)
         self._identities.append(identity)
         self._digests.append(digest)
-        origin = -1 if line is None else len(self._origins) - 1
-        self._numbers.append((origin, line or 0, len(text), start, size, repeatable))
+        self._numbers.extend((origin, line or 0, len(text), start, size, repeatable))
 
     def _open(self, item: Document) -> None:
         self._path = item.path
@@ -169,7 +170,7 @@ class _Documents:
     def finish(self, found: Sequence[_Fingerprinted]) -> Digested:
         """Return the columns, given what was computed from the texts."""
         origin, line, characters, start, size, repeatable = (
-            np.array(self._numbers, dtype=np.int64).reshape(-1, 6).T
+            np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, 6).T
         )
         known = np.zeros(len(line), dtype=bool)
         identities = self._identities
