@@ -14,7 +14,6 @@ from simsql.dedup.cluster_formats import CLUSTER_STARTS
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.explaining import Explanation, explain_pair
-from simsql.dedup.run_report import RunOfFiles, write_run_report
 from simsql.dedup.safety.confirming import Confirmer
 from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
@@ -152,6 +151,9 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             in_clusters = int(np.count_nonzero(verdicts.cluster))
             clusters = write_clusters(store.clusters(), in_clusters, stages, options.output, refused)
             if texts and options.output.report:
+                # Here: the templates take longer to import than a short run.
+                from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
+
                 with stages.stage("write report"):
                     run = RunOfFiles(options.paths, options.recipe, store.rules, stored, rows, texts)
                     write_run_report(options.output.report, run, store.clusters(), refused)

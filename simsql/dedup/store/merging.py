@@ -76,7 +76,7 @@ def stage(store: DocumentTable, documents: Iterable[StagedDocument]) -> int:
 def drop_duplicates(store: DocumentTable) -> Iterator[tuple[str, str]]:
     """Drop staged documents that were read twice, as when a folder is moved meanwhile.
 
-    Yield (place, place of the first).
+    Yield (place, place of the first), in the order of reading.
     """
     staged = store.staged
     identity, ordinal = staged.c.identity, staged.c.ordinal
@@ -89,9 +89,9 @@ def drop_duplicates(store: DocumentTable) -> Iterator[tuple[str, str]]:
     rows = store.connection.execute(
         delete(staged)
         .where(staged.c.ordinal == ranked.c.ordinal, ranked.c.rank > 1)
-        .returning(staged.c.place, ranked.c.first)
+        .returning(ordinal, staged.c.place, ranked.c.first)
     )
-    yield from ((place, first) for place, first in rows)
+    yield from ((place, first) for _, place, first in sorted(map(tuple, rows)))
 
 
 def merge(store: DocumentTable) -> Loaded:

@@ -122,26 +122,23 @@ class TableRows:
     def _read_tokens(self, positions: I64) -> U64:
         """Return the tokens of documents, from this run or from the table."""
         here = self.here[positions]
-        stored = self._read_words(self.documents.id[positions[~here]])
-        if not self._spool or not here.any():
-            return stored
         counts = self.tokens.counts[positions]
-        found = self._spool.read_at(self._token_start[positions[here]], counts[here])
-        if here.all():
-            return found
         tokens = np.empty(int(counts.sum()), dtype=np.uint64)
         spooled = np.repeat(here, counts)
-        tokens[spooled], tokens[~spooled] = found, stored
+        if self._spool and here.any():
+            tokens[spooled] = self._spool.read_at(self._token_start[positions[here]], counts[here])
+        if not here.all():
+            tokens[~spooled] = self._read_words(self.documents.id[positions[~here]])
         return tokens
 
     def _read_words(self, ids: I64) -> U64:
         """Return the hashes of the words of documents, one document after the other."""
         statement = sql.SQL(
-            "SELECT t.words FROM pg_catalog.unnest(CAST(%s AS pg_catalog.int8[])) WITH ORDINALITY AS w (id, n)"
+            "SELECT t.words FROM pg_catalog.unnest(CAST({} AS pg_catalog.int8[])) WITH ORDINALITY AS w (id, n)"
             " JOIN {} AS t ON t.id OPERATOR(pg_catalog.=) w.id ORDER BY w.n"
-        ).format(self._store.identifier)
+        ).format(ids.tolist(), self._store.identifier)  # no parameter: the name may have a percent sign
         with raw_connection(self._store.connection).cursor(binary=True) as cursor:
-            words = b"".join(row[0] for row in cursor.execute(statement, [ids.tolist()]))
+            words = b"".join(row[0] for row in cursor.execute(statement))
         return np.frombuffer(words, dtype="<u8").astype(np.uint64)
 
     def _read_columns(self) -> NDArray[Any]:
