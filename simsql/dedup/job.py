@@ -126,7 +126,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         loaded = intake.take_in(stages)
         with stages.stage("check texts" if store.rules.checks_texts else "compare fingerprints") as report:
             rows = store.read_rows()
-            confirmer = Confirmer(options.open_reader, intake.identities.files, outputs.writes)
+            confirmer = Confirmer(options.open_reader, intake.files, outputs.writes)
             comparison = Comparison(
                 rows.documents, rows.tokens, store.rules, here=rows.here, workers=options.workers, report=report
             )
