@@ -121,40 +121,40 @@ class MemoryStore:
 
     def references(self, ids: I64) -> Iterator[Reference]:
         """Yield where to find documents."""
+        return map(Reference, ids.tolist(), *self._sources(ids))
+
+    def _sources(self, ids: I64) -> Iterator[Iterable[Any]]:
+        """Yield the columns of `Reference` behind the id."""
         ordinals, columns = self.ordinals[ids - 1], self.columns
-        yield from map(
-            Reference,
-            ids.tolist(),
-            columns.names.some(ordinals),
-            self._places(ordinals),
-            (line or None for line in columns.line[ordinals].tolist()),
-            spell_digests(columns.identity[ordinals]),
-            spell_digests(columns.text_digest[ordinals]),
-        )
+        yield columns.names.some(ordinals)
+        yield self._places(ordinals)
+        yield (line or None for line in columns.line[ordinals].tolist())
+        yield spell_digests(columns.identity[ordinals])
+        yield spell_digests(columns.text_digest[ordinals])
 
     def _members(self) -> Iterator[StoredDocument]:
         """Yield the members of all clusters, in the order of the clusters and of their ids."""
         for start in range(0, len(self._member), _LISTED):
             part = slice(start, start + _LISTED)
-            ordinals = self.ordinals[self._member[part] - 1]
+            ids = self._member[part]
+            ordinals = self.ordinals[ids - 1]
             cluster, kept, representative, *similarities = (column[part] for column in self._decided)
-            found = zip(
+            columns: tuple[Iterable[Any], ...] = (
                 cluster.tolist(),
-                self.references(self._member[part]),
+                ids.tolist(),
+                *self._sources(ids),
                 self.columns.characters[ordinals].tolist(),
                 self.columns.fingerprint.data[ordinals].view(np.int64).tolist(),
-                repeat(True),  # seen and present: this run has read them
-                repeat(True),
+                repeat(True, len(ids)),  # seen and present: this run has read them
+                repeat(True, len(ids)),
                 self._shared[part].tolist(),
                 self._misleading[part].tolist(),
                 self._mistakable[part].tolist(),
                 kept.tolist(),
                 representative.tolist(),
-                *([None if np.isnan(value) else value for value in column.tolist()] for column in similarities),
-                strict=False,
+                *(np.where(np.isnan(column), np.array(None), column).tolist() for column in similarities),
             )
-            for number, reference, *others in found:
-                yield StoredDocument(number, *reference, *others)
+            yield from map(StoredDocument._make, zip(*columns, strict=True))
 
     def _compare_names(self) -> tuple[Flags, Flags, Flags]:
         """Return what `StoredDocument` says about the names and places of members.
