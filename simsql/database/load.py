@@ -107,6 +107,7 @@ def load_rows(
     text_column: str | None = None,
     fingerprints: NDArray[np.uint64] | Sequence[OneFingerprint] | None = None,
     column: str | None = None,
+    sketch_column: str | None = None,
     recipe: Recipe | None = None,
     workers: int | None = None,
 ) -> int:
@@ -121,7 +122,8 @@ def load_rows(
     - or from the rows: then one of `columns` holds bigints or None.
 
     In the first two cases they go into `column`, which you can omit if the table has only one index. If you pass a
-    `recipe`, it must be that of the index. Pass it if the id of the index's recipe is not enough.
+    `recipe`, it must be that of the index. Pass it if the id of the index's recipe is not enough. The sketches of
+    the texts in `text_column` go into `sketch_column`, if you name one.
 
     An indexed table stays searchable. From 10,000 rows or 16 MB on, the keys are copied directly and other writers
     of the table wait until the transaction ends, provided that the role owns the table and the index, the
@@ -140,10 +142,18 @@ def load_rows(
         if text_column not in columns:
             raise UsageError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
         target = find_loaded_column(connection, table, column)
+        if sketch_column is not None:
+            check_sketch_column(connection, table, sketch_column)
         rows = _fingerprint_texts(
-            _check_lengths(rows, len(columns)), columns.index(text_column), target.recipe(recipe), workers
+            _check_lengths(rows, len(columns)),
+            columns.index(text_column),
+            target.recipe(recipe),
+            workers,
+            sketches=sketch_column is not None,
         )
-        columns = [*columns, target.column]
+        columns = [*columns, *computed_columns(target, sketch_column)]
+    elif sketch_column is not None:
+        raise UsageError("sketch_column needs text_column, the texts to sketch: pass both, or omit sketch_column")
     elif fingerprints is not None:
         target = find_loaded_column(connection, table, column)
         if recipe is not None:
@@ -216,13 +226,28 @@ def _check_lengths(rows: Iterable[Row], length: int) -> Iterator[Row]:
 
 
 def _fingerprint_texts(
-    rows: Iterable[Row], position: int, recipe: Recipe, workers: int | None
+    rows: Iterable[Row], position: int, recipe: Recipe, workers: int | None, *, sketches: bool
 ) -> Iterator[list[Any]]:
-    """Yield the rows, each followed by the bigint of its text's fingerprint. None has no fingerprint."""
+    """Yield the rows, each followed by the bigints of `compute_bigints` for its text."""
     items = ((row, "" if row[position] is None else row[position]) for row in rows)
-    for batch, fingerprints in simhash_items(items, recipe, workers):
-        for row, bigint in zip(batch, to_bigints(fingerprints), strict=True):
-            yield [*row, bigint]
+    for row, bigints in compute_bigints(items, recipe, workers, sketches=sketches):
+        yield [*row, *bigints]
+
+
+def compute_bigints(
+    items: Iterable[tuple[Item, str]], recipe: Recipe, workers: int | None, *, sketches: bool
+) -> Iterator[tuple[Item, tuple[int | None, ...]]]:
+    """Yield each item with the bigint of its text's fingerprint and, with `sketches`, of its sketch.
+
+    A text without features, or without words, has None instead. Reads items ahead.
+    """
+    if not sketches:
+        for batch, fingerprints in simhash_items(items, recipe, workers):
+            yield from zip(batch, zip(to_bigints(fingerprints), strict=True), strict=True)
+        return
+    for batch, fingerprints, of_texts in simhash_items_with_sketches(items, recipe, workers):
+        bigints = zip(to_bigints(fingerprints), to_bigints(of_texts), strict=True)
+        yield from zip(batch, bigints, strict=True)
 
 
 def _append(
