@@ -90,12 +90,13 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     fingerprint constant text := 't.' || quote_ident(index.column_name);
+    sketch constant text := 't.' || quote_ident(sketch_column);
 BEGIN
     RETURN 'SELECT ' || list || ' FROM ' || simsql._rows_of(index) || ' AS t'
            || ' WHERE ' || fingerprint || ' = ANY ($1)'
            || simsql._for_scope(index, ' AND t.%2$I = %3$s', scope)
            || ' AND ' || simsql._guard(index)
-           || coalesce(format(' AND (t.%1$I IS NULL OR bit_count((t.%1$I # $3)::bit(64)) <= $4)', sketch_column), '')
+           || coalesce(' AND (' || sketch || ' IS NULL OR bit_count((' || sketch || ' # $3)::bit(64)) <= $4)', '')
            || ' ORDER BY bit_count((' || fingerprint || ' # $2)::bit(64)), ' || fingerprint;
 END
 $$;

@@ -38,6 +38,7 @@ from simsql.database.results import (
     find_matches_of_rows,
     find_pairs_of_rows,
 )
+from simsql.database.sketches import check_sketch_column
 from simsql.database.transfer import (
     NOT_GIVEN,
     NotGiven,
@@ -49,9 +50,8 @@ from simsql.database.transfer import (
     sqlalchemy_errors,
     to_bigint,
 )
-from simsql.database.sketches import check_sketch_column
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, similarity_many, simhash, simhash_parts, sketch, sketch_distance
+from simsql.fingerprint import Recipe, simhash, simhash_parts, similarity_many, sketch, sketch_distance
 from simsql.hamming._checks import distinct_fingerprints
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
@@ -212,8 +212,8 @@ class SearchIndex:
         With `similarity`, between 0 and 1, return only rows whose text in `text_column` is at least that similar
         to `text`, as `simsql.similarity` compares them. If the table has the sketches of these texts, name their
         column as `sketch_column`: PostgreSQL then reads no text whose sketch is too different. A row without a
-        sketch is compared. Of the rows that are just as similar as asked, this misses one in 400 or fewer, and all whose
-        text has changed since their sketch was made.
+        sketch is compared. Of the rows that are just as similar as asked, this misses one in 400 or fewer, and all
+        whose text has changed since their sketch was made.
 
         Raises UsageError for a similarity out of range or without a text and its column, and if these sketches
         cannot be compared with those of `simsql.sketch`.
@@ -341,6 +341,7 @@ class SearchIndex:
         self,
         source: str | Mapping[str, int],
         *,
+        sketch_column: str | None = None,
         all_rows: bool = False,
         batch_rows: int = 1_000,
         workers: int | None = None,
@@ -348,17 +349,20 @@ class SearchIndex:
     ) -> Filled:
         """Fingerprint the rows that have a text but no fingerprint, while others read and write.
 
+        With `sketch_column`, also fill this column with the sketches of a single source, and look at rows without
+        a sketch, too. A value that is there stays.
+
         `source` is the unquoted name of the text column, or of several with their weights, as for
         `simsql.fingerprint.simhash_parts`. The recipe is that of the index. If you named the column, the table
-        needs no index; the recipe is then the given or the default one. With `all_rows`, every row gets a new
-        fingerprint, null if it has no text. Each batch of `batch_rows` is committed, and committed batches stay
+        needs no index; the recipe is then the given or the default one. With `all_rows`, every row gets new
+        values, null if it has no text. Each batch of `batch_rows` is committed, and committed batches stay
         after an interruption. `workers` processes fingerprint a single source. `report` is called with the
         completed share of the rows.
 
-        Raises UsageError for a connection, if the recipe is not that of the index, or if no column is given and
-        the table has no index or several; ValueError if a batch has no rows, there is no source or a weight is out
-        of range; sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, no primary key,
-        missing privileges.
+        Raises UsageError for a connection, if the recipe is not that of the index, if no column is given and the
+        table has no index or several, and for a column that cannot hold sketches; ValueError if a batch has no
+        rows, there is no source or a weight is out of range; sqlalchemy.exc.DBAPIError with PostgreSQL's message:
+        no such table or column, no primary key, missing privileges.
         """
         engine = check_engine(self._bind, "backfill")
         weights = {source: 1} if isinstance(source, str) else dict(source)
@@ -369,7 +373,7 @@ class SearchIndex:
             raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
         with sqlalchemy_errors(), engine.connect().execution_options(**READ_COMMITTED) as connection:
             with connection.begin():
-                target = find_target(connection, self._table, self._column)
+                target = find_target(connection, self._table, self._column, sketch_column)
                 backfill = Backfill(
                     connection,
                     target,

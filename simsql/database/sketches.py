@@ -11,10 +11,12 @@ default has to write a comment wherever it creates a column.
 """
 
 import re
+from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
 from simsql.errors import UsageError
+from simsql.fingerprint import SKETCH_ID
 
 FIRST_ID = "minhash64-1"
 """The id of the sketches in a column whose comment names none."""
@@ -28,21 +30,33 @@ _COLUMN = text(
 )
 
 
-def check_sketch_column(connection: Connection, table: str, column: str) -> None:
-    """Raise UsageError unless a column is there, is bigint, and has sketches as `simsql.sketch` makes them.
+class FoundColumn(NamedTuple):
+    """A column as the catalogue shows it: its type in SQL and its comment."""
+
+    type: str
+    comment: str | None
+
+
+def find_column(connection: Connection, table: str, column: str) -> FoundColumn | None:
+    """Return a column of a table, or None if there is none of this name.
 
     `table` is a name as in SQL, `column` an unquoted name. Raises sqlalchemy.exc.DBAPIError if there is no such
     table.
     """
     found = connection.execute(_COLUMN, {"table": table, "column": column}).one_or_none()
+    return None if found is None else FoundColumn(*found)
+
+
+def check_sketch_column(connection: Connection, table: str, column: str) -> None:
+    """Raise UsageError unless a column is there, is bigint, and has sketches as `simsql.sketch` makes them."""
+    found = find_column(connection, table, column)
     if found is None:
         raise UsageError(f"{table} has no column {column}")
-    type_, comment = found
-    if type_ != "bigint":
-        raise UsageError(f"column {column} of {table} is {type_}, not bigint: it cannot hold sketches")
-    for id_ in _ID.findall(comment or ""):
-        if id_ != FIRST_ID:
+    if found.type != "bigint":
+        raise UsageError(f"column {column} of {table} is {found.type}, not bigint: it cannot hold sketches")
+    for id_ in _ID.findall(found.comment or "") or [FIRST_ID]:
+        if id_ != SKETCH_ID:
             raise UsageError(
-                f"column {column} of {table} has the sketches {id_}, which cannot be compared with {FIRST_ID}: use"
-                " the version of simsql that made them, or make them anew and change the comment of the column"
+                f"column {column} of {table} has the sketches {id_}, which cannot be compared with {SKETCH_ID}:"
+                " use the version of simsql that made them, or fill the column again and change its comment"
             )
