@@ -2,8 +2,8 @@
 
 Some of the sections of the civil codes are searched for among all of them, by their fingerprints. Then the
 sketches of the candidates are compared in SQL, or their texts: in Python, after the sketches and without them, and
-in SQL by the functions of an unreleased revision, if git has it. The figures are processor time of the server and of
-this process. All come from one run, in which the ways to decide take turns.
+in SQL by the functions of an unreleased revision, if git has it. The figures are processor time of the server and
+of this process. All come from one run, in which the ways to decide take turns.
 """
 
 import subprocess

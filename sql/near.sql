@@ -96,7 +96,8 @@ BEGIN
            || ' WHERE ' || fingerprint || ' = ANY ($1)'
            || simsql._for_scope(index, ' AND t.%2$I = %3$s', scope)
            || ' AND ' || simsql._guard(index)
-           || coalesce(' AND (' || sketch || ' IS NULL OR bit_count((' || sketch || ' # $3)::bit(64)) <= $4)', '')
+           || coalesce(' AND (' || sketch || ' IS NULL'
+                       || ' OR bit_count((' || sketch || ' # $3)::bit(64)) <= $4)', '')
            || ' ORDER BY bit_count((' || fingerprint || ' # $2)::bit(64)), ' || fingerprint;
 END
 $$;

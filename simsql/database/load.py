@@ -217,7 +217,7 @@ def find_target(
         (column,) = recipes
     if sketch_column is not None:
         if sketch_column == column:
-            raise UsageError(f"column {column} of {table} holds the fingerprints: name another for the sketches")
+            raise UsageError(f"column {column} of {table} holds fingerprints: name another for the sketches")
         check_sketch_column(connection, table, sketch_column)
     return Target(table, column, column in recipes, recipes.get(column), sketch_column)
 

@@ -23,7 +23,9 @@ FIRST_ID = "minhash64-1"
 
 _ID = re.compile(r"\bminhash\d+-\d+\b", re.ASCII)
 _COLUMN = text(
-    "SELECT pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.col_description(a.attrelid, a.attnum)"
+    "SELECT pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.col_description(a.attrelid, a.attnum),"
+    " EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id OPERATOR(pg_catalog.=) a.attrelid"
+    " AND r.column_name OPERATOR(pg_catalog.=) a.attname)"
     " FROM pg_catalog.pg_attribute AS a"
     " WHERE a.attrelid OPERATOR(pg_catalog.=) CAST(:table AS pg_catalog.regclass)"
     " AND a.attname OPERATOR(pg_catalog.=) CAST(:column AS pg_catalog.name) AND NOT a.attisdropped"
@@ -31,10 +33,11 @@ _COLUMN = text(
 
 
 class FoundColumn(NamedTuple):
-    """A column as the catalogue shows it: its type in SQL and its comment."""
+    """A column: its type in SQL, its comment, and whether it has a simhash index."""
 
     type: str
     comment: str | None
+    indexed: bool
 
 
 def find_column(connection: Connection, table: str, column: str) -> FoundColumn | None:
@@ -48,12 +51,14 @@ def find_column(connection: Connection, table: str, column: str) -> FoundColumn 
 
 
 def check_sketch_column(connection: Connection, table: str, column: str) -> None:
-    """Raise UsageError unless a column is there, is bigint, and has sketches as `simsql.sketch` makes them."""
+    """Raise UsageError unless a column of bigints is there that has sketches as `simsql.sketch` makes them."""
     found = find_column(connection, table, column)
     if found is None:
         raise UsageError(f"{table} has no column {column}")
     if found.type != "bigint":
         raise UsageError(f"column {column} of {table} is {found.type}, not bigint: it cannot hold sketches")
+    if found.indexed:
+        raise UsageError(f"column {column} of {table} has a simhash index: it holds fingerprints, not sketches")
     for id_ in _ID.findall(found.comment or "") or [FIRST_ID]:
         if id_ != SKETCH_ID:
             raise UsageError(
