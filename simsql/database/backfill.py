@@ -1,7 +1,7 @@
 """Compute missing or all fingerprints and sketches of a table, and write them in committed batches by primary key.
 
-Rows are read without a lock, each with its version: xmin, the transaction that wrote it. A value is written
-only if the row still has the version that was read, and only if no other transaction has locked it. So a backfill
+Rows are read without a lock, each with its version: xmin, the transaction that wrote it. Values are written only
+if the row still has the version that was read, and only if no other transaction has locked it. So a backfill
 overwrites no change by another writer, waits for none, and cannot deadlock with one. It retries the skipped rows
 at the end. If it is interrupted, the committed batches stay, and the next call skips them.
 """
@@ -180,9 +180,9 @@ class Backfill:
     def _fill(self, rows: Iterable[_Row], workers: int | None) -> None:
         batch: list[tuple[_Row, _Values]] = []
         for row, made in self._maker.make(rows, workers):
-            # A value that is there stays, unless all are computed anew.
-            kept = [None] * len(made) if self._all_rows else row.values
-            batch.append((row, [new if old is None else old for old, new in zip(kept, made, strict=True)]))
+            # A fingerprint that is there may have another origin. A sketch beside a missing one may be stale.
+            kept = None if self._all_rows else row.values[0]
+            batch.append((row, [made[0] if kept is None else kept, *made[1:]]))
             if len(batch) == self._batch_rows:
                 self._write(batch)
                 batch = []

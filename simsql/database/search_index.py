@@ -349,8 +349,8 @@ class SearchIndex:
     ) -> Filled:
         """Fingerprint the rows that have a text but no fingerprint, while others read and write.
 
-        With `sketch_column`, also fill this column with the sketches of a single source, and look at rows without
-        a sketch, too. A value that is there stays.
+        With `sketch_column`, this column gets the sketches of a single source, in these rows and in rows without
+        a sketch; a fingerprint that is there stays.
 
         `source` is the unquoted name of the text column, or of several with their weights, as for
         `simsql.fingerprint.simhash_parts`. The recipe is that of the index. If you named the column, the table

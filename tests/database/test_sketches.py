@@ -117,11 +117,12 @@ def test_a_text_that_changes_takes_its_sketch_along(articles, database):
     assert {match.row["id"] for match in found} >= {0, 59}
 
 
-def test_backfill_keeps_what_is_there(articles, database):
+def test_backfill_keeps_fingerprints_and_renews_sketches(articles, database):
     index = SearchIndex(database, "article")
     articles.execute("UPDATE article SET fingerprint = 7 WHERE id = 1")  # of another origin
     articles.execute("UPDATE article SET sketch = NULL WHERE id < 20")
     articles.execute("UPDATE article SET fingerprint = NULL WHERE id BETWEEN 10 AND 29")
+    articles.execute("UPDATE article SET sketch = 5 WHERE id = 25")  # stale, as its fingerprint was
     assert index.backfill("body", sketch_column="sketch", batch_rows=7) == (30, 2, 0, 0)
     assert stored(articles) == [*EXPECTED[:1], (1, 7, EXPECTED[1][2]), *EXPECTED[2:]]
     assert index.backfill("body", sketch_column="sketch") == (0, 2, 0, 0)
