@@ -25,8 +25,8 @@ $$;
 -- sketches, the others hold text, and a primary key identifies the rows.
 --   rows_of       the table, without its inheritance children
 --   texts         the texts of a row
---   needs_one     whether a row needs a value in one of the columns: it has a text but no value or, with all_rows,
---                 either of them
+--   needs_one     whether a row needs a value in one of the columns: it has a text but no value or, with
+--                 all_rows, either of them
 --   key           the key of a row
 --   key_order     the ORDER BY expressions of the key
 --   same_key      whether a row has the key
@@ -83,8 +83,8 @@ BEGIN
       INTO texts, needs_one
       FROM unnest(text_columns) WITH ORDINALITY AS u (name, place);
     SELECT format(CASE WHEN all_rows THEN '(%s OR %s)' ELSE '((%s) AND (%s))' END, needs_one,
-                  string_agg(format(CASE WHEN all_rows THEN 't.%I IS NOT NULL' ELSE 't.%I IS NULL' END, u.name),
-                             ' OR '))
+                  string_agg(format(CASE WHEN all_rows THEN 't.%I IS NOT NULL' ELSE 't.%I IS NULL' END,
+                                    u.name), ' OR '))
       INTO needs_one
       FROM unnest(columns) AS u (name);
     FOR part IN SELECT * FROM simsql._primary_key(table_name) LOOP

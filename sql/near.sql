@@ -81,8 +81,8 @@ COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
     'only fingerprints of rows in the table or the scope';
 
 -- The statement that returns the rows with the fingerprints $1, nearest to $2 first; `list` is the select
--- list, in which the table is called t. With a column of sketches, a row also needs a sketch within $4 bits of
--- $3, or none. near_rows needs the statement at each call, so it is put together without _render.
+-- list, in which the table is called t. With a column of sketches, a row also needs a sketch within $4 bits
+-- of $3, or none. near_rows needs the statement at each call, so it is put together without _render.
 CREATE OR REPLACE FUNCTION simsql._rows_statement(
     index simsql.registry, scope jsonb, list text, sketch_column text DEFAULT NULL)
 RETURNS text
@@ -152,8 +152,8 @@ END
 $$;
 
 -- The same for callers without a row type. It returns the distances too. The parameters are the table, the
--- fingerprint, the distance, the column and the scope; then, to return only rows with a near sketch or none, the
--- column of the sketches, a sketch, and the number of bits in which they may differ.
+-- fingerprint, the distance, the column and the scope; then, to return only rows with a near sketch or none,
+-- the column of the sketches, a sketch, and the number of bits in which they may differ.
 CREATE OR REPLACE FUNCTION simsql._near_documents(
     regclass, bigint, integer, text, jsonb, text DEFAULT NULL, bigint DEFAULT NULL, integer DEFAULT NULL)
 RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
