@@ -38,6 +38,10 @@ _PROBES, _GATHERED = 1 << 15, 1 << 18
 _STEP = 1 << 16
 
 
+# Rows, columns, and where they are: columns shown, rows of a run, first run, first column, all columns.
+_Step = tuple[Keys, Keys, tuple[int, ...]]
+
+
 class Runs(NamedTuple):
     """Runs of neighbouring keys: their starts and sizes."""
 
@@ -229,7 +233,7 @@ class Balls:
             positions = consecutive(starts[all_tiles].reshape(-1), sizes[all_tiles].reshape(-1))
             np.minimum(positions, self._keys.size - 1, out=positions)
             if self._trees is None:
-                found = iter([self._close_in(some, rows, padded, positions, distance)])
+                found = self._close_in(some, rows, padded, positions, distance)
             else:
                 found = self._connected_in(self._trees, some, rows, padded, positions, distance)
             for one, other in found:
@@ -237,38 +241,52 @@ class Balls:
 
     def _close_in(
         self, tiles: list[slice], rows: Runs, widths: Positions, positions: Positions, distance: int
-    ) -> tuple[Positions, Positions]:
-        """Return the positions of pairs of rows and of the columns that were gathered for them."""
-        columns = self._keys.take(positions)
-        found = [np.empty(0, dtype=np.intp)]
-        places = [(0, 1, 1, 0, 0, 0)]
+    ) -> Iterator[tuple[Positions, Positions]]:
+        """Yield the positions of pairs of rows and of the columns that were gathered for them."""
+        steps = self._steps(tiles, rows, widths, self._keys.take(positions))
+        while True:
+            found, places = self._compare_some(steps, distance)
+            if not found:
+                return
+            # Few pairs of each tile are close: their positions are computed for many tiles at once.
+            size, shown, height, first, offset, width = np.array(places).T
+            cell, column = np.divmod(np.concatenate(found), np.repeat(shown, size))
+            run, row = np.divmod(cell, np.repeat(height, size))
+            one = rows.starts[np.repeat(first, size) + run] + row
+            other = positions[np.repeat(offset, size) + run * np.repeat(width, size) + column]
+            inside = other < self._keys.size - 1  # the last key pads tiles
+            if self._sketches is not None:
+                inside &= self._sketches.may_pass(one, np.where(inside, other, 0))
+            yield one[inside], other[inside]
+
+    def _steps(self, tiles: list[slice], rows: Runs, widths: Positions, columns: Keys) -> Iterator[_Step]:
+        """Yield the rows and columns of tiles, a tile or a part of one at a time."""
         end = 0
+        for tile in tiles:
+            count, height, width = tile.stop - tile.start, int(rows.sizes[tile.start]), int(widths[tile.start])
+            begin, end = end, end + count * width
+            left = self._keys.take(rows.starts[tile, None] + np.arange(height))
+            right = columns[begin:end].reshape(count, width)
+            step = max(1, _TILE // (count * height))
+            for start in range(0, width, step):
+                shown = right[:, start : start + step]
+                yield left, shown, (shown.shape[1], height, tile.start, begin + start, width)
+
+    def _compare_some(
+        self, steps: Iterator[_Step], distance: int
+    ) -> tuple[list[Positions], list[tuple[int, ...]]]:
+        """Compare until there are many pairs or no more steps; return the pairs, their numbers and places."""
+        found, places, room = [], [], _TILE
         with unbuffered():
-            for tile in tiles:
-                count, height = tile.stop - tile.start, int(rows.sizes[tile.start])
-                width = int(widths[tile.start])
-                begin, end = end, end + count * width
-                ones = self._keys.take(rows.starts[tile, None] + np.arange(height))
-                others = columns[begin:end].reshape(count, width)
-                step = max(1, _TILE // (count * height))
-                for start in range(0, width, step):
-                    some = others[:, start : start + step]
-                    close = self._tile.compare(ones, some, distance)
-                    if close.size:
-                        found.append(close)
-                        places.append((close.size, some.shape[1], height, tile.start, begin + start, width))
-        # Few pairs of each tile are close: their positions are computed for many tiles at once.
-        place = np.array(places)
-        shown, height, first, offset, width = np.repeat(place[:, 1:], place[:, 0], axis=0).T
-        cell, column = np.divmod(np.concatenate(found), shown)
-        run, row = np.divmod(cell, height)
-        one, other = rows.starts[first + run] + row, positions[offset + run * width + column]
-        inside = other < self._keys.size - 1  # the last key pads tiles
-        one, other = one[inside], other[inside]
-        if self._sketches is not None:
-            near = self._sketches.may_pass(one, other)
-            one, other = one[near], other[near]
-        return one, other
+            for left, right, place in steps:
+                close = self._tile.compare(left, right, distance)
+                if close.size:
+                    found.append(close)
+                    places.append((close.size, *place))
+                    room -= close.size
+                    if room <= 0:
+                        break
+        return found, places
 
     def _connected_in(
         self,
@@ -288,7 +306,7 @@ class Balls:
                 left = rows.starts[tile.start] + np.arange(height)
                 yield from self._connect(trees, left, positions[begin:end], distance)
             else:
-                yield self._close_in([tile], rows, widths, positions[begin:end], distance)
+                yield from self._close_in([tile], rows, widths, positions[begin:end], distance)
 
     def _close(self, left: Positions, right: Positions, distance: int) -> Iterator[tuple[Positions, Positions]]:
         """Compare the keys at each of `left` with those at each of `right`, and yield the positions of pairs."""
