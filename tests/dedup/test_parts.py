@@ -21,7 +21,7 @@ from simsql.dedup.store.columns import Columns, spell_digests, spell_places
 from simsql.dedup.store.intake import Intake
 from simsql.dedup.store.memory import MemoryStore
 from simsql.documents import Document, DocumentReader, Layout, parts
-from simsql.documents.parts import MovedError, Range
+from simsql.documents.ranges import MovedError, Range
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.fingerprint import DEFAULT_RECIPE, simhash, sketch
 

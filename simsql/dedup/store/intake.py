@@ -12,7 +12,8 @@ from simsql.dedup.store.digesting import Digested, Digester, LookedUp
 from simsql.dedup.store.settling import SettledIdentities
 from simsql.dedup.store.store import Loaded, Store
 from simsql.documents import Document, DocumentReader, Report, SkipCount, Stages
-from simsql.documents.parts import PART, Part, Range, gather
+from simsql.documents.parts import PART, Part, gather
+from simsql.documents.ranges import Range
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.errors import SimsqlError
 from simsql.fingerprint import map_in_processes
