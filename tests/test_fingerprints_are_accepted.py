@@ -3,6 +3,7 @@
 import asyncio
 
 import numpy as np
+import pyarrow
 import pytest
 from sqlalchemy import bindparam, func, insert, literal, select, text, update
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -99,6 +100,7 @@ def test_nothing_is_near_to_it(connection, nothing, index):
 def test_many_are_searched_for_at_once(connection, many, index):
     expected = {(FIRST, FIRST, 0), (FIRST, SECOND, BITS), (SECOND, FIRST, BITS), (SECOND, SECOND, 0)}
     assert set(index.near_many(many)) == expected
+    assert set(index.near_many(pyarrow.array(MADE.tolist(), pyarrow.uint64()))) == expected
     assert set(connection.execute(models.near_many(table.c.fingerprint, many)).all()) == expected
     (batch,) = index.near_many(many, 0).batches()
     assert sorted(batch["query"].tolist()) == sorted([FIRST, SECOND])

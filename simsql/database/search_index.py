@@ -53,6 +53,7 @@ from simsql.database.transfer import (
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash, simhash_parts, similarity_many, sketch, sketch_distance
 from simsql.hamming._checks import distinct_fingerprints
+from simsql.hamming._columns import Column
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
 _QUERIES_IN_SQL = 50_000
@@ -265,11 +266,11 @@ class SearchIndex:
         return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
 
     def near_many(
-        self, fingerprints: Iterable[OneFingerprint] | Fingerprints, distance: int | None = None
+        self, fingerprints: Iterable[OneFingerprint] | Fingerprints | Column, distance: int | None = None
     ) -> Results[QueryMatch]:
         """Return the matches of each fingerprint, in no particular order.
 
-        Repeated fingerprints are searched for once; None and masked elements are ignored. PostgreSQL searches for
+        Repeated fingerprints are searched for once; what is missing is ignored. PostgreSQL searches for
         up to 50,000 in one statement, and raises an error after 100 million matches. For more, all rows are read
         once and looked up in tables that are built from the queries, several times faster for a million: memory
         grows with the number of queries and of fingerprints that match, not with the number of rows.
