@@ -35,7 +35,7 @@ _MULTIPLIERS = (_RANDOM >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
 # The number of a hash function, in the bits above its values: each function mixes its smallest value differently.
 _NUMBERS = np.arange(_BITS, dtype=np.uint64)[:, None] << np.uint64(32)
 # Tokens whose sketches are computed at once: their hashes and products fit the cache.
-_AT_ONCE = 1 << 14
+_AT_ONCE = 1 << 16
 # The share of the pairs of a similarity that the filter of `sketch_distance` may lose.
 _LOST = 1 / 400
 
