@@ -22,7 +22,8 @@ from simsql.fingerprint.features import Features, IdfTable, count_features, iter
 from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
 from simsql.fingerprint.sketches import sketches_of_tokens
-from simsql.fingerprint.tokens import TokenLists, hash_tokens, iter_token_hashes
+from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
+from simsql.fingerprint.utf8 import TokenLists
 from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of, hash_features
 
 # Features of longer texts are counted in portions: all at once would take up to 100 bytes for each character.

@@ -23,7 +23,8 @@ from simsql.errors import UsageError
 from simsql.fingerprint.batches import map_batches
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import GOLDEN, I64, U64, mix
-from simsql.fingerprint.tokens import TokenLists, hash_tokens, is_long, iter_token_hashes
+from simsql.fingerprint.tokens import hash_tokens, is_long, iter_token_hashes
+from simsql.fingerprint.utf8 import TokenLists
 from simsql.fingerprint.vote import Fingerprints, Outcome
 from simsql.runs import portions
 
