@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.errors import UsageError
-from simsql.fingerprint.batches import map_batches
+from simsql.fingerprint.batches import TextColumn, map_batches
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import GOLDEN, I64, U64, mix
 from simsql.fingerprint.tokens import hash_tokens, is_long, iter_token_hashes
@@ -55,7 +55,7 @@ def sketch(text: str) -> int | None:
     return None if empty[0] else int(values[0])
 
 
-def sketch_many(texts: Iterable[str], workers: int | None = None) -> Fingerprints:
+def sketch_many(texts: Iterable[str] | TextColumn, workers: int | None = None) -> Fingerprints:
     """Return the sketches of texts, in their order; texts without words are masked.
 
     Arguments, result and errors are as for `simhash_many`: a masked array of uint64, one-dimensional, with a full
