@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ TASK_CHARACTERS = 1 << 22
 Arrays = tuple[NDArray[Any], ...]
 
 
+@runtime_checkable
 class TextColumn(Protocol):
     """A column of texts with nulls: an Arrow array or chunked array, or a Polars Series."""
 
@@ -40,8 +41,8 @@ def map_batches(
 ) -> Iterator[Arrays]:
     """Yield the results for batches of texts, in order; a process gets several batches and joins their results.
 
-    A null of a column counts as an empty text. Raises TypeError for a str instead of an iterable of them, and for a
-    text that is not a str, ValueError if `workers` is less than 1.
+    A null of a column counts as an empty text. Raises TypeError for a str instead of an iterable of them, and for
+    a text that is not a str, ValueError if `workers` is less than 1.
     """
     if isinstance(texts, str):
         raise TypeError("texts must be an iterable of str, not a single str")
@@ -55,12 +56,11 @@ def map_batches(
 
 def _texts_of(texts: Iterable[str] | TextColumn) -> Iterable[str]:
     """Return texts that can be iterated over. Those of a column become Python objects a few rows at a time."""
-    if not hasattr(texts, "slice"):
+    if not isinstance(texts, TextColumn):
         return texts
-    column: TextColumn = texts
     for to_list in ("to_pylist", "to_list"):
-        if hasattr(column, to_list):
-            parts = (column.slice(start, _ROWS) for start in range(0, len(column), _ROWS))
+        if hasattr(texts, to_list):
+            parts = (texts.slice(start, _ROWS) for start in range(0, len(texts), _ROWS))
             return ("" if text is None else text for part in parts for text in getattr(part, to_list)())
     raise TypeError(f"texts must be an iterable of str or a column of them, not {type(texts).__name__}")
 
