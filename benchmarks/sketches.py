@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.decisions import Corpus, near_pairs, read_corpora
-from benchmarks.labelled import MissingDataError, Pairs, find_alike, find_folder, read_lines
+from benchmarks.labelled import MissingDataError, Pairs, find_alike, find_folder, padded_trigrams, read_lines
 from simsql.fingerprint import (
     estimate_similarity,
     simhash_items_with_tokens,
@@ -202,12 +202,6 @@ def _similarities(texts: Sequence[str], pairs: NDArray[np.int64]) -> Floats:
 
 
 # Decisions
-
-
-def padded_trigrams(words: Sequence[str]) -> set[Hashable]:
-    """Return the runs of three words, with two empty words before the first and two behind the last."""
-    padded = ["", "", *words, "", ""] if words else []
-    return set(zip(padded, padded[1:], padded[2:], strict=False))
 
 
 def former_similarity(one: Sequence[str], other: Sequence[str]) -> float:
