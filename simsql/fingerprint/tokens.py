@@ -80,7 +80,7 @@ def _hash_all(texts: Sequence[str], kind: TokenKind) -> TokenLists:
         encoded = [text.encode("utf-8", "surrogatepass") for text in _choose(texts, chosen)]
         found, usual = hash_mostly_ascii(encoded)
         found = found._replace(counts=found.counts[usual])
-        chosen[chosen] = usual
+        chosen[np.flatnonzero(chosen)] = usual
     else:
         found = _hash_ascii(_choose(texts, chosen), kind)
     if chosen.all():
