@@ -1,9 +1,9 @@
 """Measure what is kept and dropped: python -m benchmarks.decisions, which prints Markdown.
 
-The truth is found by brute force, without code of simsql: the Jaccard index of the sets of padded word trigrams of
-every pair of texts. A word of a Chinese text is a character.
+The truth is found by brute force, without code of simsql: the Jaccard index of the sets of word trigrams of every
+pair of texts, or of their words if one of the two has fewer than 20. A word of a Chinese text is a character.
 
-Of each data set and rule:
+First table, of each data set and rule:
 
 - reported: of the pairs of texts in one cluster, the share with an index of at least 0.6 (precision), and of the
   pairs with such an index, the share in one cluster (recall);
@@ -12,6 +12,8 @@ Of each data set and rule:
 - F1 of each: the harmonic mean of precision and recall of pairs, of those in one cluster against an index of 0.6,
   and of those with the same kept text against an index of 0.7;
 - chained: of the pairs in one cluster, the share that the rule itself does not find near or similar.
+
+Second table: candidates that are compared, beside those of MinHash LSH of datasketch; each in one process.
 """
 
 import json
@@ -20,23 +22,27 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.labelled import MissingDataError, Pairs, find_alike, find_folder, padded_trigrams, read_lines
+from benchmarks.labelled import MissingDataError, Pairs, find_alike, find_folder, read_lines
 from simsql.decide.stars import SimilarPairs
 from simsql.fingerprint import simhash_many, similarity_many
 from simsql.hamming import find_pairs
 
 REPORTED, DROPPED = 0.6, 0.7
-OLD_DISTANCE, DISTANCE = 7, 10
+OLD_DISTANCE, DISTANCE, LARGER_DISTANCE = 7, 10, 12
+_SHORT = 20
 _WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+")
+_PERMUTATIONS = 128
 
 Pair = tuple[int, int]
 
@@ -87,7 +93,29 @@ def _joined(numbers: Sequence[int]) -> set[Pair]:
 
 def find_similar_words(words: Sequence[Sequence[str]], least: float) -> Pairs:
     """Return the similarity of all pairs of texts, given their words, where it is `least` or more."""
-    return find_alike(map(padded_trigrams, words), least)
+    sets = [set(own) for own in words]
+    short = [len(own) < _SHORT for own in words]
+    alike = {
+        pair: index
+        for pair, index in find_alike(
+            (set(zip(own, own[1:], own[2:], strict=False)) for own in words), least
+        ).items()
+        if not (short[pair[0]] or short[pair[1]])
+    }
+    sizes = np.array([len(own) for own in sets])
+    holders = defaultdict(list)
+    for place, own in enumerate(sets):
+        for word in own:
+            holders[word].append(place)
+    found = {word: np.array(places) for word, places in holders.items()}
+    for place in np.flatnonzero(short).tolist():
+        if sets[place]:
+            common = np.bincount(np.concatenate([found[word] for word in sets[place]]), minlength=len(sets))
+            index = common / (sizes[place] + sizes - common)
+            for other in np.flatnonzero(index >= least).tolist():
+                if other != place:
+                    alike[min(place, other), max(place, other)] = float(index[other])
+    return alike
 
 
 def near_pairs(texts: Sequence[str], distance: int) -> list[Pair]:
@@ -229,6 +257,51 @@ def rule_table(corpora: Sequence[Corpus]) -> Iterator[str]:
             yield _line([corpus.name, name, *judge(corpus, outcome)])
 
 
+def minhash_pairs(datasketch: Any, corpus: Corpus) -> list[Pair]:
+    """Return the candidates of an index of MinHash signatures of word trigrams."""
+    index = datasketch.MinHashLSH(threshold=REPORTED, num_perm=_PERMUTATIONS)
+    found = []
+    for place, text in enumerate(corpus.texts):
+        words = _WORD.findall(text.lower())
+        signature = datasketch.MinHash(num_perm=_PERMUTATIONS)
+        signature.update_batch({" ".join(words[at : at + 3]).encode() for at in range(max(1, len(words) - 2))})
+        found += [(other, place) for other in index.query(signature)]
+        index.insert(place, signature)
+    return found
+
+
+def _near_pairs_of(corpus: Corpus, distance: int) -> list[Pair]:
+    return near_pairs(corpus.texts, distance)
+
+
+def peer_table(corpora: Sequence[Corpus]) -> Iterator[str]:
+    """Yield the lines of the table of candidates, which are checked in the same way."""
+    systems: dict[str, Callable[[Corpus], list[Pair]]] = {
+        f"simsql, distance {distance}": partial(_near_pairs_of, distance=distance)
+        for distance in (DISTANCE, LARGER_DISTANCE)
+    }
+    try:
+        import datasketch  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        print(f"datasketch is left out: {error}", file=sys.stderr)
+    else:
+        name = f"datasketch MinHash LSH, {_PERMUTATIONS} permutations, {REPORTED}"
+        systems[name] = partial(minhash_pairs, datasketch)
+    titles = ["candidates", "similar", "precision", "recall", "F1", "CPU seconds"]
+    yield _line(["texts", "candidates of", *titles])
+    yield _line(["---", "---", *["---:"] * len(titles)])
+    for corpus in corpora:
+        wanted = set(corpus.alike)
+        for name, find in systems.items():
+            start = time.process_time()
+            candidates = find(corpus)
+            found = _places(check_pairs(corpus.texts, candidates))
+            seconds = time.process_time() - start
+            shares = [_share(*counts) for counts in _precision_and_recall(found, wanted)]
+            counts = [f"{len(candidates):,}", f"{len(found):,}"]
+            yield _line([corpus.name, name, *counts, *shares, _f1(found, wanted), f"{seconds:.2f}"])
+
+
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -254,6 +327,8 @@ def main() -> int:
         return 2
     print("### What is reported and dropped\n")
     print("\n".join(rule_table(corpora)))
+    print("\n### Beside MinHash\n")
+    print("\n".join(peer_table(corpora)))
     return 0
 
 
