@@ -10,12 +10,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.fingerprint.characters import CHARACTER_SHIFT, DROPPED, SEPARATOR, WORD, character_table
+from simsql.fingerprint.characters import (
+    CHARACTER_SHIFT,
+    DROPPED,
+    EMOJI,
+    SEPARATOR,
+    WORD,
+    character_table,
+)
 from simsql.fingerprint.hashes import I64, U64, hash_spans
 from simsql.runs import consecutive
 
 # The one frequent letter whose normal form has two: they are "ss", whatever is around it.
 _SHARP_S = 0xDF
+# The classes of characters that are replaced, with a flag that is set if their form depends on their neighbours.
+_REPLACED = np.isin(np.arange(256), [DROPPED, WORD, EMOJI])
 
 U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
@@ -70,16 +79,17 @@ def words_of_ascii(data: U8) -> tuple[U8, Bools]:
 
 
 def hash_mostly_ascii(encoded: Sequence[bytes]) -> tuple[TokenLists, Bools]:
-    """Return the words of texts in UTF-8, and which texts have words only; the others get no tokens.
+    """Return the words and emoji of texts in UTF-8, and which texts have nothing else; the others get no tokens.
 
-    These have characters whose normal form depends on their neighbours or takes more bytes than they do, marks,
-    emoji, or letters of scripts without spaces.
+    These have characters whose normal form depends on their neighbours or takes more bytes than they do, marks, or
+    letters of scripts without spaces.
     """
     data = np.frombuffer(b"\0".join([b"", *encoded, bytes(8)]), dtype=np.uint8)
     ends = text_ends(encoded)
     octets, word = words_of_ascii(data)
     usual = np.ones(len(encoded), dtype=bool)
     (places,) = np.nonzero(data >= 0xC0)
+    emoji = emoji_sizes = np.zeros(0, dtype=np.int64)
     if len(places):
         points, sizes = _decode(data, places)
         entries = character_table().take(points)
@@ -90,25 +100,33 @@ def hash_mostly_ascii(encoded: Sequence[bytes]) -> tuple[TokenLists, Bools]:
         forms, form_sizes = utf8_words(entries[here] >> CHARACTER_SHIFT)
         forms[points == _SHARP_S] = int.from_bytes(b"ss")
         form_sizes[classes == DROPPED] = 0
-        refused = (form_sizes > sizes) | (classes != WORD) & (classes != DROPPED)
+        refused = (form_sizes > sizes) | ~_REPLACED[classes]
         if refused.any():
             usual[np.searchsorted(ends, places[refused])] = False
             for text in np.flatnonzero(~usual).tolist():
                 word[ends[text] - len(encoded[text]) : ends[text]] = False
             replaced = usual[np.searchsorted(ends, places)]
-            places, sizes = places[replaced], sizes[replaced]
+            places, sizes, classes = places[replaced], sizes[replaced], classes[replaced]
             forms, form_sizes = forms[replaced], form_sizes[replaced]
         for byte in range(int(form_sizes.max(initial=0))):
             long = form_sizes > byte
             at = places[long] + byte
             octets[at] = forms[long] >> np.uint64(8 * byte)
-            word[at] = True
+            word[at] = classes[long] == WORD
+        alone = classes == EMOJI
+        emoji, emoji_sizes = places[alone], form_sizes[alone]
         if (form_sizes < sizes).any():
             gone = consecutive(places + form_sizes, sizes - form_sizes)
             octets, word = np.delete(octets, gone), np.delete(word, gone)
             ends -= np.searchsorted(gone, ends)
+            emoji -= np.searchsorted(gone, emoji)
     starts, stops = runs(word)
-    return Spans(octets, starts, stops - starts, count_tokens(starts, ends)).hash(), usual
+    lengths = stops - starts
+    if len(emoji):
+        starts, lengths = np.append(starts, emoji), np.append(lengths, emoji_sizes)
+        order = np.argsort(starts, kind="stable")
+        starts, lengths = starts[order], lengths[order]
+    return Spans(octets, starts, lengths, count_tokens(starts, ends)).hash(), usual
 
 
 def _decode(data: U8, places: I64) -> tuple[U32, I64]:
