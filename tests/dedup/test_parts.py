@@ -221,7 +221,7 @@ def test_processes_hand_over_what_one_would_read(tmp_path):
             TokenSpool() as tokens,
             TextSpool() as texts,
             mock.patch.object(parts, "PART", 2000),
-            mock.patch.object(intake, "_ALONE", 2),
+            mock.patch.object(intake, "_PAYS", 0),
         ):
             found.append(take_in(reader(), workers, tokens=tokens, texts=texts))
     assert found[0] | expected == found[0]
@@ -244,7 +244,7 @@ def test_what_another_process_cannot_read_is_read_here(tmp_path):
         TokenSpool() as tokens,
         TextSpool() as texts,
         mock.patch.object(parts, "PART", 200),
-        mock.patch.object(intake, "_ALONE", 2),
+        mock.patch.object(intake, "_PAYS", 0),
     ):
         found = take_in(Removing([path]), 2, tokens=tokens, texts=texts)
     assert found["texts"] == [f"text {number}" for number in range(100)]

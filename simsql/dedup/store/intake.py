@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
 
 import numpy as np
 
@@ -17,8 +16,8 @@ from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.errors import SimsqlError
 from simsql.fingerprint import map_in_processes
 
-_ALONE = 8
-"""Parts that one process digests in the time that other processes take to start."""
+_PAYS = 1 << 24
+"""Bytes of input that one process digests while other processes start."""
 
 
 class Intake:
@@ -88,10 +87,8 @@ class Intake:
         parts: Iterator[Part] = self._reader.parts()
         if self._store.holds_documents:
             parts = self._look_up(parts)
-        begun = list(islice(parts, _ALONE))
-        if self._workers == 1 or len(begun) < _ALONE:
-            parts = chain(begun, parts)
-            del begun
+        total = self._reader.bytes_total
+        if self._workers == 1 or (total is not None and total < _PAYS):
             for part in parts:
                 yield self._digest_here(part)
                 del part
@@ -99,7 +96,7 @@ class Intake:
         sent: deque[Range | None] = deque()
 
         def remember() -> Iterator[Part]:
-            for part in chain(begun, parts):
+            for part in parts:
                 sent.append(part if isinstance(part, Range) else None)
                 yield part
                 del part
