@@ -1,0 +1,143 @@
+"""Find near-duplicates among the texts of Parquet files with DuckDB, and write the decisions as Parquet.
+
+The decisions are those of `simsql dedup`. Texts and intermediate tables need not fit into memory.
+"""
+
+import argparse
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from simsql.cores import usable_cores
+from simsql.decide.rules import Keep, Rules
+from simsql.dedup.engine_job import dedup_on_engine
+from simsql.dedup.engine_steps import Candidates
+
+BATCH = 10_000  # rows
+PART = 500_000  # documents of components that are decided together
+
+
+class DuckEngine:
+    """Tables are in a database file; what Python functions return is Parquet beside it."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, work: Path, workers: int) -> None:
+        self._connection, self._work, self._workers = connection, work, workers
+
+    def fetch(self, query: str) -> pa.Table:
+        """Return the rows of a query."""
+        return self._connection.sql(query).to_arrow_table()
+
+    def save(self, name: str, query: str) -> None:
+        """Store the rows of a query as a table."""
+        self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS {query}")
+
+    def save_mapped(
+        self, name: str, query: str, function: Callable[[pa.RecordBatch], pa.RecordBatch], schema: pa.Schema
+    ) -> None:
+        """Store what a function returns for each batch of the rows of a query."""
+        batches = self._connection.sql(query).to_arrow_reader(BATCH)
+        with self._file(name, schema) as file, start_processes(self._workers) as processes:
+            waiting: deque[Future[pa.RecordBatch]] = deque()
+            for batch in batches:
+                waiting.append(processes.submit(function, batch))
+                if len(waiting) > 2 * self._workers:
+                    file.write_batch(waiting.popleft().result())
+            for result in waiting:
+                file.write_batch(result.result())
+        self._name_files(name)
+
+    def save_tasks(self, name: str, candidates: Candidates, schema: pa.Schema) -> None:
+        """Store what all tasks yield. Each process gets the fingerprints and sketches once."""
+        tasks = candidates.tasks(8 * self._workers)
+        files = [self._path(name, number) for number in range(len(tasks))]
+        with start_processes(self._workers, share, candidates) as processes:
+            list(processes.map(write_task, tasks, files, repeat(schema)))
+        self._name_files(name)
+
+    def save_components(
+        self,
+        name: str,
+        documents: str,
+        pairs: str,
+        function: Callable[[pa.Table, pa.Table], pa.Table],
+        schema: pa.Schema,
+    ) -> None:
+        """Store what a function returns for the rows of two queries, whole components at a time."""
+        self.save("members", documents)
+        self.save("similar_members", pairs)
+        parts = 1 + self.fetch("SELECT count(*) AS n FROM members")["n"][0].as_py() // PART
+        with self._file(name, schema) as file:
+            for part in range(parts):
+                both = (
+                    self.fetch(f"SELECT * FROM {table} WHERE hash(component) % {parts} = {part}")
+                    for table in ("members", "similar_members")
+                )
+                file.write_table(function(*both))
+        self._name_files(name)
+
+    def _path(self, name: str, number: int = 0) -> Path:
+        return self._work / f"{name}-{number}.parquet"
+
+    def _file(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
+        return pq.ParquetWriter(self._path(name), schema)
+
+    def _name_files(self, name: str) -> None:
+        files = self._path(name).with_name(f"{name}-*.parquet")
+        self._connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{files}')")
+
+
+_shared: list[Candidates] = []
+
+
+def share(candidates: Candidates) -> None:
+    """Keep the candidates in this process, for its tasks."""
+    _shared.append(candidates)
+
+
+def write_task(task: Any, path: Path, schema: pa.Schema) -> None:
+    """Write the candidates of a task to a file."""
+    with pq.ParquetWriter(path, schema) as file:
+        for batch in _shared[0](task):
+            file.write_batch(batch)
+
+
+def start_processes(workers: int, *initial: Any) -> ProcessPoolExecutor:
+    """Return processes that call the first of the arguments with the others when they start."""
+    function, arguments = (initial[0], initial[1:]) if initial else (None, ())
+    return ProcessPoolExecutor(workers, get_context("spawn"), function, arguments)
+
+
+def main() -> None:
+    """Read the options, and run the job."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("documents", help="Parquet files, such as 'folder/*.parquet', with the columns id and text")
+    parser.add_argument("decisions", type=Path, help="Parquet file for the decisions: id, kept, cluster, similarity")
+    parser.add_argument("--work", type=Path, help="folder with room for intermediate tables, by default the system's")
+    parser.add_argument("--memory", default="4GB", help="memory of DuckDB, beside that of the workers")
+    parser.add_argument("--workers", type=int, default=usable_cores())
+    parser.add_argument("--distance", type=int, default=Rules.distance)
+    parser.add_argument("--similarity", type=float, default=Rules.similarity)
+    parser.add_argument("--keep", type=Keep, choices=list(Keep), default=Rules.keep)
+    given = parser.parse_args()
+    rules = Rules(given.distance, given.similarity, keep=given.keep)
+    with tempfile.TemporaryDirectory(prefix="simsql-", dir=given.work) as folder:
+        work = Path(folder)
+        with duckdb.connect(work / "tables.duckdb") as connection:
+            connection.execute("SET memory_limit = ?", [given.memory])
+            connection.execute("SET preserve_insertion_order = false")
+            connection.read_parquet(given.documents).select("id, text").create_view("documents")
+            dedup_on_engine(DuckEngine(connection, work, given.workers), rules)
+            connection.table("decisions").write_parquet(str(given.decisions))
+
+
+if __name__ == "__main__":
+    main()
