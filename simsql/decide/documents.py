@@ -23,6 +23,8 @@ class Documents(NamedTuple):
 
     id: I64
     fingerprint: U64
+    sketch: U64
+    """Of their words: documents with the same words have the same. 0 for documents without words."""
     words: U64
     """The digests of their words: two numbers per document, in an array of shape (documents, 2)."""
     compared: Flags
@@ -43,11 +45,20 @@ class Documents(NamedTuple):
 
     @classmethod
     def without_decisions(
-        cls, ids: I64, fingerprint: U64, words: U64, compared: Flags, characters: I64, seen: Flags
+        cls,
+        ids: I64,
+        fingerprint: U64,
+        sketch: U64,
+        words: U64,
+        compared: Flags,
+        characters: I64,
+        seen: Flags,
     ) -> "Documents":
         """Return documents about which no earlier run has decided."""
         unknown, none = np.full(len(ids), np.nan), np.zeros(len(ids), dtype=bool)
-        return cls(ids, fingerprint, words, compared, characters, seen, ids, ids, unknown, unknown, ~none, none)
+        return cls(
+            ids, fingerprint, sketch, words, compared, characters, seen, ids, ids, unknown, unknown, ~none, none
+        )
 
 
 class Nodes(NamedTuple):

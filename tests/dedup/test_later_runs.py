@@ -80,8 +80,8 @@ def old_table(kept, newest):
             change = text("UPDATE kept SET name_digest = CAST(:digest AS uuid) WHERE name = :name")
             connection.execute(change, {"name": name, "digest": digest})
         for column in (
-            *("line", "value", "words", "words_digest", "kept", "representative"),
-            *("kept_similarity", "representative_similarity", "undecided"),
+            *("line", "value", "words", "words_digest", "sketch", "kept"),
+            *("kept_similarity", "representative", "representative_similarity", "undecided"),
         ):
             connection.execute(text(f"ALTER TABLE kept DROP COLUMN {column}"))
         connection.execute(text("COMMENT ON TABLE kept IS 'documents of simsql dedup, recipe words12-log-1'"))

@@ -83,6 +83,7 @@ def run(docs, table):
     given_documents = Documents(
         id=column(document.id for document in docs),
         fingerprint=words * np.uint64(3),
+        sketch=words,
         words=np.stack([words, words], axis=1),
         compared=np.ones(len(docs), dtype=bool),
         characters=column(document.characters for document in docs),

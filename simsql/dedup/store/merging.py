@@ -32,6 +32,8 @@ from simsql.dedup.store.table import DECISIONS, SHARED, STAGED, DocumentStore, S
 from simsql.documents import printable, storable
 from simsql.errors import SimsqlError
 
+_WORDS = ("words", "words_digest", "sketch")
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -128,7 +130,7 @@ def merge(store: DocumentStore) -> Loaded:
         same_text = and_(same_document, table.c.text_digest == staged.c.text_digest)
         store.connection.execute(update(staged).values(known=True).where(same_text, stored, ~staged.c.known))
         where = ("name", "place", "line")
-        data = (*where, "text_digest", "characters", "fingerprint", "value", "words", "words_digest")
+        data = (*where, "text_digest", "characters", "fingerprint", "value", *_WORDS)
         changed = store.connection.execute(
             update(table)
             .values({name: values[name] for name in data} | dict.fromkeys(DECISIONS, null()))
@@ -150,7 +152,7 @@ def merge(store: DocumentStore) -> Loaded:
         # Tables of version 0.1.0 have no words.
         store.connection.execute(
             update(table)
-            .values(words=staged.c.words, words_digest=staged.c.words_digest)
+            .values({name: staged.c[name] for name in _WORDS})
             .where(same_text, table.c.words.is_(None), staged.c.words.is_not(None))
         )
         if store.rules.keep_field is not None:

@@ -30,6 +30,7 @@ _STAGED_COLUMNS = {
 }
 _KEPT_COLUMNS = {
     "words": ("coalesce(t.words_digest, '00000000-0000-0000-0000-000000000000')", "(2,)>u8"),
+    "sketch": ("coalesce(t.sketch, 0)", ">u8"),
     "compared": ("t.words_digest IS NOT NULL", "?"),
     "number": ("coalesce(pg_catalog.octet_length(t.words), 0) / 8", ">i4"),
     "kept": ("coalesce(t.kept, t.id)", ">i8"),
@@ -63,10 +64,11 @@ class Rows:
         counts = np.zeros(len(ids), dtype=np.int64)
         if self._spool and self.here.any():
             counts[self.here] = self._spool.counts[self._position[self.here]]
-        words, compared = np.zeros((len(ids), 2), dtype=np.uint64), np.ones(len(ids), dtype=bool)
+        sketch, words = np.zeros(len(ids), dtype=np.uint64), np.zeros((len(ids), 2), dtype=np.uint64)
+        compared = np.ones(len(ids), dtype=bool)
         if store.kept:
             counts = np.where(self.here, counts, rows["number"])
-            words = rows["words"].astype(np.uint64)
+            sketch, words = rows["sketch"].astype(np.uint64), rows["words"].astype(np.uint64)
             compared = rows["compared"] if store.rules.checks_texts else compared
         elif self._spool:
             words = self._spool.digests[self._position].view(">u8").reshape(-1, 2).astype(np.uint64)
@@ -74,6 +76,7 @@ class Rows:
         documents = Documents.without_decisions(
             ids,
             rows["fingerprint"].astype(np.uint64),
+            sketch,
             words,
             compared,
             rows["characters"].astype(np.int64),

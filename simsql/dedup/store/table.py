@@ -61,6 +61,8 @@ class StagedDocument(NamedTuple):
     """The hashes of its words, eight bytes each, the lowest first; None if they are known or not wanted."""
     words_digest: str | None = None
     """32 hexadecimal digits; None without words."""
+    sketch: int | None = None
+    """A bigint; None without words."""
 
 
 Scratch = Literal["TEMPORARY", "UNLOGGED"]
@@ -75,7 +77,7 @@ STAGED, DECIDED, MEMBERS = "simsql_staged", "simsql_decided", "simsql_members"
 # The columns that the table and the staged documents share.
 SHARED = tuple(name for name in StagedDocument._fields if name not in ("ordinal", "known"))
 DECISIONS = ("kept", "representative", "kept_similarity", "representative_similarity")
-_SINCE_0_2 = {"line", "value", "words", "words_digest", *DECISIONS, "undecided"}
+_SINCE_0_2 = {"line", "value", "words", "words_digest", "sketch", *DECISIONS, "undecided"}
 
 
 def take_lock(connection: Connection, number: ColumnElement[int]) -> None:
@@ -129,6 +131,7 @@ class DocumentStore:
             Column("value", Text),
             Column("words", LargeBinary),
             Column("words_digest", Uuid),
+            Column("sketch", BigInteger),
             # NULL for the id of the document itself.
             Column("kept", BigInteger),
             Column("representative", BigInteger),
