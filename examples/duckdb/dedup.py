@@ -6,9 +6,8 @@ The decisions are those of `simsql dedup`. Texts and intermediate tables need no
 import argparse
 import tempfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,11 @@ import pyarrow.parquet as pq
 from simsql.cores import usable_cores
 from simsql.decide.rules import Keep, Rules
 from simsql.dedup.engine_job import dedup_on_engine
-from simsql.dedup.engine_steps import Candidates
+from simsql.dedup.engine_steps import CANDIDATES, Candidates
+from simsql.hamming import PairTask
 
 BATCH = 10_000  # rows
-PART = 500_000  # documents of components that are decided together
+PART = 500_000  # rows that are grouped together
 
 
 class DuckEngine:
@@ -45,50 +45,55 @@ class DuckEngine:
     ) -> None:
         """Store what a function returns for each batch of the rows of a query."""
         batches = self._connection.sql(query).to_arrow_reader(BATCH)
-        with self._file(name, schema) as file, start_processes(self._workers) as processes:
-            waiting: deque[Future[pa.RecordBatch]] = deque()
-            for batch in batches:
-                waiting.append(processes.submit(function, batch))
-                if len(waiting) > 2 * self._workers:
-                    file.write_batch(waiting.popleft().result())
-            for result in waiting:
-                file.write_batch(result.result())
-        self._name_files(name)
+        self._store_results(name, function, ((batch,) for batch in batches), schema)
 
-    def save_tasks(self, name: str, candidates: Candidates, schema: pa.Schema) -> None:
+    def save_grouped(
+        self, name: str, queries: Sequence[str], key: str, function: Callable[..., pa.Table], schema: pa.Schema
+    ) -> None:
+        """Store what a function returns for the rows of one or two queries, those of a key together."""
+        tables = [f"{name}_{number}" for number in range(len(queries))]
+        for table, query in zip(tables, queries, strict=True):
+            self.save(table, query)
+        rows = max(self._connection.table(table).shape[0] for table in tables)
+        parts = 1 + rows // PART
+        groups = (
+            [self.fetch(f"SELECT * FROM {table} WHERE hash({key}) % {parts} = {part}") for table in tables]
+            for part in range(parts)
+        )
+        self._store_results(name, function, groups, schema)
+
+    def save_tasks(self, name: str, candidates: Candidates) -> None:
         """Store what all tasks yield. Each process gets the fingerprints and sketches once."""
+        pq.write_table(CANDIDATES.empty_table(), self._path(name))
         tasks = candidates.tasks(8 * self._workers)
-        files = [self._path(name, number) for number in range(len(tasks))]
-        with start_processes(self._workers, share, candidates) as processes:
-            list(processes.map(write_task, tasks, files, repeat(schema)))
+        files = [self._path(name, number) for number in range(1, len(tasks) + 1)]
+        with ProcessPoolExecutor(self._workers, get_context("spawn"), share, (candidates,)) as processes:
+            list(processes.map(write_task, tasks, files))
         self._name_files(name)
 
-    def save_components(
+    def _store_results(
         self,
         name: str,
-        documents: str,
-        pairs: str,
-        function: Callable[[pa.Table, pa.Table], pa.Table],
+        function: Callable[..., pa.RecordBatch | pa.Table],
+        arguments: Iterable[Sequence[Any]],
         schema: pa.Schema,
     ) -> None:
-        """Store what a function returns for the rows of two queries, whole components at a time."""
-        self.save("members", documents)
-        self.save("similar_members", pairs)
-        parts = 1 + self.fetch("SELECT count(*) AS n FROM members")["n"][0].as_py() // PART
-        with self._file(name, schema) as file:
-            for part in range(parts):
-                both = (
-                    self.fetch(f"SELECT * FROM {table} WHERE hash(component) % {parts} = {part}")
-                    for table in ("members", "similar_members")
-                )
-                file.write_table(function(*both))
+        """Store what a function returns in other processes. A few results are computed ahead."""
+        with (
+            pq.ParquetWriter(self._path(name), schema) as file,
+            ProcessPoolExecutor(self._workers, get_context("spawn")) as processes,
+        ):
+            waiting: deque[Future[pa.RecordBatch | pa.Table]] = deque()
+            for given in arguments:
+                waiting.append(processes.submit(function, *given))
+                if len(waiting) > 2 * self._workers:
+                    file.write(waiting.popleft().result())
+            for result in waiting:
+                file.write(result.result())
         self._name_files(name)
 
     def _path(self, name: str, number: int = 0) -> Path:
         return self._work / f"{name}-{number}.parquet"
-
-    def _file(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
-        return pq.ParquetWriter(self._path(name), schema)
 
     def _name_files(self, name: str) -> None:
         files = self._path(name).with_name(f"{name}-*.parquet")
@@ -103,17 +108,11 @@ def share(candidates: Candidates) -> None:
     _shared.append(candidates)
 
 
-def write_task(task: Any, path: Path, schema: pa.Schema) -> None:
+def write_task(task: PairTask, path: Path) -> None:
     """Write the candidates of a task to a file."""
-    with pq.ParquetWriter(path, schema) as file:
+    with pq.ParquetWriter(path, CANDIDATES) as file:
         for batch in _shared[0](task):
             file.write_batch(batch)
-
-
-def start_processes(workers: int, *initial: Any) -> ProcessPoolExecutor:
-    """Return processes that call the first of the arguments with the others when they start."""
-    function, arguments = (initial[0], initial[1:]) if initial else (None, ())
-    return ProcessPoolExecutor(workers, get_context("spawn"), function, arguments)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from simsql.decide.rules import Keep, Rules
 from simsql.dedup.engine_job import dedup_on_engine
-from simsql.dedup.engine_steps import Candidates
+from simsql.dedup.engine_steps import CANDIDATES, Candidates
 
 
 class SparkEngine:
@@ -44,8 +44,17 @@ class SparkEngine:
 
         self._store(name, self._spark.sql(query).mapInArrow(work, from_arrow_schema(schema)))
 
-    def save_tasks(self, name: str, candidates: Candidates, schema: pa.Schema) -> None:
-        """Store what all tasks yield. Each worker gets the fingerprints and sketches once."""
+    def save_grouped(
+        self, name: str, queries: Sequence[str], key: str, function: Callable[..., pa.Table], schema: pa.Schema
+    ) -> None:
+        """Store what a function returns for the rows of one or two queries, those of a key together."""
+        part = F.pmod(F.xxhash64(key), F.lit(self._parts))
+        one, *other = (self._spark.sql(query).groupBy(part.alias("part")) for query in queries)
+        groups = one.cogroup(*other) if other else one
+        self._store(name, groups.applyInArrow(function, from_arrow_schema(schema)))
+
+    def save_tasks(self, name: str, candidates: Candidates) -> None:
+        """Store what all tasks yield. Each process gets the fingerprints and sketches once."""
         tasks = candidates.tasks(self._parts)
         shared = self._spark.sparkContext.broadcast(candidates)
 
@@ -54,22 +63,9 @@ class SparkEngine:
                 for number in batch["id"].to_pylist():
                     yield from shared.value(tasks[number])
 
-        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
-        self._store(name, numbers.mapInArrow(work, from_arrow_schema(schema)))
+        numbers = self._spark.range(0, len(tasks), 1, max(1, len(tasks)))
+        self._store(name, numbers.mapInArrow(work, from_arrow_schema(CANDIDATES)))
         shared.destroy()
-
-    def save_components(
-        self,
-        name: str,
-        documents: str,
-        pairs: str,
-        function: Callable[[pa.Table, pa.Table], pa.Table],
-        schema: pa.Schema,
-    ) -> None:
-        """Store what a function returns for the rows of two queries, whole components at a time."""
-        part = F.pmod(F.xxhash64("component"), F.lit(self._parts)).alias("part")
-        left, right = (self._spark.sql(query).withColumn("part", part).groupBy("part") for query in (documents, pairs))
-        self._store(name, left.cogroup(right).applyInArrow(function, from_arrow_schema(schema)))
 
     def _store(self, name: str, frame: DataFrame) -> None:
         self._written += 1

@@ -6,12 +6,13 @@ Spark and DuckDB. The decisions are those of `simsql dedup` on the same texts.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from simsql.decide.rules import Rules
 from simsql.dedup.engine_steps import (
+    BUCKETS,
     CANDIDATES,
     DESCRIPTION,
     SIMILAR,
@@ -21,21 +22,30 @@ from simsql.dedup.engine_steps import (
     decide_components,
     decisions_of,
     describe,
+    distribute,
+    find_in_buckets,
 )
 from simsql.errors import UsageError
+from simsql.fingerprint import sketch_distance
+
+# Up to this distance, every fingerprint goes to a bucket for each of its blocks; above, buckets are too large.
+_BUCKETS_UPTO = 3
 
 # Documents with the same words, of which one is compared for all.
 _NODES = """
     SELECT words, fingerprint, sketch, min(id) AS id, count(*) AS copies
     FROM described GROUP BY words, fingerprint, sketch
 """
+# `(x | y) - (x & y)` are the bits in which x and y differ, in every SQL. The sketches of two nodes have to be near,
+# also where several share a fingerprint.
 _PAIRS = """
-    SELECT l.words AS a, r.words AS b FROM candidates AS c
-    JOIN nodes AS l ON l.fingerprint = c.a_fingerprint AND l.sketch = c.a_sketch
-    JOIN nodes AS r ON r.fingerprint = c.b_fingerprint AND r.sketch = c.b_sketch
-    UNION ALL
-    SELECT l.words, r.words FROM nodes AS l
-    JOIN nodes AS r ON l.fingerprint = r.fingerprint AND l.sketch = r.sketch AND l.words < r.words
+    WITH near AS (
+        SELECT a, b FROM candidates
+        UNION ALL SELECT fingerprint, fingerprint FROM nodes GROUP BY fingerprint HAVING count(*) > 1
+    )
+    SELECT l.words AS a, r.words AS b
+    FROM near AS n JOIN nodes AS l ON l.fingerprint = n.a JOIN nodes AS r ON r.fingerprint = n.b
+    WHERE bit_count((l.sketch | r.sketch) - (l.sketch & r.sketch)) <= {bits} AND (n.a <> n.b OR l.words < r.words)
 """
 _TEXTS = """
     SELECT n.words, d.text FROM documents AS d JOIN nodes AS n ON n.id = d.id
@@ -80,7 +90,7 @@ _DECISIONS = """
 
 
 class Engine(Protocol):
-    """What the job needs: tables with names, and Python functions that are applied to rows, by any process."""
+    """What the job needs: tables with names, and Python functions that any process applies to rows."""
 
     def fetch(self, query: str) -> pa.Table:
         """Return the rows of a query."""
@@ -93,27 +103,28 @@ class Engine(Protocol):
     ) -> None:
         """Store what a function returns for each batch of the rows of a query."""
 
-    def save_tasks(self, name: str, candidates: Candidates, schema: pa.Schema) -> None:
-        """Store what all tasks yield."""
-
-    def save_components(
-        self,
-        name: str,
-        documents: str,
-        pairs: str,
-        function: Callable[[pa.Table, pa.Table], pa.Table],
-        schema: pa.Schema,
+    def save_grouped(
+        self, name: str, queries: Sequence[str], key: str, function: Callable[..., pa.Table], schema: pa.Schema
     ) -> None:
-        """Store what a function returns for the rows of two queries, whole components at a time."""
+        """Store what a function returns for the rows of one or two queries.
+
+        It may get the rows of many keys at once, but all rows of a key together, a table for each query.
+        """
+
+    def save_tasks(self, name: str, candidates: Candidates) -> None:
+        """Store what all tasks yield."""
 
 
 def dedup_on_engine(engine: Engine, rules: Rules) -> None:
     """Decide about the rows of the table `documents` (id, text), and store the decisions as the table `decisions`.
 
-    A decision has the id of the document, that of the document that is kept in its favour (its own if it is kept),
-    that of the document that represents its cluster (null if it is in none), and the similarity to the one that is
-    kept. Of equals, the one with the smallest id is kept. Raises UsageError for ids that are null or occur twice, and
-    for rules that do not compare texts or have a field that decides.
+    A decision has the id of the document; that of the document that is kept in its favour, its own if it is kept;
+    that of the document that represents its cluster, null if it is in none; and the similarity to the one that is
+    kept. Up to distance 3, tasks read only what is in their buckets. Above, each process that does tasks gets 16
+    bytes for each document. Of equals, the document with the smallest id is kept.
+
+    Raises UsageError for ids that are null or occur twice, and for rules that do not compare texts or have a field
+    that decides.
     """
     check_rules(rules)
     if engine.fetch("SELECT id FROM documents GROUP BY id HAVING id IS NULL OR count(*) > 1 LIMIT 1").num_rows:
@@ -121,9 +132,8 @@ def dedup_on_engine(engine: Engine, rules: Rules) -> None:
     ids = engine.fetch("SELECT id FROM documents LIMIT 0").schema.field("id")
     engine.save_mapped("described", "SELECT id, text FROM documents", describe, pa.schema([ids, *DESCRIPTION]))
     engine.save("nodes", _NODES)
-    candidates = Candidates(engine.fetch("SELECT DISTINCT fingerprint, sketch FROM nodes"), rules)
-    engine.save_tasks("candidates", candidates, CANDIDATES)
-    engine.save("pairs", _PAIRS)
+    _find_candidates(engine, rules)
+    engine.save("pairs", _PAIRS.format(bits=sketch_distance(rules.similarity)))
     engine.save("texts", _TEXTS)
     engine.save_mapped("similarities", _COMPARED, partial(compare, rules=rules), SIMILAR)
     engine.save("stars", "SELECT a, b FROM similarities")
@@ -131,6 +141,17 @@ def dedup_on_engine(engine: Engine, rules: Rules) -> None:
         engine.save("large_stars", _LARGE_STAR)
         engine.save("stars", _SMALL_STAR)
     engine.save("components", _COMPONENTS)
+    queries = _MEMBERS, _SIMILAR_MEMBERS
     decide = partial(decide_components, rules=rules)
-    engine.save_components("decided", _MEMBERS, _SIMILAR_MEMBERS, decide, decisions_of(ids.type))
+    engine.save_grouped("decided", queries, "component", decide, decisions_of(ids.type))
     engine.save("decisions", _DECISIONS)
+
+
+def _find_candidates(engine: Engine, rules: Rules) -> None:
+    distinct = "SELECT DISTINCT fingerprint, sketch FROM nodes"
+    if rules.distance > _BUCKETS_UPTO:
+        engine.save_tasks("candidates", Candidates(engine.fetch(distinct), rules))
+        return
+    engine.save_mapped("buckets", distinct, partial(distribute, rules=rules), BUCKETS)
+    find = partial(find_in_buckets, rules=rules)
+    engine.save_grouped("candidates", ["SELECT * FROM buckets"], "bucket", find, CANDIDATES)

@@ -1,8 +1,8 @@
 """The steps of dedup on Arrow tables, for engines that run them in many processes, such as Spark or DuckDB.
 
-`describe` turns texts into fingerprints, sketches and digests. `Candidates` finds the pairs that may be similar, in
-independent tasks. `compare` compares their texts, and `decide_components` decides about the documents that similar
-pairs connect. `engine_job.py` has the queries between these steps.
+`describe` turns texts into fingerprints, sketches and digests. `Candidates`, in independent tasks, or `distribute` and
+`find_in_buckets` find the pairs that may be similar. `compare` compares their texts, and `decide_components` decides
+about the documents that similar pairs connect. `engine_job.py` has the queries between these steps.
 
 Digests are 16 bytes of binary. Fingerprints and sketches are bigints with the same bits.
 """
@@ -19,22 +19,18 @@ from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs, Stars
 from simsql.decide.verdicts import Evidence, decide
 from simsql.errors import UsageError
-from simsql.fingerprint import TokenLists, simhash_items_with_tokens, similarity_many
-from simsql.hamming._join import Join, Task
-from simsql.runs import consecutive, portions
+from simsql.fingerprint import TokenLists, simhash_items_with_tokens, similarity_many, sketch_distance
+from simsql.hamming import PairTask, pair_buckets, pair_tasks, pairs_in_buckets, pairs_of_task
 
 _DIGEST = 16
-# Candidates that are yielded together.
-_LISTED = 1 << 18
 
 DESCRIPTION = pa.schema(
     {"words": pa.binary(), "fingerprint": pa.int64(), "sketch": pa.int64(), "characters": pa.int64()}
 )
 """What `describe` returns beside the ids."""
-CANDIDATES = pa.schema(
-    dict.fromkeys(("a_fingerprint", "a_sketch", "b_fingerprint", "b_sketch"), pa.int64())
-)
-"""What a task of `Candidates` yields."""
+BUCKETS = pa.schema({"bucket": pa.int64(), "fingerprint": pa.int64(), "sketch": pa.int64()})
+CANDIDATES = pa.schema({"a": pa.int64(), "b": pa.int64()})
+"""Two fingerprints."""
 SIMILAR = pa.schema({"a": pa.binary(), "b": pa.binary(), "similarity": pa.float64()})
 """What `compare` returns, and `decide_components` takes: the digests of two nodes, and how similar they are."""
 
@@ -52,30 +48,31 @@ def describe(documents: pa.RecordBatch) -> pa.RecordBatch:
     """
     texts = documents["text"].to_pylist()
     items = [(position, text) for position, text in enumerate(texts) if text is not None]
-    positions, fingerprints, digests = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64), b""
-    for some, found, tokens in simhash_items_with_tokens(items):
+    positions: list[int] = []
+    digests: list[bytes] = []
+    numbers = [np.zeros((2, 0), dtype=np.uint64)]
+    for some, fingerprints, tokens, sketches in simhash_items_with_tokens(items):
         (chosen,) = np.nonzero(tokens.counts)
-        positions = np.concatenate([positions, np.array(some)[chosen]])
-        fingerprints = np.concatenate([fingerprints, found.data[chosen]])
+        positions += [some[position] for position in chosen]
         digests += _digests(tokens)
+        numbers.append(np.stack([fingerprints.data[chosen], sketches.data[chosen]]))
     columns = [
-        documents["id"].take(pa.array(positions)),
-        pa.array([digests[start : start + _DIGEST] for start in range(0, len(digests), _DIGEST)], pa.binary()),
-        pa.array(fingerprints.view(np.int64)),
-        pa.array(np.zeros(len(positions), dtype=np.int64)),
+        documents["id"].take(pa.array(positions, pa.int64())),
+        pa.array(digests, pa.binary()),
+        *(pa.array(column) for column in np.concatenate(numbers, axis=1).view(np.int64)),
         pa.array([len(texts[position]) for position in positions], pa.int64()),
     ]
     return pa.record_batch(columns, schema=pa.schema([documents.schema.field("id"), *DESCRIPTION]))
 
 
-def _digests(tokens: TokenLists) -> bytes:
-    """Return the digests of texts with tokens, one after the other."""
+def _digests(tokens: TokenLists) -> Iterator[bytes]:
+    """Yield the digests of texts with tokens: those of equal texts are equal."""
     data = np.ascontiguousarray(tokens.hashes).view(np.uint8).data
-    ends = 8 * np.cumsum(tokens.counts)
-    bounds = zip((ends - 8 * tokens.counts).tolist(), ends.tolist(), strict=True)
-    return b"".join(
-        blake2b(data[start:end], digest_size=_DIGEST).digest() for start, end in bounds if start < end
-    )
+    start = 0
+    for end in (8 * np.cumsum(tokens.counts)).tolist():
+        if start < end:
+            yield blake2b(data[start:end], digest_size=_DIGEST).digest()
+        start = end
 
 
 def check_rules(rules: Rules) -> None:
@@ -85,54 +82,53 @@ def check_rules(rules: Rules) -> None:
 
 
 class Candidates:
-    """The pairs of nodes whose texts have to be compared, in tasks that can run anywhere.
+    """The pairs of fingerprints whose texts may be similar, in tasks that any process can do.
 
-    `fingerprint` and `sketch` are the columns of nodes, int64; pairs of nodes in which both agree are not found. A
-    task is called, and yields batches of `CANDIDATES`. Each pair comes once. The object takes 16 bytes for each node;
-    a call takes a few times that.
+    `nodes` has the fingerprint and the sketch of each node, which take 16 bytes. A task takes a few times that.
     """
 
     def __init__(self, nodes: pa.Table, rules: Rules) -> None:
-        fingerprints, sketches = (
-            nodes[name].to_numpy().view(np.uint64) for name in ("fingerprint", "sketch")
-        )
-        order = np.lexsort([sketches, fingerprints])
-        self._fingerprints, self._sketches = fingerprints[order], sketches[order]
-        self._join = Join(np.unique(fingerprints), rules.distance)
-        self._bits = 64
+        self._fingerprints, self._sketches = _unsigned(nodes, "fingerprint"), _unsigned(nodes, "sketch")
+        self._rules = rules
 
-    def tasks(self, parts: int) -> list[Task | None]:
-        """Return the tasks."""
-        return [None, *self._join.tasks(parts)]
+    def tasks(self, parts: int) -> list[PairTask]:
+        """Return the tasks; a pass over the fingerprints has up to this number of parts."""
+        return pair_tasks(self._fingerprints, self._rules.distance, parts)
 
-    def __call__(self, task: Task | None) -> Iterator[pa.RecordBatch]:
-        """Yield the pairs of a task."""
-        if task is None:
-            values, counts = np.unique(self._fingerprints, return_counts=True)
-            shared = values[counts > 1]
-            yield from self._expand(np.stack([shared, shared], axis=1))
-            return
-        for pairs in self._join(task):
-            yield from self._expand(pairs)
+    def __call__(self, task: PairTask) -> Iterator[pa.RecordBatch]:
+        """Yield the pairs of a task, as in `CANDIDATES`."""
+        sketches = self._sketches, sketch_distance(self._rules.similarity)
+        return map(_pairs, pairs_of_task(task, self._fingerprints, sketches=sketches))
 
-    def _expand(self, pairs: U64) -> Iterator[pa.RecordBatch]:
-        """Yield the nodes of pairs of fingerprints whose sketches are near."""
-        starts = np.searchsorted(self._fingerprints, pairs)
-        sizes = np.searchsorted(self._fingerprints, pairs, side="right") - starts
-        for some in portions(sizes.prod(axis=1), _LISTED):
-            left = consecutive(starts[some, 0], sizes[some, 0])
-            of_pair = np.repeat(np.arange(some.start, some.stop), sizes[some, 0])
-            first, count = starts[of_pair, 1], sizes[of_pair, 1]
-            one, other = np.repeat(left, count), consecutive(first, count)
-            near = np.bitwise_count(self._sketches[one] ^ self._sketches[other]) <= self._bits
-            # Of two nodes with the same fingerprint, the smaller one comes first.
-            near &= (self._fingerprints[one] != self._fingerprints[other]) | (one < other)
-            chosen = [
-                column[side[near]].view(np.int64)
-                for side in (one, other)
-                for column in (self._fingerprints, self._sketches)
-            ]
-            yield pa.record_batch(chosen, schema=CANDIDATES)
+
+def distribute(nodes: pa.RecordBatch, rules: Rules) -> pa.RecordBatch:
+    """Return each fingerprint and sketch once for each of its buckets, as in `BUCKETS`."""
+    buckets = pair_buckets(_unsigned(nodes, "fingerprint"), rules.distance)
+    each = pa.array(np.repeat(np.arange(len(buckets)), buckets.shape[1]))
+    columns = [pa.array(buckets.ravel()), nodes["fingerprint"].take(each), nodes["sketch"].take(each)]
+    return pa.record_batch(columns, schema=BUCKETS)
+
+
+def find_in_buckets(members: pa.Table, rules: Rules) -> pa.Table:
+    """Return the pairs of fingerprints whose texts may be similar, as in `CANDIDATES`, given whole `BUCKETS`."""
+    found = pairs_in_buckets(
+        members["bucket"].to_numpy(),
+        _unsigned(members, "fingerprint"),
+        rules.distance,
+        sketches=(_unsigned(members, "sketch"), sketch_distance(rules.similarity)),
+    )
+    return pa.Table.from_batches(map(_pairs, found), CANDIDATES)
+
+
+def _unsigned(rows: pa.Table | pa.RecordBatch, name: str) -> U64:
+    """Return a column of bigints as unsigned numbers with the same bits."""
+    values: U64 = rows[name].to_numpy().view(np.uint64)
+    return values
+
+
+def _pairs(found: U64) -> pa.RecordBatch:
+    signed = np.ascontiguousarray(found.T).view(np.int64)
+    return pa.record_batch([pa.array(side) for side in signed], schema=CANDIDATES)
 
 
 def compare(pairs: pa.RecordBatch, rules: Rules) -> pa.RecordBatch:
@@ -153,12 +149,13 @@ def decide_components(documents: pa.Table, pairs: pa.Table, rules: Rules) -> pa.
     """
     documents = documents.sort_by("id")
     total = documents.num_rows
-    fingerprint, characters = (documents[name].to_numpy() for name in ("fingerprint", "characters"))
+    fingerprint, sketch = _unsigned(documents, "fingerprint"), _unsigned(documents, "sketch")
+    characters = documents["characters"].to_numpy()
     digests = documents["words"].to_pylist()
     words = np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
     ids, everything = np.arange(total), np.ones(total, dtype=bool)
     table = Documents.without_decisions(
-        ids, fingerprint.view(np.uint64), words, everything, characters, everything
+        ids, fingerprint, sketch, words, everything, characters, everything
     )
     nodes = group_nodes(table, everything, by_words=True)
     number = {digests[document]: node for node, document in enumerate(nodes.example.tolist())}
