@@ -118,9 +118,9 @@ def write_task(task: PairTask, path: Path) -> None:
 def main() -> None:
     """Read the options, and run the job."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("documents", help="Parquet files, such as 'folder/*.parquet', with the columns id and text")
-    parser.add_argument("decisions", type=Path, help="Parquet file for the decisions: id, kept, cluster, similarity")
-    parser.add_argument("--work", type=Path, help="folder with room for intermediate tables, by default the system's")
+    parser.add_argument("documents", help="Parquet files with the columns id and text: 'folder/*.parquet'")
+    parser.add_argument("decisions", type=Path, help="new file: id, kept, cluster, similarity")
+    parser.add_argument("--work", type=Path, help="folder for intermediate tables, by default the system's")
     parser.add_argument("--memory", default="4GB", help="memory of DuckDB, beside that of the workers")
     parser.add_argument("--workers", type=int, default=usable_cores())
     parser.add_argument("--distance", type=int, default=Rules.distance)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.functions import lit, pmod, xxhash64
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from simsql.decide.rules import Keep, Rules
@@ -48,10 +48,20 @@ class SparkEngine:
         self, name: str, queries: Sequence[str], key: str, function: Callable[..., pa.Table], schema: pa.Schema
     ) -> None:
         """Store what a function returns for the rows of one or two queries, those of a key together."""
-        part = F.pmod(F.xxhash64(key), F.lit(self._parts))
-        one, *other = (self._spark.sql(query).groupBy(part.alias("part")) for query in queries)
-        groups = one.cogroup(*other) if other else one
-        self._store(name, groups.applyInArrow(function, from_arrow_schema(schema)))
+
+        # Spark reads the annotations.
+        def of_one(rows: pa.Table) -> pa.Table:
+            return function(rows)
+
+        def of_two(rows: pa.Table, others: pa.Table) -> pa.Table:
+            return function(rows, others)
+
+        part, returned = pmod(xxhash64(key), lit(self._parts)).alias("part"), from_arrow_schema(schema)
+        one, *other = (self._spark.sql(query).groupBy(part) for query in queries)
+        if other:
+            self._store(name, one.cogroup(*other).applyInArrow(of_two, returned))
+        else:
+            self._store(name, one.applyInArrow(of_one, returned))
 
     def save_tasks(self, name: str, candidates: Candidates) -> None:
         """Store what all tasks yield. Each process gets the fingerprints and sketches once."""
@@ -77,9 +87,9 @@ class SparkEngine:
 def main() -> None:
     """Read the options, and run the job."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("documents", help="Parquet files or folders with the columns id and text")
-    parser.add_argument("decisions", help="folder for the decisions: id, kept, cluster, similarity")
-    parser.add_argument("--work", required=True, help="folder for intermediate tables, which all workers see")
+    parser.add_argument("documents", help="Parquet file or folder with the columns id and text")
+    parser.add_argument("decisions", help="new folder: id, kept, cluster, similarity")
+    parser.add_argument("--work", required=True, help="new folder for intermediate tables, which all workers see")
     parser.add_argument("--parts", type=int, default=64, help="tasks of each pass over the fingerprints")
     parser.add_argument("--distance", type=int, default=Rules.distance)
     parser.add_argument("--similarity", type=float, default=Rules.similarity)

@@ -36,8 +36,8 @@ _NODES = """
     SELECT words, fingerprint, sketch, min(id) AS id, count(*) AS copies
     FROM described GROUP BY words, fingerprint, sketch
 """
-# `(x | y) - (x & y)` are the bits in which x and y differ, in every SQL. The sketches of two nodes have to be near,
-# also where several share a fingerprint.
+# In every SQL, `(x | y) - (x & y)` has the bits in which x and y differ. The sketches of two nodes must be near
+# even if these nodes share their fingerprint with others.
 _PAIRS = """
     WITH near AS (
         SELECT a, b FROM candidates

@@ -1,8 +1,9 @@
 """The steps of dedup on Arrow tables, for engines that run them in many processes, such as Spark or DuckDB.
 
-`describe` turns texts into fingerprints, sketches and digests. `Candidates`, in independent tasks, or `distribute` and
-`find_in_buckets` find the pairs that may be similar. `compare` compares their texts, and `decide_components` decides
-about the documents that similar pairs connect. `engine_job.py` has the queries between these steps.
+`describe` turns texts into fingerprints, sketches and digests. The pairs that may be similar come from
+`Candidates`, in independent tasks, or from `distribute` and `find_in_buckets`. `compare` compares their texts, and
+`decide_components` decides about the documents that similar pairs connect. `engine_job.py` has the queries between
+these steps.
 
 Digests are 16 bytes of binary. Fingerprints and sketches are bigints with the same bits.
 """
@@ -142,10 +143,10 @@ def compare(pairs: pa.RecordBatch, rules: Rules) -> pa.RecordBatch:
 def decide_components(documents: pa.Table, pairs: pa.Table, rules: Rules) -> pa.Table:
     """Return the decisions about documents: `id`, `kept`, `cluster` and `similarity`.
 
-    `documents` have an id and the columns of `DESCRIPTION`, `pairs` those of `SIMILAR`. They may have any number of
-    components, each of them whole: the nodes that pairs connect, with all their documents. `kept` is the id of the
-    document that is kept in favour of this one, its own if it is kept, and `similarity` is that of their texts.
-    `cluster` is the id of the document that represents the cluster, null for a document that is alone.
+    `documents` have an id and the columns of `DESCRIPTION`, `pairs` those of `SIMILAR`. They may have any number
+    of components, each of them whole: the nodes that pairs connect, with all their documents. `kept` is the id of
+    the document that is kept in favour of this one, its own if it is kept, and `similarity` is that of their
+    texts. `cluster` is the id of the document that represents the cluster, null for a document that is alone.
     """
     documents = documents.sort_by("id")
     total = documents.num_rows
@@ -154,14 +155,11 @@ def decide_components(documents: pa.Table, pairs: pa.Table, rules: Rules) -> pa.
     digests = documents["words"].to_pylist()
     words = np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
     ids, everything = np.arange(total), np.ones(total, dtype=bool)
-    table = Documents.without_decisions(
-        ids, fingerprint, sketch, words, everything, characters, everything
-    )
+    table = Documents.without_decisions(ids, fingerprint, sketch, words, everything, characters, everything)
     nodes = group_nodes(table, everything, by_words=True)
     number = {digests[document]: node for node, document in enumerate(nodes.example.tolist())}
     left, right = (
-        np.array([number[digest] for digest in pairs[side].to_pylist()], dtype=np.int64)
-        for side in ("a", "b")
+        np.array([number[digest] for digest in pairs[side].to_pylist()], dtype=np.int64) for side in ("a", "b")
     )
     free = np.full(nodes.total, NONE)
     verdicts = decide(
