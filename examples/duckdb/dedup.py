@@ -65,7 +65,7 @@ class DuckEngine:
     def save_tasks(self, name: str, candidates: Candidates) -> None:
         """Store what all tasks yield. Each process gets the fingerprints and sketches once."""
         pq.write_table(CANDIDATES.empty_table(), self._path(name))
-        tasks = candidates.tasks(8 * self._workers)
+        tasks = candidates.tasks(self._workers)
         files = [self._path(name, number) for number in range(1, len(tasks) + 1)]
         with ProcessPoolExecutor(self._workers, get_context("spawn"), share, (candidates,)) as processes:
             list(processes.map(write_task, tasks, files))
