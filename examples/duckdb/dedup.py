@@ -22,7 +22,7 @@ from simsql.dedup.engine_job import dedup_on_engine
 from simsql.dedup.engine_steps import CANDIDATES, Candidates
 from simsql.hamming import PairTask
 
-BATCH = 10_000  # rows
+BATCH = 2_000  # rows; fewer if texts are long
 PART = 500_000  # rows that are grouped together
 
 
