@@ -155,7 +155,9 @@ MEANINGS = {
     "--text-column": Meaning("NAME", "Use this column for the texts"),
     "--text-field": Meaning("NAME", "Read texts from this field or column"),
     "--where": Meaning("SQL", "Decide only about the rows that meet this condition"),
-    "--workers": Meaning("N", "Compute fingerprints in this many processes (1 or more); by default, one per core"),
+    "--workers": Meaning(
+        "N", "Compute fingerprints in up to this many processes (1 or more); by default, one per core"
+    ),
 }
 
 
