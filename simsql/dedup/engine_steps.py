@@ -9,7 +9,6 @@ Digests are 16 bytes of binary. Fingerprints and sketches are bigints with the s
 """
 
 from collections.abc import Iterator
-from hashlib import blake2b
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +18,10 @@ from simsql.decide.documents import NONE, PRESENT, U64, Documents, group_nodes
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs, Stars
 from simsql.decide.verdicts import Evidence, decide
+from simsql.documents.spool import digest_tokens
 from simsql.errors import UsageError
-from simsql.fingerprint import TokenLists, simhash_items_with_tokens, similarity_many, sketch_distance
+from simsql.fingerprint import simhash_items_with_tokens, similarity_many, sketch_distance
 from simsql.hamming import PairTask, pair_buckets, pair_tasks, pairs_in_buckets, pairs_of_task
-
-_DIGEST = 16
 
 DESCRIPTION = pa.schema(
     {"words": pa.binary(), "fingerprint": pa.int64(), "sketch": pa.int64(), "characters": pa.int64()}
@@ -54,8 +52,9 @@ def describe(documents: pa.RecordBatch) -> pa.RecordBatch:
     numbers = [np.zeros((2, 0), dtype=np.uint64)]
     for some, fingerprints, tokens, sketches in simhash_items_with_tokens(items):
         (chosen,) = np.nonzero(tokens.counts)
+        digests_here = list(digest_tokens(tokens))
         positions += [some[position] for position in chosen]
-        digests += _digests(tokens)
+        digests += [digests_here[position] for position in chosen]
         numbers.append(np.stack([fingerprints.data[chosen], sketches.data[chosen]]))
     columns = [
         documents["id"].take(pa.array(positions, pa.int64())),
@@ -64,16 +63,6 @@ def describe(documents: pa.RecordBatch) -> pa.RecordBatch:
         pa.array([len(texts[position]) for position in positions], pa.int64()),
     ]
     return pa.record_batch(columns, schema=pa.schema([documents.schema.field("id"), *DESCRIPTION]))
-
-
-def _digests(tokens: TokenLists) -> Iterator[bytes]:
-    """Yield the digests of texts with tokens: those of equal texts are equal."""
-    data = np.ascontiguousarray(tokens.hashes).view(np.uint8).data
-    start = 0
-    for end in (8 * np.cumsum(tokens.counts)).tolist():
-        if start < end:
-            yield blake2b(data[start:end], digest_size=_DIGEST).digest()
-        start = end
 
 
 def check_rules(rules: Rules) -> None:
