@@ -28,6 +28,7 @@ from simsql.fingerprint.comparisons import pairs_of as pairs_of
 from simsql.fingerprint.documents import count_documents, simhash, simhash_many, simhash_parts
 from simsql.fingerprint.documents import simhash_batches as simhash_batches
 from simsql.fingerprint.documents import simhash_items as simhash_items
+from simsql.fingerprint.documents import simhash_items_with_sketches as simhash_items_with_sketches
 from simsql.fingerprint.documents import simhash_items_with_tokens as simhash_items_with_tokens
 from simsql.fingerprint.documents import tokens_of_items as tokens_of_items
 from simsql.fingerprint.features import IdfTable as IdfTable
