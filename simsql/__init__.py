@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 from simsql.errors import SimsqlError, UsageError
 
 if TYPE_CHECKING:
-    from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_many, similarity, similarity_many
+    from simsql.fingerprint import (
+        DEFAULT_RECIPE,
+        Recipe,
+        estimate_similarity,
+        simhash,
+        simhash_many,
+        similarity,
+        similarity_many,
+        sketch,
+        sketch_many,
+    )
     from simsql.hamming import (
         Design,
         fewest_tables,
@@ -28,6 +38,7 @@ __all__ = [
     "Recipe",
     "SimsqlError",
     "UsageError",
+    "estimate_similarity",
     "fewest_tables",
     "find_clusters",
     "find_pairs",
@@ -38,6 +49,8 @@ __all__ = [
     "simhash_many",
     "similarity",
     "similarity_many",
+    "sketch",
+    "sketch_many",
 ]
 
 _PACKAGES = ("fingerprint", "hamming")

@@ -20,14 +20,12 @@ QUOTED = re.compile(
     r"""(\$\w*\$) .*? \1 | E'(?: [^'\\] | '' | \\. )*' | '[^']*' | "[^"]*" | --[^\n]*""",
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
-# Written by a program.
-GENERATED = {"characters.sql", "_characters.sql"}
 QUIET = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
 def main(root: Path) -> None:
     """Print the counts of a checkout."""
-    sql = {path: path.read_text() for path in sorted(root.glob("sql/**/*.sql")) if path.name not in GENERATED}
+    sql = {path: path.read_text() for path in sorted(root.glob("sql/**/*.sql"))}
     python = {path: path.read_text() for path in sorted(root.glob("simsql/**/*.py"))}
     tests = {path: path.read_text() for path in sorted(root.glob("tests/**/*.py"))}
     code = {path: sql_code(text) for path, text in sql.items()}

@@ -28,7 +28,7 @@ USES = {
     "simsql.claim": "SELECT * FROM simsql.claim('article', 1)",
     "simsql.fp": "SELECT simsql.fp(1)",
     "simsql.hamming_distance": "SELECT simsql.hamming_distance(1, 2)",
-    "simsql.similarity": "SELECT simsql.similarity('one', 'two')",
+    "simsql.similarity": "SELECT simsql.similarity(1, 2)",
     "simsql.version": "SELECT simsql.version()",
     "simsql.create_index": "SELECT simsql.create_index('article', 'fingerprint')",
     "simsql.build": "CALL simsql.build('article', 'fingerprint')",

@@ -1,195 +1,104 @@
-"""simsql.similarity in SQL: the same tokens and the same answers as in Python, in every script."""
+"""simsql.similarity of two sketches: its values, and that it filters before anything large is read."""
 
 import random
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 
-import character_sql
-import numpy as np
 import pytest
-from articles import create_articles
-from psycopg import errors
+from articles import create_index
 
-from simsql.database.install import schema_sql
-from simsql.fingerprint import DEFAULT_RECIPE, similarity, similarity_many
-from simsql.fingerprint.characters import CONTEXT, DROPPED, character_table, class_table
-from simsql.fingerprint.extract import find_tokens
-
-
-def tokens_in_sql(connection, texts: Sequence[str]) -> list[list[str]]:
-    """Return the tokens of texts, without the numbers before units."""
-    connection.execute("CREATE TEMP TABLE IF NOT EXISTS given (number integer, body text)")
-    connection.execute("TRUNCATE given")
-    with connection.cursor().copy("COPY given FROM STDIN") as copy:
-        for row in enumerate(texts):
-            copy.write_row(row)
-    found = connection.execute("SELECT simsql._tokens(body) FROM given ORDER BY number").fetchall()
-    return [[re.sub("[\x02\x04]", "", token) for token in tokens] for (tokens,) in found]
-
-
-def similarities_in_sql(connection, pairs: Iterable[tuple[str, str]]) -> list[float]:
-    connection.execute("CREATE TEMP TABLE IF NOT EXISTS pair (number integer, a text, b text)")
-    connection.execute("TRUNCATE pair")
-    with connection.cursor().copy("COPY pair FROM STDIN") as copy:
-        for number, (a, b) in enumerate(pairs):
-            copy.write_row((number, a, b))
-    found = connection.execute("SELECT simsql.similarity(a, b) FROM pair ORDER BY number").fetchall()
-    return [value for (value,) in found]
-
-
-# The characters
-
-
-def test_the_file_of_characters_is_that_of_python():
-    written = character_sql.FILE.read_text(encoding="ascii")
-    if f"Unicode {unicodedata.unidata_version}:" in written:
-        assert written == character_sql.render()
-        return
-    # Another version of Unicode has assigned more characters, which are words or emoji in the file.
-    starts, rules = (
-        np.array(re.search(rf"{name}\(\).*?'\{{(.*?)\}}'", written, re.DOTALL)[1].split(","), dtype=int)
-        for name in ("_character_starts", "_character_rules")
-    )
-    now = np.zeros(len(character_table()), dtype=int)
-    others, others_rules, _ = character_sql.find_rules()
-    now[0x80:] = np.repeat(np.array(others_rules), np.diff([*others, len(now)]))
-    then = np.zeros(len(now), dtype=int)
-    then[0x80:] = np.repeat(rules, np.diff([*starts, len(now)]))
-    known = then & 7 != character_sql.KEPT
-    assert (now[known] & 7 == then[known] & 7).all()
-
-
-def scripts() -> dict[str, list[str]]:
-    """Return the letters, digits and marks of each script: the first word of their names."""
-    found: dict[str, list[str]] = {}
-    for point in np.flatnonzero(class_table() > DROPPED).tolist():
-        if point < 0x32000 and (name := unicodedata.name(chr(point), "")):
-            found.setdefault(name.split()[0], []).append(chr(point))
-    return {script: characters for script, characters in found.items() if len(characters) >= 20}
-
-
-def write(chance: random.Random, characters: Sequence[str], marks: Sequence[str]) -> str:
-    """Return a text of words of these characters, in any form, with some of other scripts in between."""
-    words = []
-    for _ in range(chance.choice([2, 7, 24])):
-        word = "".join(chance.choices(characters, k=chance.randrange(1, 4)))
-        kind = chance.randrange(15)
-        if kind < 3:
-            word = [word.upper(), unicodedata.normalize("NFD", word), unicodedata.normalize("NFKC", word)][kind]
-        elif kind == 3:
-            word += chance.choice(marks)
-        elif kind == 4:
-            word += chance.choice(
-                ["a1", "\uff37ide", "漢字", "ไทย", "👍🏽", "\u1100\u1161", "ß½", "\u200d", "x\u0301\u0323"]
-            )
-        words.append(word)
-    return chance.choice([" ", "", ", ", "\n"]).join(words)
-
-
-def vary(chance: random.Random, text: str) -> str:
-    """Return an edited copy of a text."""
-    start, end = sorted(chance.choices(range(len(text) + 1), k=2))
-    return chance.choice([text.swapcase(), text[:start] + text[end:], text[:start] + " x " + text[start:], text])
-
-
-def pairs_of(script: str, characters: list[str], marks: list[str]) -> Iterator[tuple[str, str]]:
-    chance = random.Random(script)
-    # Few different characters, so that words recur.
-    for _ in range(100):
-        text = write(chance, chance.sample(characters, min(len(characters), 12)), marks)
-        yield text, vary(chance, text)
-
-
-def test_similarities_are_those_of_python_in_every_script(connection):
-    of_script = scripts()
-    composing = [chr(p) for p in np.flatnonzero(character_table() & np.uint32(CONTEXT)).tolist()]
-    assert {"LATIN", "CJK", "THAI", "HANGUL", "ARABIC", "DEVANAGARI", "HALFWIDTH"} <= of_script.keys()
-    pairs = [pair for item in of_script.items() for pair in pairs_of(*item, composing)]
-    assert len(pairs) > 100 * 100
-    expected = similarity_many([a for a, _ in pairs], [b for _, b in pairs]).tolist()
-    assert sum(0.3 < value < 0.9 for value in expected) > len(pairs) // 10
-    wrong = [
-        (pair, ours, theirs)
-        for pair, ours, theirs in zip(pairs, similarities_in_sql(connection, pairs), expected, strict=True)
-        if ours != theirs
-    ]
-    assert wrong == []
-
-
-def test_tokens_are_those_of_python_for_every_character(connection):
-    """Each character between letters, beside itself and alone, with letters and marks that compose around it."""
-    changing = np.flatnonzero(np.diff(character_table().astype(np.int64) >> 8) != 1)
-    some = {chr(point + side) for point in changing.tolist() for side in (0, 1)}
-    # PostgreSQL may know characters that this version of Python does not, and the other way round.
-    characters = [one for one in sorted(some - {"\0"}) if unicodedata.category(one) not in ("Cn", "Cs")]
-    texts = [
-        "".join(f"a{one}b {one} e{one}\u0301\u0323{one}中{one}文ก{one} " for one in characters[start:end])
-        for start, end in pairwise([*range(0, len(characters), 20), len(characters)])
-    ]
-    for text, ours, theirs in zip(
-        texts, tokens_in_sql(connection, texts), find_tokens(texts, DEFAULT_RECIPE), strict=True
-    ):
-        assert ours == list(theirs), text
-
-
-# The function
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [
-        ("a b c d e f g h i j", "A b, c d e f g h i X!", 9 / 11),
-        ("Straße", "STRASSE", 1.0),
-        ("", "", 0.0),
-        ("...", "one two", 0.0),
-        (None, "one", None),
-        ("one", None, None),
-        ("中文字", "中文", 0.5),
-    ],
+# Of so many rows within distance 3 of the fingerprint 1, so many have a sketch near 0.
+NEAR, PASSING = 100, 7
+LATERAL = (
+    " FROM simsql.near('article', 1, 3) AS n"
+    " CROSS JOIN LATERAL (SELECT * FROM article AS b WHERE b.fingerprint = n.fingerprint) AS a"
 )
-def test_examples(connection, a, b, expected):
-    found = connection.execute("SELECT simsql.similarity(%s::text, %s::text)", [a, b]).fetchone()
-    assert found == (expected,) == (similarity(a, b),)
+ROWS = " FROM simsql.near_rows(NULL::article, 1, 3) AS a"
+FILTER = " WHERE simsql.similarity(a.sketch, 0) >= 0.3"
+# What PostgreSQL reads instead of the call, in the names of a partition, too.
+INLINED = r"Filter: .*float8larger\(.*bit_count\(\(+\w+\.sketch # '0'::bigint\)+::bit\(64\)\)"
 
 
-def test_long_texts_without_a_separator(connection):
-    texts = ["中文字" * 20_000, "ก่า" * 20_000, "e\u0301" * 20_000, "👍" * 20_000]
-    pairs = [(text, text[: len(text) // 2] + "x") for text in texts]
-    assert similarities_in_sql(connection, pairs) == [similarity(a, b) for a, b in pairs]
+def test_values(connection):
+    chance = random.Random(1)
+    for bits in range(65):
+        a = chance.getrandbits(64)
+        b = a ^ sum(1 << place for place in chance.sample(range(64), bits))
+        found = connection.execute("SELECT simsql.similarity(simsql.fp(%s), simsql.fp(%s))", [a, b])
+        assert found.fetchone() == (max(0.0, 1 - bits / 32),)
+    for nulls in ("NULL, 1", "1, NULL", "NULL, NULL"):
+        assert connection.execute(f"SELECT simsql.similarity({nulls})").fetchone() == (None,)
 
 
-def test_texts_of_different_collations_are_compared(connection):
+@pytest.fixture(params=["tables", "expression", "partitions"])
+def articles(connection, request):
+    """5,000 rows with sketches, and with texts that are stored outside of their rows."""
+    partitioned = request.param == "partitions"
+    connection.execute(
+        "CREATE TABLE article (id bigint, body text, sketch bigint, fingerprint bigint)"
+        + (" PARTITION BY HASH (id)" if partitioned else "")
+    )
+    for part in range(2 if partitioned else 0):
+        values = f"VALUES WITH (MODULUS 2, REMAINDER {part})"
+        connection.execute(f"CREATE TABLE article_{part} PARTITION OF article FOR {values}")
+    connection.execute(
+        "INSERT INTO article SELECT i, b.body, CASE WHEN i <= %s THEN i ELSE -i END,"
+        "       CASE WHEN i <= %s THEN 1 # (1::bigint << i %% 64) ELSE hashint8extended(i, 1) END"
+        "  FROM generate_series(1, 5000) AS i CROSS JOIN LATERAL"
+        "       (SELECT string_agg(md5(i || '.' || j), '')"
+        "          FROM generate_series(1, CASE WHEN i <= %s THEN 200 END) AS j) AS b (body)",
+        [PASSING, NEAR, NEAR],
+    )
+    create_index(connection, storage=None if partitioned else request.param)
+    connection.execute("ANALYZE article")
+    return connection
+
+
+def read_blocks(connection):
+    """Return how many blocks of texts the transaction has read."""
     found = connection.execute(
-        "SELECT simsql.similarity(one.body, other.body) FROM (SELECT 'É B 中文' COLLATE \"POSIX\" AS body) AS one,"
-        " (SELECT 'é c 中文' COLLATE \"C\" AS body) AS other"
+        "SELECT sum(pg_stat_get_xact_blocks_fetched(reltoastrelid)) FROM pg_class"
+        " WHERE relname ~ '^article(_\\d)?$'"
     )
-    assert found.fetchone() == (similarity("É B 中文", "é c 中文"),)
+    return int(found.fetchone()[0])
 
 
-def test_rows_are_filtered_by_a_role_that_may_only_read_them(connection, connect, new_role):
-    role = new_role()
-    create_articles(connection, [1, 3, 5])
-    connection.execute("UPDATE article SET body = CASE fingerprint WHEN 3 THEN 'one two' ELSE 'One, two!' END")
-    connection.execute("UPDATE article SET body = 'three' WHERE fingerprint = 5")
-    connection.execute(f"GRANT SELECT ON article TO {role}")
-    guest = connect(role)
-    guest.execute("SET standard_conforming_strings = off")
-    found = guest.execute(
-        "SELECT fingerprint FROM simsql.near_rows(NULL::article, 1, 3)"
-        " WHERE simsql.similarity(body, 'one two') >= 0.6"
+def blocks_of(connection, statement):
+    """Return the rows of a statement, and how many blocks of texts it has read."""
+    with connection.transaction():
+        before = read_blocks(connection)
+        rows = connection.execute(statement).fetchall()
+        return rows, read_blocks(connection) - before
+
+
+@pytest.mark.oldest_version
+@pytest.mark.parametrize("source", [LATERAL, ROWS], ids=["lateral", "near_rows"])
+def test_sketches_are_compared_before_texts_are_read(articles, connect, new_role, source):
+    (rows, none), (found, few), (everything, many) = (
+        blocks_of(articles, "SELECT " + statement)
+        for statement in (
+            "a.id" + source + FILTER,
+            "a.id, length(a.body)" + source + FILTER,
+            "a.id, length(a.body)" + source,
+        )
     )
-    assert sorted(found) == [(1,), (3,)]
+    assert (len(rows), len(found), len(everything)) == (PASSING, PASSING, NEAR)
+    assert none == 0 < few
+    assert few == many * PASSING // NEAR
+    assert re.search(INLINED, explain(articles, "SELECT a.body" + source + FILTER))
+    # Row-level security keeps the index, and the policy hides rows before their sketches are compared.
+    guest = new_role()
+    articles.execute(f"GRANT SELECT ON article TO {guest}")
+    articles.execute("CREATE POLICY odd ON article USING (id % 2 = 1)")
+    articles.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
+    reader = connect(guest)
+    rows, none = blocks_of(reader, "SELECT a.id" + source + FILTER)
+    assert (sorted(rows), none) == ([(number,) for number in range(1, PASSING + 1, 2)], 0)
+    if source == LATERAL:
+        plan = explain(reader, "SELECT a.body" + source + FILTER)
+        assert "Index Cond: (b" in plan
+        assert re.search(r"Filter: .* % '2'::bigint\) .* AND .*float8larger", plan)
 
 
-def test_a_database_of_another_encoding_compares_ascii(server):
-    server.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING latin1 LOCALE 'C'")
-    try:
-        with server.connect("latin") as latin:
-            latin.execute(schema_sql())
-            assert latin.execute("SELECT simsql.similarity('One two', 'one, two')").fetchone() == (1.0,)
-            with pytest.raises(errors.FeatureNotSupported, match="encoding of this database is LATIN1"):
-                latin.execute("SELECT simsql.similarity('one', 'caf\u00e9')")
-    finally:
-        server.execute("DROP DATABASE latin")
+def explain(connection, statement):
+    found = connection.execute(f"EXPLAIN (ANALYZE, VERBOSE, COSTS OFF) {statement}")
+    return "\n".join(line for (line,) in found)

@@ -1,0 +1,48 @@
+"""Columns of sketches, and the id of the sketches in them.
+
+The comment of a column names its sketches:
+
+    COMMENT ON COLUMN article.sketch IS 'minhash64-1'
+
+More words around the id do no harm. A column whose comment names none has those of FIRST_ID. PostgreSQL keeps the
+comment through renames, dumps and restores, everybody may read it, and SQLAlchemy and Alembic create and compare
+it like any comment. So sketches need no entry in the registry. A version of simsql that makes other sketches by
+default has to write a comment wherever it creates a column.
+"""
+
+import re
+
+from sqlalchemy import Connection, text
+
+from simsql.errors import UsageError
+
+FIRST_ID = "minhash64-1"
+"""The id of the sketches in a column whose comment names none."""
+
+_ID = re.compile(r"\bminhash\d+-\d+\b", re.ASCII)
+_COLUMN = text(
+    "SELECT pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.col_description(a.attrelid, a.attnum)"
+    " FROM pg_catalog.pg_attribute AS a"
+    " WHERE a.attrelid OPERATOR(pg_catalog.=) CAST(:table AS pg_catalog.regclass)"
+    " AND a.attname OPERATOR(pg_catalog.=) CAST(:column AS pg_catalog.name) AND NOT a.attisdropped"
+)
+
+
+def check_sketch_column(connection: Connection, table: str, column: str) -> None:
+    """Raise UsageError unless a column is there, is bigint, and has sketches as `simsql.sketch` makes them.
+
+    `table` is a name as in SQL, `column` an unquoted name. Raises sqlalchemy.exc.DBAPIError if there is no such
+    table.
+    """
+    found = connection.execute(_COLUMN, {"table": table, "column": column}).one_or_none()
+    if found is None:
+        raise UsageError(f"{table} has no column {column}")
+    type_, comment = found
+    if type_ != "bigint":
+        raise UsageError(f"column {column} of {table} is {type_}, not bigint: it cannot hold sketches")
+    for id_ in _ID.findall(comment or ""):
+        if id_ != FIRST_ID:
+            raise UsageError(
+                f"column {column} of {table} has the sketches {id_}, which cannot be compared with {FIRST_ID}: use"
+                " the version of simsql that made them, or make them anew and change the comment of the column"
+            )
