@@ -37,12 +37,11 @@ class Tokens(NamedTuple):
     """The number of tokens of each."""
     read: Callable[[I64], U64]
     """Returns the tokens of those at these positions, none of them twice, one after the other."""
-    sketches: U64
-    """The sketch of each."""
 
 
 def find_similar(
     fingerprints: U64,
+    sketches: U64,
     tokens: Tokens | None,
     distance: int,
     similarity: float,
@@ -53,8 +52,8 @@ def find_similar(
 ) -> SimilarPairs:
     """Return all pairs of nodes within `distance` bits that are at least `similarity` alike, in any order.
 
-    `fingerprints` has the fingerprint of each node. With `tokens`, at least one for each node, the similarity is
-    that of the texts, and nodes can share a fingerprint; pairs whose sketches differ in more than
+    `fingerprints` and `sketches` have those of each node. With `tokens`, at least one for each node, the
+    similarity is that of the texts, and nodes can share a fingerprint; pairs whose sketches differ in more than
     `sketch_distance(similarity)` bits are not compared. Without, it is the share of bits that agree. With `new`,
     only pairs with at least one new node are found, and the search takes time for the new nodes. `workers` is the
     number of processes of a search in all nodes, by default as many as pay. `report` gets the number of pairs that
@@ -65,8 +64,8 @@ def find_similar(
         for left, right in _Nodes(fingerprints, new).candidates(distance, workers):
             found.add(left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64)
     else:
-        sketches = Sketches(tokens.sketches, sketch_distance(similarity))
-        for pairs in _together(_Nodes(fingerprints, new, sketches).candidates(distance, workers)):
+        nodes = _Nodes(fingerprints, new, _Sketches(sketches, sketch_distance(similarity)))
+        for pairs in _together(nodes.candidates(distance, workers)):
             for compared in compare_pairs(tokens.counts, tokens.read, pairs):
                 found.add(*compared)
     return found.all_pairs()
@@ -118,7 +117,7 @@ class _Found:
         return SimilarPairs(*documents_of(pairs), similarities)
 
 
-class Sketches(NamedTuple):
+class _Sketches(NamedTuple):
     """The sketch of each node, and the largest number of bits in which those of a candidate differ."""
 
     values: U64
@@ -133,7 +132,7 @@ class Sketches(NamedTuple):
 class _Nodes:
     """Nodes in the order of their fingerprints as hashes, the new ones of each first; without `new`, all are."""
 
-    def __init__(self, fingerprints: U64, new: Flags | None, sketches: Sketches | None = None) -> None:
+    def __init__(self, fingerprints: U64, new: Flags | None, sketches: _Sketches | None = None) -> None:
         is_new = np.ones(len(fingerprints), dtype=bool) if new is None else new
         self._all_new = bool(is_new.all())
         hashes = fingerprints * _ODD

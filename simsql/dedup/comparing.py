@@ -69,6 +69,7 @@ class Comparison:
     def _find_pairs(self, fingerprints: U64, new: Flags | None) -> SimilarPairs:
         return find_similar(
             fingerprints,
+            self.documents.sketch[self.nodes.example],
             self._tokens if self.rules.checks_texts else None,
             self.rules.distance,
             self.rules.similarity,

@@ -20,13 +20,15 @@ from simsql.dedup.tables.source import KeyOrder, Row, SourceTable, open_table
 from simsql.documents import Report, Stages
 from simsql.documents.spool import TokenSpool
 from simsql.fingerprint import (
+    Fingerprints,
     TokenLists,
     simhash_items_with_tokens,
     simhash_many,
+    sketches_of_tokens,
     tokens_of_items,
 )
 
-Fingerprints: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]"
+_Batch: TypeAlias = tuple[list[Row], Fingerprints, TokenLists, Fingerprints]
 
 
 @dataclass(frozen=True)
@@ -93,17 +95,18 @@ class _Texts:
         self._report = report
         self._places, self._characters = array("q"), array("q")
         self._fingerprints: list[Fingerprints] = []
+        self._sketches: list[U64] = [np.zeros(0, dtype=np.uint64)]
         self.stored_column = source.find_stored(options.recipe)
-        for rows, fingerprints, tokens in self._fingerprint(options.workers):
+        for rows, fingerprints, tokens, sketches in self._fingerprint(options.workers):
             self._places.extend(row.place for row in rows)
             self._characters.extend(row.characters for row in rows)
             self._fingerprints.append(fingerprints)
+            self._sketches.append(sketches.data)
             spool.append(tokens)
 
-    def _fingerprint(self, workers: int | None) -> Iterator[tuple[list[Row], Fingerprints, TokenLists]]:
+    def _fingerprint(self, workers: int | None) -> Iterator[_Batch]:
         if self.stored_column is None:
-            for rows, fingerprints, tokens, _ in simhash_items_with_tokens(self._rows(), self._recipe, workers):
-                yield rows, fingerprints, tokens
+            yield from simhash_items_with_tokens(self._rows(), self._recipe, workers)
             return
         # Only texts whose fingerprint is missing have to be kept until their tokens are there.
         items = (((row, text if row.stored is None else None), text) for row, text in self._rows())
@@ -113,7 +116,7 @@ class _Texts:
             values = np.array([row.stored or 0 for row in rows], dtype=np.int64).view(np.uint64)
             fingerprints = np.ma.MaskedArray(values, mask=missing)
             fingerprints[missing] = simhash_many([text for _, text in batch if text is not None], self._recipe)
-            yield rows, fingerprints, tokens
+            yield rows, fingerprints, tokens, sketches_of_tokens(tokens)
 
     def _rows(self) -> Iterator[tuple[Row, str]]:
         for number, found in enumerate(self._source.rows(self.stored_column), 1):
@@ -133,6 +136,7 @@ class _Texts:
         return _Rows(
             np.array(self._places, dtype=np.int64)[spooled],
             values[spooled],
+            np.concatenate(self._sketches)[spooled],
             np.array(self._characters, dtype=np.int64)[spooled],
             counts[spooled],
             spooled,
@@ -144,6 +148,7 @@ class _Rows(NamedTuple):
 
     place: I64
     fingerprint: U64
+    sketch: U64
     characters: I64
     tokens: I64
     """Numbers of tokens."""
@@ -161,7 +166,7 @@ def _decide(
     documents = Documents.without_decisions(
         np.arange(len(rows.place)),
         rows.fingerprint,
-        np.zeros(len(rows.place), dtype=np.uint64),
+        rows.sketch,
         spool.digests[rows.spooled].view(">u8").reshape(-1, 2).astype(np.uint64),
         rows.tokens > 0 if rules.checks_texts else everything,
         rows.characters,

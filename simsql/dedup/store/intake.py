@@ -52,6 +52,8 @@ class Intake:
         """The texts without a fingerprint."""
         self.ordinals = array("q")
         """The position in the order of reading of each document in `tokens`."""
+        self.sketches = array("Q")
+        """The sketch of each document in `tokens`; 0 without words."""
         self.identities = Identities()
         self.tokens = tokens
         self._store = store
@@ -95,9 +97,12 @@ class Intake:
                 pairs = zip(rows, to_bigints(fingerprints), strict=True)
                 yield (row._replace(fingerprint=fingerprint) for row, fingerprint in pairs)
             return
-        for rows, fingerprints, tokens, _ in simhash_items_with_tokens(unknown, self._store.recipe, self._workers):
+        for rows, fingerprints, tokens, sketches in simhash_items_with_tokens(
+            unknown, self._store.recipe, self._workers
+        ):
             digests = self.tokens.append(tokens)
             self.ordinals.extend(row.ordinal for row in rows)
+            self.sketches.frombytes(sketches.data.tobytes())
             pairs = zip(rows, to_bigints(fingerprints), strict=True)
             if not self._store.kept:
                 yield (row._replace(fingerprint=fingerprint) for row, fingerprint in pairs)
@@ -109,8 +114,11 @@ class Intake:
                     fingerprint=fingerprint,
                     words=words,
                     words_digest=digest.tobytes().hex() if words else None,
+                    sketch=sketch,
                 )
-                for (row, fingerprint), words, digest in zip(pairs, packed, digests, strict=True)
+                for (row, fingerprint), words, digest, sketch in zip(
+                    pairs, packed, digests, to_bigints(sketches), strict=True
+                )
             )
 
     def _unknown(self, report: Report) -> Iterator[tuple[StagedDocument, str]]:

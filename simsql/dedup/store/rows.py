@@ -31,7 +31,7 @@ _STAGED_COLUMNS = {
 _KEPT_COLUMNS = {
     "words": ("coalesce(t.words_digest, '00000000-0000-0000-0000-000000000000')", "(2,)>u8"),
     "sketch": ("coalesce(t.sketch, 0)", ">u8"),
-    "compared": ("t.words_digest IS NOT NULL", "?"),
+    "compared": ("t.sketch IS NOT NULL", "?"),
     "number": ("coalesce(pg_catalog.octet_length(t.words), 0) / 8", ">i4"),
     "kept": ("coalesce(t.kept, t.id)", ">i8"),
     "representative": ("coalesce(t.representative, t.id)", ">i8"),
@@ -72,6 +72,7 @@ class Rows:
             compared = rows["compared"] if store.rules.checks_texts else compared
         elif self._spool:
             words = self._spool.digests[self._position].view(">u8").reshape(-1, 2).astype(np.uint64)
+            sketch = np.append(np.frombuffer(intake.sketches, dtype=np.uint64), np.uint64(0))[self._position]
             compared = counts > 0
         documents = Documents.without_decisions(
             ids,
