@@ -27,6 +27,10 @@ if TYPE_CHECKING:
         find_pairs,
         hamming_distance,
         longest_prefix,
+        pair_buckets,
+        pair_tasks,
+        pairs_in_buckets,
+        pairs_of_task,
         plan,
     )
 
@@ -44,6 +48,10 @@ __all__ = [
     "find_pairs",
     "hamming_distance",
     "longest_prefix",
+    "pair_buckets",
+    "pair_tasks",
+    "pairs_in_buckets",
+    "pairs_of_task",
     "plan",
     "simhash",
     "simhash_many",
