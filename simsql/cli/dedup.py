@@ -134,6 +134,8 @@ def _print_explanation(explanation: Explanation, form: Format | None) -> None:
         print(printable(document.id))
     if explanation.distance is not None:
         print(f"distance    {explanation.distance}")
+    if explanation.sketch_estimate is not None:
+        print(f"estimate    {show_similarity(explanation.sketch_estimate)}")
     if explanation.similarity is not None:
         print(f"similarity  {show_similarity(explanation.similarity)}")
     print(f"{'together' if explanation.together else 'apart'}: {explanation.reason}")

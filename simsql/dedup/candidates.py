@@ -24,10 +24,6 @@ _TOGETHER = 1 << 23
 _PAIRS_AT_MOST = 100_000_000
 # Candidates that are listed at a time, or those of one document.
 _LISTED = 1 << 18
-# Values are found by their products with this odd number, 2**64 divided by the golden ratio, which spread evenly.
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-# Places at which a value is looked for one after the other, before a binary search. Most are at the first.
-_STEPS = 6
 
 
 class Tokens(NamedTuple):
@@ -64,8 +60,9 @@ def find_similar(
         for left, right in _Nodes(fingerprints, new).candidates(distance, workers):
             found.add(left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64)
     else:
-        nodes = _Nodes(fingerprints, new, _Sketches(sketches, sketch_distance(similarity)))
-        for pairs in _together(nodes.candidates(distance, workers)):
+        nodes = _Nodes(fingerprints, new)
+        limit = sketch_distance(similarity)
+        for pairs in _together(nodes.candidates(distance, workers, sketches=(sketches, limit))):
             for compared in compare_pairs(tokens.counts, tokens.read, pairs):
                 found.add(*compared)
     return found.all_pairs()
@@ -117,81 +114,54 @@ class _Found:
         return SimilarPairs(*documents_of(pairs), similarities)
 
 
-class _Sketches(NamedTuple):
-    """The sketch of each node, and the largest number of bits in which those of a candidate differ."""
-
-    values: U64
-    distance: int
-
-    def pass_pairs(self, left: I64, right: I64) -> Flags:
-        """Return which of these pairs of positions are candidates."""
-        near: Flags = np.bitwise_count(self.values[left] ^ self.values[right]) <= self.distance
-        return near
-
-
 class _Nodes:
-    """Nodes in the order of their fingerprints as hashes, the new ones of each first; without `new`, all are."""
+    """Nodes in the order of their fingerprints, the new ones of each fingerprint first; without `new`, all are."""
 
-    def __init__(self, fingerprints: U64, new: Flags | None, sketches: _Sketches | None = None) -> None:
+    def __init__(self, fingerprints: U64, new: Flags | None) -> None:
         is_new = np.ones(len(fingerprints), dtype=bool) if new is None else new
         self._all_new = bool(is_new.all())
-        hashes = fingerprints * _ODD
-        self._order = np.lexsort((~is_new, hashes))
-        self._hashes, self._firsts, self._sizes = np.unique(
-            hashes[self._order], return_index=True, return_counts=True
+        self._fingerprints = fingerprints
+        self._order = np.lexsort((~is_new, fingerprints))
+        self._values, self._firsts, self._sizes = np.unique(
+            fingerprints[self._order], return_index=True, return_counts=True
         )
-        self._values = fingerprints[self._order[self._firsts]]
         before = np.concatenate([[0], np.cumsum(is_new[self._order])])
         self._new = before[self._firsts + self._sizes] - before[self._firsts]
-        self._sketches = sketches
-        self._first_sketches = sketches and sketches._replace(values=sketches.values[self._order[self._firsts]])
-        self._shared = self._sizes > 1
-        # Where the hashes that begin with each number begin: about one of each.
-        bits = len(self._hashes).bit_length()
-        self._shift = np.uint64(64 - bits)
-        numbers = np.arange(1 << bits, dtype=np.uint64) << self._shift
-        self._begin = np.searchsorted(self._hashes, numbers).astype(np.int32)
 
-    def candidates(self, distance: int, workers: int | None) -> Iterator[tuple[I64, I64]]:
+    def candidates(
+        self, distance: int, workers: int | None, sketches: tuple[U64, int] | None = None
+    ) -> Iterator[tuple[I64, I64]]:
         """Yield the pairs of nodes within the distance, each once, a bounded number at a time.
 
-        With sketches, only the pairs that they let pass.
+        With the sketches of the nodes, and the largest number of bits in which those of a pair may differ, other
+        pairs are left out.
         """
-        for left, right in self._near(distance, workers):
-            if self._sketches is None or self._first_sketches is None:
-                yield from self._expand(left, right)
-                continue
-            chosen = self._first_sketches.pass_pairs(left, right) | self._shared[left] | self._shared[right]
-            for one, other in self._expand(left[chosen], right[chosen]):
-                passed = self._sketches.pass_pairs(one, other)
-                yield one[passed], other[passed]
+        for left, right in self._near(distance, workers, sketches):
+            for one, other in self._expand(left, right):
+                if sketches is None:
+                    yield one, other
+                else:
+                    near = np.bitwise_count(sketches[0][one] ^ sketches[0][other]) <= sketches[1]
+                    yield one[near], other[near]
 
-    def _near(self, distance: int, workers: int | None) -> Iterator[tuple[I64, I64]]:
+    def _near(
+        self, distance: int, workers: int | None, sketches: tuple[U64, int] | None
+    ) -> Iterator[tuple[I64, I64]]:
         """Yield the positions of values that are within the distance: a value of new nodes, and any value.
 
-        Two values of new nodes come in both orders or, if all nodes are new, with the smaller position first.
+        Two values of new nodes come in both orders or, if all nodes are new, with the smaller one first. Then they
+        have nodes with near sketches, too.
         """
+        values = self._values
         if self._all_new:
-            for pairs in find_pairs(self._values, distance, workers=workers, batches=True):
-                for start in range(0, len(pairs), _LISTED):
-                    one, other = (self._find(pairs[start : start + _LISTED, side]) for side in (0, 1))
-                    yield np.minimum(one, other), np.maximum(one, other)
-            (shared,) = np.nonzero(self._shared)
+            near = find_pairs(self._fingerprints, distance, sketches=sketches, workers=workers, batches=True)
+            for pairs in near:
+                yield np.searchsorted(values, pairs[:, 0]), np.searchsorted(values, pairs[:, 1])
+            (shared,) = np.nonzero(self._sizes > 1)
             yield shared, shared
             return
-        for queries, found, _ in find_matches(self._values[self._new > 0], [self._values], distance):
-            yield self._find(queries), self._find(found)
-
-    def _find(self, values: U64) -> I64:
-        """Return the positions of values, several times as fast as by a binary search."""
-        hashes = values * _ODD
-        position = self._begin[(hashes >> self._shift).view(np.int64)].astype(np.int64)
-        missed = np.arange(len(values))
-        for _ in range(_STEPS):
-            missed = missed[self._hashes[position[missed]] != hashes[missed]]
-            position[missed] += 1
-        position[missed] = np.searchsorted(self._hashes, hashes[missed])
-        return position
+        for queries, found, _ in find_matches(values[self._new > 0], [values], distance):
+            yield np.searchsorted(values, queries), np.searchsorted(values, found)
 
     def _expand(self, left: I64, right: I64) -> Iterator[tuple[I64, I64]]:
         """Yield the pairs of new nodes of one value and nodes of another one, or of the same."""

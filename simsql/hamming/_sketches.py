@@ -20,38 +20,61 @@ from simsql.runs import consecutive, portions
 
 # Pairs of sketches compared at a time, or those of one sketch.
 _COMPARED = 1 << 18
+# Fingerprints are found by their products with this odd number, 2**64 divided by the golden ratio: these spread
+# evenly, so most are where their first bits say.
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+# Places at which a product is looked for one after the other, before a binary search.
+_STEPS = 6
 
 Words = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
 
 
 class SketchFilter(NamedTuple):
-    """The sketches of distinct sorted fingerprints; a pair passes if two of theirs differ in few enough bits.
+    """The sketches of distinct fingerprints; a pair passes if two of theirs differ in few enough bits.
 
-    Those of the fingerprint at position i are `sketches[starts[i] : starts[i + 1]]`.
+    Those of the fingerprint with `hashes[i]` are `sketches[starts[i] : starts[i + 1]]`.
     """
 
     fingerprints: Words
+    """Sorted."""
+    hashes: Words
+    """The products of all fingerprints, sorted."""
+    begin: NDArray[np.uint32]
+    """The position of the first product from each multiple of a power of two on: about one for each product."""
     starts: NDArray[np.intp]
     sketches: Words
     distance: int
 
     def passing(self, pairs: Pairs) -> Pairs:
         """Return the pairs that pass, in their order. The fingerprints of all pairs are there."""
-        left, right = (np.searchsorted(self.fingerprints, pairs[:, side]) for side in (0, 1))
+        left, right = (self._find(pairs[:, side]) for side in (0, 1))
+        if self.sketches.size == self.fingerprints.size:
+            return pairs[self._near(left, right)]
         ones, others = self.starts[left], self.starts[right]
         near = self._near(ones, others)
-        if self.sketches.size > self.fingerprints.size:
-            sizes, lengths = self.starts[left + 1] - ones, self.starts[right + 1] - others
-            (several,) = np.nonzero(~near & ((sizes > 1) | (lengths > 1)))
-            for some in portions(sizes[several], _COMPARED):
-                pair = np.repeat(several[some], sizes[several[some]])
-                one = consecutive(ones[several[some]], sizes[several[some]])
-                for part in portions(lengths[pair], _COMPARED):
-                    each = lengths[pair[part]]
-                    found = self._near(np.repeat(one[part], each), consecutive(others[pair[part]], each))
-                    near[np.repeat(pair[part], each)[found]] = True
+        sizes, lengths = self.starts[left + 1] - ones, self.starts[right + 1] - others
+        (several,) = np.nonzero(~near & ((sizes > 1) | (lengths > 1)))
+        for some in portions(sizes[several], _COMPARED):
+            pair = np.repeat(several[some], sizes[several[some]])
+            one = consecutive(ones[several[some]], sizes[several[some]])
+            for part in portions(lengths[pair], _COMPARED):
+                each = lengths[pair[part]]
+                found = self._near(np.repeat(one[part], each), consecutive(others[pair[part]], each))
+                near[np.repeat(pair[part], each)[found]] = True
         return pairs[near]
+
+    def _find(self, fingerprints: Words) -> NDArray[np.intp]:
+        """Return the positions of fingerprints, several times as fast as by a binary search."""
+        hashes = fingerprints * _ODD
+        shift = np.uint64(FINGERPRINT_BITS + 1 - self.begin.size.bit_length())
+        found = self.begin[(hashes >> shift).view(np.intp)].astype(np.intp)
+        missed = np.arange(found.size)
+        for _ in range(_STEPS):
+            missed = missed[self.hashes[found[missed]] != hashes[missed]]
+            found[missed] += 1
+        found[missed] = np.searchsorted(self.hashes, hashes[missed])
+        return found
 
     def _near(self, ones: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.bool_]:
         near: NDArray[np.bool_] = np.bitwise_count(self.sketches[ones] ^ self.sketches[others]) <= self.distance
@@ -76,11 +99,15 @@ def filter_of(fingerprints: Iterable[object], sketches: tuple[Iterable[object], 
     if present is not None or known is not None:
         there = (True if present is None else present) & (True if known is None else known)
         words, others = words[there], others[there]
-    order = np.lexsort((others, words))
-    words, others = words[order], others[order]
-    first = first_of_each(words)
+    hashes = words * _ODD
+    order = np.lexsort((others, hashes))
+    words, hashes, others = words[order], hashes[order], others[order]
+    first = first_of_each(hashes)
     fresh = first | first_of_each(others)
     starts = np.append(np.flatnonzero(first[fresh]), np.count_nonzero(fresh))
-    words = words[first]
+    words, hashes = np.sort(words[first]), hashes[first]
     refuse_too_many(words)
-    return SketchFilter(words, starts, others[fresh], distance)
+    bits = max(1, words.size.bit_length())
+    multiples = np.arange(1 << bits, dtype=np.uint64) << np.uint64(FINGERPRINT_BITS - bits)
+    begin = np.searchsorted(hashes, multiples).astype(np.uint32)
+    return SketchFilter(words, hashes, begin, starts, others[fresh], distance)
