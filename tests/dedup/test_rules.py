@@ -1,6 +1,7 @@
 """The rules of the decisions on the command line: thresholds, what is kept, and explanations."""
 
 import json
+import re
 
 import pytest
 from program import run, write_lines
@@ -134,6 +135,24 @@ def test_explanations(dedup, names, distance, reason):
     explained = json.loads(dedup(texts, "--explain", *names, "--format", "jsonl")[0].out)
     assert [document["id"] for document in explained["documents"]] == list(names)
     assert reason.split(": ")[0] == ("together" if explained["together"] else "apart")
+
+
+def test_an_explanation_says_when_the_sketches_decided(dedup):
+    # One of about 700 such pairs whose sketches differ in more than 22 bits.
+    words = [f"w{place}x3060" for place in range(40)]
+    changed = [f"x{place}" if place in (3, 20, 36) else word for place, word in enumerate(words)]
+    found, _ = dedup({"a": " ".join(words), "b": " ".join(changed)}, "--explain", "a", "b")
+    assert found.lines[2:] == [
+        "distance    7",
+        "estimate    0.28",
+        "similarity  0.64",
+        "apart: their sketches differ in 23 bits, more than 22, so their texts were not compared",
+    ]
+    found, _ = dedup(TEXTS, "--explain", "whole", "far", "--distance", "64")
+    assert re.fullmatch(
+        r"apart: similarity 0.1\d is below 0.6; their sketches, which differ in \d\d bits, decided without the texts",
+        found.lines[-1],
+    )
 
 
 def test_a_pair_beyond_the_distance_is_apart(dedup, lines, home):
