@@ -149,10 +149,8 @@ def test_an_explanation_says_when_the_sketches_decided(dedup):
         "apart: their sketches differ in 23 bits, more than 22, so their texts were not compared",
     ]
     found, _ = dedup(TEXTS, "--explain", "whole", "far", "--distance", "64")
-    assert re.fullmatch(
-        r"apart: similarity 0.1\d is below 0.6; their sketches, which differ in \d\d bits, decided without the texts",
-        found.lines[-1],
-    )
+    assert found.lines[-1].startswith("apart: similarity 0.1")
+    assert re.search(r"their sketches, which differ in \d\d bits, decided without the texts$", found.lines[-1])
 
 
 def test_a_pair_beyond_the_distance_is_apart(dedup, lines, home):
