@@ -144,6 +144,7 @@ MEANINGS = {
     "--similarity": Meaning(
         "SHARE", "Count texts as similar if their word trigrams are at least this similar (0 to 1)"
     ),
+    "--sketch-column": Meaning("NAME", "Use this column for the sketches of the texts"),
     "--sql": Meaning(None, "Print the SQL instead of running it"),
     "--storage": Meaning(
         "|".join(Storage),

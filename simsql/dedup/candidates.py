@@ -68,6 +68,18 @@ def find_similar(
     return found.all_pairs()
 
 
+def find_candidates(
+    fingerprints: U64, sketches: U64, distance: int, similarity: float, workers: int | None = None
+) -> Flags:
+    """Return which documents have to be compared with others, as `find_similar` does, and maybe a few more."""
+    values, position, sizes = np.unique(fingerprints, return_inverse=True, return_counts=True)
+    chosen: Flags = sizes > 1
+    filtered = (sketches, sketch_distance(similarity))
+    for pairs in find_pairs(fingerprints, distance, sketches=filtered, workers=workers, batches=True):
+        chosen[np.searchsorted(values, pairs.reshape(-1))] = True
+    return chosen[position]
+
+
 def _together(candidates: Iterator[tuple[I64, I64]]) -> Iterator[U64]:
     """Yield pairs as numbers, many at once. The array is used again."""
     together = np.empty(_TOGETHER, dtype=np.uint64)

@@ -460,6 +460,32 @@ def test_stored_fingerprints_of_the_recipe_are_used(connection, dedup):
     assert sum(found[key] != row for key, row in decided(connection).items()) < 8
 
 
+@pytest.mark.parametrize("scopes", [(), ("scope",)])
+def test_with_sketches_only_texts_that_may_be_similar_are_read(connection, dedup, scopes):
+    create_article(connection, TEXTS | {20_000: None, 20_001: "?!"})
+    fingerprint(connection, DEFAULT_RECIPE)
+    connection.execute("ALTER TABLE article ADD sketch bigint, ADD scope int")
+    connection.execute("UPDATE article SET scope = id % 3")
+    dedup(scope_columns=scopes, all_scopes=not scopes)
+    before = decided(connection)
+    with connection.cursor() as cursor:
+        sketches = [(to_bigint(sketch(text)), key) for key, text in TEXTS.items() if key % 5]
+        cursor.executemany("UPDATE article SET sketch = %s WHERE id = %s", sketches)
+    found = dedup(scope_columns=scopes, all_scopes=not scopes, into="others")
+    assert decided(connection, "others") == before
+    alone = sum(row[0] == key == row[4] for key, row in before.items())
+    assert 3 < found.unread <= alone
+    assert (found.without_text, found.without_words, found.decided) == (1, 1, len(TEXTS))
+    with pytest.raises(UsageError, match="column fingerprint of article has not the sketches of the texts"):
+        dedup(into="wrong", sketch_column="fingerprint")
+    with pytest.raises(UsageError, match="column body of article is not bigint"):
+        dedup(into="wrong", sketch_column="body")
+    # A column of other numbers that is called so is not used.
+    connection.execute("UPDATE article SET sketch = id")
+    assert dedup(scope_columns=scopes, all_scopes=not scopes, into="yet").unread == 0
+    assert decided(connection, "yet") == before
+
+
 @pytest.mark.parametrize("why", ["recipe", "column"])
 def test_other_stored_fingerprints_are_not_used(connection, dedup, why):
     create_article(connection, TEXTS)
