@@ -344,7 +344,7 @@ class Reading:
 class Deciding:
     """The options of every command that decides which documents to keep."""
 
-    distance: Annotated[int, distance_option(" between texts that are compared")] = 10
+    distance: Annotated[int, distance_option(" between texts that are compared")] = 12
     similarity: Annotated[float, share_option("--similarity", "; 0 compares no texts")] = 0.6
     drop_similarity: Annotated[
         float | None, share_option("--drop-similarity", "; by default 0.7, or --similarity if it is higher")
