@@ -78,10 +78,7 @@ MEANINGS = {
     "--exclude": Meaning(
         "GLOB", "Inside folders, leave out files and folders that match: '*.log', 'drafts/**'; may be repeated"
     ),
-    "--explain": Meaning(
-        "ID ID",
-        "Explain why these two documents are together or apart, instead of printing clusters; store no decisions",
-    ),
+    "--explain": Meaning("ID", "Explain what was decided instead of printing results"),
     "--file": Meaning("PATH", "Search for the text in this file; - reads it from stdin"),
     "--fingerprint": Meaning("NUMBER", "Search for this fingerprint (unsigned decimal)"),
     "--format": Meaning(

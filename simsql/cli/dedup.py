@@ -54,7 +54,10 @@ def dedup_command(
     drop_list: Annotated[Path | None, path_option("--drop-list")] = None,
     null: Annotated[bool, option("--null")] = False,
     report: Annotated[Path | None, path_option("--report")] = None,
-    explain: Annotated[tuple[str, str] | None, option("--explain")] = None,
+    explain: Annotated[
+        tuple[str, str] | None,
+        option("--explain", ": why two documents are together or apart; store no decisions", metavar="ID ID"),
+    ] = None,
     telling: Telling,
 ) -> None:
     """Find near-duplicates in files, and decide which to drop.

@@ -60,11 +60,7 @@ def near_command(
     scope: ScopeValues = None,
     explain: Annotated[
         str | None,
-        option(
-            "--explain",
-            metavar="ID",
-            help="Explain why the search finds the row with this primary key, or does not; print no rows.",
-        ),
+        option("--explain", ": why the search finds the row with this primary key, or does not"),
     ] = None,
     run: Listing,
 ) -> None:
