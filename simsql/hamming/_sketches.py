@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,72 +15,71 @@ from simsql.hamming._checks import (
     refuse_too_many,
     whole_number,
 )
+from simsql.hamming._columns import Fingerprints
 from simsql.runs import consecutive, portions
 
 # Pairs of sketches compared at a time, or those of one sketch.
 _COMPARED = 1 << 18
-# Fingerprints are found by their products with this odd number, 2**64 divided by the golden ratio: these spread
-# evenly, so most are where their first bits say.
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-# Places at which a product is looked for one after the other, before a binary search.
-_STEPS = 6
 
 Words = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
+Positions = NDArray[np.intp]
+
+
+class FirstSketches(NamedTuple):
+    """The first sketch of each key of a sorted array, and whether it has more."""
+
+    first: Words
+    several: NDArray[np.bool_]
+    distance: int
+
+    def may_pass(self, ones: Positions, others: Positions) -> NDArray[np.bool_]:
+        """Return whether the keys at these positions pass the filter, or have sketches that are not known here."""
+        near: NDArray[np.bool_] = np.bitwise_count(self.first[ones] ^ self.first[others]) <= self.distance
+        near |= self.several[ones]
+        near |= self.several[others]
+        return near
 
 
 class SketchFilter(NamedTuple):
-    """The sketches of distinct fingerprints; a pair passes if two of theirs differ in few enough bits.
+    """The sketches of distinct sorted fingerprints; a pair passes if two of theirs differ in few enough bits.
 
-    Those of the fingerprint with `hashes[i]` are `sketches[starts[i] : starts[i + 1]]`.
+    Those of the fingerprint at position i are `sketches[starts[i] : starts[i + 1]]`.
     """
 
     fingerprints: Words
-    """Sorted."""
-    hashes: Words
-    """The products of all fingerprints, sorted."""
-    begin: NDArray[np.uint32]
-    """The position of the first product from each multiple of a power of two on: about one for each product."""
-    starts: NDArray[np.intp]
+    starts: Positions
     sketches: Words
     distance: int
 
     def passing(self, pairs: Pairs) -> Pairs:
         """Return the pairs that pass, in their order. The fingerprints of all pairs are there."""
-        left, right = (self._find(pairs[:, side]) for side in (0, 1))
-        if self.sketches.size == self.fingerprints.size:
-            return pairs[self._near(left, right)]
+        left, right = (np.searchsorted(self.fingerprints, pairs[:, side]) for side in (0, 1))
         ones, others = self.starts[left], self.starts[right]
         near = self._near(ones, others)
-        sizes, lengths = self.starts[left + 1] - ones, self.starts[right + 1] - others
-        (several,) = np.nonzero(~near & ((sizes > 1) | (lengths > 1)))
-        for some in portions(sizes[several], _COMPARED):
-            pair = np.repeat(several[some], sizes[several[some]])
-            one = consecutive(ones[several[some]], sizes[several[some]])
-            for part in portions(lengths[pair], _COMPARED):
-                each = lengths[pair[part]]
-                found = self._near(np.repeat(one[part], each), consecutive(others[pair[part]], each))
-                near[np.repeat(pair[part], each)[found]] = True
+        if self.sketches.size > self.fingerprints.size:
+            sizes, lengths = self.starts[left + 1] - ones, self.starts[right + 1] - others
+            (several,) = np.nonzero(~near & ((sizes > 1) | (lengths > 1)))
+            for some in portions(sizes[several], _COMPARED):
+                pair = np.repeat(several[some], sizes[several[some]])
+                one = consecutive(ones[several[some]], sizes[several[some]])
+                for part in portions(lengths[pair], _COMPARED):
+                    each = lengths[pair[part]]
+                    found = self._near(np.repeat(one[part], each), consecutive(others[pair[part]], each))
+                    near[np.repeat(pair[part], each)[found]] = True
         return pairs[near]
 
-    def _find(self, fingerprints: Words) -> NDArray[np.intp]:
-        """Return the positions of fingerprints, several times as fast as by a binary search."""
-        hashes = fingerprints * _ODD
-        shift = np.uint64(FINGERPRINT_BITS + 1 - self.begin.size.bit_length())
-        found = self.begin[(hashes >> shift).view(np.intp)].astype(np.intp)
-        missed = np.arange(found.size)
-        for _ in range(_STEPS):
-            missed = missed[self.hashes[found[missed]] != hashes[missed]]
-            found[missed] += 1
-        found[missed] = np.searchsorted(self.hashes, hashes[missed])
-        return found
+    def firsts(self, order: Positions) -> FirstSketches:
+        """Return the first sketches of the fingerprints in another order."""
+        starts = self.starts[order]
+        return FirstSketches(self.sketches[starts], self.starts[order + 1] - starts > 1, self.distance)
 
-    def _near(self, ones: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def _near(self, ones: Positions, others: Positions) -> NDArray[np.bool_]:
         near: NDArray[np.bool_] = np.bitwise_count(self.sketches[ones] ^ self.sketches[others]) <= self.distance
         return near
 
 
-def filter_of(fingerprints: Iterable[object], sketches: tuple[Iterable[object], int]) -> SketchFilter:
+def filter_of(fingerprints: Fingerprints, sketches: tuple[Fingerprints, int]) -> SketchFilter:
     """Return the filter for fingerprints and, as many, their sketches, with the largest distance of two sketches.
 
     What lacks a fingerprint or a sketch is left out. Raises TypeError and ValueError as `distinct_fingerprints`
@@ -99,15 +97,11 @@ def filter_of(fingerprints: Iterable[object], sketches: tuple[Iterable[object], 
     if present is not None or known is not None:
         there = (True if present is None else present) & (True if known is None else known)
         words, others = words[there], others[there]
-    hashes = words * _ODD
-    order = np.lexsort((others, hashes))
-    words, hashes, others = words[order], hashes[order], others[order]
-    first = first_of_each(hashes)
+    order = np.lexsort((others, words))
+    words, others = words[order], others[order]
+    first = first_of_each(words)
     fresh = first | first_of_each(others)
     starts = np.append(np.flatnonzero(first[fresh]), np.count_nonzero(fresh))
-    words, hashes = np.sort(words[first]), hashes[first]
+    words = words[first]
     refuse_too_many(words)
-    bits = max(1, words.size.bit_length())
-    multiples = np.arange(1 << bits, dtype=np.uint64) << np.uint64(FINGERPRINT_BITS - bits)
-    begin = np.searchsorted(hashes, multiples).astype(np.uint32)
-    return SketchFilter(words, hashes, begin, starts, others[fresh], distance)
+    return SketchFilter(words, starts, others[fresh], distance)
