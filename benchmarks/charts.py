@@ -41,7 +41,7 @@ def draw_rules(corpus: Corpus) -> str:
     """Return the chart of precision and recall."""
     panels: list[Panel] = []
     for least in (REPORTED, DROPPED):
-        figures = evaluate_pairs(label_pairs(corpus, least), _DISTANCES, REPORTED)
+        figures = evaluate_pairs(label_pairs(corpus, least), _DISTANCES, [REPORTED])
         panels += rule_panels(f"Jaccard {least}", figures)
     return draw_chart(panels)
 

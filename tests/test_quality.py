@@ -152,6 +152,6 @@ def test_the_benchmark_reads_what_dedup_decides(home: Path, monkeypatch: pytest.
     words = [f"z{number}" for number in range(130)]
     texts = [" ".join(words[start : start + 100]) for start in (0, 13, 26)]
     corpus = Corpus("chain", [*texts, "something else"])
-    outcome = by_program(corpus, check_pairs(texts, [(0, 1), (0, 2), (1, 2)]))
+    outcome = by_program(corpus, check_pairs(texts, [(0, 1), (0, 2), (1, 2)]), 12)
     assert (outcome.clusters, outcome.kept) == ([[0, 1, 2]], [1, 1, 1, 3])
     assert outcome.direct == {(0, 1), (1, 2)}

@@ -28,15 +28,17 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "quality.md"
 
 
 def by_definition(a, b):
-    if min(len(a), len(b)) >= 20:
-        a, b = (list(zip(words, words[1:], words[2:], strict=False)) for words in (a, b))
-    return len({*a} & {*b}) / len({*a} | {*b}) if a and b else 0.0
+    if not (a and b):
+        return 0.0
+    padded = (["", "", *words, "", ""] for words in (a, b))
+    one, other = (set(zip(words, words[1:], words[2:], strict=False)) for words in padded)
+    return len(one & other) / len(one | other)
 
 
 def test_the_truth_is_that_of_every_pair():
     chance = random.Random(1)
     words = [[chance.choice("abcdef") for _ in range(chance.choice([0, 2, 19, 20, 21, 40]))] for _ in range(60)]
-    words += [own[:-1] for own in words[:20]]
+    words += [own[:-1] for own in words[:40]]
     expected = {
         (a, b): pytest.approx(index)
         for a, b in combinations(range(len(words)), 2)

@@ -78,10 +78,7 @@ MEANINGS = {
     "--exclude": Meaning(
         "GLOB", "Inside folders, leave out files and folders that match: '*.log', 'drafts/**'; may be repeated"
     ),
-    "--explain": Meaning(
-        "ID ID",
-        "Explain why these two documents are together or apart, instead of printing clusters; store no decisions",
-    ),
+    "--explain": Meaning("ID", "Explain what was decided instead of printing results"),
     "--file": Meaning("PATH", "Search for the text in this file; - reads it from stdin"),
     "--fingerprint": Meaning("NUMBER", "Search for this fingerprint (unsigned decimal)"),
     "--format": Meaning(
@@ -344,7 +341,7 @@ class Reading:
 class Deciding:
     """The options of every command that decides which documents to keep."""
 
-    distance: Annotated[int, distance_option(" between texts that are compared")] = 10
+    distance: Annotated[int, distance_option(" between texts that are compared")] = 12
     similarity: Annotated[float, share_option("--similarity", "; 0 compares no texts")] = 0.6
     drop_similarity: Annotated[
         float | None, share_option("--drop-similarity", "; by default 0.7, or --similarity if it is higher")

@@ -54,7 +54,10 @@ def dedup_command(
     drop_list: Annotated[Path | None, path_option("--drop-list")] = None,
     null: Annotated[bool, option("--null")] = False,
     report: Annotated[Path | None, path_option("--report")] = None,
-    explain: Annotated[tuple[str, str] | None, option("--explain")] = None,
+    explain: Annotated[
+        tuple[str, str] | None,
+        option("--explain", ": why two documents are together or apart; store no decisions", metavar="ID ID"),
+    ] = None,
     telling: Telling,
 ) -> None:
     """Find near-duplicates in files, and decide which to drop.
@@ -136,6 +139,8 @@ def _print_explanation(explanation: Explanation, form: Format | None) -> None:
         print(printable(document.id))
     if explanation.distance is not None:
         print(f"distance    {explanation.distance}")
+    if explanation.sketch_estimate is not None:
+        print(f"estimate    {show_similarity(explanation.sketch_estimate)}")
     if explanation.similarity is not None:
         print(f"similarity  {show_similarity(explanation.similarity)}")
     print(f"{'together' if explanation.together else 'apart'}: {explanation.reason}")

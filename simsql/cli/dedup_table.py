@@ -19,6 +19,7 @@ def dedup_table_command(
     *,
     table: TableName,
     text_column: Annotated[str, option("--text-column")],
+    sketch_column: Annotated[str | None, option("--sketch-column", "; by default sketch, if there is one")] = None,
     into: Annotated[str, option("--into", ": the key of each row, and that of the row to keep")],
     replace: Annotated[bool, option("--replace")] = False,
     scope_column: Annotated[list[str] | None, option("--scope-column")] = None,
@@ -38,6 +39,7 @@ def dedup_table_command(
         table,
         text_column,
         into,
+        sketch_column=sketch_column,
         scope_columns=tuple(scope_column or ()),
         where=where,
         all_scopes=all_scopes,
@@ -63,6 +65,8 @@ def _counts(summary: TableSummary) -> Iterator[tuple[str, int]]:
         yield "  without words: not decided", summary.without_words
     if summary.stored_column is not None:
         yield f"  fingerprint stored in column {summary.stored_column}", summary.stored
+    if summary.unread:
+        yield "  alone by their sketches: text not read", summary.unread
     yield "clusters", summary.clusters
     yield "  rows in them", summary.members
     yield "rows that could be dropped", summary.droppable

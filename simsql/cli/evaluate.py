@@ -22,6 +22,7 @@ from simsql.evaluate.measures import Estimate, RuleFigures, best_rule
 from simsql.fingerprint import DEFAULT_RECIPE
 
 _FEW = 50  # labels of a kind
+_SIMILARITIES = 0.5, 0.6, 0.7
 
 _FIELDS = tuple(
     map(
@@ -57,7 +58,9 @@ def evaluate_command(
         list[str] | None,
         typer.Argument(metavar="[PATH]", help="Files and folders with the documents that the ids name."),
     ] = None,
-    similarity: Annotated[float, share_option("--similarity")] = 0.6,
+    similarity: Annotated[
+        list[float] | None, share_option("--similarity", "; repeat it for several; by default 0.5, 0.6 and 0.7")
+    ] = None,
     recipe: Annotated[
         list[str] | None, option("--recipe", "; repeat it to compare several; by default words12-log-1")
     ] = None,
@@ -69,8 +72,8 @@ def evaluate_command(
     """Measure precision and recall on labelled pairs.
 
     A pair has a label (near-duplicate, not or unsure) and its texts in text_a and text_b, or the ids of two
-    documents in id_a and id_b. Print precision, recall and F1 with 95% intervals for each distance from 0 to 12,
-    with and without a check of the similarity, and recommend a distance.
+    documents in id_a and id_b. Print precision, recall and F1 with 95% intervals for each distance from 0 to 16,
+    without a check and with each similarity, and recommend one of these rules.
     """
     names = dict.fromkeys(recipe or [DEFAULT_RECIPE.id])
     recipes = {printable(name): parse_recipe(name) or DEFAULT_RECIPE for name in names}
@@ -90,7 +93,8 @@ def evaluate_command(
         )
     named = paths or []
     texts, skips = find_texts(read.pairs, named, lambda: reading.open(named, outputs=outputs), telling.stages())
-    results = [(name, texts.measure(made_by, similarity)) for name, made_by in recipes.items()]
+    similarities = sorted(set(similarity or _SIMILARITIES) - {0.0})  # 0 checks nothing
+    results = [(name, texts.measure(made_by, similarities)) for name, made_by in recipes.items()]
     if chart:
         panels: list[Panel] = []
         for name, figures in results:
@@ -101,7 +105,7 @@ def evaluate_command(
     best = best_rule(rule for _, figures in results for rule in figures)
     advice = "\n".join(_advise(results, best, read))
     if printing.format is Format.TABLE:
-        _print_tables(results, similarity)
+        _print_tables(results)
         print(f"\n{advice}")
     else:
         print_rows(printing.format, _FIELDS, _rows(results, best))
@@ -115,10 +119,11 @@ def _rows(results: Sequence[_Result], best: RuleFigures | None) -> Iterator[Sequ
             yield name, rule.distance, rule.similarity, rule.found, *estimates, rule is best
 
 
-def _print_tables(results: Sequence[_Result], similarity: float) -> None:
+def _print_tables(results: Sequence[_Result]) -> None:
     first = True
     for name, figures in results:
-        for least, heading in ((None, "by distance alone"), (similarity, f"similarity at least {similarity:g}")):
+        for least in dict.fromkeys(rule.similarity for rule in figures):
+            heading = "by distance alone" if least is None else f"similarity at least {least:g}"
             print(f"{'' if first else chr(10)}{name}, {heading}")
             first = False
             print_rows(Format.TABLE, _HEADINGS, (_cells(rule) for rule in figures if rule.similarity == least))

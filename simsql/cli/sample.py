@@ -27,7 +27,7 @@ def sample_command(
     *,
     paths: Paths,
     pairs: Annotated[int, number_option("--pairs", ", at least one for each distance", least=1)] = 200,
-    distance: Annotated[int, distance_option(" in a pair")] = 12,
+    distance: Annotated[int, distance_option(" in a pair")] = 16,
     seed: Annotated[int, number_option("--seed", least=0)] = 0,
     recipe: NewRecipeName = None,
     output: Annotated[Path | None, path_option("--output", ": .csv, .tsv, or else JSON lines")] = None,

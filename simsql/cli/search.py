@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -27,8 +27,10 @@ from simsql.cli._options import (
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.database import SearchIndex
+from simsql.database.explain_row import ExplainedRow, Wanted, explain_row
 from simsql.database.results import Member, Pair, Results, Row
 from simsql.database.search_index import MatchingRow, PrimaryKeys
+from simsql.decide.rules import show_similarity
 from simsql.documents import UnfitError, printable, read_document, read_single_text
 from simsql.documents.output_formats import Column, Format, print_json, print_rows
 from simsql.errors import SimsqlError, UsageError
@@ -56,6 +58,10 @@ def near_command(
     encoding: Encoding = "utf-8",
     max_document: MaxDocument = "100MB",
     scope: ScopeValues = None,
+    explain: Annotated[
+        str | None,
+        option("--explain", ": why the search finds the row with this primary key, or does not"),
+    ] = None,
     run: Listing,
 ) -> None:
     """Search a table for a text or a fingerprint.
@@ -67,7 +73,7 @@ def near_command(
         raise UsageError("use exactly one of --text, --file and --fingerprint")
     if similarity is not None and (fingerprint is not None or text_column is None):
         raise UsageError("--similarity compares texts: use --text or --file, and --text-column")
-    if similarity is None and (text_column or sketch_column):
+    if similarity is None and (text_column or sketch_column) and not explain:
         raise UsageError("--text-column and --sketch-column need --similarity")
     wanted = None if fingerprint is None else _parse_fingerprint(fingerprint)
     within, given, limit = parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
@@ -82,6 +88,10 @@ def near_command(
             raise SimsqlError(
                 f"the text has too few letters and digits for a fingerprint of the recipe {made_by.id}"
             )
+        if explain is not None:
+            asked = Wanted(wanted, distance, content or None, similarity, text_column, sketch_column)
+            _print_explanation(run.form, explain_row(connection, table, column, within, explain, asked))
+            return
         if similarity is None:
             rows = index.near_rows(wanted, distance)
         else:
@@ -95,6 +105,20 @@ def near_command(
     _print_near(run.format, rows, similarity is not None)
     if not rows:
         run.remark("no matches")
+
+
+def _print_explanation(form: Format | None, row: ExplainedRow) -> None:
+    if form is Format.JSONL:
+        print_json(asdict(row))
+        return
+    print(printable(row.key))
+    if row.distance is not None:
+        print(f"distance    {row.distance}")
+    if row.sketch_estimate is not None:
+        print(f"estimate    {show_similarity(row.sketch_estimate)}")
+    if row.similarity is not None:
+        print(f"similarity  {show_similarity(row.similarity)}")
+    print(f"{'found' if row.found else 'not found'}: {row.reason}")
 
 
 def _print_near(form: Format, rows: Sequence[MatchingRow], compared: bool) -> None:

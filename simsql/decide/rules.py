@@ -32,7 +32,7 @@ class Keep(StrEnum):
 class Rules:
     """The rules of a decision. Raises UsageError for values out of range."""
 
-    distance: int = 10
+    distance: int = 12
     """Compare texts whose fingerprints differ in up to this many bits (0 to 64)."""
     similarity: float = 0.6
     """Report texts that are at least this similar (0.0 to 1.0); 0 groups them by distance alone."""

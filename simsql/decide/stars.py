@@ -1,7 +1,8 @@
 """Choose which of similar texts are kept: stars, in which every text was compared with the one that is kept.
 
 Connected components chain strangers, because each text has to resemble only one other. Here a dropped text
-resembles the text that is kept in its favour, and a kept text resembles the representative of its cluster.
+resembles the text that is kept in its favour, and the kept texts of a cluster all resemble one another: pages that
+only share a template resemble some page in the middle, but not each other.
 """
 
 from typing import NamedTuple
@@ -66,8 +67,9 @@ def choose_stars(
 
     `order` lists all nodes, 0 to len(order) - 1, the most worth keeping first. In this order, a node is kept
     unless one that is kept is at least `drop` similar. The others are dropped in favour of the most similar node
-    that is kept. Among those that are kept, the same pass at `similarity` finds the representatives. A tie goes
-    to the node that comes first in the order.
+    that is kept. Then, in the same order, those that are kept join clusters: a node joins one whose kept nodes are
+    all at least `similarity` similar to it and, of several, that with the most similar representative. Without
+    one, it represents a new cluster. A tie goes to the node that comes first in the order.
 
     `earlier` holds the decisions of an earlier run, -1 for nodes without one. They stay, and nodes that were kept
     come before all others, whatever the order.
@@ -85,7 +87,7 @@ def choose_stars(
     before = np.where(is_kept, _by_rank(earlier.representative, order, rank), np.arange(nodes))
     among = ranked.at_least(similarity)
     among = among.where(is_kept[among.left] & is_kept[among.right])
-    representative = _stars(among, before)[kept]
+    representative = _clusters(among, before)[kept]
     found = np.empty((2, nodes), dtype=np.int64)
     found[0, order], found[1, order] = order[kept], order[representative]
     return Stars(*found)
@@ -129,4 +131,32 @@ def _stars(pairs: SimilarPairs, before: Nodes) -> Nodes:
     # The last assignment counts: that of the most similar centre, and of these the first.
     best = np.lexsort((-start, closeness))
     centre[end[best]] = start[best]
+    return centre
+
+
+def _clusters(pairs: SimilarPairs, before: Nodes) -> Nodes:
+    """Return the representative of each node. All nodes of a cluster are similar to each other.
+
+    In ascending order, a free node joins such a cluster or, of several, that with the most similar representative.
+    Those of `before` are first.
+    """
+    centre = before.copy()
+    sizes = np.bincount(before[before != _FREE], minlength=len(before))
+    start, end = np.concatenate([pairs.left, pairs.right]), np.concatenate([pairs.right, pairs.left])
+    order = np.lexsort((end, start))
+    bounds = np.searchsorted(start[order], np.arange(len(before) + 1))
+    neighbours, closeness = end[order], np.tile(pairs.similarity, 2)[order]
+    (free,) = np.nonzero(before == _FREE)
+    alone = bounds[free] == bounds[free + 1]
+    centre[free[alone]] = free[alone]
+    for node in free[~alone].tolist():
+        near = slice(bounds[node], bounds[node + 1])
+        others = neighbours[near]
+        clusters = centre[others]
+        # The clusters of whose nodes all are similar; then the similarities of their representatives.
+        found, counts = np.unique(clusters[clusters != _FREE], return_counts=True)
+        whole = np.isin(others, found[counts == sizes[found]])
+        best = int(others[whole][np.argmax(closeness[near][whole])]) if whole.any() else node
+        centre[node] = best
+        sizes[best] += 1
     return centre

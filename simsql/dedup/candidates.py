@@ -1,7 +1,8 @@
-"""Find similar documents: pairs with near fingerprints, whose texts are then compared.
+"""Find similar documents: pairs with near fingerprints, then with near sketches, whose texts are then compared.
 
-Candidates are never stored as a whole: thousands of texts with near fingerprints have millions of pairs. They are
-compared in portions, and only those that are similar stay in memory.
+Candidates are never stored as a whole: those that have nothing in common grow with the square of the collection.
+They are listed in portions, filtered by their sketches at once, and compared in portions. Only those that are
+similar stay in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from simsql.decide.documents import I64, U64, Flags, Similarities
 from simsql.decide.stars import SimilarPairs
 from simsql.documents import Report
 from simsql.errors import SimsqlError
-from simsql.fingerprint import compare_pairs, documents_of, pairs_of
+from simsql.fingerprint import compare_pairs, documents_of, pairs_of, sketch_distance
 from simsql.hamming import find_matches, find_pairs
 from simsql.runs import consecutive, portions
 
@@ -36,6 +37,7 @@ class Tokens(NamedTuple):
 
 def find_similar(
     fingerprints: U64,
+    sketches: U64,
     tokens: Tokens | None,
     distance: int,
     similarity: float,
@@ -46,22 +48,36 @@ def find_similar(
 ) -> SimilarPairs:
     """Return all pairs of nodes within `distance` bits that are at least `similarity` alike, in any order.
 
-    `fingerprints` has the fingerprint of each node. With `tokens`, at least one for each node, the similarity is
-    that of the texts, and nodes can share a fingerprint. Without, it is the share of bits that agree. With `new`,
+    `fingerprints` and `sketches` have those of each node. With `tokens`, at least one for each node, the
+    similarity is that of the texts, and nodes can share a fingerprint; pairs whose sketches differ in more than
+    `sketch_distance(similarity)` bits are not compared. Without, it is the share of bits that agree. With `new`,
     only pairs with at least one new node are found, and the search takes time for the new nodes. `workers` is the
     number of processes of a search in all nodes, by default as many as pay. `report` gets the number of pairs that
     have been compared. Raises SimsqlError if more than 100 million pairs are similar.
     """
     found = _Found(report, similarity)
-    candidates = _Nodes(fingerprints, new).candidates(distance, workers)
     if tokens is None:
-        for left, right in candidates:
+        for left, right in _Nodes(fingerprints, new).candidates(distance, workers):
             found.add(left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64)
     else:
-        for pairs in _together(candidates):
+        nodes = _Nodes(fingerprints, new)
+        limit = sketch_distance(similarity)
+        for pairs in _together(nodes.candidates(distance, workers, sketches=(sketches, limit))):
             for compared in compare_pairs(tokens.counts, tokens.read, pairs):
                 found.add(*compared)
     return found.all_pairs()
+
+
+def find_candidates(
+    fingerprints: U64, sketches: U64, distance: int, similarity: float, workers: int | None = None
+) -> Flags:
+    """Return which documents have to be compared with others, as `find_similar` does, and maybe a few more."""
+    values, position, sizes = np.unique(fingerprints, return_inverse=True, return_counts=True)
+    chosen: Flags = sizes > 1
+    filtered = (sketches, sketch_distance(similarity))
+    for pairs in find_pairs(fingerprints, distance, sketches=filtered, workers=workers, batches=True):
+        chosen[np.searchsorted(values, pairs.reshape(-1))] = True
+    return chosen[position]
 
 
 def _together(candidates: Iterator[tuple[I64, I64]]) -> Iterator[U64]:
@@ -116,6 +132,7 @@ class _Nodes:
     def __init__(self, fingerprints: U64, new: Flags | None) -> None:
         is_new = np.ones(len(fingerprints), dtype=bool) if new is None else new
         self._all_new = bool(is_new.all())
+        self._fingerprints = fingerprints
         self._order = np.lexsort((~is_new, fingerprints))
         self._values, self._firsts, self._sizes = np.unique(
             fingerprints[self._order], return_index=True, return_counts=True
@@ -123,19 +140,34 @@ class _Nodes:
         before = np.concatenate([[0], np.cumsum(is_new[self._order])])
         self._new = before[self._firsts + self._sizes] - before[self._firsts]
 
-    def candidates(self, distance: int, workers: int | None) -> Iterator[tuple[I64, I64]]:
-        """Yield the pairs of nodes within the distance, each once, a bounded number at a time."""
-        for left, right in self._near(distance, workers):
-            yield from self._expand(left, right)
+    def candidates(
+        self, distance: int, workers: int | None, sketches: tuple[U64, int] | None = None
+    ) -> Iterator[tuple[I64, I64]]:
+        """Yield the pairs of nodes within the distance, each once, a bounded number at a time.
 
-    def _near(self, distance: int, workers: int | None) -> Iterator[tuple[I64, I64]]:
+        With the sketches of the nodes, and the largest number of bits in which those of a pair may differ, other
+        pairs are left out.
+        """
+        for left, right in self._near(distance, workers, sketches):
+            for one, other in self._expand(left, right):
+                if sketches is None:
+                    yield one, other
+                else:
+                    near = np.bitwise_count(sketches[0][one] ^ sketches[0][other]) <= sketches[1]
+                    yield one[near], other[near]
+
+    def _near(
+        self, distance: int, workers: int | None, sketches: tuple[U64, int] | None
+    ) -> Iterator[tuple[I64, I64]]:
         """Yield the positions of values that are within the distance: a value of new nodes, and any value.
 
-        Two values of new nodes come in both orders or, if all nodes are new, with the smaller one first.
+        Two values of new nodes come in both orders or, if all nodes are new, with the smaller one first. Then they
+        have nodes with near sketches, too.
         """
         values = self._values
         if self._all_new:
-            for pairs in find_pairs(values, distance, workers=workers, batches=True):
+            near = find_pairs(self._fingerprints, distance, sketches=sketches, workers=workers, batches=True)
+            for pairs in near:
                 yield np.searchsorted(values, pairs[:, 0]), np.searchsorted(values, pairs[:, 1])
             (shared,) = np.nonzero(self._sizes > 1)
             yield shared, shared

@@ -11,6 +11,16 @@ from simsql.documents import Report
 from simsql.fingerprint import compare_documents
 
 
+def spread_scopes(fingerprints: U64, scope: I64) -> U64:
+    """Return fingerprints that keep their distances within a scope and are as far apart as random ones across.
+
+    So one search serves any number of scopes of any sizes, even if they all hold the same texts.
+    """
+    shift = np.random.default_rng(0).integers(0, 1 << 64, scope.max(initial=0) + 1, dtype=np.uint64)
+    found: U64 = fingerprints ^ shift[scope]
+    return found
+
+
 class Comparison:
     """The nodes of documents, and how similar they are.
 
@@ -43,11 +53,7 @@ class Comparison:
         """Return all pairs of similar nodes or, given flags, those with at least one flagged node."""
         if self._scope is None:
             return self._find_pairs(self.nodes.fingerprint, new)
-        # Within a scope, fingerprints keep their distances; across scopes, they become as far apart as random
-        # numbers. So one search serves any number of scopes of any sizes, even if they all hold the same texts.
-        last = self._scope.max(initial=0)
-        shift = np.random.default_rng(0).integers(0, 1 << 64, last + 1, dtype=np.uint64)
-        found = self._find_pairs(self.nodes.fingerprint ^ shift[self._scope], new)
+        found = self._find_pairs(spread_scopes(self.nodes.fingerprint, self._scope), new)
         return found.where(self._scope[found.left] == self._scope[found.right])
 
     def compare(self, left: I64, right: I64) -> Similarities:
@@ -69,6 +75,7 @@ class Comparison:
     def _find_pairs(self, fingerprints: U64, new: Flags | None) -> SimilarPairs:
         return find_similar(
             fingerprints,
+            self.documents.sketch[self.nodes.example],
             self._tokens if self.rules.checks_texts else None,
             self.rules.distance,
             self.rules.similarity,

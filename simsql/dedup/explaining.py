@@ -11,6 +11,7 @@ from simsql.dedup.comparing import Comparison
 from simsql.dedup.store.store import Store
 from simsql.documents import printable
 from simsql.errors import UsageError
+from simsql.fingerprint import sketch_distance
 
 _PLACES = 5  # that an error names
 
@@ -34,6 +35,8 @@ class Explanation:
     documents: tuple[ExplainedDocument, ExplainedDocument]
     distance: int | None
     """None if a document has no fingerprint."""
+    sketch_estimate: float | None
+    """The similarity as the sketches estimate it; None if texts are not compared, or a document has no sketch."""
     similarity: float | None
     """None if texts are not compared, or the words of a document are not known."""
     together: bool
@@ -83,9 +86,11 @@ class _Explainer:
         if a is None or b is None:
             without = printable((one if a is None else other).id)
             reason = f"{without} has no words, so it has no fingerprint"
-            return Explanation((one, other), None, None, together=False, reason=reason)
+            return Explanation((one, other), None, None, None, together=False, reason=reason)
         distance = int(np.bitwise_count(self._documents.fingerprint[a] ^ self._documents.fingerprint[b]))
         similarity = self._similarity(a, b)
+        bits = int(np.bitwise_count(self._documents.sketch[a] ^ self._documents.sketch[b]))
+        passing = sketch_distance(self._rules.similarity)
         together = bool(self._verdicts.representative[a] == self._verdicts.representative[b])
         clauses = f"{_decision(one)}; {_decision(other)}"
         if together:
@@ -96,9 +101,14 @@ class _Explainer:
             reason = f"distance {distance} is above {self._rules.distance}"
         elif similarity is not None and similarity < self._rules.similarity:
             reason = f"similarity {show_similarity(similarity)} is below {self._rules.similarity:g}"
+            if bits > passing:
+                reason += f"; their sketches, which differ in {bits} bits, decided without the texts"
+        elif similarity is not None and bits > passing:
+            reason = f"their sketches differ in {bits} bits, more than {passing}, so their texts were not compared"
         else:
             reason = f"they are similar, but neither is kept in favour of the other or represents it; {clauses}"
-        return Explanation((one, other), distance, similarity, together=together, reason=reason)
+        estimate = None if similarity is None else max(0.0, 1 - bits / 32)
+        return Explanation((one, other), distance, estimate, similarity, together=together, reason=reason)
 
     def _position(self, id_: int) -> int | None:
         position = int(np.searchsorted(self._documents.id, id_))

@@ -1,7 +1,7 @@
 """The main job for a table that exists: read its texts, decide, and write the decisions to a new table."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 from simsql.decide.criteria import criterion
 from simsql.decide.documents import I64, U64, Documents
 from simsql.decide.verdicts import decide
-from simsql.dedup.candidates import Tokens
-from simsql.dedup.comparing import Comparison
+from simsql.dedup.candidates import Tokens, find_candidates
+from simsql.dedup.comparing import Comparison, spread_scopes
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.tables.decisions import DecisionTable, RowVerdicts
 from simsql.dedup.tables.options import TableOptions
@@ -20,13 +20,15 @@ from simsql.dedup.tables.source import KeyOrder, Row, SourceTable, open_table
 from simsql.documents import Report, Stages
 from simsql.documents.spool import TokenSpool
 from simsql.fingerprint import (
+    Fingerprints,
     TokenLists,
     simhash_items_with_tokens,
     simhash_many,
+    sketches_of_tokens,
     tokens_of_items,
 )
 
-Fingerprints: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]"
+_Batch: TypeAlias = tuple[list[Row], Fingerprints, TokenLists, Fingerprints]
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class TableSummary:
     """The column whose fingerprints were used, if any."""
     stored: int
     """Rows whose fingerprint was used."""
+    unread: int
+    """Rows whose text was not read, because no other row has a near fingerprint and a near sketch."""
     decided: int
     clusters: int
     members: int
@@ -63,9 +67,11 @@ def dedup_table(engine: Engine, options: TableOptions, stages: Stages) -> TableS
             order = source.read_order(options.rules.keep_field)
         with stages.stage("read and fingerprint", len(order.place)) as report:
             texts = _Texts(source, options, spool, report)
+            alone = texts.read_candidates(order)
         with stages.stage("check texts") as report:
             rows = texts.decidable(spool.counts)
             decided, sizes = _decide(rows, spool, order, options, report)
+            decided = _with_alone(decided, alone)
         with stages.stage("write decisions", len(decided.row)) as report:
             for written in decisions.write(decided):
                 report(written)
@@ -76,7 +82,8 @@ def dedup_table(engine: Engine, options: TableOptions, stages: Stages) -> TableS
         len(spool.counts) - len(rows.place),
         texts.stored_column,
         texts.stored,
-        len(rows.place),
+        len(alone),
+        len(decided.row),
         int(np.count_nonzero(sizes > 1)),
         int(sizes[sizes > 1].sum()),
         int(np.count_nonzero(decided.drop)),
@@ -88,42 +95,73 @@ class _Texts:
 
     def __init__(self, source: SourceTable, options: TableOptions, spool: TokenSpool, report: Report) -> None:
         self.without_text = self.stored = 0
-        self._source = source
+        self._source, self._options, self._spool, self._report = source, options, spool, report
         self._recipe = options.recipe
-        self._report = report
         self._places, self._characters = array("q"), array("q")
         self._fingerprints: list[Fingerprints] = []
-        self.stored_column = source.find_stored(options.recipe)
-        for rows, fingerprints, tokens in self._fingerprint(options.workers):
+        self._sketches: list[U64] = [np.zeros(0, dtype=np.uint64)]
+        self._unread = array("q")  # for each row whose text was not read: place, fingerprint, sketch
+        self._stored = source.find_stored(options.recipe, options.sketch_column)
+        if self._stored and not options.rules.checks_texts:
+            self._stored = self._stored._replace(sketch=None)
+        self.stored_column = self._stored.fingerprint if self._stored else None
+        if self._stored is None:
+            self._add(simhash_items_with_tokens(self._rows(), self._recipe, options.workers))
+        else:
+            self._add(self._complete(self._rows()))
+
+    def read_candidates(self, order: KeyOrder) -> I64:
+        """Read the texts of rows that have to be compared. Return the places of those that are alone."""
+        place, stored, sketch = np.array(self._unread, dtype=np.int64).reshape(-1, 3).T
+        if not len(place):
+            return place
+        read, rules = self.decidable(self._spool.counts), self._options.rules
+        scope = order.find(np.concatenate([place, read.place])).scope
+        chosen = find_candidates(
+            spread_scopes(np.concatenate([stored.view(np.uint64), read.fingerprint]), scope),
+            np.concatenate([sketch.view(np.uint64), read.sketch]),
+            rules.distance,
+            rules.similarity,
+            self._options.workers,
+        )[: len(place)]
+        known = dict(zip(place[chosen].tolist(), stored[chosen].tolist(), strict=True))
+        texts = self._source.texts(place[chosen])
+        self._add(self._complete((Row(at, known[at], None, len(text)), text) for at, text in texts))
+        return place[~chosen]
+
+    def _add(self, batches: Iterable[_Batch]) -> None:
+        for rows, fingerprints, tokens, sketches in batches:
             self._places.extend(row.place for row in rows)
             self._characters.extend(row.characters for row in rows)
             self._fingerprints.append(fingerprints)
-            spool.append(tokens)
+            self._sketches.append(sketches.data)
+            self._spool.append(tokens)
 
-    def _fingerprint(self, workers: int | None) -> Iterator[tuple[list[Row], Fingerprints, TokenLists]]:
-        if self.stored_column is None:
-            for rows, fingerprints, tokens, _ in simhash_items_with_tokens(self._rows(), self._recipe, workers):
-                yield rows, fingerprints, tokens
-            return
+    def _complete(self, found: Iterable[tuple[Row, str]]) -> Iterator[_Batch]:
+        """Yield rows with their fingerprints, the stored ones where there are any, and tokens and sketches."""
         # Only texts whose fingerprint is missing have to be kept until their tokens are there.
-        items = (((row, text if row.stored is None else None), text) for row, text in self._rows())
-        for batch, tokens in tokens_of_items(items, workers):
+        items = (((row, text if row.stored is None else None), text) for row, text in found)
+        for batch, tokens in tokens_of_items(items, self._options.workers):
             rows = [row for row, _ in batch]
             missing = np.array([row.stored is None for row in rows])
             values = np.array([row.stored or 0 for row in rows], dtype=np.int64).view(np.uint64)
             fingerprints = np.ma.MaskedArray(values, mask=missing)
             fingerprints[missing] = simhash_many([text for _, text in batch if text is not None], self._recipe)
-            yield rows, fingerprints, tokens
+            yield rows, fingerprints, tokens, sketches_of_tokens(tokens)
 
     def _rows(self) -> Iterator[tuple[Row, str]]:
-        for number, found in enumerate(self._source.rows(self.stored_column), 1):
+        for number, found in enumerate(self._source.rows(self._stored), 1):
             self._report(number)
             if found is None:
                 self.without_text += 1
-            else:
-                self.stored += found[0].stored is not None
-                yield found
-            del found  # a long text is not kept while the next one is read
+                continue
+            row, text = found
+            self.stored += row.stored is not None
+            if text is not None:
+                yield row, text
+            elif row.stored is not None and row.sketch is not None:
+                self._unread.extend((row.place, row.stored, row.sketch))
+            del found, text  # a long text is not kept while the next one is read
 
     def decidable(self, counts: I64) -> "_Rows":
         """Return the rows with a fingerprint; `counts` are their numbers of tokens."""
@@ -133,6 +171,7 @@ class _Texts:
         return _Rows(
             np.array(self._places, dtype=np.int64)[spooled],
             values[spooled],
+            np.concatenate(self._sketches)[spooled],
             np.array(self._characters, dtype=np.int64)[spooled],
             counts[spooled],
             spooled,
@@ -144,11 +183,19 @@ class _Rows(NamedTuple):
 
     place: I64
     fingerprint: U64
+    sketch: U64
     characters: I64
     tokens: I64
     """Numbers of tokens."""
     spooled: I64
     """Positions in the spool."""
+
+
+def _with_alone(decided: RowVerdicts, places: I64) -> RowVerdicts:
+    """Return the decisions with those about rows that are kept without having been compared."""
+    one, none = np.ones(len(places)), np.zeros(len(places), dtype=np.int64)
+    alone = RowVerdicts(places, places, places, none, one, none.astype(bool))
+    return RowVerdicts._make(np.concatenate(columns) for columns in zip(decided, alone, strict=True))
 
 
 def _decide(
@@ -161,7 +208,7 @@ def _decide(
     documents = Documents.without_decisions(
         np.arange(len(rows.place)),
         rows.fingerprint,
-        np.zeros(len(rows.place), dtype=np.uint64),
+        rows.sketch,
         spool.digests[rows.spooled].view(">u8").reshape(-1, 2).astype(np.uint64),
         rows.tokens > 0 if rules.checks_texts else everything,
         rows.characters,

@@ -37,7 +37,7 @@ class Panel(NamedTuple):
 
 
 def rule_panels(title: str, figures: Sequence[RuleFigures]) -> list[Panel]:
-    """Return a panel of precision and recall over the distance for the rules without a check, and one with it."""
+    """Return a panel of precision and recall over the distance for each check, None being without one."""
     panels = []
     for least in dict.fromkeys(rule.similarity for rule in figures):
         chosen = [rule for rule in figures if rule.similarity == least]

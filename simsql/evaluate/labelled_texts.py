@@ -1,6 +1,6 @@
 """Find the texts of labelled pairs, and measure recipes on them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from simsql.evaluate.labels import Labelled
 from simsql.evaluate.measures import NO_FINGERPRINT, LabelledPairs, RuleFigures, evaluate_pairs
 from simsql.fingerprint import Recipe, simhash_many, similarity_many
 
-_DISTANCES = range(13)
+_DISTANCES = range(17)
 _SHOWN = 3  # ids that are not found
 
 
@@ -23,13 +23,13 @@ class LabelledTexts:
         self._alike = np.array([pair.alike for pair in pairs])
         self._weights = np.array([pair.weight for pair in pairs])
 
-    def measure(self, recipe: Recipe, similarity: float) -> list[RuleFigures]:
-        """Return the figures of the rules for each distance, with and without a check of the similarity."""
+    def measure(self, recipe: Recipe, similarities: Iterable[float]) -> list[RuleFigures]:
+        """Return the figures of the rules for each distance, without a check and with each similarity."""
         a, b = (simhash_many(side, recipe) for side in self._sides)
         distance = np.bitwise_count(a.data ^ b.data).astype(np.int64)
         distance[a.mask | b.mask] = NO_FINGERPRINT
         pairs = LabelledPairs(distance, self._similarities, self._alike, self._weights)
-        return evaluate_pairs(pairs, _DISTANCES, similarity)
+        return evaluate_pairs(pairs, _DISTANCES, similarities)
 
 
 def find_texts(

@@ -58,8 +58,10 @@ class RuleFigures(NamedTuple):
     """The harmonic mean of the two."""
 
 
-def evaluate_pairs(pairs: LabelledPairs, distances: Iterable[int], similarity: float) -> list[RuleFigures]:
-    """Return the figures of the rules for each distance, first all without a check, then all with it.
+def evaluate_pairs(
+    pairs: LabelledPairs, distances: Iterable[int], similarities: Iterable[float]
+) -> list[RuleFigures]:
+    """Return the figures of the rules for each distance, first all without a check, then all with each similarity.
 
     The pairs count by their weights. An interval holds the middle 95% of the figures of 1,000 samples of as many
     pairs, drawn with replacement. Nothing depends on the order of the pairs. Raises ValueError if no pair is a
@@ -67,7 +69,7 @@ def evaluate_pairs(pairs: LabelledPairs, distances: Iterable[int], similarity: f
     """
     if not pairs.alike.any():
         raise UsageError("recall needs at least one pair that is a near-duplicate")
-    rules = [(distance, least) for least in (None, similarity) for distance in sorted(distances)]
+    rules = [(distance, least) for least in (None, *similarities) for distance in sorted(distances)]
     found = np.array([_finds(pairs, distance, least) for distance, least in rules]).reshape(len(rules), -1)
     # Pairs that no rule tells apart are drawn together, so that a resample is a few numbers.
     kinds, counts = np.unique(np.column_stack([found.T, pairs.alike, pairs.weight]), axis=0, return_counts=True)
@@ -86,14 +88,14 @@ def evaluate_pairs(pairs: LabelledPairs, distances: Iterable[int], similarity: f
 
 
 def best_rule(figures: Iterable[RuleFigures]) -> RuleFigures | None:
-    """Return the rule with the highest F1; of equal ones that of the lowest distance, then that with a check.
+    """Return the rule with the highest F1; of equal ones the lowest distance counts, then the highest similarity.
 
     The result is None if no rule finds a near-duplicate.
     """
     useful = [rule for rule in figures if rule.f1.value]
     return max(
         useful,
-        key=lambda rule: (rule.f1.value or 0.0, -rule.distance, rule.similarity is not None),
+        key=lambda rule: (rule.f1.value or 0.0, -rule.distance, rule.similarity or 0.0),
         default=None,
     )
 

@@ -92,7 +92,7 @@ def test_texts_that_are_hard_to_write(tmp_path):
 
 
 def test_what_cannot_be_drawn(tmp_path, documents):
-    run("sample", documents, "--pairs", 11).failed(2, "--pairs must be at least 12, one for each distance, not 11")
+    run("sample", documents, "--pairs", 15).failed(2, "--pairs must be at least 16, one for each distance, not 15")
     run("sample", documents, "--pairs", 0).failed(2, "it must be at least 1, not 0")
     run("sample", documents, "--output", tmp_path / "no" / "pairs").failed(2, "is not a folder: create it")
     apart = write_lines(tmp_path / "apart.jsonl", {"a": "one", "b": "two", "c": "..."})

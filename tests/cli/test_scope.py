@@ -6,6 +6,8 @@ import pytest
 from program import run
 from servers import find_programs
 
+import simsql as library
+
 pytestmark = pytest.mark.parametrize(
     "server", find_programs()[:1], indirect=True, ids=lambda program: program.name
 )
@@ -55,3 +57,47 @@ def test_a_wrong_scope(simsql):
         simsql(name, "article", *options, "--scope", "tenant=1", "--scope", "tenant=2").failed(
             2, "names a column twice"
         )
+
+
+def test_why_a_search_does_not_find_a_row(simsql, connection):
+    words = [f"w{place}x3060" for place in range(40)]
+    texts = {"same": words, "near": [*words[:30], "other"], "far": ["x", *words[20:]]}
+    # Sketches of this pair differ in 23 bits, more than the filter for a similarity of 0.6 lets pass.
+    texts["lost"] = [f"x{place}" if place in (3, 20, 36) else word for place, word in enumerate(words)]
+    connection.execute(
+        "CREATE TABLE post (id text PRIMARY KEY, tenant int DEFAULT 1, body text, sketch bigint, fp bigint)"
+    )
+    for name, body in texts.items():
+        text = " ".join(body)
+        numbers = [number - (number >> 63 << 64) for number in (library.sketch(text), library.simhash(text))]
+        connection.execute("INSERT INTO post VALUES (%s, 1, %s, %s, %s)", [name, text, *numbers])
+    copy = "INSERT INTO post SELECT {}, sketch, {} FROM post WHERE id = 'same'"
+    connection.execute("INSERT INTO post VALUES ('empty', 1, '')")
+    connection.execute(copy.format("'away', 2, body", "fp"))
+    connection.execute(copy.format("'stale', 1, 'another'", "~fp"))
+    simsql("index", "create", "post", "fp", "--scope-column", "tenant").done()
+    columns = ["--text-column", "body", "--sketch-column", "sketch"]
+
+    search = ["near", "post", "--scope", "tenant=1", "--text", " ".join(words)]
+
+    def explain(key, *options):
+        return simsql(*search, *options, "--explain", key).done().lines
+
+    assert explain("same") == ["same", "distance    0", "found: the search finds it: distance 0 is at most 3"]
+    assert explain("none") == ["none", "not found: post has no row with this primary key"]
+    assert explain("empty")[1:] == ["not found: column fp of the row is null: fill it with simsql backfill"]
+    assert explain("away")[-1] == "not found: the row is in another scope: tenant=2"
+    assert explain("far")[-1].startswith("not found: distance ")
+    assert explain("far")[-1].endswith(" is above 3")
+    assert explain("stale", *columns)[-1].endswith("by another recipe, or the text has changed since")
+    compared = ["--similarity", 0.6, "--distance", 20, *columns]
+    assert explain("near", *compared)[2:4] == ["estimate    0.53", "similarity  0.66"]
+    assert explain("near", *compared)[-1].startswith("found: the search finds it: distance ")
+    assert explain("far", *compared, "--distance", 64)[-1] == "not found: similarity 0.44 is below 0.6"
+    assert explain("lost", *compared)[2:4] == ["estimate    0.28", "similarity  0.64"]
+    assert explain("lost", *compared)[-1].startswith("not found: the sketches differ in more than 22 bits")
+    rows = simsql(*search, *compared).done().lines
+    assert [json.loads(row)["row"]["id"] for row in rows] == ["same", "near"]
+    for number in range(4):
+        connection.execute(f"DELETE FROM simsql.keys_1_{number}")
+    assert explain("same")[-1].startswith("not found: the index has no key of the row: look for faults")

@@ -56,7 +56,7 @@ def test_names_stay_text():
 
 def test_a_chart_of_rules_has_a_panel_for_each_check():
     pairs = LabelledPairs(np.array([3, 9]), np.array([0.9, 0.2]), np.array([True, False]), np.ones(2))
-    panels = rule_panels("words12-log-1", evaluate_pairs(pairs, range(13), 0.6))
+    panels = rule_panels("words12-log-1", evaluate_pairs(pairs, range(13), [0.6]))
     assert [panel.title for panel in panels] == [
         "words12-log-1, without a check",
         "words12-log-1, similarity at least 0.6",

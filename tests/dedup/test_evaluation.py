@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from simsql.evaluate.measures import NO_FINGERPRINT, LabelledPairs, best_rule, evaluate_pairs
 
 CHECK = 0.6
+CHECKS = [CHECK, 0.8]
 DISTANCES = range(13)
 
 labelled = st.lists(
@@ -42,9 +43,9 @@ def count(rows, distance, least):
 
 @given(labelled)
 def test_figures_are_those_of_a_plain_count(rows):
-    found = evaluate_pairs(pairs_of(rows), DISTANCES, CHECK)
+    found = evaluate_pairs(pairs_of(rows), DISTANCES, CHECKS)
     assert [(rule.distance, rule.similarity) for rule in found] == [
-        (distance, least) for least in (None, CHECK) for distance in DISTANCES
+        (distance, least) for least in (None, *CHECKS) for distance in DISTANCES
     ]
     for rule in found:
         *shares, number = count(rows, rule.distance, rule.similarity)
@@ -59,9 +60,9 @@ def test_figures_are_those_of_a_plain_count(rows):
 
 @given(labelled, st.randoms(use_true_random=False))
 def test_the_order_of_the_pairs_changes_nothing(rows, chance):
-    before = evaluate_pairs(pairs_of(rows), DISTANCES, CHECK)
+    before = evaluate_pairs(pairs_of(rows), DISTANCES, [CHECK])
     chance.shuffle(rows)
-    assert evaluate_pairs(pairs_of(rows), DISTANCES, CHECK) == before
+    assert evaluate_pairs(pairs_of(rows), DISTANCES, [CHECK]) == before
 
 
 def make_rows(count, seed):
@@ -78,7 +79,7 @@ def test_intervals_are_those_of_a_plain_bootstrap():
     rows = make_rows(120, seed=2)
     chance = random.Random(3)
     samples = [chance.choices(rows, k=len(rows)) for _ in range(1000)]
-    found = evaluate_pairs(pairs_of(rows), DISTANCES, CHECK)
+    found = evaluate_pairs(pairs_of(rows), DISTANCES, [CHECK])
     wide = 0
     for rule in found:
         if not 6 <= rule.distance <= 9:
@@ -94,14 +95,14 @@ def test_intervals_are_those_of_a_plain_bootstrap():
 
 
 def test_more_labels_narrow_the_intervals():
-    few, many = (evaluate_pairs(pairs_of(make_rows(size, seed=4)), [8], CHECK)[0] for size in (40, 4000))
+    few, many = (evaluate_pairs(pairs_of(make_rows(size, seed=4)), [8], [CHECK])[0] for size in (40, 4000))
     assert many.f1.high - many.f1.low < (few.f1.high - few.f1.low) / 4
 
 
 def test_a_pair_counts_by_its_weight():
     rows = [(3, 0.9, True, 1.0), (5, 0.2, False, 2.0), (9, 0.9, True, 3.0)]
     repeated = [(*row[:3], 1.0) for row in rows for _ in range(int(row[3]))]
-    by_weight, by_number = (evaluate_pairs(pairs_of(some), DISTANCES, CHECK) for some in (rows, repeated))
+    by_weight, by_number = (evaluate_pairs(pairs_of(some), DISTANCES, [CHECK]) for some in (rows, repeated))
     for one, other in zip(by_weight, by_number, strict=True):
         for name in ("precision", "recall", "f1"):
             values = getattr(one, name).value, getattr(other, name).value
@@ -114,23 +115,23 @@ def test_every_pair_may_have_a_weight_of_its_own():
     pairs = LabelledPairs(
         chance.integers(0, 20, size), chance.random(size), chance.random(size) < 0.3, chance.random(size) + 0.1
     )
-    (alone, _) = evaluate_pairs(pairs, [10], CHECK)
+    (alone, _) = evaluate_pairs(pairs, [10], [CHECK])
     assert alone.precision.low < alone.precision.value < alone.precision.high
     assert alone.precision.value == pytest.approx(0.3, abs=0.03)
 
 
 def test_the_best_rule_is_the_cheapest_of_the_best():
     def best(*rows):
-        rule = best_rule(evaluate_pairs(pairs_of([(*row, 1.0) for row in rows]), DISTANCES, CHECK))
+        rule = best_rule(evaluate_pairs(pairs_of([(*row, 1.0) for row in rows]), DISTANCES, [CHECK]))
         return rule.distance, rule.similarity
 
     assert best((4, 0.9, True)) == (4, CHECK)
     assert best((4, 0.3, True)) == (4, None)
     assert best((4, 0.9, True), (9, 0.9, True), (9, 0.1, False)) == (9, CHECK)
     assert best((4, 0.9, True), (9, 0.4, True), (12, 0.1, False)) == (9, None)
-    assert best_rule(evaluate_pairs(pairs_of([(NO_FINGERPRINT, 0.0, True, 1.0)]), DISTANCES, CHECK)) is None
+    assert best_rule(evaluate_pairs(pairs_of([(NO_FINGERPRINT, 0.0, True, 1.0)]), DISTANCES, [CHECK])) is None
 
 
 def test_recall_needs_a_near_duplicate():
     with pytest.raises(ValueError, match="at least one pair that is a near-duplicate"):
-        evaluate_pairs(pairs_of([(3, 0.9, False, 1.0)]), DISTANCES, CHECK)
+        evaluate_pairs(pairs_of([(3, 0.9, False, 1.0)]), DISTANCES, [CHECK])

@@ -14,6 +14,7 @@ import stars
 from program import run, write_lines
 
 import simsql
+from simsql.fingerprint import sketch_distance
 from simsql.fingerprint.tokens import hash_tokens
 
 DATA = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[3] / "shared")) / "data"
@@ -26,10 +27,9 @@ def fingerprints_of(path):
 
 
 def jaccard(a, b):
-    """Return the Jaccard index of the word trigrams of two texts in ASCII, or of their words if one is short."""
-    words = [re.findall("[a-z0-9]+", text.lower()) for text in (a, b)]
-    size = 1 if min(map(len, words)) < 20 else 3
-    left, right = ({tuple(some[at : at + size]) for at in range(len(some) - size + 1)} for some in words)
+    """Return the Jaccard index of the padded word trigrams of two texts in ASCII."""
+    words = (["", "", *re.findall("[a-z0-9]+", text.lower()), "", ""] for text in (a, b))
+    left, right = (set(zip(some, some[1:], some[2:], strict=False)) for some in words)
     return len(left & right) / len(left | right) if left | right else 0.0
 
 
@@ -37,7 +37,7 @@ def all_jaccard(pairs):
     return [jaccard(*pair) for pair in pairs]
 
 
-def by_definition(texts, fingerprints, compare, distance=10, similarity=0.6, drop=0.7):
+def by_definition(texts, fingerprints, compare, distance=12, similarity=0.6, drop=0.7):
     """Return the kept document and the representative of each document."""
     near = near_pairs(fingerprints.values(), distance)
     hashes, counts = hash_tokens(list(texts.values()), "words")
@@ -55,6 +55,9 @@ def by_definition(texts, fingerprints, compare, distance=10, similarity=0.6, dro
     pairs = [(one, other) for a, b in near for one in by_fingerprint[a] for other in by_fingerprint[b]]
     for same in by_fingerprint.values():
         pairs += [(one, other) for at, one in enumerate(same) for other in same[at + 1 :]]
+    sketches = {node: simsql.sketch(texts[names[0]]) for node, names in nodes.items()}
+    limit = sketch_distance(similarity)
+    pairs = [(one, other) for one, other in pairs if (sketches[one] ^ sketches[other]).bit_count() <= limit]
     found = compare([(texts[nodes[one][0]], texts[nodes[other][0]]) for one, other in pairs])
     edges = dict(zip(map(frozenset, pairs), found, strict=True))
     central = dict.fromkeys(nodes, 0)

@@ -1,6 +1,7 @@
 """The rules of the decisions on the command line: thresholds, what is kept, and explanations."""
 
 import json
+import re
 
 import pytest
 from program import run, write_lines
@@ -19,7 +20,7 @@ def without(*places):
 # A text, and others that are less and less similar to it.
 TEXTS = {
     "whole": without(),
-    "near": without(0) + " and a few more words at the end",
+    "near": without(0) + " and a few more words",
     "close": without(30),
     "half": without(5, 15, 25, 35),
     "far": without(*range(0, 60, 4)),
@@ -136,10 +137,26 @@ def test_explanations(dedup, names, distance, reason):
     assert reason.split(": ")[0] == ("together" if explained["together"] else "apart")
 
 
+def test_an_explanation_says_when_the_sketches_decided(dedup):
+    # One of about 700 such pairs whose sketches differ in more than 22 bits.
+    words = [f"w{place}x3060" for place in range(40)]
+    changed = [f"x{place}" if place in (3, 20, 36) else word for place, word in enumerate(words)]
+    found, _ = dedup({"a": " ".join(words), "b": " ".join(changed)}, "--explain", "a", "b")
+    assert found.lines[2:] == [
+        "distance    7",
+        "estimate    0.28",
+        "similarity  0.64",
+        "apart: their sketches differ in 23 bits, more than 22, so their texts were not compared",
+    ]
+    found, _ = dedup(TEXTS, "--explain", "whole", "far", "--distance", "64")
+    assert found.lines[-1].startswith("apart: similarity 0.1")
+    assert re.search(r"their sketches, which differ in \d\d bits, decided without the texts$", found.lines[-1])
+
+
 def test_a_pair_beyond_the_distance_is_apart(dedup, lines, home):
     found = run("dedup", lines, "--explain", "fox", "alone", home=home).done()
     away = int(found.lines[2].split()[-1])
     assert away > 10
-    assert found.lines[-1] == f"apart: distance {away} is above 10"
+    assert found.lines[-1] == f"apart: distance {away} is above 12"
     run("dedup", lines, "--explain", "fox", "fox", home=home).failed(2, "'fox' is one document")
     run("dedup", lines, "--explain", "fox", "cat", home=home).failed(2, "no document is called 'cat'")

@@ -20,6 +20,23 @@ def stars(
     }
 
 
+def clusters(
+    among: Sequence[Any], alike: Callable[[Any, Any], float], at_least: float, before: Mapping[Any, Any]
+) -> dict[Any, Any]:
+    """Return the representative of each node: of the clusters whose nodes are all similar, the most similar."""
+    members: dict[Any, list[Any]] = {}
+    for node, centre in before.items():
+        members.setdefault(centre, []).append(node)
+    for node in among:
+        if node not in before:
+            joined = [
+                centre for centre, nodes in members.items() if all(alike(node, one) >= at_least for one in nodes)
+            ]
+            best = max(joined, key=lambda centre: (alike(node, centre), -among.index(centre)), default=node)
+            members.setdefault(best, []).append(node)
+    return {node: centre for centre, nodes in members.items() for node in nodes}
+
+
 def decide(
     order: Sequence[Hashable],
     alike: Callable[[Any, Any], float],
@@ -31,5 +48,5 @@ def decide(
     """Return the node that is kept in favour of each, and the representative of each."""
     kept = stars(order, alike, drop, kept_before or {})
     keepers = [node for node in order if kept[node] == node]
-    representing = stars(keepers, alike, similarity, representing_before or {})
+    representing = clusters(keepers, alike, similarity, representing_before or {})
     return kept, {node: representing[kept[node]] for node in order}

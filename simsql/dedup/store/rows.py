@@ -26,7 +26,7 @@ _COLUMNS = {
     "characters": ("t.characters", ">i8"),
     "words": ("coalesce(t.words_digest, '00000000-0000-0000-0000-000000000000')", "(2,)>u8"),
     "sketch": ("coalesce(t.sketch, 0)", ">u8"),
-    "compared": ("t.words_digest IS NOT NULL", "?"),
+    "compared": ("t.sketch IS NOT NULL", "?"),
     "number": ("coalesce(pg_catalog.octet_length(t.words), 0) / 8", ">i4"),
     "kept": ("coalesce(t.kept, t.id)", ">i8"),
     "representative": ("coalesce(t.representative, t.id)", ">i8"),

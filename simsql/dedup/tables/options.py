@@ -23,6 +23,8 @@ class TableOptions:
     """Decide only about rows that meet this condition, an expression in SQL."""
     all_scopes: bool = False
     """Compare all rows, even if a simhash index of the table has a scope."""
+    sketch_column: str | None = None
+    """The column with the sketches of the texts; by default `sketch`, if there is one."""
     replace: bool = False
     """Replace the table of decisions that an earlier run has created."""
     rules: Rules = field(default_factory=Rules)

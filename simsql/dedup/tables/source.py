@@ -26,6 +26,7 @@ from simsql.decide.documents import I64
 from simsql.dedup.tables.options import TableOptions
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import Recipe, simhash_many
+from simsql.fingerprint import sketch as sketch_of
 
 _POSITION_BITS, _PLACE_BITS = 16, 48
 
@@ -76,9 +77,10 @@ _SCOPE = """
      ORDER BY r.id
      LIMIT 1
 """
+_NO_NUMBER = sql.SQL("CAST(NULL AS pg_catalog.int8)")
 _GUARD = sql.SQL("NOT EXISTS (SELECT FROM {rows_of} AS g TABLESAMPLE pg_catalog.system (0) WHERE false)")
 _SAMPLE_OF = (
-    "SELECT {t}.{text}, {t}.{stored} FROM {rows_of} AS {t}"
+    "SELECT {t}.{text}, {t}.{stored}, {sketch} FROM {rows_of} AS {t}"
     " WHERE {t}.{text} IS NOT NULL AND {t}.{stored} IS NOT NULL AND {guard} LIMIT {sample}"
 )
 _ORDER = (
@@ -86,8 +88,16 @@ _ORDER = (
     " ORDER BY {keys}"
 )
 _READ = (
-    "SELECT {t}.tableoid, {t}.ctid, {t}.{text}, {fingerprint} FROM {rows_of} AS {t}"
+    "SELECT {t}.tableoid, {t}.ctid, {content}, {t}.{text} IS NULL, {fingerprint}, {sketch} FROM {rows_of} AS {t}"
     " WHERE {guard} AND {in_scope} AND ({where})"
+)
+# A text whose row has both numbers is read only if it is wanted.
+_MISSING = "CASE WHEN {fingerprint} IS NULL OR {sketch} IS NULL THEN {t}.{text} END"
+_WANTED = "CREATE TEMPORARY TABLE {wanted} (part pg_catalog.oid, place pg_catalog.tid) ON COMMIT DROP"
+_READ_WANTED = (
+    "SELECT {t}.tableoid, {t}.ctid, {t}.{text} FROM {rows_of} AS {t}"
+    " WHERE {guard} AND EXISTS (SELECT FROM {wanted} AS w"
+    " WHERE w.place OPERATOR(pg_catalog.=) {t}.ctid AND w.part OPERATOR(pg_catalog.=) {t}.tableoid)"
 )
 # Only an expression is valid in both places: what closes a parenthesis does not close a bracket.
 _CONDITIONS = (
@@ -108,7 +118,17 @@ class Row(NamedTuple):
     """The place of its version: the number of its partition, its page (32 bits), its position there (16 bits)."""
     stored: int | None
     """The fingerprint that the table has for the text, a bigint."""
+    sketch: int | None
+    """The sketch that the table has for the text, a bigint."""
     characters: int
+    """0 if the text was not read."""
+
+
+class StoredColumns(NamedTuple):
+    """The columns with the fingerprints and, if there is one, the sketches of the texts."""
+
+    fingerprint: str
+    sketch: str | None
 
 
 class KeyOrder(NamedTuple):
@@ -179,42 +199,72 @@ class SourceTable:
         order = np.argsort(place)
         return KeyOrder(place[order], order, by_value[order], scope[order])
 
-    def find_stored(self, recipe: Recipe) -> str | None:
+    def find_stored(self, recipe: Recipe, sketch_column: str | None) -> StoredColumns | None:
         """Return the column with the fingerprints of the texts by this recipe, if an index tells its recipe.
 
-        A column that has other fingerprints in a sample, as that of another text has, is not one.
+        A column that has other fingerprints in a sample, as that of another text has, is not one. The same holds
+        for the column of the sketches, by default one of type bigint called `sketch`. Raises UsageError if
+        `sketch_column` is not there, or has other numbers.
         """
+        if sketch_column is not None and self._find_column(sketch_column)[1] != "bigint":
+            raise UsageError(f"column {sketch_column} of {self.name} is not bigint: it cannot hold sketches")
         if not self._can_read_registry():
             return None
+        by_name = self.raw.execute(_COLUMN, [self._found.oid, "sketch"]).fetchone() or (False, "")
+        sketches = sketch_column or ("sketch" if by_name[1] == "bigint" else None)
+        sketch = self.compose("{t}.{sketch}", sketch=sketches) if sketches else _NO_NUMBER
         for column, recipe_id in self.raw.execute(_INDEXES, [self._found.oid]).fetchall():
             if not same_recipe(recipe_id, recipe.id):
                 continue
-            sample = self.raw.execute(self.compose(_SAMPLE_OF, stored=column)).fetchall()
-            made = simhash_many([text for text, _ in sample], recipe)
-            stored = np.array([value for _, value in sample], dtype=np.int64).view(np.uint64)
-            if len(sample) and not np.ma.getmaskarray(made).any() and bool((made.data == stored).all()):
-                return str(column)
+            sample = self.raw.execute(self.compose(_SAMPLE_OF, stored=column, sketch=sketch)).fetchall()
+            texts = [text for text, _, _ in sample]
+            made = simhash_many(texts, recipe)
+            stored = np.array([value for _, value, _ in sample], dtype=np.int64).view(np.uint64)
+            if not len(sample) or np.ma.getmaskarray(made).any() or not bool((made.data == stored).all()):
+                continue
+            there = [(found, text) for text, _, found in sample if found is not None]
+            own = [sketch_of(text) == found % (1 << 64) for found, text in there]
+            if sketch_column is not None and not all(own):
+                raise UsageError(f"column {sketch_column} of {self.name} has not the sketches of the texts")
+            return StoredColumns(str(column), sketches if own and all(own) else None)
         return None
 
-    def rows(self, stored: str | None) -> Iterator[tuple[Row, str] | None]:
+    def rows(self, stored: StoredColumns | None) -> Iterator[tuple[Row, str | None] | None]:
         """Yield each row of a scope with its text, or None for a row whose text is null.
 
-        Few of them are in memory at a time. `stored` is the column of `find_stored`.
+        Few of them are in memory at a time. `stored` are the columns of `find_stored`. With a column of sketches,
+        the text is None if the row has a fingerprint and a sketch.
         """
-        column = (
-            self.compose("{t}.{stored}", stored=stored) if stored else sql.SQL("CAST(NULL AS pg_catalog.int8)")
+        fingerprint = self.compose("{t}.{stored}", stored=stored.fingerprint) if stored else _NO_NUMBER
+        sketch = self.compose("{t}.{stored}", stored=stored.sketch) if stored and stored.sketch else _NO_NUMBER
+        content = self.compose(
+            _MISSING if stored and stored.sketch else "{t}.{text}", fingerprint=fingerprint, sketch=sketch
         )
+        read = self.compose(_READ, content=content, fingerprint=fingerprint, sketch=sketch)
+        for part, tid, text, without, number, other in self._fetch("simsql_rows", read):
+            yield None if without else (Row(self._place(part, tid), number, other, len(text or "")), text)
+
+    def texts(self, places: I64) -> Iterator[tuple[int, str]]:
+        """Yield the places and texts of the rows at these places, in any order. To be called once."""
+        wanted = sql.Identifier("pg_temp", "simsql_wanted")
+        self.raw.execute(self.compose(_WANTED, wanted=wanted))
+        with (
+            self.raw.cursor() as cursor,
+            cursor.copy(self.compose("COPY {wanted} FROM STDIN", wanted=wanted)) as copy,
+        ):
+            copy.write("".join(f"{place}\n" for place in self.spell(places)))
+        self.raw.execute(self.compose("ANALYZE {wanted}", wanted=wanted))
+        for part, tid, text in self._fetch("simsql_texts", self.compose(_READ_WANTED, wanted=wanted)):
+            yield self._place(part, tid), text
+
+    def _fetch(self, name: str, statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a statement whose third column is a text or null, few of them in memory at a time."""
         size = _FIRST_ROWS
-        with self.raw.cursor("simsql_rows") as cursor:
-            cursor.execute(self.compose(_READ, fingerprint=column))
+        with self.raw.cursor(name) as cursor:
+            cursor.execute(statement)
             while rows := cursor.fetchmany(size):
-                characters = 0
-                for part, tid, text, fingerprint in rows:
-                    if text is None:
-                        yield None
-                        continue
-                    characters += len(text)
-                    yield Row(self._place(part, tid), fingerprint, len(text)), text
+                characters = sum(len(row[2] or "") for row in rows)
+                yield from rows
                 size = max(1, min(_FETCHED_ROWS, _FETCHED_CHARACTERS * len(rows) // max(1, characters)))
 
     def compose(self, statement: str, **parts: sql.Composable | str) -> sql.Composed:

@@ -1,0 +1,130 @@
+"""Explain why a search finds a row of an indexed table, or does not."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import sql
+from sqlalchemy import Connection, text
+
+from simsql.database.search_index import SearchIndex
+from simsql.database.transfer import encode_scope, from_bigint, raw_connection
+from simsql.errors import UsageError
+from simsql.fingerprint import estimate_similarity, simhash, similarity, sketch, sketch_distance
+
+_TARGET = text(
+    "SELECT r.column_name, r.distance, simsql._rows_of(r) AS rows, simsql._guard(r) AS guard,"
+    " simsql._for_scope(r, ' AND t.%2$I = %3$s', CAST(:scope AS pg_catalog.jsonb)) AS in_scope,"
+    " pg_catalog.array_to_string(r.scope_columns, ', ') AS scope_columns,"
+    " (SELECT pg_catalog.string_agg(pg_catalog.format('%s AS %I', c.expression, c.name), ', ')"
+    " FROM simsql._json_columns(r.table_id) AS c) AS columns,"
+    " (SELECT pg_catalog.string_agg(pg_catalog.format('t.%I', k.name), ', ' ORDER BY k.place)"
+    " FROM simsql._primary_key(r.table_id) AS k) AS key, pg_catalog.row_security_active(r.table_id) AS secured"
+    " FROM simsql._searched_index(CAST(:table AS pg_catalog.regclass), :column, CAST(:scope AS pg_catalog.jsonb))"
+    " AS r"
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A search, as `SearchIndex.near_rows` takes it. `text` is None if only its fingerprint is known."""
+
+    fingerprint: int
+    distance: int | None
+    text: str | None
+    similarity: float | None
+    text_column: str | None
+    sketch_column: str | None
+
+
+@dataclass(frozen=True)
+class ExplainedRow:
+    """Whether a search finds a row, and what decided."""
+
+    key: str
+    found: bool
+    distance: int | None
+    """In bits; None if the row is not there or has no fingerprint."""
+    sketch_estimate: float | None
+    """None unless a column of sketches was named, and both texts have a sketch."""
+    similarity: float | None
+    """None unless texts are compared."""
+    reason: str
+    """The reason in words, without a full stop."""
+
+
+def explain_row(
+    connection: Connection, table: str, column: str | None, scope: Any, key: str, wanted: Wanted
+) -> ExplainedRow:
+    """Explain why a search in an index finds the row with this primary key, or does not.
+
+    The values of a key of several columns are separated by commas. The row is looked for without the index: this
+    reads the table. Raises UsageError if the table has no primary key, and sqlalchemy.exc.DBAPIError if the index
+    refuses searches.
+    """
+    index = SearchIndex(connection, table, column, scope=scope)
+    matches = {match.fingerprint for match in index.near(wanted.fingerprint, wanted.distance)}
+    parameters = {"table": table, "column": column, "scope": encode_scope(scope)}
+    target = connection.execute(_TARGET, parameters).one()
+    if target.key is None:
+        raise UsageError(f"{table} has no primary key to name a row by: add one")
+    row = _read_row(connection, target, key)
+    if row is None:
+        hidden = ", or row-level security hides it from this role" if target.secured else ""
+        return ExplainedRow(key, False, None, None, None, f"{table} has no row with this primary key{hidden}")
+    document, in_scope = row
+    stored = document[target.column_name]
+    if stored is None:
+        reason = f"column {target.column_name} of the row is null: fill it with simsql backfill"
+        return ExplainedRow(key, False, None, None, None, reason)
+    fingerprint = from_bigint(int(stored))
+    distance = (fingerprint ^ wanted.fingerprint).bit_count()
+    own = None if wanted.text_column is None else _column(document, table, wanted.text_column)
+    alike = similarity(wanted.text, own) if wanted.similarity is not None else None
+    estimate = None
+    if wanted.sketch_column is not None and wanted.text is not None:
+        bits = _column(document, table, wanted.sketch_column)
+        estimate = estimate_similarity(sketch(wanted.text), None if bits is None else from_bigint(int(bits)))
+    within = target.distance if wanted.distance is None else wanted.distance
+    why: str | None = None
+    if not in_scope:
+        values = ", ".join(f"{name}={document[name]}" for name in target.scope_columns.split(", "))
+        why = f"the row is in another scope: {values}"
+    elif distance > within:
+        why = f"distance {distance} is above {within}"
+        if own is not None and simhash(own, index.recipe()) != fingerprint:
+            why += (
+                "; the fingerprint of the row is not that of its text by the recipe of the index: it was made by"
+                " another recipe, or the text has changed since"
+            )
+    elif fingerprint not in matches:
+        why = "the index has no key of the row: look for faults with simsql index verify"
+    elif wanted.similarity is not None:
+        limit = sketch_distance(wanted.similarity)
+        if alike is None:
+            why = f"column {wanted.text_column} of the row is null"
+        elif alike < wanted.similarity:
+            why = f"similarity {alike:.2f} is below {wanted.similarity:g}"
+        elif estimate is not None and estimate < max(0.0, 1 - limit / 32):
+            why = (
+                f"the sketches differ in more than {limit} bits, so the texts were not compared: the sketch of the"
+                " row is stale, or this is one of few such pairs"
+            )
+    found = f"the search finds it: distance {distance} is at most {within}"
+    return ExplainedRow(key, why is None, distance, estimate, alike, why or found)
+
+
+def _read_row(connection: Connection, target: Any, key: str) -> tuple[dict[str, Any], bool] | None:
+    """Return the columns of a row, and whether it is in the scope of the search."""
+    parts = {name: sql.SQL((getattr(target, name) or "").replace("%", "%%")) for name in target._fields[2:8]}
+    statement = sql.SQL(
+        "SELECT (SELECT pg_catalog.to_jsonb(r) FROM (SELECT {columns}) AS r), true{in_scope} FROM {rows} AS t"
+        " WHERE {guard} AND pg_catalog.concat_ws(',', {key}) OPERATOR(pg_catalog.=) %s"
+    ).format(**parts)
+    found = raw_connection(connection).execute(statement, [key]).fetchone()
+    return found and (found[0], bool(found[1]))
+
+
+def _column(document: dict[str, Any], table: str, column: str) -> Any:
+    if column not in document:
+        raise UsageError(f"{table} has no column {column}")
+    return document[column]
