@@ -27,6 +27,9 @@ BEGIN
             index, ' AND t.%2$I = %3$s', scope, variables) END,
         'no_scope', CASE WHEN scoped THEN simsql._for_scope(index, ' AND t.%2$I IS NULL') END,
         'guard', simsql._guard(index),
+        -- PostgreSQL refuses to parse it once the index has been dropped: a search that has waited for the
+        -- end of change_recipe would read the column that has taken over the name.
+        'exists', format('%L::regproc IS NOT NULL', 'simsql.search_' || index.id),
         'candidate_limit', simsql._candidates());
 END
 $$;

@@ -175,8 +175,9 @@ def find_target(connection: Connection, table: str, column: str | None = None) -
     """
     found = raw_connection(connection).execute(
         "SELECT column_name, recipe FROM simsql.registry"
-        " WHERE table_id OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass) ORDER BY id",
-        [table],
+        " WHERE table_id OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass)"
+        " AND (NOT simsql._is_next(column_name) OR column_name OPERATOR(pg_catalog.=) %s) ORDER BY id",
+        [table, column],
     )
     recipes: dict[str, str | None] = dict(found)
     if column is None:
