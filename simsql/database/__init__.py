@@ -3,6 +3,7 @@
 The embedded server, which needs the extra `embedded`, is in `simsql.server`.
 """
 
+from simsql.database.change_recipe import RecipeChange
 from simsql.database.connect import open_engine
 from simsql.database.index import change_storage, create_index, drop_index
 from simsql.database.index_spec import IndexSpec
@@ -13,6 +14,7 @@ from simsql.database.transfer import from_bigint, to_bigint
 
 __all__ = [
     "IndexSpec",
+    "RecipeChange",
     "SearchIndex",
     "change_storage",
     "create_index",

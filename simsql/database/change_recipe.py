@@ -79,13 +79,15 @@ class RecipeChange:
         self._weights = {source: 1} if isinstance(source, str) else dict(source)
         parameters = {"table": table, "column": column, "recipe": recipe.id, "sources": list(self._weights)}
         self._index: Row[Any] = self._patiently(lambda: self._execute(_BEGIN, parameters))
+        self.column: str = self._index.column_name
+        """The fingerprint column."""
         self._next: str = self._index.next_column
         self._ready_at = 0.0
         self.is_done = self._index.next_recipe is None
         """Whether the index has the new recipe."""
         if not self.is_done and not same_recipe(self._index.next_recipe, recipe.id):
             raise UsageError(
-                f"a change of {table}({self._index.column_name}) to the recipe {self._index.next_recipe} has begun:"
+                f"a change of {table}({self.column}) to the recipe {self._index.next_recipe} has begun:"
                 f" finish it, or drop the column {self._next} with its index and trigger"
             )
 
@@ -139,7 +141,7 @@ class RecipeChange:
 
     def _try_to_switch(self) -> int:
         self.fill()
-        parameters = {"table": self._table, "column": self._index.column_name}
+        parameters = {"table": self._table, "column": self.column}
         with self._engine.connect().execution_options(**READ_COMMITTED) as connection, connection.begin():
             _set(connection, "lock_timeout", _SHORT_WAIT)
             connection.execute(_STOP_WRITERS, parameters)
