@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 from simsql.errors import SimsqlError, UsageError
 
 if TYPE_CHECKING:
-    from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_many, similarity, similarity_many
+    from simsql.fingerprint import (
+        DEFAULT_RECIPE,
+        Recipe,
+        estimate_similarity,
+        simhash,
+        simhash_many,
+        similarity,
+        similarity_many,
+        sketch,
+        sketch_many,
+    )
     from simsql.hamming import (
         Design,
         fewest_tables,
@@ -17,6 +27,10 @@ if TYPE_CHECKING:
         find_pairs,
         hamming_distance,
         longest_prefix,
+        pair_buckets,
+        pair_tasks,
+        pairs_in_buckets,
+        pairs_of_task,
         plan,
     )
 
@@ -28,16 +42,23 @@ __all__ = [
     "Recipe",
     "SimsqlError",
     "UsageError",
+    "estimate_similarity",
     "fewest_tables",
     "find_clusters",
     "find_pairs",
     "hamming_distance",
     "longest_prefix",
+    "pair_buckets",
+    "pair_tasks",
+    "pairs_in_buckets",
+    "pairs_of_task",
     "plan",
     "simhash",
     "simhash_many",
     "similarity",
     "similarity_many",
+    "sketch",
+    "sketch_many",
 ]
 
 _PACKAGES = ("fingerprint", "hamming")

@@ -102,7 +102,8 @@ class _Texts:
 
     def _fingerprint(self, workers: int | None) -> Iterator[tuple[list[Row], Fingerprints, TokenLists]]:
         if self.stored_column is None:
-            yield from simhash_items_with_tokens(self._rows(), self._recipe, workers)
+            for rows, fingerprints, tokens, _ in simhash_items_with_tokens(self._rows(), self._recipe, workers):
+                yield rows, fingerprints, tokens
             return
         # Only texts whose fingerprint is missing have to be kept until their tokens are there.
         items = (((row, text if row.stored is None else None), text) for row, text in self._rows())

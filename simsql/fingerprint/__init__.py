@@ -15,6 +15,8 @@ count_documents(texts)          a table with the rarity of the features of a cor
 majority(hashes, weights)       only the vote, for your own hashes
 similarity(a, b)                the Jaccard index of the word trigrams of two texts, from 0.0 to 1.0
 similarity_many(a, b)           the same for many pairs of texts
+sketch(text), sketch_many(texts)  64 one-bit MinHashes of those trigrams: an int, or a masked array of uint64
+estimate_similarity(a, b)       the similarity of two texts, estimated from their sketches
 
 The other packages of simsql also import names from here that are not in `__all__`.
 """
@@ -34,6 +36,10 @@ from simsql.fingerprint.jaccard import similarity, similarity_many
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer
 from simsql.fingerprint.recipe import check_recipe as check_recipe
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
+from simsql.fingerprint.sketches import SKETCH_ID as SKETCH_ID
+from simsql.fingerprint.sketches import estimate_similarity, sketch, sketch_many
+from simsql.fingerprint.sketches import sketch_distance as sketch_distance
+from simsql.fingerprint.sketches import sketches_of_tokens as sketches_of_tokens
 from simsql.fingerprint.tokens import TokenLists as TokenLists
 from simsql.fingerprint.vote import Fingerprints as Fingerprints
 from simsql.fingerprint.vote import majority, simhash_features, simhash_rows
@@ -45,6 +51,7 @@ __all__ = [
     "Recipe",
     "Tokenizer",
     "count_documents",
+    "estimate_similarity",
     "html_parts",
     "majority",
     "read_recipe",
@@ -56,5 +63,7 @@ __all__ = [
     "simhash_rows",
     "similarity",
     "similarity_many",
+    "sketch",
+    "sketch_many",
     "write_recipe",
 ]

@@ -10,15 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.fingerprint.features import shingle
+from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.shared_features import compare_features
 from simsql.runs import consecutive, portions
 from simsql.trees import roots_of, unite
 
-# Two texts are compared by single tokens if one of them has fewer tokens than this.
-_SHORT_TEXT = 20
-_TRIGRAM = 3
 # Documents and tokens of a tile; a longer text is a tile of its own. A group is made of one or two tiles.
 _TILE, _TILE_TOKENS = 256, 1 << 19
 # A pair of documents as one number, and as its two tiles and its places there, which are below _TILE.
@@ -78,29 +75,14 @@ def compare_pairs(counts: I64, read_tokens: ReadTokens, pairs: U64) -> Iterator[
     """
     # So few pairs have at most 2**24 documents, and tiles.
     for some in _slices(len(pairs), 1 << _TILE_BITS - 1):
-        yield from _compare_some(counts, read_tokens, pairs[some])
-
-
-def _compare_some(counts: I64, read_tokens: ReadTokens, pairs: U64) -> Iterator[Compared]:
-    short = np.concatenate([_has_short(counts, pairs[some]) for some in _slices(len(pairs), _PAIRS)])
-    if short.any():
-        yield from _compare(counts, read_tokens, pairs[short], 1)
-        pairs = pairs[~short]
-    if len(pairs):
-        yield from _compare(counts, read_tokens, pairs, _TRIGRAM)
-
-
-def _has_short(counts: I64, pairs: U64) -> NDArray[np.bool_]:
-    left, right = documents_of(pairs)
-    return np.minimum(counts[left], counts[right]) < _SHORT_TEXT
+        yield from _compare(counts, read_tokens, pairs[some])
 
 
 def _slices(size: int, step: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, size, step))
 
 
-def _compare(counts: I64, read_tokens: ReadTokens, pairs: U64, length: int) -> Iterator[Compared]:
-    """Yield the similarities of pairs by shingles of this length."""
+def _compare(counts: I64, read_tokens: ReadTokens, pairs: U64) -> Iterator[Compared]:
     layout = _Layout(counts, pairs)
     for some in _slices(len(pairs), _PAIRS):
         pairs[some] = layout.by_tile(pairs[some])
@@ -108,7 +90,7 @@ def _compare(counts: I64, read_tokens: ReadTokens, pairs: U64, length: int) -> I
     for some in _slices(len(pairs), _PAIRS):
         for block in layout.blocks(pairs[some]):
             tokens = _read(read_tokens, block.documents, counts)
-            features = shingle(tokens, counts[block.documents], (length,))
+            features = padded_trigrams(tokens, counts[block.documents])
             similarity = compare_features(*features, block.groups, block.left, block.right)
             yield Compared(block.documents[block.left], block.documents[block.right], similarity)
 

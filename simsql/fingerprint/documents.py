@@ -1,17 +1,16 @@
 """Texts to fingerprints, and to idf tables: one text, or any number in batches and processes."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from operator import index
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simsql.errors import UsageError
+from simsql.fingerprint.batches import Arrays, check_text, map_batches
 from simsql.fingerprint.extract import (
     extract_features,
     features_of_tokens,
@@ -21,25 +20,17 @@ from simsql.fingerprint.extract import (
 )
 from simsql.fingerprint.features import Features, IdfTable, count_features, iter_counts
 from simsql.fingerprint.hashes import I64, U64
-from simsql.fingerprint.processes import map_in_processes
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
+from simsql.fingerprint.sketches import sketches_of_tokens
 from simsql.fingerprint.tokens import TokenLists, hash_tokens, iter_token_hashes
 from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of, hash_features
 
-# The arrays of a batch, about 30 bytes for each character, fit the cache; smaller batches need more NumPy calls.
-_BATCH_CHARACTERS = 1 << 18
-_BATCH_TEXTS = 1 << 14
 # Features of longer texts are counted in portions: all at once would take up to 100 bytes for each character.
 _LONG = 1 << 20
-# Characters of a task for a process: transferring them costs little compared with the work.
-_TASK_CHARACTERS = 1 << 22
-# The same if the result of a task takes a few bytes for each character: features that are counted, or tokens.
+# Characters of a task whose result takes a few bytes for each: features that are counted, or tokens.
 _LARGE_RESULT_CHARACTERS = 1 << 21
 
 Item = TypeVar("Item")
-# What is found in a batch of texts, such as fingerprints and the mask of the texts without one, or the hashes and
-# counts of tokens. Several batches are concatenated.
-Arrays = tuple[NDArray[Any], ...]
 
 
 def simhash(text: str, recipe: Recipe = DEFAULT_RECIPE) -> int | None:
@@ -70,7 +61,7 @@ def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAU
     constants: list[int] = []
     for position, part in enumerate(parts):
         text, weight = _pair(part, position)
-        _check(text, position)
+        check_text(text, position)
         texts.append(text)
         constants.append(_constant(weight, position, recipe))
     if sum(map(len, texts)) > _LONG:
@@ -148,10 +139,8 @@ def simhash_batches(
 
     `texts` is read a few batches ahead of the results. Arguments and errors as for `simhash_many`.
     """
-    if isinstance(texts, str):
-        raise TypeError("texts must be an iterable of str, not a single str: use simhash")
     work = partial(_fingerprint, recipe=recipe)
-    for values, empty in _map_batches(work, texts, workers, _TASK_CHARACTERS):
+    for values, empty in map_batches(work, texts, workers):
         yield np.ma.MaskedArray(values, mask=empty)
 
 
@@ -170,18 +159,19 @@ def simhash_items(
 
 def simhash_items_with_tokens(
     items: Iterable[tuple[Item, str]], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
-) -> Iterator[tuple[list[Item], Fingerprints, TokenLists]]:
-    """Yield the batches of `simhash_items`, and with them the hashes of the tokens that `similarity` compares.
+) -> Iterator[tuple[list[Item], Fingerprints, TokenLists, Fingerprints]]:
+    """Yield the batches of `simhash_items`, the hashes of the tokens that `similarity` compares, and the sketches.
 
-    These are the words of the default recipe, whatever `recipe` is, and take eight bytes each. If `recipe` has the
-    same words, as most do, each text is split into words once.
+    The tokens are the words of the default recipe, whatever `recipe` is, and take eight bytes each. If `recipe`
+    has the same words, as most do, each text is split into words once.
     """
     waiting: deque[Item] = deque()
     work = partial(_fingerprint_with_tokens, recipe=recipe)
     texts = _texts_of(items, waiting)
-    for values, empty, *tokens in _map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS):
-        fingerprints = np.ma.MaskedArray(values, mask=empty)
-        yield [waiting.popleft() for _ in range(len(values))], fingerprints, TokenLists(*tokens)
+    for values, empty, hashes, counts, sketches in map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS):
+        rows = [waiting.popleft() for _ in range(len(values))]
+        of_rows = np.ma.MaskedArray(sketches, mask=counts == 0)
+        yield rows, np.ma.MaskedArray(values, mask=empty), TokenLists(hashes, counts), of_rows
 
 
 def tokens_of_items(
@@ -191,7 +181,7 @@ def tokens_of_items(
     waiting: deque[Item] = deque()
     texts = _texts_of(items, waiting)
     work = partial(hash_tokens, kind="words")
-    for hashes, counts in _map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS):
+    for hashes, counts in map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS):
         yield [waiting.popleft() for _ in range(len(counts))], TokenLists(hashes, counts)
 
 
@@ -203,53 +193,6 @@ def _texts_of(items: Iterable[tuple[Item, str]], waiting: deque[Item]) -> Iterat
         del item, text  # a long text is not kept while the next one is read
 
 
-def _map_batches(
-    work: Callable[[list[str]], Arrays], texts: Iterable[str], workers: int | None, task_characters: int
-) -> Iterator[Arrays]:
-    """Yield the results for batches of texts, in order; a process gets several batches and joins their results."""
-    if workers is not None and workers < 1:
-        raise UsageError(f"workers must be None or at least 1, not {workers}")
-    if workers is None or workers == 1:
-        return map(work, _batches_of(texts, _BATCH_CHARACTERS))
-    task = partial(_do_task, work)
-    return map_in_processes(task, _batches_of(texts, task_characters), workers, _count_tasks)
-
-
-def _do_task(work: Callable[[list[str]], Arrays], texts: list[str]) -> Arrays:
-    found = [work(batch) for batch in _batches_of(texts, _BATCH_CHARACTERS)]
-    return tuple(map(np.concatenate, zip(*found, strict=True)))
-
-
-def _count_tasks(texts: list[str]) -> float:
-    """Return the size of a batch in tasks: a long text takes as much memory as several tasks."""
-    return max(1, sum(map(len, texts)) / _TASK_CHARACTERS)
-
-
-def _batches_of(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
-    """Yield lists of texts of at most `characters` characters; a longer text is a batch of its own."""
-    batch: list[str] = []
-    size = 0
-    positions = count()
-    for text in texts:
-        _check(text, next(positions))
-        if batch and (size + len(text) > characters or len(batch) == _BATCH_TEXTS):
-            yield batch
-            batch, size = [], 0
-        batch.append(text)
-        size += len(text)
-        del text  # a long one is not kept while the next one is read
-        if size >= characters:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _check(text: object, position: int) -> None:
-    if not isinstance(text, str):
-        raise TypeError(f"text {position} must be a str, not {type(text).__name__}")
-
-
 def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:
     if len(texts) == 1 and len(texts[0]) > _LONG:
         return _fingerprint_long([(texts[0], 1)], recipe)
@@ -258,19 +201,21 @@ def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:
 
 def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> Arrays:
     check_recipe(recipe)
-    if not has_plain_words(recipe):
-        return *_fingerprint(texts, recipe), *hash_tokens(texts, "words")
-    if len(texts) == 1 and len(texts[0]) > _LONG:
+    if len(texts) == 1 and len(texts[0]) > _LONG and has_plain_words(recipe):
         pieces: list[U64] = []
         tally = Tally(recipe)
         for hashes, occurrences in iter_counts(iter_shingles(_keep_each(texts[0], pieces), recipe)):
             tally.add(hashes, occurrences)
         tokens = np.concatenate([np.zeros(0, dtype=np.uint64), *pieces])
-        return *tally.outcome(), tokens, np.array([len(tokens)])
-    found = hash_tokens(texts, "words")
-    # Single tokens are sorted where they are.
-    own = found._replace(hashes=found.hashes.copy()) if recipe.shingles == (1,) else found
-    return *fingerprints_of(features_of_tokens(own, recipe), recipe), *found
+        found, outcome = TokenLists(tokens, np.array([len(tokens)])), tally.outcome()
+    elif has_plain_words(recipe):
+        found = hash_tokens(texts, "words")
+        # Single tokens are sorted where they are.
+        own = found._replace(hashes=found.hashes.copy()) if recipe.shingles == (1,) else found
+        outcome = fingerprints_of(features_of_tokens(own, recipe), recipe)
+    else:
+        found, outcome = hash_tokens(texts, "words"), _fingerprint(texts, recipe)
+    return *outcome, *found, sketches_of_tokens(found).data
 
 
 def _keep_each(text: str, pieces: list[U64]) -> Iterator[U64]:
@@ -306,13 +251,11 @@ def count_documents(
 
     Raises TypeError if a text is not a str, ValueError if `workers` or `at_least` is less than 1.
     """
-    if isinstance(texts, str):
-        raise TypeError("texts must be an iterable of str, not a single str")
     check_recipe(recipe)
     if at_least < 1:
         raise UsageError(f"at_least must be at least 1, not {at_least}")
     work = partial(_distinct_features, recipe=replace(recipe, idf=None))
-    found = _map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS)
+    found = map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS)
     documents = 0
 
     def features() -> Iterator[U64]:

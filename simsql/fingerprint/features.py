@@ -111,6 +111,23 @@ def _places_ahead(documents: I64, starts: I64, distance: int) -> I64:
     return first + (np.arange(len(first)) - first + distance) % size
 
 
+def padded_trigrams(tokens: U64, counts: I64) -> tuple[U64, I64]:
+    """Return the hashes of the trigrams of each document with two empty tokens before it and two behind it.
+
+    `tokens` are the hashes of the tokens, document after document; `counts` says how many each has. A document of
+    n tokens has n + 2 trigrams, one without tokens none. Returns the trigrams and their numbers, in the same form.
+    """
+    some = counts > 0
+    # Two zeros precede each document and follow the last one, so each place but the last two begins a trigram.
+    padded = np.zeros(len(tokens) + 2 * np.count_nonzero(some) + 2, dtype=np.uint64)
+    padded[np.arange(len(tokens)) + np.repeat(2 * np.cumsum(some), counts)] = tokens
+    trigrams = padded[:-2] * SHINGLE
+    trigrams += padded[1:-1]
+    trigrams *= SHINGLE
+    trigrams += padded[2:]
+    return trigrams, counts + 2 * some
+
+
 def distinct(hashes: U64, counts: I64) -> Features:
     """Return the distinct hashes of each document, ascending, and their numbers of occurrences.
 

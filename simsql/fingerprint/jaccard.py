@@ -1,7 +1,8 @@
-"""Compare texts: the Jaccard index of their sets of word trigrams, or of words if one of them is short.
+"""Compare texts: the Jaccard index of their sets of word trigrams.
 
 A. Broder: On the resemblance and containment of documents, SEQUENCES 1997. The tokens are those of the default
-recipe in any script. A changed word changes three trigrams, so texts of few tokens are compared by single tokens.
+recipe in any script. Two empty tokens stand before the first word and behind the last one, so a text of n words
+has n + 2 trigrams: every word is in three, and a text of one word has features, too.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,10 +23,10 @@ _BATCH_CHARACTERS = 1 << 20
 def similarity(a: str | None, b: str | None) -> float | None:
     """Return the similarity of two texts: 0.0 if they share nothing, 1.0 for the same sequence of words.
 
-    It is the Jaccard index of their sets of word trigrams, or of their words if one text has fewer than 20. The
-    words are those of the default recipe in any script, without letter case and punctuation. The result is None if
-    a text is None, and 0.0 if a text has no words. For many pairs, `similarity_many` is many times faster. Raises
-    TypeError if a text is neither a str nor None.
+    It is the Jaccard index of their sets of word trigrams, with two empty words before the first word and two
+    behind the last. The words are those of the default recipe in any script, without letter case and punctuation.
+    The result is None if a text is None, and 0.0 if a text has no words. For many pairs, `similarity_many` is many
+    times faster. Raises TypeError if a text is neither a str nor None.
     """
     (found,) = similarity_many([a], [b]).tolist()
     return None if found is None else float(found)

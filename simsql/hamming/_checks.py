@@ -66,26 +66,37 @@ def refuse_array(values: NDArray[np.uint64], width: int) -> NoReturn:
     raise UsageError(f"every fingerprint must be in [0, 2**{width}), not {wrong}")
 
 
-def fingerprint_list(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
-    """Return any iterable of fingerprints as a one-dimensional uint64 array, without None and masked elements.
+def fingerprint_column(fingerprints: Iterable[object]) -> tuple[NDArray[np.uint64], NDArray[np.bool_] | None]:
+    """Return any iterable of fingerprints as a uint64 array of one dimension, and which are there, None if all.
 
-    Raises TypeError and ValueError that name the first wrong element.
+    None and masked elements are missing. Raises TypeError and ValueError that name the first wrong element.
     """
     if not isinstance(fingerprints, np.ndarray):
         values = list(fingerprints)
+        present = None
         if set(map(type, values)) - {int}:
-            values = [one_fingerprint(value) for value in values if not is_missing(value)]
+            known = [not is_missing(value) for value in values]
+            values = [one_fingerprint(value) if there else 0 for value, there in zip(values, known, strict=True)]
+            present = None if all(known) else np.array(known)
         try:
-            return np.array(values, dtype=np.uint64)
+            return np.array(values, dtype=np.uint64), present
         except OverflowError:
             for value in values:
                 one_fingerprint(value)
             raise
     if fingerprints.ndim != 1:
         raise UsageError(f"fingerprints must be an array of one dimension, not of {fingerprints.ndim}")
-    if isinstance(fingerprints, np.ma.MaskedArray):
-        fingerprints = fingerprints.compressed()
-    return fingerprint_array(fingerprints)
+    present = ~np.ma.getmaskarray(fingerprints) if np.ma.is_masked(fingerprints) else None
+    return fingerprint_array(np.ma.getdata(fingerprints)), present
+
+
+def fingerprint_list(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
+    """Return any iterable of fingerprints as a uint64 array of one dimension, without None and masked elements.
+
+    Raises TypeError and ValueError that name the first wrong element.
+    """
+    values, present = fingerprint_column(fingerprints)
+    return values if present is None else values[present]
 
 
 def distinct_fingerprints(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
@@ -94,11 +105,21 @@ def distinct_fingerprints(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
     Raises ValueError if there are more than 32-bit positions can distinguish.
     """
     values = np.sort(fingerprint_list(fingerprints))
+    values = values[first_of_each(values)]
+    refuse_too_many(values)
+    return values
+
+
+def first_of_each(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return whether each of sorted values is the first of its kind."""
     first = np.ones(values.size, dtype=bool)
     np.not_equal(values[1:], values[:-1], out=first[1:])
-    values = values[first]
+    return first
+
+
+def refuse_too_many(values: NDArray[np.uint64]) -> None:
+    """Raise ValueError if there are more distinct values than 32-bit positions can distinguish."""
     if values.size > DISTINCT_AT_MOST:
         raise UsageError(
             f"at most 2**32 - 1 distinct fingerprints can be compared in memory, not {values.size}: use an index"
         )
-    return values

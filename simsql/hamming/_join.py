@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simsql.hamming._checks import FINGERPRINT_BITS
+from simsql.hamming._sketches import SketchFilter
 from simsql.hamming._tiles import (
     TILE_ROWS,
     Balls,
@@ -64,7 +65,7 @@ _SAMPLE = 2048
 _BLOCK_BITS = 18
 
 
-class _Pass(NamedTuple):
+class Pass(NamedTuple):
     """One way for pairs to meet: keys whose `prefix` bits differ in at most `radius` bits are compared.
 
     `earlier` contains the mask and radius of each prefix that has found the pairs within its radius before.
@@ -75,12 +76,24 @@ class _Pass(NamedTuple):
     earlier: tuple[tuple[int, int], ...]
 
 
-class Task(NamedTuple):
-    """A part of a join: pass number `number`, or all with all if the join has no passes; `part` of `parts`."""
+class PairTask(NamedTuple):
+    """A part of finding all pairs within `distance`: a small value that can be pickled and kept.
 
-    number: int
+    It compares the keys that meet in a pass, or all with all if there is none; `part` of `parts`. With a radius,
+    part 0 compares keys that agree in the prefix, and the others those that differ within the radius.
+    """
+
+    distance: int
+    here: Pass | None
     part: int
     parts: int
+
+
+class _Plan(NamedTuple):
+    """The passes of a join, none if all are compared with all, and the estimated time in seconds."""
+
+    passes: list[Pass]
+    seconds: float
 
 
 class Join:
@@ -88,56 +101,81 @@ class Join:
 
     A task yields uint64 arrays of shape (n, 2), some of them empty, in no particular order. If `spanning`, pairs
     whose keys are connected by other pairs may be omitted, and pairs may be repeated. `blocks` asks for splitting
-    into this number of blocks, instead of the cheapest way.
+    into this number of blocks, instead of the cheapest way. With `sketches`, pairs must pass this filter, too.
     """
 
-    def __init__(self, keys: Keys, distance: int, *, blocks: int | None = None, spanning: bool = False) -> None:
-        self._keys, self._distance, self._spanning = keys, distance, spanning
-        self._passes: list[_Pass] = []
-        self.seconds = 0.0  # estimated
-        self._prepared: tuple[int, _Prepared] | None = None
-        self._nothing = keys.size < 2 or not distance  # distinct keys form no pairs at distance 0
-        if self._nothing:
-            return
-        whole = Runs(np.zeros(1, dtype=np.intp), np.array([keys.size], dtype=np.intp))
-        varying = _varying_bits(keys, whole)
-        self._constant = ~varying & _ALL_BITS
-        if blocks is None:
-            blocks, cost = _cheapest_blocks(whole, varying, _sample(keys, whole), distance)
-            self._passes, cost = _cheapest_balls(keys, varying, distance, cost)
-            self.seconds = cost / 1e9
-        if not self._passes and distance < blocks <= varying.bit_count():
-            self._passes = _splitting(varying, blocks, distance)
+    def __init__(
+        self,
+        keys: Keys,
+        distance: int,
+        *,
+        blocks: int | None = None,
+        spanning: bool = False,
+        sketches: SketchFilter | None = None,
+    ) -> None:
+        self._keys, self._distance, self._blocks, self._spanning = keys, distance, blocks, spanning
+        self._sketches = sketches
+        self._prepared: tuple[Pass, _Prepared] | None = None
 
-    def tasks(self, parts: int) -> list[Task]:
+    @cached_property
+    def _plan(self) -> _Plan:
+        whole = _whole(self._keys)
+        varying = _varying_bits(self._keys, whole)
+        blocks, cost = self._blocks, 0.0
+        passes: list[Pass] = []
+        if blocks is None:
+            blocks, cost = _cheapest_blocks(whole, varying, _sample(self._keys, whole), self._distance)
+            passes, cost = _cheapest_balls(self._keys, varying, self._distance, cost)
+        if not passes and self._distance < blocks <= varying.bit_count():
+            passes = _splitting(varying, blocks, self._distance)
+        return _Plan(passes, cost / 1e9)
+
+    @property
+    def _nothing(self) -> bool:
+        return self._keys.size < 2 or not self._distance  # distinct keys form no pairs at distance 0
+
+    @property
+    def seconds(self) -> float:
+        """The estimated time, 0 if the number of blocks was given."""
+        return 0.0 if self._nothing else self._plan.seconds
+
+    def tasks(self, parts: int) -> list[PairTask]:
         """Return the tasks of the join. Those that can be divided are cut into this number of parts."""
         if self._nothing:
             return []
-        if not self._passes:
+        if not self._plan.passes:
             parts = 1 if self._spanning else parts
-            return [Task(0, part, parts) for part in range(parts)]
-        # Part 0 of a pass compares keys that agree in the prefix, the others those that differ within its radius.
+            return [PairTask(self._distance, None, part, parts) for part in range(parts)]
         return [
-            Task(number, part, parts)
-            for number, some in enumerate(self._passes)
-            for part in range(parts + 1 if some.radius else 1)
+            PairTask(self._distance, here, part, parts)
+            for here in self._plan.passes
+            for part in range(parts + 1 if here.radius else 1)
         ]
 
-    def __call__(self, task: Task) -> Iterator[Pairs]:
+    def __call__(self, task: PairTask) -> Iterator[Pairs]:
         """Yield the pairs of a task."""
-        if not self._passes:
-            if self._spanning:
-                return compare_spanning(self._keys, self._distance)
-            return compare_all(self._keys, self._distance, task.part, task.parts)
-        if self._prepared is None or self._prepared[0] != task.number:
-            self._prepared = (
-                task.number,
-                _Prepared(self._passes[task.number], self._keys, self._constant, self._spanning),
+        if self._nothing:
+            return iter(())
+        if task.here is None:
+            found = (
+                compare_spanning(self._keys, self._distance)
+                if self._spanning
+                else compare_all(self._keys, self._distance, task.part, task.parts)
             )
-        prepared = self._prepared[1]
-        if task.part == 0:
-            return _pairs_agreeing(prepared, self._distance)
-        return _reported_first(prepared.balls.compare(self._distance, task.part - 1, task.parts), prepared)
+        else:
+            if self._prepared is None or self._prepared[0] != task.here:
+                constant = ~_varying_bits(self._keys, _whole(self._keys)) & _ALL_BITS
+                self._prepared = (
+                    task.here,
+                    _Prepared(task.here, self._keys, constant & ~task.here.prefix, self._spanning),
+                )
+            prepared = self._prepared[1]
+            if task.part == 0:
+                found = _pairs_agreeing(prepared, self._distance)
+            else:
+                balls = prepared.balls.compare(self._distance, task.part - 1, task.parts)
+                found = _reported_first(balls, prepared)
+        return found if self._sketches is None else map(self._sketches.passing, found)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": None}
@@ -146,7 +184,7 @@ class Join:
 class _Prepared:
     """The keys of a pass, sorted, with the constant bits and then those of its prefix in front."""
 
-    def __init__(self, here: _Pass, keys: Keys, constant: int, spanning: bool) -> None:
+    def __init__(self, here: Pass, keys: Keys, constant: int, spanning: bool) -> None:
         others = ~(constant | here.prefix) & _ALL_BITS
         self.here, self.order, self.spanning = here, BitOrder((constant, here.prefix, others)), spanning
         self.keys = self.order.apply(keys)
@@ -202,13 +240,13 @@ def _pairs_in_runs(keys: Keys, runs: Runs, distance: int, spanning: bool) -> Ite
             yield from compare(run, distance)
 
 
-def _splitting(varying: int, blocks: int, distance: int) -> list[_Pass]:
+def _splitting(varying: int, blocks: int, distance: int) -> list[Pass]:
     """Return a pass for each choice of lead blocks. The first one is that in which a pair agrees first."""
     masks = block_masks(varying, blocks)
     passes = []
     for lead in itertools.combinations(range(blocks), blocks - distance):
         passed_over = tuple((masks[block], 0) for block in range(lead[-1]) if block not in lead)
-        passes.append(_Pass(sum(masks[block] for block in lead), 0, passed_over))
+        passes.append(Pass(sum(masks[block] for block in lead), 0, passed_over))
     return passes
 
 
@@ -236,9 +274,9 @@ def _cheapest_blocks(runs: Runs, varying: int, sample: Keys, distance: int) -> t
     return best, cheapest
 
 
-def _cheapest_balls(keys: Keys, varying: int, distance: int, limit: float) -> tuple[list[_Pass], float]:
+def _cheapest_balls(keys: Keys, varying: int, distance: int, limit: float) -> tuple[list[Pass], float]:
     """Return passes with radii that cost less than `limit`, or none, and the cost in ns."""
-    best: list[_Pass] = []
+    best: list[Pass] = []
     bits = varying.bit_count()
     for blocks in range(-(-bits // _BLOCK_BITS), min(distance, bits) + 1):
         masks = block_masks(varying, blocks)
@@ -255,10 +293,10 @@ def _cheapest_balls(keys: Keys, varying: int, distance: int, limit: float) -> tu
     return best, limit
 
 
-def _balls(masks: Iterable[int], radii: Iterable[int]) -> list[_Pass]:
+def _balls(masks: Iterable[int], radii: Iterable[int]) -> list[Pass]:
     """Return a pass for each block with a radius, which is -1 for a block that is left out."""
     chosen = [(mask, radius) for mask, radius in zip(masks, radii, strict=True) if radius >= 0]
-    return [_Pass(mask, radius, tuple(chosen[:place])) for place, (mask, radius) in enumerate(chosen)]
+    return [Pass(mask, radius, tuple(chosen[:place])) for place, (mask, radius) in enumerate(chosen)]
 
 
 def _cheapest_radii(costs: list[list[float]], distance: int) -> tuple[list[int], float]:
@@ -331,6 +369,11 @@ def _only(keys: Keys, runs: Runs) -> tuple[Keys, Runs]:
     if runs.sizes.sum() < keys.size:
         keys = keys[consecutive(runs.starts, runs.sizes)]
     return keys, Runs(starts, runs.sizes)
+
+
+def _whole(keys: Keys) -> Runs:
+    """Return all keys as one run."""
+    return Runs(np.zeros(1, dtype=np.intp), np.array([keys.size], dtype=np.intp))
 
 
 def _varying_bits(keys: Keys, runs: Runs) -> int:

@@ -21,8 +21,12 @@ def jaccard(ones, others):
 
 
 def similar(ones, others):
-    length = 1 if min(len(ones), len(others)) < 20 else 3
-    return jaccard(*(zip(*(some[n:] for n in range(length)), strict=False) for some in (ones, others)))
+    return jaccard(*map(trigrams, (ones, others)))
+
+
+def trigrams(tokens):
+    padded = [0, 0, *tokens, 0, 0] if tokens else []
+    return zip(padded, padded[1:], padded[2:], strict=False)
 
 
 def flat(documents):
@@ -114,7 +118,7 @@ def test_pairs_are_compared_in_several_portions():
         blocks = list(compare_pairs(flat(documents)[1], read, pairs_of(left, right)))
     assert len(blocks) == 2
     found = [pair for block in blocks for pair in zip(*(column.tolist() for column in block), strict=True)]
-    expected = [(0, 1, 1 / 3), (0, 2, 2 / 3), (1, 3, 0), (1, 2, 2 / 3)]
+    expected = [(0, 1, 0), (0, 2, 2 / 7), (1, 3, 0), (1, 2, 2 / 7)]
     assert sorted((min(a, b), max(a, b), value) for a, b, value in found) == sorted(expected)
 
 
@@ -123,14 +127,3 @@ def test_pairs_are_numbers(pair):
     left, right = (np.array([document]) for document in pair)
     for pairs in (pairs_of(left, right), pairs_of(right, left)):
         assert [int(document[0]) for document in documents_of(pairs)] == list(pair)
-
-
-@pytest.mark.parametrize(("size", "expected"), [(19, 18 / 20), (20, 15 / 21)])
-def test_texts_of_few_tokens_are_compared_by_single_tokens(size, expected):
-    documents = [list(range(size)), [*range(10), 99, *range(11, size)]]
-
-    def read(places):
-        return flat([documents[place] for place in places.tolist()])[0]
-
-    found = compare_documents(flat(documents)[1], read, np.array([0]), np.array([1]))
-    assert found.tolist() == [expected]

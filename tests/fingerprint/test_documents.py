@@ -147,9 +147,9 @@ def test_result_is_a_masked_array_with_a_full_mask():
 def test_batching_does_not_matter(monkeypatch, recipe):
     texts = [f"text {number} " + "wörd 三四 other " * (number % 40) for number in range(60)] + ["", "x y " * 3000]
     whole = simhash_many(texts, recipe).tolist()
-    monkeypatch.setattr("simsql.fingerprint.documents._BATCH_CHARACTERS", 100)
+    monkeypatch.setattr("simsql.fingerprint.batches._BATCH_CHARACTERS", 100)
     assert simhash_many((text for text in texts), recipe).tolist() == whole
-    monkeypatch.setattr("simsql.fingerprint.documents._BATCH_TEXTS", 1)
+    monkeypatch.setattr("simsql.fingerprint.batches._BATCH_TEXTS", 1)
     monkeypatch.setattr("simsql.fingerprint.tokens._PIECE", 50)
     assert simhash_many(iter(texts), recipe).tolist() == whole
 
@@ -161,10 +161,10 @@ def test_workers_give_the_same_and_keep_the_order(monkeypatch):
     hashes, counts = hash_tokens(texts, "words")
     found = list(simhash_items_with_tokens(((str(number), text) for number, text in enumerate(texts)), workers=2))
     assert len(found) > 10
-    assert [item for items, _, _ in found for item in items] == [str(number) for number in range(50)]
-    assert [value for _, some, _ in found for value in some.tolist()] == simhash_many(texts).tolist()
-    assert np.concatenate([tokens.hashes for _, _, tokens in found]).tolist() == hashes.tolist()
-    assert np.concatenate([tokens.counts for _, _, tokens in found]).tolist() == counts.tolist()
+    assert [item for items, *_ in found for item in items] == [str(number) for number in range(50)]
+    assert [value for _, some, *_ in found for value in some.tolist()] == simhash_many(texts).tolist()
+    assert np.concatenate([tokens.hashes for _, _, tokens, _ in found]).tolist() == hashes.tolist()
+    assert np.concatenate([tokens.counts for _, _, tokens, _ in found]).tolist() == counts.tolist()
 
 
 @pytest.mark.parametrize("wrong", [None, 3, b"bytes", ["a"]])

@@ -216,10 +216,10 @@ def test_tokens_beside_fingerprints_in_pieces(texts, recipe, sizes):
     tokens = [hash_tokens([text], "words")[0].tolist() for text in texts]
     with pieces(*sizes), mock.patch("simsql.fingerprint.documents._LONG", 20):
         found = list(simhash_items_with_tokens(enumerate(texts), recipe))
-    assert [item for items, _, _ in found for item in items] == list(range(len(texts)))
-    assert [value for _, fingerprints, _ in found for value in fingerprints.tolist()] == whole
+    assert [item for items, *_ in found for item in items] == list(range(len(texts)))
+    assert [value for _, fingerprints, *_ in found for value in fingerprints.tolist()] == whole
     found_tokens = [
-        some.tolist() for _, _, (hashes, counts) in found for some in np.split(hashes, np.cumsum(counts))[:-1]
+        some.tolist() for _, _, (hashes, counts), _ in found for some in np.split(hashes, np.cumsum(counts))[:-1]
     ]
     assert found_tokens == tokens
 

@@ -144,10 +144,10 @@ RECIPES = [DEFAULT_RECIPE, Recipe(shingles=(3,), weight="tf"), Recipe("character
 
 SCRIPT = """
 import sys
-from simsql.fingerprint import Recipe, documents, simhash_many
+from simsql.fingerprint import Recipe, batches, simhash_many
 
 if __name__ == "__main__":
-    documents._TASK_CHARACTERS = 10
+    batches.TASK_CHARACTERS = 10
     texts, ids, workers = eval(sys.stdin.read())
     print([simhash_many(texts, Recipe.from_id(id), workers).tolist() for id in ids])
 """

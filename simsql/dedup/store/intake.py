@@ -95,7 +95,7 @@ class Intake:
                 pairs = zip(rows, to_bigints(fingerprints), strict=True)
                 yield (row._replace(fingerprint=fingerprint) for row, fingerprint in pairs)
             return
-        for rows, fingerprints, tokens in simhash_items_with_tokens(unknown, self._store.recipe, self._workers):
+        for rows, fingerprints, tokens, _ in simhash_items_with_tokens(unknown, self._store.recipe, self._workers):
             digests = self.tokens.append(tokens)
             self.ordinals.extend(row.ordinal for row in rows)
             pairs = zip(rows, to_bigints(fingerprints), strict=True)

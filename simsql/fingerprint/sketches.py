@@ -1,0 +1,203 @@
+"""Sketches: 64 one-bit MinHashes of the features that `similarity` compares, from which it can be estimated.
+
+A sketch has 64 bits. Bit k is one bit of a hash of the smallest value that hash function k gives to a feature of
+the text. Two texts of similarity J have the same smallest value with probability J, and otherwise agree by chance:
+in a share of (1 + J) / 2 of the bits. So 1 - d / 32 for d differing bits estimates J without bias, with a standard
+error of sqrt(1 - J ** 2) / 8: .10 at J = .6. A sketch filters and ranks, and proves nothing. (P. Li, A. C. König:
+b-Bit Minwise Hashing, WWW 2010; A. Broder: On the resemblance and containment of documents, SEQUENCES 1997.)
+
+The hash functions multiply 32 bits of a feature's mixed hash by 64 odd numbers modulo 2**32: the upper halves of
+the first 64 results of SplitMix64 from the seed 0, with the lowest bit set. All is arithmetic on integers, and
+minima depend on no order: a sketch is the same on every platform and in every version. SKETCH_ID names this
+definition.
+"""
+
+from collections.abc import Iterable, Iterator
+from math import comb
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.errors import UsageError
+from simsql.fingerprint.batches import map_batches
+from simsql.fingerprint.features import padded_trigrams
+from simsql.fingerprint.hashes import GOLDEN, I64, U64, mix
+from simsql.fingerprint.tokens import TokenLists, hash_tokens, is_long, iter_token_hashes
+from simsql.fingerprint.vote import Fingerprints, Outcome
+from simsql.runs import portions
+
+SKETCH_ID = "minhash64-1"
+
+_BITS = 64
+_RANDOM = mix(np.arange(1, _BITS + 1, dtype=np.uint64) * GOLDEN)
+_MULTIPLIERS = (_RANDOM >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
+# The number of a hash function, in the bits above its values: each function mixes its smallest value differently.
+_NUMBERS = np.arange(_BITS, dtype=np.uint64)[:, None] << np.uint64(32)
+# Tokens whose sketches are computed at once: their hashes and products fit the cache.
+_AT_ONCE = 1 << 14
+# The share of the pairs of a similarity that the filter of `sketch_distance` may lose.
+_LOST = 1 / 400
+
+U32 = NDArray[np.uint32]
+
+
+def sketch(text: str) -> int | None:
+    """Return the sketch of a text, in [0, 2**64), or None if the text has no words.
+
+    `estimate_similarity` of two sketches estimates the `similarity` of the texts. The words are those of the
+    default recipe. For many texts, `sketch_many` is many times faster. Raises TypeError if `text` is not a str.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"text must be a str, not {type(text).__name__}")
+    values, empty = _sketch([text])
+    return None if empty[0] else int(values[0])
+
+
+def sketch_many(texts: Iterable[str], workers: int | None = None) -> Fingerprints:
+    """Return the sketches of texts, in their order; texts without words are masked.
+
+    Arguments, result and errors are as for `simhash_many`: a masked array of uint64, one-dimensional, with a full
+    mask. Sketches depend neither on `workers` nor on the other texts.
+    """
+    values, masks = [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=bool)]
+    for sketches, empty in map_batches(_sketch, texts, workers):
+        values.append(sketches)
+        masks.append(empty)
+    return np.ma.MaskedArray(np.concatenate(values), mask=np.concatenate(masks))
+
+
+def sketches_of_tokens(tokens: TokenLists) -> Fingerprints:
+    """Return the sketches of texts from their tokens, which must be the words of the default recipe.
+
+    The result is as that of `sketch_many`. Beside it, memory is bounded.
+    """
+    counts = tokens.counts
+    values = np.zeros(len(counts), dtype=np.uint64)
+    (with_words,) = np.nonzero(counts)
+    start = 0
+    for some in portions(counts[with_words], _AT_ONCE):
+        texts = with_words[some]
+        end = start + int(counts[texts].sum())
+        here = tokens.hashes[start:end]
+        if len(here) > _AT_ONCE:
+            pieces = (here[place : place + _AT_ONCE] for place in range(0, len(here), _AT_ONCE))
+            values[texts] = sketch_of_portions(pieces)[0]
+        else:
+            values[texts] = _bits(_minima(*padded_trigrams(here, counts[texts])))
+        start = end
+    return np.ma.MaskedArray(values, mask=counts == 0)
+
+
+def sketch_of_portions(portions_of_tokens: Iterable[U64]) -> Outcome:
+    """Return the sketch of one text whose tokens come in portions, and whether it has none, as arrays of one."""
+    smallest = np.full((_BITS, 1), 2**32 - 1, dtype=np.uint32)
+    empty = True
+    for hashes in _trigrams_of_portions(portions_of_tokens):
+        empty = False
+        np.minimum(smallest, _minima(hashes, np.array([len(hashes)])), out=smallest)
+    values = np.zeros(1, dtype=np.uint64) if empty else _bits(smallest)
+    return values, np.array([empty])
+
+
+def _trigrams_of_portions(portions_of_tokens: Iterable[U64]) -> Iterator[U64]:
+    """Yield the padded trigrams of one text in portions."""
+    last = np.zeros(0, dtype=np.uint64)
+    for tokens in portions_of_tokens:
+        if not len(tokens):
+            continue
+        # The last two tokens of a portion begin trigrams of the next one.
+        together = np.concatenate([last, tokens])
+        hashes, _ = padded_trigrams(together, np.array([len(together)]))
+        yield hashes[len(last) : -2]
+        last = together[-2:]
+    if len(last):
+        hashes, _ = padded_trigrams(last, np.array([len(last)]))
+        yield hashes[len(last) :]
+
+
+def _sketch(texts: list[str]) -> Outcome:
+    if len(texts) == 1 and is_long(texts[0]):
+        return sketch_of_portions(iter_token_hashes(texts[0], "words"))
+    found = sketches_of_tokens(hash_tokens(texts, "words"))
+    return found.data, np.ma.getmaskarray(found)
+
+
+def _minima(hashes: U64, counts: I64) -> U32:
+    """Return the smallest value of each hash function, by function and text. Each text has a feature or more."""
+    upper = (mix(hashes) >> np.uint64(32)).astype(np.uint32)
+    starts = np.cumsum(counts) - counts
+    smallest = np.empty((_BITS, len(counts)), dtype=np.uint32)
+    values = np.empty_like(upper)
+    for function, multiplier in enumerate(_MULTIPLIERS):
+        np.multiply(upper, multiplier, out=values)
+        np.minimum.reduceat(values, starts, out=smallest[function])
+    return smallest
+
+
+def _bits(smallest: U32) -> U64:
+    """Return the sketches with these smallest values: the lowest bit of each, mixed with its function's number."""
+    bits = mix(smallest | _NUMBERS).astype(np.uint8) & np.uint8(1)
+    octets = np.ascontiguousarray(np.packbits(bits, axis=0, bitorder="little").T)
+    return octets.view("<u8")[:, 0].astype(np.uint64)
+
+
+@overload
+def estimate_similarity(a: int, b: int) -> float: ...
+@overload
+def estimate_similarity(a: int | None, b: int | None) -> float | None: ...
+@overload
+def estimate_similarity(a: NDArray[Any], b: NDArray[Any] | int | None) -> NDArray[np.float64]: ...
+@overload
+def estimate_similarity(a: int | None, b: NDArray[Any]) -> NDArray[np.float64]: ...
+def estimate_similarity(
+    a: int | NDArray[Any] | None, b: int | NDArray[Any] | None
+) -> float | NDArray[np.float64] | None:
+    """Return the similarity of two texts as estimated from their sketches, from 0.0 to 1.0 in steps of 1/32.
+
+    It is 1 - d / 32 for d differing bits, or 0.0 if that is negative. Its standard error is at most .125, and .10
+    if the similarity is .6. The result is None if a sketch is None. If an argument is an array of uint64, the
+    result is an array of float64, broadcast by the rules of NumPy, and masked where an argument is masked or None.
+    Raises ValueError for ints outside [0, 2**64), TypeError for anything but ints and unsigned integer arrays.
+    """
+    left, right = _one_side(a), _one_side(b)
+    if left is None or right is None:
+        known = right if left is None else left
+        if not isinstance(known, np.ndarray):
+            return None
+        return np.ma.MaskedArray(np.zeros(known.shape), mask=True)
+    if isinstance(left, int) and isinstance(right, int):
+        return max(0.0, 1 - (left ^ right).bit_count() / 32)
+    estimates: NDArray[np.float64] = np.maximum(0.0, 1 - np.bitwise_count(np.bitwise_xor(left, right)) / 32)
+    return estimates
+
+
+def _one_side(side: int | NDArray[Any] | None) -> int | U64 | None:
+    if side is None or side is np.ma.masked:
+        return None
+    if isinstance(side, np.ndarray):
+        if side.dtype.kind != "u":
+            raise TypeError(f"sketches must be an array of uint64, not of {side.dtype}")
+        return side.astype(np.uint64, copy=False)
+    if isinstance(side, bool) or not isinstance(side, int | np.integer):
+        raise TypeError(f"a sketch must be an int in [0, 2**64), not {side!r}")
+    if not 0 <= side < 1 << _BITS:
+        raise UsageError(f"a sketch must be in [0, 2**64), not {side}")
+    return int(side)
+
+
+def sketch_distance(similarity: float) -> int:
+    """Return the number of bits in which sketches may differ if texts of this similarity or more are to pass.
+
+    Of pairs of exactly this similarity, 1 in 400 or fewer differ in more bits. It is 22 for the similarity .6.
+    Raises ValueError for a similarity outside 0 to 1.
+    """
+    if not 0 <= similarity <= 1:
+        raise UsageError(f"similarity must be between 0 and 1, not {similarity}")
+    differs = (1 - similarity) / 2
+    within = 0.0
+    for distance in range(_BITS):
+        within += comb(_BITS, distance) * differs**distance * (1 - differs) ** (_BITS - distance)
+        if 1 - within <= _LOST:
+            return distance
+    return _BITS
