@@ -24,7 +24,7 @@ from simsql.alembic.operations import (
 )
 from simsql.database.index_spec import IndexSpec, Storage, is_text_recipe, same_recipe
 from simsql.hamming import Design
-from simsql.sqlalchemy import Fingerprint
+from simsql.sqlalchemy import Fingerprint, Sketch
 from simsql.sqlalchemy.expressions import DeclaredIndex, declared_indexes
 
 SCHEMA = "simsql"
@@ -331,7 +331,7 @@ def _import_fingerprint(render_item: RenderItem | None) -> RenderItem:
 
     def render(kind: str, item: Any, context: AutogenContext) -> str | Literal[False]:
         rendered = render_item(kind, item, context) if render_item else False
-        if rendered is False and isinstance(item, Fingerprint):
+        if rendered is False and isinstance(item, Fingerprint | Sketch):
             context.imports.add("import simsql.sqlalchemy")
         return rendered
 

@@ -448,10 +448,11 @@ class ChangeSimhashRecipeOp(ColumnOp):
     ) -> None:
         """Give a simhash index another recipe while others read and write: see `simsql.database.RecipeChange`.
 
-        `recipe` is the id of the new recipe, or the recipe if its id is not enough; `source` the text column, or
-        several with their weights. The operation opens an autocommit block: the earlier operations of the migration
-        are committed. So make it the last operation of its migration. If the migration is interrupted, run it again
-        and it resumes. `simsql index change-recipe --prepare` does what takes long beforehand.
+        `recipe` is the id of the new recipe, or the recipe if its id is not enough; `source` names the text
+        column, or several with their weights. The operation opens an autocommit block: the earlier operations of
+        the migration are committed. So make it the last operation of its migration. If the migration is
+        interrupted, run it again and it resumes. `simsql index change-recipe --prepare` does beforehand what takes
+        long.
         """
         operations.invoke(cls(table_name, column_name, recipe=recipe, source=source, schema=schema))
 

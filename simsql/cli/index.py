@@ -201,8 +201,8 @@ def change_recipe_command(
     """Give an index another recipe.
 
     Fingerprint all rows again, into a second column with an index of its own, while others read and write. Then
-    replace the old column and its index in one short transaction. Until then, searches and writers use the old recipe.
-    If it is interrupted, run it again and it resumes.
+    replace the old column and its index in one short transaction. Until then, searches and writers use the old
+    recipe. If it is interrupted, run it again and it resumes.
     """
     made_by = parse_recipe(recipe) or DEFAULT_RECIPE
     stages = run.stages()
@@ -216,8 +216,8 @@ def change_recipe_command(
         if not prepare:
             with stages.stage("switch"):
                 change.switch()
-    state = made_by.id if change.is_done else f"prepared for {made_by.id}: run it again without --prepare to switch"
-    print(f"simhash index on {printable(table)}({printable(change.column)}): {state}")
+    state = "" if change.is_done else "prepared for "
+    print(f"simhash index on {printable(table)}({printable(change.column)}): {state}recipe {made_by.id}")
 
 
 @command("drop", group)

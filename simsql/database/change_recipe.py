@@ -1,8 +1,8 @@
 """Give a simhash index another recipe while others read and write.
 
 The new fingerprints go into a second column with an index of its own, which no search sees: see
-sql/change_recipe.sql. All steps but the last change nothing for anybody else, and can be repeated. The last one takes
-a moment in which nobody reads or writes the table.
+sql/change_recipe.sql. All steps but the last change nothing for others, and can be repeated. In the last one, nobody
+reads or writes the table for a moment.
 """
 
 import time
@@ -17,7 +17,7 @@ from simsql.database.backfill import Backfill, Filled
 from simsql.database.connect import READ_COMMITTED, begin, check_engine
 from simsql.database.index import Report, create_index
 from simsql.database.index_spec import same_recipe
-from simsql.database.load import Target
+from simsql.database.load import find_target
 from simsql.database.search_index import SearchIndex
 from simsql.database.transfer import raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError, UsageError
@@ -61,8 +61,8 @@ class RecipeChange:
         The unquoted name of the fingerprint column. If the table has only one index, omit it.
 
     Raises UsageError for a connection, and if a change to another recipe has begun; sqlalchemy.exc.DBAPIError with
-    PostgreSQL's message: no such table, column or index, no primary key, missing privileges, objects that depend on
-    the column. The methods raise SimsqlError if others keep the table locked.
+    PostgreSQL's message: no such table, column or index, no primary key, missing privileges, something else that
+    depends on the column. Also raises SimsqlError, as the methods do, if others keep the table locked.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class RecipeChange:
         return index.backfill(self._weights, workers=workers, report=report)
 
     def build(self, *, report: Report | None = None) -> None:
-        """Create the index of the new fingerprints concurrently, with the design, storage and scope of the old one."""
+        """Create the index of the new fingerprints concurrently, with the design and scope of the old one."""
         old = self._index
         create_index(
             self._engine,
@@ -147,11 +147,10 @@ class RecipeChange:
             connection.execute(_STOP_WRITERS, parameters)
             # What is missing is null in the B-tree of the second column.
             _set(connection, "enable_seqscan", "off")
-            target = Target(self._table, self._next, True, self._recipe.id)
+            options: dict[str, Any] = {"all_rows": False, "batch_rows": 1_000, "report": None}
             with sqlalchemy_errors():
-                _Rest(
-                    connection, target, self._weights, self._recipe, all_rows=False, batch_rows=1_000, report=None
-                ).run(None)
+                target = find_target(connection, self._table, self._next)
+                _Rest(connection, target, self._weights, self._recipe, **options).run(None)
             _set(connection, "lock_timeout", _LONG_WAIT)
             return int(connection.execute(_END, parameters).scalar_one())
 
@@ -185,4 +184,5 @@ class _Rest(Backfill):
 
 
 def _set(connection: Connection, setting: str, value: str) -> None:
-    connection.execute(text("SELECT pg_catalog.set_config(:setting, :value, true)"), {"setting": setting, "value": value})
+    statement = text("SELECT pg_catalog.set_config(:setting, :value, true)")
+    connection.execute(statement, {"setting": setting, "value": value})

@@ -53,7 +53,6 @@ _READABLE = text(
 _registry = name_table("registry", *map(name_column, ("table_id", "column_name", "recipe")), schema="simsql")
 
 
-
 class _Recipes(NamedTuple):
     """The recipes of a table's indexes, by column."""
 
@@ -87,13 +86,13 @@ def of_recipe(fingerprint: ColumnElement[int], indexed: Column[Any], recipe: Rec
 
 
 def refuse_other_recipe(
-    connection: Connection, column: Column[Any], recipe: Recipe, options: Mapping[str, Any] | None = None
+    connection: Connection, column: Column[Any], recipe: Recipe | None, options: Mapping[str, Any] | None = None
 ) -> None:
     """Raise UsageError if the column's simhash index in the database certainly has a different recipe.
 
-    `options` are the execution options of the statement, by default those of the connection.
+    Sketches have neither. `options` are the execution options of the statement; by default, the connection's.
     """
-    if connection.dialect.name != "postgresql":
+    if connection.dialect.name != "postgresql" or recipe is None:
         return
     table = column.table
     translation = (connection.get_execution_options() if options is None else options).get(_TRANSLATION) or {}

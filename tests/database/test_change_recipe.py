@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 from psycopg import errors
-from sqlalchemy import Engine, select, text, update
+from sqlalchemy import Engine, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from upkeep import problems
 
 from simsql.database import RecipeChange, SearchIndex
 from simsql.database import change_recipe as module
-from simsql.errors import SimsqlError, UsageError
+from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash
 from simsql.sqlalchemy import Fingerprint
 
