@@ -1,8 +1,8 @@
 """Give a simhash index another recipe while others read and write.
 
 The new fingerprints go into a second column with an index of its own, which no search sees: see
-sql/change_recipe.sql. All steps but the last change nothing for others, and can be repeated. In the last one, nobody
-reads or writes the table for a moment.
+sql/change_recipe.sql. All steps but the last change nothing for others, and can be repeated. In the last one,
+nobody reads or writes the table for a moment.
 """
 
 import time
@@ -37,6 +37,10 @@ _ATTEMPTS = 100
 _BEGIN = text(
     "SELECT (b.index).*, b.next_column, b.next_recipe FROM simsql._begin_recipe_change("
     "CAST(:table AS regclass), CAST(:column AS text), :recipe, CAST(:sources AS text[])) AS b"
+)
+_IS_READY = text(
+    "SELECT r.ready FROM simsql.registry AS r"
+    " WHERE r.table_id = CAST(:table AS regclass) AND r.column_name = :column"
 )
 _STOP_WRITERS = text("SELECT simsql._stop_writers(CAST(:table AS regclass))")
 _END = text("SELECT simsql._end_recipe_change(CAST(:table AS regclass), CAST(:column AS text))")
@@ -106,18 +110,21 @@ class RecipeChange:
     def build(self, *, report: Report | None = None) -> None:
         """Create the index of the new fingerprints concurrently, with the design and scope of the old one."""
         old = self._index
-        create_index(
-            self._engine,
-            self._table,
-            self._next,
-            distance=old.distance,
-            design=Design(old.blocks, old.lead, old.inner_blocks),
-            recipe=self._recipe,
-            scope=old.scope_columns,
-            storage=old.storage,
-            concurrently=True,
-            report=report,
-        )
+        with begin(self._engine) as connection:
+            is_ready = connection.execute(_IS_READY, {"table": self._table, "column": self._next}).scalar()
+        if not is_ready:
+            create_index(
+                self._engine,
+                self._table,
+                self._next,
+                distance=old.distance,
+                design=Design(old.blocks, old.lead, old.inner_blocks),
+                recipe=self._recipe,
+                scope=old.scope_columns,
+                storage=old.storage,
+                concurrently=True,
+                report=report,
+            )
         # Without statistics, PostgreSQL might read the whole table to find the few rows without a fingerprint.
         with begin(self._engine) as connection:
             statement = sql.SQL("ANALYZE {} ({})").format(self._table_name(connection), sql.Identifier(self._next))
