@@ -392,11 +392,26 @@ class ClearFingerprintsOp(ColumnOp):
         comment = [
             f"Fingerprints of {old} cannot be compared with those of {new}, so the column is cleared.",
             self._refill(),
+            *self._instead(),
         ]
         if not self.undoes:
             comment.append(f"To keep the old ones, name {old} in the model and generate this revision again.")
         # A name may hold a line break, and what follows it would be code.
         return [*(f"# {' '.join(line.splitlines())}" for line in comment), str(super().render(context))]
+
+    def _instead(self) -> list[str]:
+        """Return a sentence on the operation that keeps searches complete, if the texts are known."""
+        if not self.texts or self.undoes or not is_text_recipe(self.new_recipe):
+            return []
+        change = ChangeSimhashRecipeOp(
+            self.table_name,
+            self.column_name,
+            recipe=self.new_recipe or DEFAULT_RECIPE.id,
+            source=self.texts if len(self.texts) > 1 else next(iter(self.texts)),
+            schema=self.schema,
+        )
+        call = f"op.{change.name}({', '.join(change.arguments())})"
+        return [f"To change nothing but the recipe, without a gap: {call}"]
 
     def _refill(self) -> str:
         """Return a sentence on how to compute the new fingerprints."""

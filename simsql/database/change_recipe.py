@@ -24,11 +24,11 @@ from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import Recipe, check_recipe
 from simsql.hamming import Design
 
-REMEMBERED = 5.0
+REMEMBERED = 2.0
 """Seconds for which a process with a model relies on the recipe of an index that it has read."""
 
-MARGIN = 10.0
-"""Seconds that such a process may take from that look to its write."""
+MARGIN = 3.0
+"""Seconds that such a process may take from its look at the recipe to its write."""
 
 # How long others may have to wait for one attempt to lock the table, and how often it is tried.
 _SHORT_WAIT, _LONG_WAIT = "200ms", "2s"
