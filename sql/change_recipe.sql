@@ -36,13 +36,23 @@ AS $$
      WHERE a.attrelid = index.table_id AND a.attname = index.column_name AND a.attnotnull
 $$;
 
--- Adds the second column and its trigger, or finds them. Returns the index, and the recipe of an earlier call.
+-- The recipe of the fingerprints in the second column, its comment; null if there is no such column.
+CREATE OR REPLACE FUNCTION simsql._next_recipe(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT col_description(a.attrelid, a.attnum) FROM pg_attribute AS a
+     WHERE a.attrelid = index.table_id AND a.attname = simsql._next_column(index) AND NOT a.attisdropped
+$$;
+
+-- Adds the second column and its trigger, unless they are there or the index has this recipe.
 CREATE OR REPLACE FUNCTION simsql._begin_recipe_change(
-    table_name regclass, column_name text, recipe text, sources text[],
-    OUT index simsql.registry, OUT next_column text, OUT next_recipe text)
+    table_name regclass, column_name text, recipe text, sources text[])
+RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
 DECLARE
+    index simsql.registry;
+    next_column text;
     trigger text;
     obstacles text;
     privileges text;
@@ -50,10 +60,8 @@ BEGIN
     PERFORM simsql._take_turn(table_name, 'change_recipe');
     index := simsql._index(table_name, column_name);
     next_column := simsql._next_column(index);
-    SELECT col_description(a.attrelid, a.attnum) INTO next_recipe FROM pg_attribute AS a
-     WHERE a.attrelid = table_name AND a.attname = next_column AND NOT a.attisdropped;
-    IF FOUND OR index.recipe = _begin_recipe_change.recipe THEN
-        RETURN;
+    IF simsql._next_recipe(index) IS NOT NULL OR index.recipe = _begin_recipe_change.recipe THEN
+        RETURN index;
     END IF;
     PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, index.storage,
                                     'change_recipe');
@@ -71,9 +79,8 @@ BEGIN
                   HINT = 'Drop them first, and create them again afterwards.';
     END IF;
     PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'change_recipe');
-    next_recipe := recipe;
     EXECUTE format('ALTER TABLE %1$s ADD COLUMN %2$I bigint; COMMENT ON COLUMN %1$s.%2$I IS %3$L', table_name,
-                   next_column, next_recipe);
+                   next_column, recipe);
     FOR privileges IN
         SELECT format('GRANT %s (%I) ON %s TO %s %s', p.privilege_type, next_column, table_name,
                       CASE p.grantee WHEN 0 THEN 'PUBLIC' ELSE p.grantee::regrole::text END,
@@ -89,6 +96,7 @@ BEGIN
                     WHERE c.name NOT LIKE '%column' LOOP
         PERFORM simsql._set_firing(table_name, trigger, 'A');
     END LOOP;
+    RETURN index;
 END
 $$;
 

@@ -71,7 +71,10 @@ BEGIN
         WHEN undefined_table OR undefined_function THEN
             IF index_id IS NULL THEN
                 PERFORM simsql._refuse_worker('near');
-            ELSIF to_regproc('simsql.search_' || index_id) IS NULL THEN
+            -- Whatever the snapshot of the statement.
+            ELSIF to_regprocedure('simsql.search_' || index_id || CASE scope_columns
+                                  WHEN '{}' THEN '(bigint,integer)' ELSE '(bigint,integer,jsonb)' END) IS NULL
+            THEN
                 RAISE EXCEPTION 'simsql.near: the simhash index on % was replaced while the search waited',
                                 table_name
                     USING ERRCODE = 'serialization_failure', HINT = 'Search again, in a new transaction.';

@@ -35,9 +35,10 @@ _SHORT_WAIT, _LONG_WAIT = "200ms", "2s"
 _ATTEMPTS = 100
 
 _BEGIN = text(
-    "SELECT (b.index).*, b.next_column, b.next_recipe FROM simsql._begin_recipe_change("
-    "CAST(:table AS regclass), CAST(:column AS text), :recipe, CAST(:sources AS text[])) AS b"
+    "SELECT * FROM simsql._begin_recipe_change("
+    "CAST(:table AS regclass), CAST(:column AS text), :recipe, CAST(:sources AS text[]))"
 )
+_NEXT = text("SELECT simsql._next_column(r), simsql._next_recipe(r) FROM simsql.registry AS r WHERE r.id = :index")
 _IS_READY = text(
     "SELECT r.ready FROM simsql.registry AS r"
     " WHERE r.table_id = CAST(:table AS regclass) AND r.column_name = :column"
@@ -83,15 +84,16 @@ class RecipeChange:
         self._weights = {source: 1} if isinstance(source, str) else dict(source)
         parameters = {"table": table, "column": column, "recipe": recipe.id, "sources": list(self._weights)}
         self._index: Row[Any] = self._patiently(lambda: self._execute(_BEGIN, parameters))
+        with begin(self._engine) as connection:
+            self._next, next_recipe = connection.execute(_NEXT, {"index": self._index.id}).one()
         self.column: str = self._index.column_name
         """The fingerprint column."""
-        self._next: str = self._index.next_column
         self._ready_at = 0.0
-        self.is_done = self._index.next_recipe is None
+        self.is_done = next_recipe is None
         """Whether the index has the new recipe."""
-        if not self.is_done and not same_recipe(self._index.next_recipe, recipe.id):
+        if not self.is_done and not same_recipe(next_recipe, recipe.id):
             raise UsageError(
-                f"a change of {table}({self.column}) to the recipe {self._index.next_recipe} has begun:"
+                f"a change of {table}({self.column}) to the recipe {next_recipe} has begun:"
                 f" finish it, or drop the column {self._next} with its index and trigger"
             )
 
