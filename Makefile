@@ -26,8 +26,11 @@ $(READY): pyproject.toml
 
 # Licences and metadata, which holds the documentation, of the packages that were installed just now: real
 # text, and full of near-duplicates.
-demo: $(READY) ## find near-duplicates among the texts of the installed packages
-	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/simsql dedup --format table *.dist-info/METADATA *.dist-info/[Ll][Ii][Cc]*
+DEMO := *.dist-info/METADATA *.dist-info/[Ll][Ii][Cc]*
+
+demo: $(READY) ## find near-duplicates among the texts of the installed packages, then search them in PostgreSQL
+	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/simsql dedup --format table $(DEMO)
+	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/python $(CURDIR)/examples/demo.py $(DEMO)
 
 test: $(READY) ## run the tests against every PostgreSQL there is
 	$(BIN)/python -m pytest --numprocesses 2

@@ -21,12 +21,12 @@ $$;
 
 -- Expressions about the rows `t` of a table and about keys `v.key`, JSON arrays with the values of a primary
 -- key as text. They qualify the operators that sort the key: if those of citext, for example, are not on the
--- search_path, PostgreSQL would compare text. Raises an error unless the column can hold fingerprints, the
--- other columns hold text, and a primary key identifies the rows.
+-- search_path, PostgreSQL would compare text. Raises an error unless the columns can hold fingerprints and
+-- sketches, the others hold text, and a primary key identifies the rows.
 --   rows_of       the table, without its inheritance children
---   fingerprint   the fingerprint column
 --   texts         the texts of a row
---   needs_one     whether a row needs a fingerprint: it has a text but none or, with all_rows, either of them
+--   needs_one     whether a row needs a value in one of the columns: it has a text but no value or, with
+--                 all_rows, either of them
 --   key           the key of a row
 --   key_order     the ORDER BY expressions of the key
 --   same_key      whether a row has the key
@@ -35,8 +35,8 @@ $$;
 --                 locked; empty for a distributed table, whose rows Citus does not lock from here, so that an
 --                 update waits for others
 CREATE OR REPLACE FUNCTION simsql._backfill_parts(
-    table_name regclass, column_name text, text_columns text[], all_rows boolean,
-    OUT rows_of text, OUT fingerprint text, OUT texts text, OUT needs_one text,
+    table_name regclass, columns text[], text_columns text[], all_rows boolean,
+    OUT rows_of text, OUT texts text, OUT needs_one text,
     OUT key text, OUT key_order text, OUT same_key text, OUT later_key text, OUT only_free text)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -48,23 +48,23 @@ DECLARE
     given text;
     schemas text[] := '{}';
 BEGIN
-    FOREACH named IN ARRAY column_name || text_columns LOOP
+    FOREACH named IN ARRAY columns || text_columns LOOP
         SELECT a.* INTO attribute FROM pg_attribute AS a
          WHERE a.attrelid = table_name AND a.attname = named AND a.attnum > 0 AND NOT a.attisdropped;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'simsql: % has no column %', table_name, quote_ident(named)
                 USING ERRCODE = 'undefined_column';
-        ELSIF named = column_name AND attribute.attgenerated <> '' THEN
+        ELSIF named = ANY (columns) AND attribute.attgenerated <> '' THEN
             RAISE EXCEPTION 'simsql: column % of % is generated: PostgreSQL computes it', quote_ident(named),
                             table_name
                 USING ERRCODE = 'feature_not_supported';
-        ELSIF named = column_name AND attribute.atttypid <> 'bigint'::regtype
-              OR named <> column_name
+        ELSIF named = ANY (columns) AND attribute.atttypid <> 'bigint'::regtype
+              OR named <> ALL (columns)
                  AND (SELECT y.typcategory FROM pg_type AS y WHERE y.oid = attribute.atttypid) <> 'S'
         THEN
             RAISE EXCEPTION 'simsql: column % of % is %, not %', quote_ident(named), table_name,
                             format_type(attribute.atttypid, attribute.atttypmod),
-                            CASE named WHEN column_name THEN 'bigint' ELSE 'text' END
+                            CASE WHEN named = ANY (columns) THEN 'bigint' ELSE 'text' END
                 USING ERRCODE = 'datatype_mismatch';
         END IF;
     END LOOP;
@@ -73,9 +73,8 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'A backfill reads a table in the order of its primary key: add one.';
     END IF;
-    SELECT format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, n.nspname, c.relname),
-           quote_ident(column_name)
-      INTO rows_of, fingerprint
+    SELECT format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, n.nspname, c.relname)
+      INTO rows_of
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.oid = table_name;
     SELECT format('ARRAY[%s]',
@@ -83,9 +82,11 @@ BEGIN
            string_agg(format('t.%I IS NOT NULL', u.name), ' OR ' ORDER BY u.place)
       INTO texts, needs_one
       FROM unnest(text_columns) WITH ORDINALITY AS u (name, place);
-    needs_one := simsql._render(CASE WHEN all_rows THEN '({has_a_text} OR t.{"column"} IS NOT NULL)'
-                                                   ELSE '(({has_a_text}) AND t.{"column"} IS NULL)' END,
-                                jsonb_build_object('has_a_text', needs_one, 'column', column_name));
+    SELECT format(CASE WHEN all_rows THEN '(%s OR %s)' ELSE '((%s) AND (%s))' END, needs_one,
+                  string_agg(format(CASE WHEN all_rows THEN 't.%I IS NOT NULL' ELSE 't.%I IS NULL' END,
+                                    u.name), ' OR '))
+      INTO needs_one
+      FROM unnest(columns) AS u (name);
     FOR part IN SELECT * FROM simsql._primary_key(table_name) LOOP
         value := format('CAST(v.key OPERATOR(pg_catalog.->>) %s AS %s)', part.place - 1, part.type);
         key := concat_ws(', ', format('CAST(t.%I AS pg_catalog.text)', part.name), key);

@@ -66,7 +66,7 @@ BEGIN
     PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, index.storage,
                                     'change_recipe');
     PERFORM simsql._check_upkeep(index, 'change_recipe');
-    PERFORM simsql._backfill_parts(table_name, index.column_name, sources, false);
+    PERFORM simsql._backfill_parts(table_name, ARRAY[index.column_name], sources, false);
     SELECT string_agg(o, ', ') INTO obstacles FROM simsql._column_obstacles(index) AS o;
     IF simsql._is_distributed(table_name) THEN
         RAISE EXCEPTION 'simsql.change_recipe: table % is managed by Citus', table_name

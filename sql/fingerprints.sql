@@ -28,8 +28,8 @@ RETURN bit_count((a # b)::bit(64))::integer;
 COMMENT ON FUNCTION simsql.hamming_distance(bigint, bigint) IS
     'number of bits in which two fingerprints differ, from 0 to 64';
 
--- One expression, which PostgreSQL puts into the statement in place of the call. It would not do so for a STRICT
--- function with greatest(), which ignores nulls; float8larger returns null for null.
+-- One expression, which PostgreSQL puts into the statement in place of the call. It would not do so for a
+-- STRICT function with greatest(), which ignores nulls; float8larger returns null for null.
 CREATE OR REPLACE FUNCTION simsql.similarity(a bigint, b bigint) RETURNS double precision
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN float8larger(0, 1 - bit_count((a # b)::bit(64)) / 32::double precision);

@@ -92,18 +92,23 @@ COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
     'only fingerprints of rows in the table or the scope';
 
 -- The statement that returns the rows with the fingerprints $1, nearest to $2 first; `list` is the select
--- list, in which the table is called t. near_rows needs it at each call, so it is put together without
--- _render.
-CREATE OR REPLACE FUNCTION simsql._rows_statement(index simsql.registry, scope jsonb, list text) RETURNS text
+-- list, in which the table is called t. With a column of sketches, a row also needs a sketch within $4 bits
+-- of $3, or none. near_rows needs the statement at each call, so it is put together without _render.
+CREATE OR REPLACE FUNCTION simsql._rows_statement(
+    index simsql.registry, scope jsonb, list text, sketch_column text DEFAULT NULL)
+RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     fingerprint constant text := 't.' || quote_ident(index.column_name);
+    sketch constant text := 't.' || quote_ident(sketch_column);
 BEGIN
     RETURN 'SELECT ' || list || ' FROM ' || simsql._rows_of(index) || ' AS t'
            || ' WHERE ' || fingerprint || ' = ANY ($1)'
            || simsql._for_scope(index, ' AND t.%2$I = %3$s', scope)
            || ' AND ' || simsql._guard(index)
+           || coalesce(' AND (' || sketch || ' IS NULL'
+                       || ' OR bit_count((' || sketch || ' # $3)::bit(64)) <= $4)', '')
            || ' ORDER BY bit_count((' || fingerprint || ' # $2)::bit(64)), ' || fingerprint;
 END
 $$;
@@ -158,8 +163,10 @@ END
 $$;
 
 -- The same for callers without a row type. It returns the distances too. The parameters are the table, the
--- fingerprint, the distance, the column and the scope.
-CREATE OR REPLACE FUNCTION simsql._near_documents(regclass, bigint, integer, text, jsonb)
+-- fingerprint, the distance, the column and the scope; then, to return only rows with a near sketch or none,
+-- the column of the sketches, a sketch, and the number of bits in which they may differ.
+CREATE OR REPLACE FUNCTION simsql._near_documents(
+    regclass, bigint, integer, text, jsonb, text DEFAULT NULL, bigint DEFAULT NULL, integer DEFAULT NULL)
 RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
@@ -176,8 +183,9 @@ DECLARE
 BEGIN
     RETURN QUERY EXECUTE simsql._rows_statement(index, $5, format(
                              't.%1$I, bit_count((t.%1$I # $2)::bit(64))::integer, '
-                             '(SELECT to_jsonb(r) FROM (SELECT %2$s) AS r)', index.column_name, columns))
-                   USING found_fingerprints, $2;
+                             '(SELECT to_jsonb(r) FROM (SELECT %2$s) AS r)', index.column_name, columns),
+                             CASE WHEN $7 IS NOT NULL THEN $6 END)
+                   USING found_fingerprints, $2, $7, $8;
 END
 $$;
 

@@ -75,18 +75,35 @@ def _measure(run: Run, folder: Path, texts: Sequence[str]) -> None:
         )
         for stage, seconds in used.items():
             run.add(SECTION, f"distance {distance}: {stage}", SIMSQL, seconds, "s", rows=len(texts))
+    _measure_workers(run, folder, len(texts), rounds)
     _measure_gaoya(run, texts)
     _measure_datasketch(run, texts[:_SLOW])
 
 
-def _run_simsql(source: Path, folder: Path, distance: int) -> dict[str, float]:
+def _run_simsql(source: Path, folder: Path, distance: int, *more: str) -> dict[str, float]:
     """Return the seconds of the process, and those of its stages."""
     program = [sys.executable, "-c", "from simsql.cli import main; main()", "dedup", str(source)]
-    options = ["--distance", str(distance), "--output", str(folder / "clusters")]
+    options = ["--distance", str(distance), "--output", str(folder / "clusters"), *more]
     used = run_child("program", *program, *options, messages=folder / "summary")
     summary = (folder / "summary").read_text(encoding="utf-8")
     stages = re.findall(r"^  (\w.*?) +(\d+\.\d\d)$", summary.partition("\nseconds ")[2], flags=re.M)
     return {"seconds": used["seconds"]} | {stage: float(seconds) for stage, seconds in stages}
+
+
+def _measure_workers(run: Run, folder: Path, rows: int, rounds: int) -> None:
+    """Measure two workers beside one process, in turns, the time to start them included."""
+    seconds: dict[str, list[float]] = {"1": [], "2": []}
+    written = set()
+    for _ in range(rounds):
+        for workers, found in seconds.items():
+            used = _run_simsql(folder / "documents.jsonl", folder, _DISTANCES[0], "--workers", workers)
+            found.append(used["read and fingerprint"])
+            written.add((folder / "clusters").read_bytes())
+    if len(written) > 1:
+        raise WrongResultError("two workers decide otherwise than one process")
+    for workers, found in seconds.items():
+        system = f"{SIMSQL}, {workers} worker{'s' * (workers > '1')}"
+        run.add(SECTION, "read and fingerprint", system, sorted(found)[rounds // 2], "s", rows=rows, calls=rounds)
 
 
 def _check_decisions(

@@ -79,6 +79,8 @@ DROP FUNCTION simsql._exact_up_to(simsql.registry), simsql._flips(integer, integ
               simsql._join_tables(integer, integer, integer, integer, text, text);
 DROP FUNCTION simsql._permute(text, bigint), simsql._unpermute(text, bigint), simsql._moves(bigint),
               simsql._radius_of_parameter(integer, integer, integer, integer),
+              simsql._near_documents(regclass, bigint, integer, text, jsonb),
+              simsql._rows_statement(simsql.registry, jsonb, text),
               simsql._for_scope(simsql.registry, text), simsql._scope_type(regclass, text),
               simsql._check_scope(regclass, text, text[], jsonb), simsql._costs();
 DROP PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[]);

@@ -3,22 +3,20 @@
 import logging
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import psycopg
-from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
+from typing import TYPE_CHECKING, Annotated
 
 from simsql.cli._options import Printing, option, read_folder
 from simsql.cli._terminal import Telling
 from simsql.database.chosen import ChosenDatabase
-from simsql.database.connect import one_line
 from simsql.errors import SimsqlError, UsageError
-from simsql.server import holds_server
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 # The pool logs errors of connections that an interrupt left in the middle of a command. Nobody can act on them.
 logging.getLogger("sqlalchemy.pool").addHandler(logging.NullHandler())
@@ -29,7 +27,13 @@ def postgresql_errors() -> Iterator[None]:
     """Raise SimsqlError for errors of PostgreSQL or the driver."""
     try:
         yield
-    except (DBAPIError, psycopg.Error) as error:
+    except Exception as error:
+        if "psycopg" not in sys.modules:  # a command without a database does not wait for its import
+            raise
+        from simsql.database.connect import PostgresqlError, one_line  # noqa: PLC0415
+
+        if not isinstance(error, PostgresqlError):
+            raise
         raise SimsqlError(f"PostgreSQL: {one_line(error).removeprefix('simsql: ')}") from error
 
 
@@ -53,12 +57,14 @@ class Connecting:
         return ChosenDatabase(self.database or default, self.server_dir)
 
     @contextmanager
-    def open(self, *, new: bool = False, scratch: bool = False) -> Iterator[Engine]:
+    def open(self, *, new: bool = False, scratch: bool = False) -> Iterator["Engine"]:
         """Open the database, or with `scratch` an empty one if none is chosen.
 
         Raises SimsqlError for errors of PostgreSQL, and for a folder without a server unless `new`: it is probably
         misspelled.
         """
+        from simsql.server import holds_server  # noqa: PLC0415
+
         chosen = self.chosen()
         if (folder := chosen.server_dir) and not new and not holds_server(folder):
             raise SimsqlError(f"{folder} has no server: create one with simsql server {shlex.quote(str(folder))}")

@@ -145,6 +145,8 @@ MEANINGS = {
     "--similarity": Meaning(
         "SHARE", "Count texts as similar if their word trigrams are at least this similar (0 to 1)"
     ),
+    "--sketch-column": Meaning("NAME", "Use this column for the sketches of the texts"),
+    "--sketches": Meaning(None, "Also print the sketch of each document, after its fingerprint"),
     "--sql": Meaning(None, "Print the SQL instead of running it"),
     "--storage": Meaning(
         "|".join(Storage),
@@ -156,7 +158,9 @@ MEANINGS = {
     "--text-column": Meaning("NAME", "Use this column for the texts"),
     "--text-field": Meaning("NAME", "Read texts from this field or column"),
     "--where": Meaning("SQL", "Decide only about the rows that meet this condition"),
-    "--workers": Meaning("N", "Compute fingerprints in this many processes (1 or more); by default, one per core"),
+    "--workers": Meaning(
+        "N", "Compute fingerprints in up to this many processes (1 or more); by default, one per core"
+    ),
 }
 
 
@@ -254,6 +258,7 @@ def distance_option(more: str) -> Any:
 SearchDistance = Annotated[int | None, distance_option("; by default, that of the index")]
 Workers = Annotated[int | None, number_option("--workers", least=1)]
 IndexedColumn = Annotated[str | None, option("--column")]
+SketchColumn = Annotated[str | None, option("--sketch-column", "; by default, there are none")]
 Encoding = Annotated[str, option("--encoding")]
 Formatted = Annotated[Format | None, option("--format")]
 MaxDocument = Annotated[str, option("--max-document")]

@@ -62,7 +62,8 @@ def dedup_command(
     Texts with near fingerprints are compared word by word. Print one line of JSON per cluster, or one line per
     member in the other formats. A table shows up to ten members of each cluster; at a terminal, it is the default
     and ends after the 20 largest clusters. Every document that could be dropped is similar to one that is kept.
-    Documents that cannot be read are skipped, counted and listed in the summary on stderr.
+    Documents that cannot be read are skipped, counted and listed in the summary on stderr. Nothing is kept, and no
+    PostgreSQL is needed, without --database and --server-dir.
     """
     if not (paths or explain):
         raise typer.BadParameter("name the files to read", ctx=context, param_hint="PATH")
@@ -92,7 +93,8 @@ def dedup_command(
     stages = telling.stages(results_wait=first is not None)
     with postgresql_errors():
         summary = run_dedup(options, stages)
-    stages.add_stage("disconnect" if target.database else "stop the server")
+    if target.stays:
+        stages.add_stage("disconnect" if target.database else "stop the server")
     if first:
         print(first.kept(), end="", flush=True)
     print_skips(summary.skips, telling.console)

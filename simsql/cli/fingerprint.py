@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from simsql.cli._app import command
 from simsql.cli._options import (
@@ -19,7 +19,7 @@ from simsql.cores import usable_cores
 from simsql.database import to_bigint
 from simsql.documents import Report, printable
 from simsql.errors import SimsqlError
-from simsql.fingerprint import DEFAULT_RECIPE, simhash_items
+from simsql.fingerprint import DEFAULT_RECIPE, simhash_items, simhash_items_with_sketches
 
 _WRITE: dict[Encode, Callable[[int], str]] = {
     Encode.DECIMAL: str,
@@ -35,6 +35,7 @@ def fingerprint_command(
     paths: Paths,
     recipe: NewRecipeName = None,
     encode: Annotated[Encode, option("--encode")] = Encode.DECIMAL,
+    sketches: Annotated[bool, option("--sketches")] = False,
     lines: Annotated[bool, option("--lines")] = False,
     workers: Annotated[int | None, number_option("--workers", "; one for stdin", least=1)] = None,
     reading: Reading,
@@ -53,16 +54,19 @@ def fingerprint_command(
             yield printable(item.name), item.text
             del item  # a long document is not kept while the next one is read
 
+    compute: Callable[..., Iterator[tuple[Any, ...]]] = simhash_items_with_sketches if sketches else simhash_items
     printed = 0
     if workers is None and reader.bytes_total is not None:
         workers = usable_cores()
     # A progress bar would break up the lines of the output.
     with telling.stages().stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
-        for names, fingerprints in simhash_items(named_texts(report), made_by, workers):
-            written = ["" if number is None else _WRITE[encode](number) for number in fingerprints.tolist()]
-            sys.stdout.write("".join(f"{text}\t{name}\n" for text, name in zip(written, names, strict=True)))
+        for names, *numbers in compute(named_texts(report), made_by, workers):
+            fields = [
+                ["" if one is None else _WRITE[encode](one) for one in column.tolist()] for column in numbers
+            ]
+            sys.stdout.write("".join("\t".join(line) + "\n" for line in zip(*fields, names, strict=True)))
             sys.stdout.flush()
-            printed += len(written)
+            printed += len(names)
     if not printed:
         advice = ""
         if "-" in paths and not lines and reader.skips.by_reason["not JSON"]:

@@ -10,6 +10,7 @@ from simsql.cli._options import (
     Paths,
     Reading,
     RecipeName,
+    SketchColumn,
     TableName,
     Workers,
     number_option,
@@ -31,6 +32,7 @@ def load_command(
     id_column: Annotated[str | None, option("--id-column")] = None,
     text_column: Annotated[str | None, option("--text-column", "; by default, they are not stored")] = None,
     column: IndexedColumn = None,
+    sketch_column: SketchColumn = None,
     recipe: RecipeName = None,
     reading: Reading,
     workers: Workers = None,
@@ -57,6 +59,7 @@ def load_command(
             id_column=id_column,
             text_column=text_column,
             column=column,
+            sketch_column=sketch_column,
             recipe=made_by,
             workers=workers or usable_cores(),
         )
@@ -83,6 +86,7 @@ def backfill_command(
         ),
     ],
     column: IndexedColumn = None,
+    sketch_column: SketchColumn = None,
     recipe: RecipeName = None,
     all_rows: Annotated[bool, option("--all-rows")] = False,
     batch: Annotated[int, number_option("--batch", least=1)] = 1_000,
@@ -91,14 +95,15 @@ def backfill_command(
 ) -> None:
     """Fingerprint the rows that have no fingerprint.
 
-    Process the table in primary key order and commit each batch, while others read and write. If it is
-    interrupted, run it again and it resumes. Also run it again after other programs have added rows without
-    fingerprints.
+    With --sketch-column, also sketch the rows that have no sketch. Process the table in primary key order and
+    commit each batch, while others read and write. If it is interrupted, run it again and it resumes. Also run it
+    again after other programs have added rows without fingerprints.
     """
     made_by = parse_recipe(recipe)
     with run.open() as engine, run.stages().shares("fingerprints") as report:
         filled = SearchIndex(engine, table, column, recipe=made_by).backfill(
             dict(map(parse_weight, text_column)),
+            sketch_column=sketch_column,
             all_rows=all_rows,
             batch_rows=batch,
             workers=workers or usable_cores(),

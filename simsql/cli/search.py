@@ -19,9 +19,11 @@ from simsql.cli._options import (
     RecipeName,
     ScopeValues,
     SearchDistance,
+    SketchColumn,
     option,
     parse_max_document,
     parse_scope,
+    share_option,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.database import SearchIndex
@@ -43,6 +45,12 @@ def near_command(
     file: Annotated[str | None, option("--file")] = None,
     fingerprint: Annotated[str | None, option("--fingerprint")] = None,
     distance: SearchDistance = None,
+    similarity: Annotated[
+        float | None,
+        share_option("--similarity", " to the text you search for; by default, texts are not compared"),
+    ] = None,
+    text_column: Annotated[str | None, option("--text-column", ", with --similarity")] = None,
+    sketch_column: SketchColumn = None,
     column: IndexedColumn = None,
     recipe: RecipeName = None,
     encoding: Encoding = "utf-8",
@@ -52,10 +60,15 @@ def near_command(
 ) -> None:
     """Search a table for a text or a fingerprint.
 
-    Print the matching rows, nearest first.
+    Print the matching rows, nearest first. With --similarity, compare their texts with yours and print only rows
+    that are similar. If the table has sketches, --sketch-column saves reading most of the other texts.
     """
     if [text, file, fingerprint].count(None) != 2:
         raise UsageError("use exactly one of --text, --file and --fingerprint")
+    if similarity is not None and (fingerprint is not None or text_column is None):
+        raise UsageError("--similarity compares texts: use --text or --file, and --text-column")
+    if similarity is None and (text_column or sketch_column):
+        raise UsageError("--text-column and --sketch-column need --similarity")
     wanted = None if fingerprint is None else _parse_fingerprint(fingerprint)
     within, given, limit = parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
     content = "" if wanted is not None else _read_text(text, file, encoding, limit, run)
@@ -69,29 +82,40 @@ def near_command(
             raise SimsqlError(
                 f"the text has too few letters and digits for a fingerprint of the recipe {made_by.id}"
             )
-        rows = index.near_rows(wanted, distance)
-    _print_near(run.format, rows)
+        if similarity is None:
+            rows = index.near_rows(wanted, distance)
+        else:
+            rows = index.near_rows(
+                distance=distance,
+                text=content,
+                similarity=similarity,
+                text_column=text_column,
+                sketch_column=sketch_column,
+            )
+    _print_near(run.format, rows, similarity is not None)
     if not rows:
         run.remark("no matches")
 
 
-def _print_near(form: Format, rows: Sequence[MatchingRow]) -> None:
+def _print_near(form: Format, rows: Sequence[MatchingRow], compared: bool) -> None:
+    columns = [Column("fingerprint"), Column("distance", "number")]
+    if compared:
+        columns.append(Column("similarity", "number"))
     if form is Format.JSONL:
         for found in rows:
-            print_json(found._asdict())
+            print_json({column.name: getattr(found, column.name) for column in columns} | {"row": found.row})
         return
     names = rows[0].row if rows else ()
-    columns = (_column_of_row(name, [found.row[name] for found in rows]) for name in names)
     print_rows(
         form,
-        (Column("fingerprint"), Column("distance", "number"), *columns),
-        ((found.fingerprint, found.distance, *found.row.values()) for found in rows),
+        (*columns, *(_column_of_row(name, [found.row[name] for found in rows], columns) for name in names)),
+        ((*(getattr(found, column.name) for column in columns), *found.row.values()) for found in rows),
     )
 
 
-def _column_of_row(name: str, cells: Sequence[object]) -> Column:
+def _column_of_row(name: str, cells: Sequence[object], before: Sequence[Column]) -> Column:
     # The table may have columns of these names, too: mostly that of its fingerprints.
-    heading = f"row.{name}" if name in ("fingerprint", "distance") else name
+    heading = f"row.{name}" if name in [column.name for column in before] else name
     numbers = all(cell is None or type(cell) in (int, float) for cell in cells)
     return Column(heading, "own number" if numbers else "long")
 

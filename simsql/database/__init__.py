@@ -3,14 +3,18 @@
 The embedded server, which needs the extra `embedded`, is in `simsql.server`.
 """
 
-from simsql.database.change_recipe import RecipeChange
-from simsql.database.connect import open_engine
-from simsql.database.index import change_storage, create_index, drop_index
-from simsql.database.index_spec import IndexSpec
-from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema
-from simsql.database.load import load_rows
-from simsql.database.search_index import SearchIndex
-from simsql.database.transfer import from_bigint, to_bigint
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simsql.database.change_recipe import RecipeChange
+    from simsql.database.connect import open_engine
+    from simsql.database.index import change_storage, create_index, drop_index
+    from simsql.database.index_spec import IndexSpec
+    from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema
+    from simsql.database.load import load_rows
+    from simsql.database.search_index import SearchIndex
+    from simsql.database.transfer import from_bigint, to_bigint
 
 __all__ = [
     "IndexSpec",
@@ -28,3 +32,22 @@ __all__ = [
     "to_bigint",
     "uninstall_schema",
 ]
+
+_MODULES = {
+    "RecipeChange": "change_recipe",
+    "open_engine": "connect",
+    **dict.fromkeys(("change_storage", "create_index", "drop_index"), "index"),
+    "IndexSpec": "index_spec",
+    **dict.fromkeys(("install_schema", "read_status", "schema_sql", "uninstall_schema"), "install"),
+    "load_rows": "load",
+    "SearchIndex": "search_index",
+    **dict.fromkeys(("from_bigint", "to_bigint"), "transfer"),
+}
+
+if not TYPE_CHECKING:  # a type checker would take every name for one that exists
+
+    def __getattr__(name: str) -> Any:
+        """Import a name at its first use: what needs no database starts without SQLAlchemy and psycopg."""
+        if name in _MODULES:
+            return getattr(import_module(f"simsql.database.{_MODULES[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

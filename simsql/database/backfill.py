@@ -1,7 +1,7 @@
-"""Compute missing or all fingerprints of a table, and write them in committed batches by primary key.
+"""Compute missing or all fingerprints and sketches of a table, and write them in committed batches by primary key.
 
-Rows are read without a lock, each with its version: xmin, the transaction that wrote it. A fingerprint is written
-only if the row still has the version that was read, and only if no other transaction has locked it. So a backfill
+Rows are read without a lock, each with its version: xmin, the transaction that wrote it. Values are written only
+if the row still has the version that was read, and only if no other transaction has locked it. So a backfill
 overwrites no change by another writer, waits for none, and cannot deadlock with one. It retries the skipped rows
 at the end. If it is interrupted, the committed batches stay, and the next call skips them.
 """
@@ -16,9 +16,12 @@ from sqlalchemy import Connection
 
 from simsql.database.index import Report
 from simsql.database.load import Target
-from simsql.database.transfer import raw_connection, to_bigint, to_bigints
-from simsql.fingerprint import Recipe, simhash_items, simhash_parts
+from simsql.database.transfer import raw_connection, to_bigint
+from simsql.errors import UsageError
+from simsql.fingerprint import Recipe, simhash_parts
 
+# What the values of a row for its columns are called in the statements.
+_VALUES = ("fingerprint", "sketch")
 # How many times to retry rows that were being written.
 _LOOKS = 3
 
@@ -27,24 +30,27 @@ class Filled(NamedTuple):
     """The result of a backfill."""
 
     written: int
-    """Rows that have got a fingerprint, or another one than before."""
+    """Rows that have got a fingerprint or a sketch, or another one than before."""
     without_features: int
     """Rows whose text has no features: their fingerprint is null."""
     busy: int
     """Rows that others were writing each time it looked. Another backfill finds them, if they still need it."""
     unchanged: int
-    """Rows that had the fingerprint of their text already: only `all_rows` looks at such rows."""
+    """Rows that had the values of their text already: only `all_rows` looks at such rows."""
+
+
+_Values = Sequence[int | None]
 
 
 class _Row(NamedTuple):
     key: str
     version: str
-    fingerprint: int | None
+    values: _Values
     texts: Sequence[str | None]
 
 
 _COUNT = "SELECT pg_catalog.count(*) FROM {rows_of} AS t WHERE {needs_one}"
-_ROW = "{key}, CAST(t.xmin AS pg_catalog.text), t.{fingerprint}, {texts}"
+_ROW = "{key}, CAST(t.xmin AS pg_catalog.text), ARRAY[{columns}], {texts}"
 _FIRST = "SELECT {row} FROM {rows_of} AS t WHERE {needs_one} ORDER BY {key_order} LIMIT %(rows)s"
 _NEXT = (
     "SELECT {row} FROM {rows_of} AS t CROSS JOIN (SELECT CAST(%(after)s AS pg_catalog.jsonb) AS key) AS v"
@@ -57,52 +63,71 @@ _AGAIN = (
 # Skips rows that have changed since they were read (another version) or, if {only_free} says so, that are locked.
 _WRITE = (
     "WITH free AS ("
-    "SELECT v.number, v.key, v.version, v.value FROM ROWS FROM ("
+    "SELECT v.* FROM ROWS FROM ("
     "pg_catalog.unnest(CAST(%(keys)s AS pg_catalog.jsonb[])),"
-    " pg_catalog.unnest(CAST(%(versions)s AS pg_catalog.xid[])),"
-    " pg_catalog.unnest(CAST(%(values)s AS pg_catalog.int8[]))"
-    ") WITH ORDINALITY AS v (key, version, value, number) {only_free})"
-    " UPDATE {rows_of} AS t SET {fingerprint} = v.value FROM free AS v"
+    " pg_catalog.unnest(CAST(%(versions)s AS pg_catalog.xid[])), {arrays}"
+    ") WITH ORDINALITY AS v (key, version, {values}, number) {only_free})"
+    " UPDATE {rows_of} AS t SET {assignments} FROM free AS v"
     " WHERE {same_key} AND t.xmin OPERATOR(pg_catalog.=) v.version RETURNING v.number"
 )
 
 
 def _find_parts(
     connection: Connection, target: Target, text_columns: list[str], *, all_rows: bool
-) -> dict[str, str]:
+) -> dict[str, sql.Composable]:
     """Return the parts of the statements."""
-    with raw_connection(connection).cursor(row_factory=dict_row) as cursor:
+    raw = raw_connection(connection)
+
+    def literally(part: str) -> sql.SQL:
+        return sql.SQL(part.replace("%", "%%"))  # for psycopg, a percent sign begins a parameter
+
+    with raw.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT * FROM simsql._backfill_parts(CAST(%s AS pg_catalog.regclass), %s, %s, %s)",
-            [target.table, target.column, text_columns, all_rows],
+            [target.table, target.columns, text_columns, all_rows],
         )
-        return cursor.fetchall()[0]
+        (found,) = cursor.fetchall()
+    parts: dict[str, sql.Composable] = {name: literally(part) for name, part in found.items()}
+    columns = [literally(sql.Identifier(column).as_string(raw)) for column in target.columns]
+    for name, form in (
+        ("columns", "t.{column}"),
+        ("arrays", "pg_catalog.unnest(CAST(%({value})s AS pg_catalog.int8[]))"),
+        ("values", "{value}"),
+        ("assignments", "{column} = v.{value}"),
+    ):
+        parts[name] = sql.SQL(", ").join(
+            sql.SQL(form).format(column=column, value=sql.SQL(value))
+            for column, value in zip(columns, _VALUES, strict=False)
+        )
+    parts["row"] = sql.SQL(_ROW).format(**parts)
+    return parts
 
 
 @dataclass(frozen=True)
 class _Maker:
-    """Compute the fingerprints of rows."""
+    """Compute the values of rows."""
 
+    target: Target
     weights: tuple[int, ...]
     recipe: Recipe
 
-    def make(self, rows: Iterable[_Row], workers: int | None) -> Iterator[tuple[_Row, int | None]]:
-        """Yield each row with the bigint of its fingerprint. Reads rows ahead."""
-        if len(self.weights) > 1:
-            for row in rows:
-                parts = zip(row.texts, self.weights, strict=True)
-                made = simhash_parts([(text, weight) for text, weight in parts if text is not None], self.recipe)
-                yield row, None if made is None else to_bigint(made)
+    def make(self, rows: Iterable[_Row], workers: int | None) -> Iterator[tuple[_Row, _Values]]:
+        """Yield each row with the values for its columns. Reads rows ahead."""
+        if len(self.weights) == 1:
+            items = ((row, row.texts[0] or "") for row in rows)
+            yield from self.target.compute(items, self.recipe, workers)
             return
-        items = ((row, row.texts[0] or "") for row in rows)
-        for batch, fingerprints in simhash_items(items, self.recipe, workers):
-            yield from zip(batch, to_bigints(fingerprints), strict=True)
+        for row in rows:
+            parts = zip(row.texts, self.weights, strict=True)
+            made = simhash_parts([(text, weight) for text, weight in parts if text is not None], self.recipe)
+            yield row, [to_bigint(made)]
 
 
 class Backfill:
-    """A backfill of a column from columns with these weights: see `SearchIndex.backfill`. `run` it once.
+    """A backfill of columns from columns with these weights: see `SearchIndex.backfill`. `run` it once.
 
-    Created in a transaction. Raises psycopg.Error with PostgreSQL's message, and UsageError for the wrong recipe.
+    Created in a transaction. Raises psycopg.Error with PostgreSQL's message, and UsageError for the wrong recipe
+    and for sketches of several columns.
     """
 
     def __init__(
@@ -116,21 +141,19 @@ class Backfill:
         batch_rows: int,
         report: Report | None,
     ) -> None:
+        if target.sketch_column is not None and len(weights) > 1:
+            raise UsageError(f"a sketch is of one text, not of {', '.join(weights)}: omit sketch_column")
         self._connection = connection
-        parts = _find_parts(connection, target, list(weights), all_rows=all_rows)
-        # For psycopg, a percent sign begins a parameter.
-        self._parts: dict[str, sql.Composable] = {
-            name: sql.SQL(part.replace("%", "%%")) for name, part in parts.items()
-        }
-        self._parts["row"] = sql.SQL(_ROW).format(**self._parts)
-        self._maker = _Maker(tuple(weights.values()), target.recipe(recipe))
+        self._parts = _find_parts(connection, target, list(weights), all_rows=all_rows)
+        self._maker = _Maker(target, tuple(weights.values()), target.recipe(recipe))
+        self._all_rows = all_rows
         self._batch_rows = batch_rows
         self._report = report
         self._written = self._unchanged = self._empty = self._done = self._total = 0
         self._missed: list[str] = []
 
     def run(self, workers: int | None) -> Filled:
-        """Write the fingerprints, and return the counts."""
+        """Write the values, and return the counts."""
         if self._report:
             ((self._total,),) = self._execute(_COUNT)
         self._fill(self._read(), workers)
@@ -140,14 +163,14 @@ class Backfill:
         return Filled(self._written, self._empty, len(self._missed), self._unchanged)
 
     def _read(self) -> Iterator[_Row]:
-        """Yield the rows that need a fingerprint, by primary key."""
+        """Yield the rows that need a value, by primary key."""
         rows = self._rows(_FIRST, rows=self._batch_rows)
         while rows:
             yield from rows
             rows = self._rows(_NEXT, rows=self._batch_rows, after=rows[-1].key)
 
     def _read_again(self, keys: Sequence[str]) -> Iterator[_Row]:
-        """Yield those of the rows that still need a fingerprint."""
+        """Yield those of the rows that still need a value."""
         for start in range(0, len(keys), self._batch_rows):
             yield from self._rows(_AGAIN, keys=keys[start : start + self._batch_rows])
 
@@ -155,31 +178,34 @@ class Backfill:
         return [_Row(*row) for row in self._execute(statement, **parameters)]
 
     def _fill(self, rows: Iterable[_Row], workers: int | None) -> None:
-        batch: list[tuple[_Row, int | None]] = []
-        for made in self._maker.make(rows, workers):
-            batch.append(made)
+        batch: list[tuple[_Row, _Values]] = []
+        for row, made in self._maker.make(rows, workers):
+            # A fingerprint that is there may have another origin. A sketch beside a missing one may be stale.
+            kept = None if self._all_rows else row.values[0]
+            batch.append((row, [made[0] if kept is None else kept, *made[1:]]))
             if len(batch) == self._batch_rows:
                 self._write(batch)
                 batch = []
         self._write(batch)
 
-    def _write(self, batch: Sequence[tuple[_Row, int | None]]) -> None:
-        changed = [(row, bigint) for row, bigint in batch if bigint != row.fingerprint]
+    def _write(self, batch: Sequence[tuple[_Row, _Values]]) -> None:
+        changed = [(row, values) for row, values in batch if values != row.values]
         missed: list[str] = []
         if changed:
+            columns = zip(*(values for _, values in changed), strict=True)
             numbers = self._execute(
                 _WRITE,
                 keys=[row.key for row, _ in changed],
                 versions=[row.version for row, _ in changed],
-                values=[bigint for _, bigint in changed],
+                **{name: list(column) for name, column in zip(_VALUES, columns, strict=False)},
             )
             written = {number for (number,) in numbers}
             missed = [row.key for number, (row, _) in enumerate(changed, 1) if number not in written]
         self._missed += missed
         self._written += len(changed) - len(missed)
-        self._unchanged += sum(bigint is not None and bigint == row.fingerprint for row, bigint in batch)
+        self._unchanged += sum(values[0] is not None and values == row.values for row, values in batch)
         left = set(missed)
-        self._empty += sum(bigint is None for row, bigint in batch if row.key not in left)
+        self._empty += sum(values[0] is None for row, values in batch if row.key not in left)
         self._done += len(batch) - len(missed)
         if self._report:
             # Others may have added rows meanwhile.

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Engine
-
-from simsql.database.connect import open_engine
 from simsql.errors import UsageError
-from simsql.server import scratch_database, start_embedded
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,15 @@ class ChosenDatabase:
         return bool(self.database or self.server_dir)
 
     @contextmanager
-    def open(self, *, scratch: bool = False) -> Iterator[Engine]:
+    def open(self, *, scratch: bool = False) -> Iterator["Engine"]:
         """Open the database. With `scratch`, open an empty one unless the data stays; it is dropped at the end.
 
         Raises SimsqlError if the embedded server does not start.
         """
+        # Here: whoever works without a database does not wait for their import.
+        from simsql.database.connect import open_engine  # noqa: PLC0415
+        from simsql.server import scratch_database, start_embedded  # noqa: PLC0415
+
         with ExitStack() as stack:
             if self.database:
                 engine = open_engine(self.database, prepare=False)  # there may be a pooler

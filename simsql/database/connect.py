@@ -43,6 +43,9 @@ _SWITCHES = {
     "keepalives": {"true": "1", "false": "0"},
 }
 
+PostgresqlError = DBAPIError | psycopg.Error
+"""An error of PostgreSQL or the driver, as SQLAlchemy or the driver raise it."""
+
 READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
 """Execution options of a connection that commits as it goes."""
 
@@ -134,7 +137,7 @@ def _translate_value(name: str, renamed: str, value: str) -> str:
     return _SWITCHES.get(renamed, {}).get(value.lower(), value)
 
 
-def one_line(error: DBAPIError | psycopg.Error) -> str:
+def one_line(error: PostgresqlError) -> str:
     """Return the message of a PostgreSQL or psycopg error, with its hint, in one line."""
     original = error.orig if isinstance(error, DBAPIError) else error
     diagnostic = getattr(original, "diag", None)

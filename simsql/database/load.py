@@ -8,7 +8,7 @@ them straight into the key tables.
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import psycopg
@@ -17,6 +17,7 @@ from psycopg import sql
 from sqlalchemy import Connection
 
 from simsql.database.index_spec import agreed_recipe
+from simsql.database.sketches import check_sketch_column, find_column
 from simsql.database.transfer import (
     OneFingerprint,
     copy_columns,
@@ -27,10 +28,11 @@ from simsql.database.transfer import (
     to_bigints,
 )
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items, simhash_items_with_sketches
 from simsql.hamming import Design
 
 Row = Sequence[Any]
+Item = TypeVar("Item")
 
 # Rows of a COPY, and characters or bytes after which it ends earlier. Rows are gathered first: a COPY that waits
 # for a slow source would block DROP DATABASE for all databases of the server. Smaller loads do not write keys
@@ -83,18 +85,39 @@ class Copier:
 
 
 class Target(NamedTuple):
-    """The column that receives the fingerprints, and the recipe of its index if it has one."""
+    """The columns that receive the fingerprints and sketches of texts, and the recipe of the index, if any."""
 
     table: str
     column: str
     indexed: bool
     recipe_id: str | None
+    sketch_column: str | None
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in the order of the values of `compute`."""
+        return [self.column] if self.sketch_column is None else [self.column, self.sketch_column]
 
     def recipe(self, given: Recipe | None = None) -> Recipe:
         """Return the recipe of the index (see `agreed_recipe`) or, without an index, the given or default one."""
         if not self.indexed:
             return given or DEFAULT_RECIPE
         return agreed_recipe(self.recipe_id, given, f"{self.table}({self.column})")
+
+    def compute(
+        self, items: Iterable[tuple[Item, str]], recipe: Recipe, workers: int | None
+    ) -> Iterator[tuple[Item, tuple[int | None, ...]]]:
+        """Yield each item with the values of its text for the columns. Reads items ahead.
+
+        They are bigints, None for the fingerprint of a text without features and the sketch of one without words.
+        """
+        if self.sketch_column is None:
+            for batch, fingerprints in simhash_items(items, recipe, workers):
+                yield from zip(batch, zip(to_bigints(fingerprints), strict=True), strict=True)
+        else:
+            for batch, fingerprints, sketches in simhash_items_with_sketches(items, recipe, workers):
+                values = zip(to_bigints(fingerprints), to_bigints(sketches), strict=True)
+                yield from zip(batch, values, strict=True)
 
 
 @sqlalchemy_errors()
@@ -107,6 +130,7 @@ def load_rows(
     text_column: str | None = None,
     fingerprints: NDArray[np.uint64] | Sequence[OneFingerprint] | None = None,
     column: str | None = None,
+    sketch_column: str | None = None,
     recipe: Recipe | None = None,
     workers: int | None = None,
 ) -> int:
@@ -121,7 +145,8 @@ def load_rows(
     - or from the rows: then one of `columns` holds bigints or None.
 
     In the first two cases they go into `column`, which you can omit if the table has only one index. If you pass a
-    `recipe`, it must be that of the index. Pass it if the id of the index's recipe is not enough.
+    `recipe`, it must be that of the index. Pass it if the id of the index's recipe is not enough. The sketches of
+    the texts in `text_column` go into `sketch_column`, if you name one.
 
     An indexed table stays searchable. From 10,000 rows or 16 MB on, the keys are copied directly and other writers
     of the table wait until the transaction ends, provided that the role owns the table and the index, the
@@ -139,13 +164,17 @@ def load_rows(
     if text_column is not None:
         if text_column not in columns:
             raise UsageError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
-        target = find_loaded_column(connection, table, column)
-        rows = _fingerprint_texts(
-            _check_lengths(rows, len(columns)), columns.index(text_column), target.recipe(recipe), workers
+        target = find_loaded_columns(connection, table, column, sketch_column)
+        position = columns.index(text_column)
+        items = (
+            (row, "" if row[position] is None else row[position]) for row in _check_lengths(rows, len(columns))
         )
-        columns = [*columns, target.column]
+        rows = ([*row, *values] for row, values in target.compute(items, target.recipe(recipe), workers))
+        columns = [*columns, *target.columns]
+    elif sketch_column is not None:
+        raise UsageError("sketch_column needs text_column, the texts to sketch: pass both, or omit sketch_column")
     elif fingerprints is not None:
-        target = find_loaded_column(connection, table, column)
+        target = find_loaded_columns(connection, table, column)
         if recipe is not None:
             target.recipe(recipe)
         rows = _append(rows, fingerprints)
@@ -167,11 +196,13 @@ def copy_rows(connection: Connection, table: str, columns: Sequence[str], rows: 
     return sum(len(copier.add(batch)) for batch, _ in _gather(rows))
 
 
-def find_target(connection: Connection, table: str, column: str | None = None) -> Target:
-    """Return the fingerprint column of a table: the given one, or that of its only index.
+def find_target(
+    connection: Connection, table: str, column: str | None = None, sketch_column: str | None = None
+) -> Target:
+    """Return the fingerprint column of a table, the given one or that of its only index, and the sketch column.
 
-    Raises UsageError if no column is given and the table has no index or several, and psycopg.Error if there is no
-    such table.
+    Raises UsageError if no column is given and the table has no index or several, and as `check_sketch_column`;
+    psycopg.Error if there is no such table.
     """
     found = raw_connection(connection).execute(
         "SELECT column_name, recipe FROM simsql.registry"
@@ -185,26 +216,23 @@ def find_target(connection: Connection, table: str, column: str | None = None) -
             which = f"several simhash indexes ({', '.join(recipes)})" if recipes else "no simhash index"
             raise UsageError(f"{table} has {which}: name the column for the fingerprints")
         (column,) = recipes
-    return Target(table, column, column in recipes, recipes.get(column))
+    if sketch_column is not None:
+        if sketch_column == column:
+            raise UsageError(f"column {column} of {table} holds fingerprints: name another for the sketches")
+        check_sketch_column(connection, table, sketch_column)
+    return Target(table, column, column in recipes, recipes.get(column), sketch_column)
 
 
 @sqlalchemy_errors()
-def find_loaded_column(connection: Connection, table: str, column: str | None = None) -> Target:
-    """Return the result of `find_target`; raise UsageError if the column exists and is not bigint."""
-    target = find_target(connection, table, column)
-    found = (
-        raw_connection(connection)
-        .execute(
-            "SELECT pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute AS a"
-            " WHERE a.attrelid OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass)"
-            " AND a.attname OPERATOR(pg_catalog.=) %s AND NOT a.attisdropped",
-            [table, target.column],
-        )
-        .fetchone()
-    )
-    if found and found[0] != "bigint":  # PostgreSQL names a column that is not there
+def find_loaded_columns(
+    connection: Connection, table: str, column: str | None = None, sketch_column: str | None = None
+) -> Target:
+    """Return the result of `find_target`; raise UsageError if the fingerprint column exists and is not bigint."""
+    target = find_target(connection, table, column, sketch_column)
+    found = find_column(connection, table, target.column)
+    if found and found.type != "bigint":  # PostgreSQL names a column that is not there
         raise UsageError(
-            f"column {target.column} of {table} is {found[0]}, not bigint: it cannot hold fingerprints"
+            f"column {target.column} of {table} is {found.type}, not bigint: it cannot hold fingerprints"
         )
     return target
 
@@ -214,16 +242,6 @@ def _check_lengths(rows: Iterable[Row], length: int) -> Iterator[Row]:
         if len(row) != length:
             raise UsageError(f"row {number} has {len(row)} values for {length} columns")
         yield row
-
-
-def _fingerprint_texts(
-    rows: Iterable[Row], position: int, recipe: Recipe, workers: int | None
-) -> Iterator[list[Any]]:
-    """Yield the rows, each followed by the bigint of its text's fingerprint. None has no fingerprint."""
-    items = ((row, "" if row[position] is None else row[position]) for row in rows)
-    for batch, fingerprints in simhash_items(items, recipe, workers):
-        for row, bigint in zip(batch, to_bigints(fingerprints), strict=True):
-            yield [*row, bigint]
 
 
 def _append(

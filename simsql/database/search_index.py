@@ -38,6 +38,7 @@ from simsql.database.results import (
     find_matches_of_rows,
     find_pairs_of_rows,
 )
+from simsql.database.sketches import check_sketch_column
 from simsql.database.transfer import (
     NOT_GIVEN,
     NotGiven,
@@ -50,7 +51,7 @@ from simsql.database.transfer import (
     to_bigint,
 )
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, simhash, simhash_parts
+from simsql.fingerprint import Recipe, simhash, simhash_parts, similarity_many, sketch, sketch_distance
 from simsql.hamming._checks import distinct_fingerprints
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
@@ -72,7 +73,7 @@ _VACUUM = text(
 )
 
 
-def _call(function: str, *arguments: ColumnElement[Any]) -> Any:
+def _call(function: str, *arguments: ColumnElement[Any], more: Iterable[ColumnElement[Any]] = ()) -> Any:
     """Return a call of an SQL function for an index, with its arguments as parameters."""
     return getattr(func.simsql, function)(
         bindparam("in_table", type_=REGCLASS()),
@@ -80,17 +81,26 @@ def _call(function: str, *arguments: ColumnElement[Any]) -> Any:
         bindparam("of_column", type_=Text()),
         # As text: the type JSONB would encode it once more, with what the engine encodes JSON with.
         cast(bindparam("scope", type_=Text()), JSONB),
+        *more,
     )
 
 
-def _search(function: str, query: TypeEngine[Any], *columns: str) -> Select[Any]:
-    return select(*_call(function, bindparam("query", type_=query), _WITHIN).table_valued(*columns).c)
+def _search(
+    function: str, query: TypeEngine[Any], *columns: str, more: Iterable[ColumnElement[Any]] = ()
+) -> Select[Any]:
+    called = _call(function, bindparam("query", type_=query), _WITHIN, more=more)
+    return select(*called.table_valued(*columns).c)
 
 
 # Building such a statement takes longer than a search.
 _WITHIN = bindparam("within", type_=Integer())
 _NEAR = _search("near", BIGINT(), "fingerprint", "distance")
-_NEAR_ROWS = _search("_near_documents", BIGINT(), "fingerprint", "distance", "document")
+_SKETCH = (
+    bindparam("sketch_column", None, Text()),
+    bindparam("sketch", None, BIGINT()),
+    bindparam("differing", None, Integer()),
+)
+_NEAR_ROWS = _search("_near_documents", BIGINT(), "fingerprint", "distance", "document", more=_SKETCH)
 _NEAR_MANY = _search("near_many", ARRAY(BIGINT), "query", "fingerprint", "distance")
 _CLAIM = _search("claim", BIGINT(), "fingerprint", "distance")
 _ANY_INDEX = func.simsql._index(
@@ -127,6 +137,8 @@ class MatchingRow(NamedTuple):
     fingerprint: int
     distance: int
     row: dict[str, Any]
+    similarity: float | None = None
+    """The similarity of its text, from 0 to 1, if the search compared texts."""
 
 
 class SearchIndex:
@@ -191,12 +203,45 @@ class SearchIndex:
         distance: int | None = None,
         *,
         text: str | None = None,
+        similarity: float | None = None,
+        text_column: str | None = None,
+        sketch_column: str | None = None,
     ) -> list[MatchingRow]:
-        """Return the rows whose fingerprint is within the distance, nearest first."""
+        """Return the rows whose fingerprint is within the distance, nearest first.
+
+        With `similarity`, between 0 and 1, return only rows whose text in `text_column` is at least that similar
+        to `text`, as `simsql.similarity` compares them. If the table has the sketches of these texts, name their
+        column as `sketch_column`: PostgreSQL then reads no text whose sketch is too different. A row without a
+        sketch is compared. Of the rows that are just as similar as asked, this misses one in 400 or fewer, and all
+        whose text has changed since their sketch was made.
+
+        Raises UsageError for a similarity out of range or without a text and its column, and if these sketches
+        cannot be compared with those of `simsql.sketch`.
+        """
+        if similarity is not None:
+            if text is None or text_column is None:
+                raise UsageError("similarity= compares texts: pass text= and text_column=")
+            if not 0 <= similarity <= 1:
+                raise UsageError(f"similarity must be between 0 and 1, not {similarity}")
+        elif text_column is not None or sketch_column is not None:
+            raise UsageError("text_column= and sketch_column= need similarity=: pass it, or omit them")
         with begin(self._bind) as connection:
-            query = self._query(connection, fingerprint, text)
-            rows = connection.execute(_NEAR_ROWS, self._arguments(distance, query))
-            return [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
+            arguments = self._arguments(distance, self._query(connection, fingerprint, text))
+            if similarity is not None and sketch_column is not None:
+                check_sketch_column(connection, self._table, sketch_column)
+                arguments |= {
+                    "sketch_column": sketch_column,
+                    "sketch": to_bigint(sketch(text or "")),
+                    "differing": sketch_distance(similarity),
+                }
+            rows = connection.execute(_NEAR_ROWS, arguments)
+            found = [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
+        if similarity is None or not found:
+            return found
+        texts = [self._text_of(match.row, str(text_column)) for match in found]
+        values = similarity_many([text] * len(texts), texts).tolist()
+        compared = (match._replace(similarity=value) for match, value in zip(found, values, strict=True))
+        return [match for match in compared if match.similarity is not None and match.similarity >= similarity]
 
     def claim(
         self,
@@ -296,6 +341,7 @@ class SearchIndex:
         self,
         source: str | Mapping[str, int],
         *,
+        sketch_column: str | None = None,
         all_rows: bool = False,
         batch_rows: int = 1_000,
         workers: int | None = None,
@@ -303,17 +349,20 @@ class SearchIndex:
     ) -> Filled:
         """Fingerprint the rows that have a text but no fingerprint, while others read and write.
 
+        With `sketch_column`, this column gets the sketches of a single source, in these rows and in rows without
+        a sketch; a fingerprint that is there stays.
+
         `source` is the unquoted name of the text column, or of several with their weights, as for
         `simsql.fingerprint.simhash_parts`. The recipe is that of the index. If you named the column, the table
-        needs no index; the recipe is then the given or the default one. With `all_rows`, every row gets a new
-        fingerprint, null if it has no text. Each batch of `batch_rows` is committed, and committed batches stay
+        needs no index; the recipe is then the given or the default one. With `all_rows`, every row gets new
+        values, null if it has no text. Each batch of `batch_rows` is committed, and committed batches stay
         after an interruption. `workers` processes fingerprint a single source. `report` is called with the
         completed share of the rows.
 
-        Raises UsageError for a connection, if the recipe is not that of the index, or if no column is given and
-        the table has no index or several; ValueError if a batch has no rows, there is no source or a weight is out
-        of range; sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, no primary key,
-        missing privileges.
+        Raises UsageError for a connection, if the recipe is not that of the index, if no column is given and the
+        table has no index or several, and for a column that cannot hold sketches; ValueError if a batch has no
+        rows, there is no source or a weight is out of range; sqlalchemy.exc.DBAPIError with PostgreSQL's message:
+        no such table or column, no primary key, missing privileges.
         """
         engine = check_engine(self._bind, "backfill")
         weights = {source: 1} if isinstance(source, str) else dict(source)
@@ -324,7 +373,7 @@ class SearchIndex:
             raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
         with sqlalchemy_errors(), engine.connect().execution_options(**READ_COMMITTED) as connection:
             with connection.begin():
-                target = find_target(connection, self._table, self._column)
+                target = find_target(connection, self._table, self._column, sketch_column)
                 backfill = Backfill(
                     connection,
                     target,
@@ -347,6 +396,15 @@ class SearchIndex:
         elif text is not None:
             raise UsageError("pass either a fingerprint or text=, not both")
         return to_bigint(fingerprint)
+
+    def _text_of(self, row: Mapping[str, Any], column: str) -> str | None:
+        """Return the text of a row; raise UsageError if the column is not there or holds something else."""
+        if column not in row:
+            raise UsageError(f"{self._table} has no column {column}")
+        value = row[column]
+        if value is not None and not isinstance(value, str):
+            raise UsageError(f"column {column} of {self._table} does not hold texts")
+        return value
 
     def _read_recipe(self, connection: Connection) -> Recipe:
         parameters = {"in_table": self._table, "of_column": self._column}

@@ -11,38 +11,57 @@ default has to write a comment wherever it creates a column.
 """
 
 import re
+from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
 from simsql.errors import UsageError
+from simsql.fingerprint import SKETCH_ID
 
 FIRST_ID = "minhash64-1"
 """The id of the sketches in a column whose comment names none."""
 
 _ID = re.compile(r"\bminhash\d+-\d+\b", re.ASCII)
 _COLUMN = text(
-    "SELECT pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.col_description(a.attrelid, a.attnum)"
+    "SELECT pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.col_description(a.attrelid, a.attnum),"
+    " EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id OPERATOR(pg_catalog.=) a.attrelid"
+    " AND r.column_name OPERATOR(pg_catalog.=) a.attname)"
     " FROM pg_catalog.pg_attribute AS a"
     " WHERE a.attrelid OPERATOR(pg_catalog.=) CAST(:table AS pg_catalog.regclass)"
     " AND a.attname OPERATOR(pg_catalog.=) CAST(:column AS pg_catalog.name) AND NOT a.attisdropped"
 )
 
 
-def check_sketch_column(connection: Connection, table: str, column: str) -> None:
-    """Raise UsageError unless a column is there, is bigint, and has sketches as `simsql.sketch` makes them.
+class FoundColumn(NamedTuple):
+    """A column: its type in SQL, its comment, and whether it has a simhash index."""
+
+    type: str
+    comment: str | None
+    indexed: bool
+
+
+def find_column(connection: Connection, table: str, column: str) -> FoundColumn | None:
+    """Return a column of a table, or None if there is none of this name.
 
     `table` is a name as in SQL, `column` an unquoted name. Raises sqlalchemy.exc.DBAPIError if there is no such
     table.
     """
     found = connection.execute(_COLUMN, {"table": table, "column": column}).one_or_none()
+    return None if found is None else FoundColumn(*found)
+
+
+def check_sketch_column(connection: Connection, table: str, column: str) -> None:
+    """Raise UsageError unless a column of bigints is there that has sketches as `simsql.sketch` makes them."""
+    found = find_column(connection, table, column)
     if found is None:
         raise UsageError(f"{table} has no column {column}")
-    type_, comment = found
-    if type_ != "bigint":
-        raise UsageError(f"column {column} of {table} is {type_}, not bigint: it cannot hold sketches")
-    for id_ in _ID.findall(comment or ""):
-        if id_ != FIRST_ID:
+    if found.type != "bigint":
+        raise UsageError(f"column {column} of {table} is {found.type}, not bigint: it cannot hold sketches")
+    if found.indexed:
+        raise UsageError(f"column {column} of {table} has a simhash index: it holds fingerprints, not sketches")
+    for id_ in _ID.findall(found.comment or "") or [FIRST_ID]:
+        if id_ != SKETCH_ID:
             raise UsageError(
-                f"column {column} of {table} has the sketches {id_}, which cannot be compared with {FIRST_ID}: use"
-                " the version of simsql that made them, or make them anew and change the comment of the column"
+                f"column {column} of {table} has the sketches {id_}, which cannot be compared with {SKETCH_ID}:"
+                " use the version of simsql that made them, or fill the column again and change its comment"
             )

@@ -10,6 +10,7 @@ from simsql.dedup.members import Member
 from simsql.documents import format_rows, printable
 from simsql.documents.output_formats import Format
 
+_JSON = json.JSONEncoder(ensure_ascii=False)
 _SHOWN = 10  # members of a cluster in a table
 _SHOWN_CLUSTERS = 20  # at a terminal
 _NAMES = (
@@ -58,7 +59,7 @@ def _write_json(number: int, members: Sequence[Member]) -> str:
         "representative": members[0].document.label,
         "members": [describe_member(member) for member in members],
     }
-    return json.dumps(cluster, ensure_ascii=False) + "\n"
+    return _JSON.encode(cluster) + "\n"
 
 
 def _write_rows(form: Format, number: int, members: Sequence[Member]) -> str:

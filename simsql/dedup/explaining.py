@@ -8,7 +8,7 @@ import numpy as np
 from simsql.decide.rules import show_similarity
 from simsql.decide.verdicts import Verdicts
 from simsql.dedup.comparing import Comparison
-from simsql.dedup.store.results import Results
+from simsql.dedup.store.store import Store
 from simsql.documents import printable
 from simsql.errors import UsageError
 
@@ -42,25 +42,23 @@ class Explanation:
     """The reason in words, without a full stop."""
 
 
-def explain_pair(
-    results: Results, comparison: Comparison, verdicts: Verdicts, names: tuple[str, str]
-) -> Explanation:
+def explain_pair(store: Store, comparison: Comparison, verdicts: Verdicts, names: tuple[str, str]) -> Explanation:
     """Explain the decisions about two documents.
 
     Raises UsageError if there is no document with one of the names, or both are the same document.
     """
-    ids = [_find(results, name) for name in names]
+    ids = [_find(store, name) for name in names]
     if ids[0] == ids[1]:
         raise UsageError(f"{printable(names[0])!r} is one document: name two different ones with --explain")
-    return _Explainer(results, comparison, verdicts, ids).explain()
+    return _Explainer(store, comparison, verdicts, ids).explain()
 
 
-def _find(results: Results, name: str) -> int:
-    ids = results.find_named(name)
+def _find(store: Store, name: str) -> int:
+    ids = store.find_named(name)
     if not ids:
         raise UsageError(f"no document is called {printable(name)!r}: name documents as the output does")
     if len(ids) > 1:
-        places = sorted(results.read_labels(ids[:_PLACES]).values())
+        places = sorted(store.read_labels(ids[:_PLACES]).values())
         more = ", ..." if len(ids) > _PLACES else ""
         raise UsageError(
             f"{len(ids):,} documents are called {printable(name)!r}: name one by its place:"
@@ -70,14 +68,14 @@ def _find(results: Results, name: str) -> int:
 
 
 class _Explainer:
-    def __init__(self, results: Results, comparison: Comparison, verdicts: Verdicts, ids: Sequence[int]) -> None:
+    def __init__(self, store: Store, comparison: Comparison, verdicts: Verdicts, ids: Sequence[int]) -> None:
         self._comparison, self._verdicts, self._rules = comparison, verdicts, comparison.rules
         self._documents, self._nodes = comparison.documents, comparison.nodes.of_document
         self._ids = ids
         self._positions = [self._position(id_) for id_ in ids]
         there = [position for position in self._positions if position is not None]
         targets = np.concatenate([verdicts.kept[there], verdicts.representative[there]])
-        self._labels = results.read_labels([*ids, *self._documents.id[targets].tolist()])
+        self._labels = store.read_labels([*ids, *self._documents.id[targets].tolist()])
 
     def explain(self) -> Explanation:
         one, other = map(self._describe, self._ids, self._positions)

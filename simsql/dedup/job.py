@@ -14,14 +14,11 @@ from simsql.dedup.cluster_formats import CLUSTER_STARTS
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.explaining import Explanation, explain_pair
-from simsql.dedup.run_report import RunOfFiles, write_run_report
 from simsql.dedup.safety.confirming import Confirmer
 from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
 from simsql.dedup.store.intake import Intake
-from simsql.dedup.store.merging import Loaded
-from simsql.dedup.store.results import Results
-from simsql.dedup.store.rows import Rows
+from simsql.dedup.store.store import Loaded
 from simsql.dedup.writing import ClusterCount, ClusterOutput, write_clusters
 from simsql.documents import (
     READ_TWICE,
@@ -116,20 +113,20 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     with ExitStack() as stack:
         tokens = stack.enter_context(TokenSpool()) if options.rules.checks_texts else None
         texts = stack.enter_context(TextSpool()) if options.output.report else None
-        with stages.stage("connect" if options.destination.database else "start the server"):
-            opened = open_store(
-                options.destination,
-                options.recipe,
-                options.rules,
-                redecide=options.redecide,
-                create=bool(options.paths),
-            )
-            store = stack.enter_context(opened)
+        opened = open_store(
+            options.destination,
+            options.recipe,
+            options.rules,
+            stages,
+            redecide=options.redecide,
+            create=bool(options.paths),
+        )
+        store = stack.enter_context(opened)
         intake = Intake(store, reader, workers=options.workers, tokens=tokens, texts=texts)
         loaded = intake.take_in(stages)
         with stages.stage("check texts" if store.rules.checks_texts else "compare fingerprints") as report:
-            rows = Rows(store, intake)
-            confirmer = Confirmer(options.open_reader, intake.identities.files, outputs.writes)
+            rows = store.read_rows()
+            confirmer = Confirmer(options.open_reader, intake.files, outputs.writes)
             comparison = Comparison(
                 rows.documents, rows.tokens, store.rules, here=rows.here, workers=options.workers, report=report
             )
@@ -140,27 +137,26 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                 rows.documents, comparison.nodes, evidence, store.rules, rows.criterion, rows.order_by_name
             )
             comparison.complete(verdicts)
-        results = Results(store)
         with stages.stage("find clusters"):
-            results.save(rows.documents, verdicts)
-        if store.kept:
-            with stages.stage("index"):
-                store.keep_rules()
+            store.save(rows.documents, verdicts)
         stored = store.count()
         explanation = None
         clusters = ClusterCount()
         if options.explain:
-            explanation = explain_pair(results, comparison, verdicts, options.explain)
+            explanation = explain_pair(store, comparison, verdicts, options.explain)
         else:
-            store.commit()
+            store.commit(stages)
             with stages.stage("check files"):
-                refused = refuse_drops(results.clusters, confirmer)
+                refused = refuse_drops(store.clusters, confirmer)
             in_clusters = int(np.count_nonzero(verdicts.cluster))
-            clusters = write_clusters(results.clusters(), in_clusters, stages, options.output, refused)
+            clusters = write_clusters(store.clusters(), in_clusters, stages, options.output, refused)
             if texts and options.output.report:
+                # Here: the templates take longer to import than a short run.
+                from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
+
                 with stages.stage("write report"):
                     run = RunOfFiles(options.paths, options.recipe, store.rules, stored, rows, texts)
-                    write_run_report(options.output.report, run, results.clusters(), refused)
+                    write_run_report(options.output.report, run, store.clusters(), refused)
     return DedupSummary(
         intake.read - reader.skips.by_reason[READ_TWICE],
         intake.wordless,

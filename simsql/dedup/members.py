@@ -3,7 +3,7 @@
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from simsql.dedup.store.results import StoredDocument
+from simsql.dedup.store.store import StoredDocument
 
 
 class Member(NamedTuple):

@@ -8,8 +8,7 @@ import numpy as np
 
 from simsql.decide.rules import Rules
 from simsql.dedup.members import Member, arrange_members
-from simsql.dedup.store.results import StoredDocument
-from simsql.dedup.store.rows import Rows
+from simsql.dedup.store.store import Rows, StoredDocument
 from simsql.documents import open_output, printable
 from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
@@ -30,12 +29,13 @@ class RunOfFiles:
     """Number of documents in the table."""
     rows: Rows
     texts: TextSpool
-    """The texts that the run has read, in this order."""
+    """The texts that the run has read."""
 
     def read_text(self, document: int) -> str | None:
         """Return the text of a document, given its id; None if the run has not read it."""
-        ordinal = int(self.rows.ordinal[np.searchsorted(self.rows.documents.id, document)])
-        return None if ordinal < 0 else self.texts.read(ordinal)
+        position = np.searchsorted(self.rows.documents.id, document)
+        size = int(self.rows.text_size[position])
+        return None if size < 0 else self.texts.read_at(int(self.rows.text_start[position]), size)
 
 
 def write_run_report(

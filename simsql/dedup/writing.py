@@ -10,7 +10,7 @@ from pathlib import Path
 
 from simsql.dedup.cluster_formats import JSON_LINES, ClusterWriter
 from simsql.dedup.members import arrange_members
-from simsql.dedup.store.results import StoredDocument
+from simsql.dedup.store.store import StoredDocument
 from simsql.documents import STDOUT, Skip, SkipCount, Stages, open_output, printable
 
 _REPLACED = re.compile(r"\\x00|\\ud[89a-f]")  # by simsql.documents.storable

@@ -7,6 +7,7 @@ import codecs
 import io
 import lzma
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
@@ -165,7 +166,17 @@ def count_bytes(text: str, encoding: str) -> int:
 
 def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrapper:
     """Return the lines of a file of records, with `UNDECODABLE` in place of invalid bytes."""
-    sample = stream.sample()
+    encoding = encoding_of_records(stream.sample(), encoding)
+    return wrap_lines(stream, encoding, newline)
+
+
+def wrap_lines(stream: io.BufferedIOBase, encoding: str, newline: str) -> io.TextIOWrapper:
+    """Return the lines of a stream, with `UNDECODABLE` in place of invalid bytes."""
+    return io.TextIOWrapper(stream, encoding, _MARK_UNDECODABLE, newline)  # type: ignore[arg-type]  # no name
+
+
+def encoding_of_records(sample: bytes, encoding: str) -> str:
+    """Return the encoding of a file of records, given its start. Raise UnfitError if it is not text."""
     if not sample:
         raise UnfitError("empty", "the file is empty")
     encoding = _actual_encoding(sample, encoding)
@@ -179,10 +190,37 @@ def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrappe
     if not sample.strip(b"\0"):
         # Allocated and never written, it may be one line of any length.
         raise _binary()
-    return io.TextIOWrapper(stream, encoding, _MARK_UNDECODABLE, newline)  # type: ignore[arg-type]  # no name
+    return encoding
 
 
-def read_line(lines: io.TextIOWrapper, limit: int) -> str | None:
+def iter_lines(lines: io.TextIOWrapper, limit: int) -> Iterator[str | UnfitError]:
+    """Yield lines without their line ends; an error in place of a line that exceeds `limit` bytes."""
+    while True:
+        try:
+            line = _read_line(lines, limit)
+        except UnfitError as unfit:
+            yield unfit
+            continue
+        if line is None:
+            return
+        yield line
+        del line
+
+
+def split_lines(data: bytes, encoding: str, limit: int) -> Iterator[str | UnfitError]:
+    """Yield the lines in some bytes of a file, as `iter_lines`."""
+    lines = data.decode(encoding, _MARK_UNDECODABLE).split("\n")
+    if not lines[-1]:
+        lines.pop()
+    for ended in lines:
+        line = ended.removesuffix("\r")
+        if len(line) * _WIDEST > limit and count_bytes(line, encoding) > limit:
+            yield too_long(limit)
+        else:
+            yield line
+
+
+def _read_line(lines: io.TextIOWrapper, limit: int) -> str | None:
     """Return the next line without its line end, or None after the last one.
 
     Raises UnfitError, and skips the line, if it exceeds `limit` bytes without its line end.

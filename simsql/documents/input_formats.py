@@ -1,6 +1,6 @@
 """Read the documents of one file: plain text, its lines, JSON lines and CSV.
 
-Each reader takes an open `Stream`, the name of the file and a `Layout`. It yields a `Document` for every text and
+Each reader takes an open `Stream`, its `Opened` and a `Layout`. It yields a `Document` for every text and
 a `Skip` for everything that it cannot use. The content of a file never makes it raise. Only failures of reading
 itself do (`content.READ_ERRORS`), after the documents before them.
 """
@@ -10,10 +10,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from simsql.documents.content import (
     count_bytes,
     decode_lines,
     decode_text,
-    read_line,
+    iter_lines,
     too_long,
     undecodable,
 )
@@ -49,6 +48,16 @@ class Document(NamedTuple):
     """The value of the value field of a record, if it has one. Numbers and other types are written as JSON."""
     line: int | None = None
     """The line where a record begins; None for a whole file."""
+    path: Path | None = None
+    """The file; None for standard input."""
+    status: os.stat_result | None = None
+    """The status of the file when it was opened; None for standard input."""
+
+
+class Opened(NamedTuple):
+    """What is open: a file or a stream."""
+
+    name: str
     path: Path | None = None
     """The file; None for standard input."""
     status: os.stat_result | None = None
@@ -99,23 +108,23 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
-def read_text(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
+def read_text(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
     """Yield a file as one document, or as a skip. Text is recognised by content, not by name."""
-    place = printable(name)
+    place = printable(opened.name)
     try:
         text = decode_text(stream, layout.encoding, layout.max_document)
         _check_filled(text)
     except UnfitError as unfit:
         yield Skip(place, unfit.reason, unfit.detail)
     else:
-        yield Document(name, text, place)
+        yield Document(opened.name, text, place, path=opened.path, status=opened.status)
 
 
-def read_json(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
+def read_json(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
     """Yield a file as one document, or as a skip. A file of records is none: as one text, it would hide them."""
-    for item in read_text(stream, name, layout):
+    for item in read_text(stream, opened, layout):
         records = isinstance(item, Document) and _describe_records(item.text, layout.text_field)
-        yield Skip(printable(name), "records", records) if records else item
+        yield Skip(printable(opened.name), "records", records) if records else item
 
 
 def _describe_records(text: str, field: str) -> str | None:
@@ -136,105 +145,149 @@ def _describe_records(text: str, field: str) -> str | None:
     return f"{found}, or rename it to .txt to read it as one text" if is_record else None
 
 
-def read_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
+def read_lines(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
     """Yield every line without its line end as a document named after its place, including blank lines."""
-    return _read_each_line(stream, name, layout, _document_of_line)
+    return _read_each_line(stream, opened, layout, record_of_line)
 
 
-def _document_of_line(line: str, name: str, place: str, layout: Layout) -> Document:  # noqa: ARG001
-    return Document(name, line, place)
-
-
-def read_json_lines(stream: Stream, name: str, layout: Layout) -> Iterator[Document | Skip]:
+def read_json_lines(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
     """Yield the text field of the JSON object in each line. Ignore blank lines.
 
     A record is named after its place if its id is missing, null or an empty string. An id that is not a string is
     written as JSON.
     """
-    return _read_each_line(stream, name, layout, _document_of_json)
+    return _read_each_line(stream, opened, layout, record_of_json)
 
 
-def _document_of_json(line: str, name: str, place: str, layout: Layout) -> Document | None:
+Record = tuple[str, str, str | None]
+"""The id, empty without one, the text, and the value."""
+
+ReadLine = Callable[[str, Layout], Record | None]
+"""Returns the record in a line; None for a line without one. Raises UnfitError."""
+
+
+def record_of_line(line: str, layout: Layout) -> Record:  # noqa: ARG001
+    """Return a line as a text."""
+    return "", line, None
+
+
+def record_of_json(line: str, layout: Layout) -> Record | None:
+    """Return the fields of the JSON object in a line."""
     if not line or line.isspace():
         return None
     record = _parse_object(line)
     text = _text_of(record, layout.text_field)
     value = None if layout.value_field is None else _value_of(record.get(layout.value_field))
-    return Document(_name_of(record.get(layout.id_field), name), text, place, value)
+    return _name_of(record.get(layout.id_field), ""), text, value
 
 
-def _read_each_line(
-    stream: Stream, name: str, layout: Layout, read: Callable[[str, str, str, Layout], Document | None]
-) -> Iterator[Document | Skip]:
-    """Yield the result of `read` for each line, its name and its place. Skip single lines that are unfit.
-
-    Line numbers start at 1.
-    """
-    path = printable(name)
+def _read_each_line(stream: Stream, opened: Opened, layout: Layout, read: ReadLine) -> Iterator[Document | Skip]:
     try:
         # Only \n ends a line: the other line ends of Unicode may stand inside a JSON string.
         lines = decode_lines(stream, layout.encoding, newline="\n")
     except UnfitError as unfit:
-        yield Skip(path, unfit.reason, unfit.detail)
+        yield Skip(printable(opened.name), unfit.reason, unfit.detail)
         return
-    for number in count(1):
+    yield from documents_of_lines(iter_lines(lines, layout.max_document), lines.encoding, opened, layout, read)
+
+
+def documents_of_lines(
+    lines: Iterable[str | UnfitError],
+    encoding: str,
+    opened: Opened,
+    layout: Layout,
+    read: ReadLine,
+    number: int = 0,
+) -> Iterator[Document | Skip]:
+    """Yield the document in each line. Skip single lines that are unfit. `number` lines come before these."""
+    name, path, status = opened
+    shown = printable(name)
+    for line in lines:
+        number += 1
         try:
-            line = read_line(lines, layout.max_document)
-            if line is None:
-                return
+            if isinstance(line, UnfitError):
+                raise line
             if UNDECODABLE in line:
-                raise undecodable(lines.encoding, f"column {line.index(UNDECODABLE) + 1}")
-            found = read(line, f"{name}:{number}", f"{path}:{number}", layout)
+                raise undecodable(encoding, f"column {line.index(UNDECODABLE) + 1}")
+            record = read(line, layout)
         except UnfitError as unfit:
-            yield Skip(f"{path}:{number}", unfit.reason, unfit.detail)
+            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail)
         else:
             del line  # which may be long, and what is made of it goes on without it
-            if found:
-                yield found._replace(line=number)
-            del found
+            if record:
+                identity, text, value = record
+                del record
+                yield Document(
+                    identity or f"{name}:{number}", text, f"{shown}:{number}", value, number, path, status
+                )
+                del text
 
 
-def read_table(stream: Stream, name: str, layout: Layout, *, delimiter: str = ",") -> Iterator[Document | Skip]:
+def read_table(
+    stream: Stream, opened: Opened, layout: Layout, *, delimiter: str = ","
+) -> Iterator[Document | Skip]:
     """Yield the text column of each row of a CSV file. The first row names the columns.
 
     The place of a row is the line where it begins. Rows without an id are named after their place. Quoting is
     strict, because a stray quote would silently swallow the rows after it.
     """
-    # One limit for the whole process, 128 KB unless raised: documents are longer than that.
-    csv.field_size_limit(sys.maxsize)
-    place = printable(name)
-    header: list[str] = []
     try:
         # All line ends are kept as they are: the csv module tells those inside quotes from the others.
-        rows = _Rows(decode_lines(stream, layout.encoding, newline=""), delimiter, layout.max_document)
-        while not header:
-            header = rows.next()
-        text_column = _text_column(header, layout.text_field)
-        id_column = _find_column(header, layout.id_field, "--id-field")
-        value_column = _find_column(header, layout.value_field, "--keep-field")
-    except StopIteration:
-        yield Skip(place, "empty", "no header row: the first row of a CSV file must name its columns")
-        return
+        rows = Rows(decode_lines(stream, layout.encoding, newline=""), delimiter, layout.max_document)
+        fields = find_fields(rows, layout)
     except UnfitError as unfit:
-        yield Skip(place, unfit.reason, unfit.detail)
+        yield Skip(printable(opened.name), unfit.reason, unfit.detail)
         return
+    yield from documents_of_rows(rows, fields, opened)
+
+
+class Fields(NamedTuple):
+    """The positions of the fields in a row."""
+
+    width: int
+    text: int
+    identity: int | None
+    value: int | None
+
+
+def find_fields(rows: "Rows", layout: Layout) -> Fields:
+    """Read the header of a table. Raise UnfitError without a header, or without the column of texts."""
+    header: list[str] = []
+    while not header:
+        try:
+            header = rows.next()
+        except StopIteration:
+            why = "no header row: the first row of a CSV file must name its columns"
+            raise UnfitError("empty", why) from None
+    return Fields(
+        len(header),
+        _text_column(header, layout.text_field),
+        _find_column(header, layout.id_field, "--id-field"),
+        _find_column(header, layout.value_field, "--keep-field"),
+    )
+
+
+def documents_of_rows(rows: "Rows", fields: Fields, opened: Opened) -> Iterator[Document | Skip]:
+    """Yield the document in each row. Skip single rows that are unfit."""
+    name, path, status = opened
+    shown = printable(name)
     while True:
         number = rows.number + 1
         try:
             row = rows.next()
             if not row:
                 continue
-            _check_width(row, len(header))
-            _check_filled(row[text_column])
+            _check_width(row, fields.width)
+            _check_filled(row[fields.text])
         except StopIteration:
             return
         except UnfitError as unfit:
-            yield Skip(f"{place}:{number}", unfit.reason, unfit.detail)
+            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail)
         else:
-            identity = None if id_column is None else row[id_column]
-            value = None if value_column is None else _value_of(row[value_column])
+            identity = None if fields.identity is None else row[fields.identity]
+            value = None if fields.value is None else _value_of(row[fields.value])
             label = _name_of(identity, f"{name}:{number}")
-            yield Document(label, row[text_column], f"{place}:{number}", value, number)
+            yield Document(label, row[fields.text], f"{shown}:{number}", value, number, path, status)
             del row
 
 
@@ -243,9 +296,18 @@ def _check_filled(text: str) -> None:
         raise UnfitError("empty", "the text is empty" if not text else "the text is only white space")
 
 
+def _load(line: str) -> Any:
+    """Return what `json.loads` returns, in less time for a line without white space around the JSON."""
+    try:
+        found, end = _JSON.raw_decode(line)
+    except (ValueError, RecursionError):
+        end = -1
+    return found if end == len(line) else json.loads(line)
+
+
 def _parse_object(line: str) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = _load(line)
     except json.JSONDecodeError as error:
         # The error's own column starts anew behind the line end, where a line that is cut short fails.
         column = min(error.pos, len(line.rstrip())) + 1
@@ -329,11 +391,13 @@ def _check_width(row: list[str], width: int) -> None:
         )
 
 
-class _Rows:
+class Rows:
     """The rows of a table. A row that is too long is never held in memory."""
 
-    def __init__(self, lines: TextIOWrapper, delimiter: str, limit: int) -> None:
-        self.number = 0
+    def __init__(self, lines: TextIOWrapper, delimiter: str, limit: int, number: int = 0) -> None:
+        # One limit for the whole process, 128 KB unless raised: documents are longer than that.
+        csv.field_size_limit(sys.maxsize)
+        self.number = number
         """Number of the last line that was read, starting at 1."""
         self._lines = lines
         self._delimiter = delimiter

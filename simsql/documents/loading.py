@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from simsql.database.load import find_loaded_column
+from simsql.database.load import find_loaded_columns
 from simsql.database.placed import PlacedRow, load_placed_rows
-from simsql.database.transfer import to_bigints
 from simsql.documents import (
     Document,
     DocumentReader,
@@ -16,7 +15,7 @@ from simsql.documents import (
 )
 from simsql.documents.reports import DUPLICATE, repeated_id
 from simsql.errors import SimsqlError
-from simsql.fingerprint import Recipe, simhash_items
+from simsql.fingerprint import Recipe
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,7 @@ def load_documents(
     id_column: str | None = None,
     text_column: str | None = None,
     column: str | None = None,
+    sketch_column: str | None = None,
     recipe: Recipe | None = None,
     workers: int | None = None,
 ) -> LoadSummary:
@@ -53,6 +53,7 @@ def load_documents(
         id_column: Column for ids; None to leave them out.
         text_column: Column for texts; None to leave them out.
         column: Fingerprint column; None for the column of the table's only index.
+        sketch_column: Column for sketches; None to leave them out.
         recipe: Recipe; None for that of the index, or the default.
         workers: Number of processes that compute fingerprints; None for this process only.
 
@@ -65,7 +66,7 @@ def load_documents(
     """
     # The source may be slow.
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-    target = find_loaded_column(connection, table, column)
+    target = find_loaded_columns(connection, table, column, sketch_column)
     columns = [name for name in (id_column, text_column) if name is not None]
     empty = 0
 
@@ -85,15 +86,14 @@ def load_documents(
                     del stored
                 del item  # a long document is not kept while the next one is read
 
-        for batch, fingerprints in simhash_items(placed(), target.recipe(recipe), workers):
-            for row, bigint in zip(batch, to_bigints(fingerprints), strict=True):
-                empty += bigint is None
-                row.append(bigint)
-                yield row
+        for row, values in target.compute(placed(), target.recipe(recipe), workers):
+            empty += values[0] is None
+            row.extend(values)
+            yield row
 
     def skip(row: PlacedRow, earlier: PlacedRow | None) -> None:
         nonlocal empty
-        empty -= row[-1] is None
+        empty -= row[len(columns)] is None
         where = f"is already in {table}" if earlier is None else f"was already read at {earlier.place}"
         reader.skips.add(repeated_id(row.place, row.name, where))
 
@@ -101,7 +101,7 @@ def load_documents(
         documents = load_placed_rows(
             connection,
             table,
-            [*columns, target.column],
+            [*columns, *target.columns],
             rows(reader.documents(report)),
             id_column=id_column,
             skip=skip,

@@ -9,57 +9,21 @@ The format of a file is decided in this order:
 - Any other file is one document if its content is text, but not a .json file of records.
 """
 
-import bz2
 import codecs
-import gzip
-import io
-import lzma
-import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from simsql.documents.content import READ_ERRORS, Stream, UnfitError, decode_text
-from simsql.documents.files import VISIBLE, Found, InputFiles, Selection, unreadable
-from simsql.documents.input_formats import (
-    Document,
-    Layout,
-    Skip,
-    printable,
-    read_json,
-    read_json_lines,
-    read_lines,
-    read_table,
-    read_text,
-    storable,
-)
+from simsql.documents.content import Stream, UnfitError, decode_text
+from simsql.documents.files import VISIBLE, Found, InputFiles, Selection
+from simsql.documents.input_formats import Document, Layout, Skip, printable
+from simsql.documents.opening import FileReader
 from simsql.documents.output import Outputs
-from simsql.documents.output_formats import DELIMITERS
+from simsql.documents.parts import Part, split
 from simsql.documents.reports import Report, SkipCount, name_paths
 from simsql.errors import SimsqlError, UsageError
-
-_COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
-    (re.compile(rb"\x1f\x8b\x08"), gzip.open),
-    (re.compile(rb"\xfd7zXZ\0"), lzma.open),
-    # The second alternative is what an empty file becomes.
-    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.open),
-)
-
-_ENDINGS_OF_COMPRESSED = {".gz", ".xz", ".bz2"}
-
-_Format = Callable[[Stream, str, Layout], Iterator[Document | Skip]]
-
-_FORMATS: dict[str, _Format] = {
-    ".jsonl": read_json_lines,
-    ".ndjson": read_json_lines,
-    ".json": read_json,
-    **{ending: partial(read_table, delimiter=delimiter) for ending, delimiter in DELIMITERS.items()},
-}
-
 
 _USUAL = Layout()
 
@@ -104,8 +68,7 @@ class DocumentReader:
         self.skips = SkipCount()
         """What `documents` has skipped; more may be added."""
         self._paths = paths
-        self._lines = lines
-        self._stdin = stdin
+        self._file_reader = FileReader(self._layout, lines=lines, stdin=stdin)
         arguments = [None if str(path) == "-" else Path(path) for path in paths]
         if stdin is None and None in arguments:
             raise UsageError("'-' means standard input, but there is none")
@@ -113,12 +76,12 @@ class DocumentReader:
             arguments, selection=selection, outputs=outputs or Outputs({}), leave_out=leave_out, stdin=stdin
         )
         self._finished = 0
-        self._current: Stream | None = None
 
     @property
     def bytes_done(self) -> int:
         """Number of bytes read so far. Compressed files count by their compressed size."""
-        return self._finished + (self._current.consumed if self._current else 0)
+        current = self._file_reader.current
+        return self._finished + (current.consumed if current else 0)
 
     @property
     def bytes_total(self) -> int | None:
@@ -130,13 +93,18 @@ class DocumentReader:
         for found in self._files:
             if isinstance(found, Skip):
                 yield found
-                continue
-            for item in self._read(found):
-                yield item
-                del item  # a long document is not kept while the next one is read
-            # A binary file counts in full although only its start was looked at.
-            self._finished = self.bytes_done if found.size is None else self._finished + found.size
-            self._current = None
+            else:
+                yield from self._read(found)
+
+    def _read(self, found: Found) -> Iterator[Document | Skip]:
+        yield from self._file_reader.read(found)
+        # A binary file counts in full although only its start was looked at.
+        self._finished = self.bytes_done if found.size is None else self._finished + found.size
+        self._file_reader.current = None
+
+    def parts(self) -> Iterator[Part]:
+        """Yield parts of the files that any process can read, in the order of the documents."""
+        return split(self._files, self._file_reader)
 
     def documents(self, report: Report) -> Iterator[Document]:
         """Yield the documents, count the skips, and report the bytes read."""
@@ -157,42 +125,6 @@ class DocumentReader:
         first = self.skips.examples[0]
         return f"no documents in {where}: skipped {reasons}; the first was {first.place}: {first.detail}"
 
-    def _read(self, found: Found) -> Iterator[Document | Skip]:
-        read = read_json_lines if found.path is None or found.size is None else _format_of(found.path)
-        if self._lines and (found.size is None or read in (read_text, read_json)):
-            read = read_lines
-        if found.path is None:
-            assert self._stdin is not None  # noqa: S101 - checked when the reader was made
-            yield from self._decode(self._stdin, "stdin", read)
-            return
-        try:
-            # Stream has a buffer of its own.
-            file = found.path.open("rb", buffering=0)
-        except OSError as error:
-            yield unreadable(storable(found.path), error)
-            return
-        with file:
-            # Before anything is read: another file may take the name at any moment.
-            status = os.fstat(file.fileno())
-            for item in self._decode(file, storable(found.path), read):
-                yield item._replace(path=found.path, status=status) if isinstance(item, Document) else item
-                del item
-
-    def _decode(self, file: BinaryIO | io.FileIO, name: str, read: _Format) -> Iterator[Document | Skip]:
-        stream = self._current = Stream(file)
-        try:
-            start = stream.sample()
-            for magic, decompressor in _COMPRESSED:
-                if magic.match(start):
-                    stream = Stream(decompressor(stream))
-                    break
-            yield from read(stream, name, self._layout)
-        except READ_ERRORS as error:
-            yield unreadable(name, error)
-        except UnicodeError as error:
-            # The codecs of domain names and the like know no error handlers.
-            yield Skip(printable(name), f"not {self._layout.encoding}", printable(str(error)))
-
 
 def _known_encoding(encoding: str) -> str:
     """Return Python's name for an encoding: utf8 and UTF-8 are the same."""
@@ -204,13 +136,6 @@ def _known_encoding(encoding: str) -> str:
             f"unknown encoding {encoding!r}: name one that Python knows, such as utf-8, cp1252, gbk or shift_jis"
         ) from None
     return name
-
-
-def _format_of(path: Path) -> _Format:
-    endings = [ending.lower() for ending in path.suffixes[-2:]]
-    if endings and endings[-1] in _ENDINGS_OF_COMPRESSED:
-        endings.pop()
-    return _FORMATS.get(endings[-1], read_text) if endings else read_text
 
 
 def read_single_text(path: str, *, encoding: str, max_document: int, stdin: BinaryIO) -> str:

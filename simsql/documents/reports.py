@@ -39,6 +39,15 @@ class SkipCount:
         if self.by_reason[skip.reason] <= _EXAMPLES:
             self.examples.append(skip)
 
+    def add_all(self, later: "SkipCount") -> None:
+        """Count the skips that another one has counted."""
+        left = {reason: _EXAMPLES - self.by_reason[reason] for reason in later.by_reason}
+        for skip in later.examples:
+            if left[skip.reason] > 0:
+                left[skip.reason] -= 1
+                self.examples.append(skip)
+        self.by_reason.update(later.by_reason)
+
 
 def repeated_id(place: str, name: str, where: str) -> Skip:
     """Return the skip of a document whose id is not new; `where` describes the other one."""

@@ -1,12 +1,17 @@
-"""Tokens and texts in temporary files, so that input is read once and memory does not grow with the texts."""
+"""Tokens and texts in temporary files, so that input is read once and memory does not grow with the texts.
 
-import contextlib
+Several processes may append to one file: a spool that is among the arguments of a new process is shared with it.
+"""
+
 import errno
+import fcntl
 import os
 import tempfile
 from array import array
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import IO, Self
+from multiprocessing.reduction import DupFd
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +24,7 @@ _TOKEN = 8  # bytes
 
 
 class _Spool:
-    """A temporary file without a name, which goes when it is closed or the process ends in any way."""
+    """A temporary file without a name, which goes when it is closed or all its processes end in any way."""
 
     def __init__(self) -> None:
         with naming_temporary_files():
@@ -31,15 +36,31 @@ class _Spool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __getstate__(self) -> Any:
+        return DupFd(self._file.fileno())
+
+    def __setstate__(self, descriptor: Any) -> None:
+        self._file = os.fdopen(descriptor.detach(), "r+b")
+
     def close(self) -> None:
         """Remove the file."""
-        # A full disk, which has failed already, has no room for the end of the file either. It is closed anyway.
-        with contextlib.suppress(OSError):
-            self._file.close()
+        self._file.close()
 
-    def _write(self, data: bytes | memoryview) -> None:
+    def add(self, data: bytes | memoryview) -> int:
+        """Append data, and return where it begins."""
+        data = memoryview(data)
+        descriptor = self._file.fileno()
         with naming_temporary_files():
-            self._file.write(data)
+            # The system releases the lock of a process that is killed.
+            fcntl.lockf(descriptor, fcntl.LOCK_EX)
+            try:
+                place = start = os.fstat(descriptor).st_size
+                while data:
+                    size = os.pwrite(descriptor, data, place)
+                    data, place = data[size:], place + size
+            finally:
+                fcntl.lockf(descriptor, fcntl.LOCK_UN)
+        return start
 
     def _read_into(self, buffer: memoryview, place: int) -> None:
         with naming_temporary_files():
@@ -49,53 +70,49 @@ class _Spool:
                     raise OSError(errno.EIO, "a temporary file has lost its end")
                 buffer, place = buffer[size:], place + size
 
-    def _flush(self) -> None:
-        with naming_temporary_files():
-            self._file.flush()
-
 
 class TokenSpool(_Spool):
-    """The hashes of the tokens of documents, which are numbered from 0 in the order in which they are appended.
+    """The hashes of the tokens of documents.
 
-    A document takes 24 bytes of memory, and eight bytes per token in the folder of temporary files. If there is no
-    room, `append` raises OSError, which names this folder.
+    A token takes eight bytes in the folder of temporary files. If there is no room, OSError names this folder.
+    Documents that are appended are numbered from 0, and take 32 bytes of memory. What is added is not numbered.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._ends = array("q", [0])
+        self._starts, self._counts = array("q"), array("q")
         self._digests = bytearray()
 
-    def append(self, tokens: TokenLists) -> NDArray[np.void]:
-        """Append the tokens of some documents, and return their digests, as in `digests`."""
-        before = len(self._digests)
-        data = np.ascontiguousarray(tokens.hashes).view(np.uint8).data
-        self._write(data)
-        ends = np.cumsum(tokens.counts)
-        self._ends.frombytes((self._ends[-1] + ends).astype(np.int64).tobytes())
-        start = 0
-        for end in (_TOKEN * ends).tolist():
-            self._digests += blake2b(data[start:end], digest_size=_DIGEST).digest()
-            start = end
-        return np.frombuffer(bytes(self._digests[before:]), dtype=f"V{_DIGEST}")
+    def add_tokens(self, tokens: TokenLists) -> NDArray[np.int64]:
+        """Append the tokens of some documents, and return where those of each begin, in tokens."""
+        start = self.add(np.ascontiguousarray(tokens.hashes).view(np.uint8).data) // _TOKEN
+        return start + np.cumsum(tokens.counts) - tokens.counts
+
+    def append(self, tokens: TokenLists) -> None:
+        """Append the tokens of the next documents."""
+        self._starts.frombytes(self.add_tokens(tokens).tobytes())
+        self._counts.frombytes(tokens.counts.astype(np.int64).tobytes())
+        self._digests += b"".join(digest_tokens(tokens))
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """The number of tokens of each document."""
-        ends = np.frombuffer(self._ends, dtype=np.int64)
-        return ends[1:] - ends[:-1]
+        """The number of tokens of each document that was appended."""
+        return np.array(self._counts, dtype=np.int64)
 
     @property
     def digests(self) -> NDArray[np.void]:
-        """A digest of 16 bytes for each document: documents with the same sequence of tokens have the same."""
+        """The digest of each document that was appended."""
         return np.frombuffer(bytes(self._digests), dtype=f"V{_DIGEST}")
 
     def read(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the tokens of these documents, one document after the other."""
-        self._flush()
-        ends = np.frombuffer(self._ends, dtype=np.int64)
-        starts = ends[positions]
-        sizes = ends[positions + 1] - starts
+        """Return the tokens of documents that were appended, one document after the other."""
+        starts, counts = (
+            np.frombuffer(column, dtype=np.int64)[positions] for column in (self._starts, self._counts)
+        )
+        return self.read_at(starts, counts)
+
+    def read_at(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return as many tokens from each start as the sizes say, one document after the other."""
         places = np.cumsum(sizes) - sizes
         tokens = np.empty(int(sizes.sum()), dtype=np.uint64)
         buffer = tokens.view(np.uint8).data
@@ -109,26 +126,41 @@ class TokenSpool(_Spool):
 
 
 class TextSpool(_Spool):
-    """Texts, which are numbered from 0 in the order in which they are appended.
+    """Texts. Those that are appended are numbered from 0, and take 16 bytes of memory.
 
-    A text takes eight bytes of memory, and its UTF-8 in the folder of temporary files. If there is no room,
-    `append` raises OSError, which names this folder.
+    A text takes its UTF-8 in the folder of temporary files. If there is no room, OSError names this folder.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._ends = array("q", [0])
+        self._starts, self._sizes = array("q"), array("q")
 
     def append(self, text: str) -> None:
-        """Append a text. Halves of surrogate pairs are kept as they are."""
+        """Append the next text. Halves of surrogate pairs are kept as they are."""
+        start, size = self.add_text(text)
+        self._starts.append(start)
+        self._sizes.append(size)
+
+    def add_text(self, text: str) -> tuple[int, int]:
+        """Append a text without a number, and return its start and its size in bytes."""
         data = text.encode("utf-8", "surrogatepass")
-        self._write(data)
-        self._ends.append(self._ends[-1] + len(data))
+        return self.add(data), len(data)
 
     def read(self, position: int) -> str:
-        """Return a text."""
-        self._flush()
-        start, end = self._ends[position : position + 2]
-        data = bytearray(end - start)
+        """Return a text that was appended."""
+        return self.read_at(self._starts[position], self._sizes[position])
+
+    def read_at(self, start: int, size: int) -> str:
+        """Return the text of this size in bytes at a start."""
+        data = bytearray(size)
         self._read_into(memoryview(data), start)
         return data.decode("utf-8", "surrogatepass")
+
+
+def digest_tokens(tokens: TokenLists) -> Iterator[bytes]:
+    """Yield a digest of 16 bytes for each document: documents with the same sequence of tokens have the same."""
+    data = np.ascontiguousarray(tokens.hashes).view(np.uint8).data
+    start = 0
+    for end in (_TOKEN * np.cumsum(tokens.counts)).tolist():
+        yield blake2b(data[start:end], digest_size=_DIGEST).digest()
+        start = end

@@ -28,11 +28,13 @@ from simsql.fingerprint.comparisons import pairs_of as pairs_of
 from simsql.fingerprint.documents import count_documents, simhash, simhash_many, simhash_parts
 from simsql.fingerprint.documents import simhash_batches as simhash_batches
 from simsql.fingerprint.documents import simhash_items as simhash_items
+from simsql.fingerprint.documents import simhash_items_with_sketches as simhash_items_with_sketches
 from simsql.fingerprint.documents import simhash_items_with_tokens as simhash_items_with_tokens
 from simsql.fingerprint.documents import tokens_of_items as tokens_of_items
 from simsql.fingerprint.features import IdfTable as IdfTable
 from simsql.fingerprint.html_text import html_parts, simhash_html
 from simsql.fingerprint.jaccard import similarity, similarity_many
+from simsql.fingerprint.processes import map_in_processes as map_in_processes
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer
 from simsql.fingerprint.recipe import check_recipe as check_recipe
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe

@@ -174,6 +174,17 @@ def simhash_items_with_tokens(
         yield rows, np.ma.MaskedArray(values, mask=empty), TokenLists(hashes, counts), of_rows
 
 
+def simhash_items_with_sketches(
+    items: Iterable[tuple[Item, str]], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
+) -> Iterator[tuple[list[Item], Fingerprints, Fingerprints]]:
+    """Yield the batches of `simhash_items`, and the sketches of the texts, which do not depend on `recipe`."""
+    waiting: deque[Item] = deque()
+    work = partial(_fingerprint_with_sketches, recipe=recipe)
+    for values, empty, sketches, no_words in map_batches(work, _texts_of(items, waiting), workers):
+        rows = [waiting.popleft() for _ in range(len(values))]
+        yield rows, np.ma.MaskedArray(values, mask=empty), np.ma.MaskedArray(sketches, mask=no_words)
+
+
 def tokens_of_items(
     items: Iterable[tuple[Item, str]], workers: int | None = None
 ) -> Iterator[tuple[list[Item], TokenLists]]:
@@ -216,6 +227,11 @@ def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> Arrays:
     else:
         found, outcome = hash_tokens(texts, "words"), _fingerprint(texts, recipe)
     return *outcome, *found, sketches_of_tokens(found).data
+
+
+def _fingerprint_with_sketches(texts: list[str], recipe: Recipe) -> Arrays:
+    values, empty, _, counts, sketches = _fingerprint_with_tokens(texts, recipe)
+    return values, empty, sketches, counts == 0
 
 
 def _keep_each(text: str, pieces: list[U64]) -> Iterator[U64]:

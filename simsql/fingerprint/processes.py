@@ -47,7 +47,7 @@ def map_in_processes(
     loads: dict[Future[Result], float] = {}
     context = multiprocessing.get_context("spawn")
     others = workers - 1
-    with ProcessPoolExecutor(others, mp_context=context, initializer=_begin, initargs=(work,)) as pool:
+    with ProcessPoolExecutor(others, mp_context=context, initializer=_begin, initargs=(work, _folder())) as pool:
         try:
             for batch in batches:
                 loads = {future: size for future, size in loads.items() if not future.done()}
@@ -82,8 +82,19 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _begin(work: Callable[[Any], Any]) -> None:
+def _folder() -> str:
+    """Return the folder of this process; empty if it has been removed."""
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:
+        return ""
+
+
+def _begin(work: Callable[[Any], Any], folder: str) -> None:
     _work.append(work)
+    # A new process begins in the folder in which its parent was started.
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
     _end_with_parent()
 
 

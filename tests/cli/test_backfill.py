@@ -7,7 +7,7 @@ from articles import create_index, missing_keys
 from oracle import to_bigint
 from program import finish, run, spawn, temporary_folder, wait_until
 
-from simsql import Recipe, simhash
+from simsql import Recipe, simhash, sketch
 from simsql.fingerprint import simhash_parts
 
 
@@ -61,6 +61,19 @@ def test_backfill(posts, database_url):
     ]
     run("backfill", "post", *options, "--recipe", recipe.id, "--workers", 2).done()
     assert fingerprints(posts)["p9"] == to_bigint(simhash_parts([("Title 9", 3), ("text 9", 1)], recipe))
+
+
+def test_sketches_are_filled_with_the_fingerprints(posts, database_url):
+    posts.execute("ALTER TABLE post ADD sketch bigint")
+    posts.execute("UPDATE post SET fp = 5 WHERE slug = 'p7'")
+    options = ["--text-column", "body", "--sketch-column", "sketch", "--database", database_url]
+    assert run("backfill", "post", *options).done().lines[0] == "Fingerprinted 400 rows"
+    expected = {f"p{number}": to_bigint(sketch(f"text {number}")) for number in range(1, 401)}
+    found = dict(posts.execute("SELECT slug, sketch FROM post").fetchall())
+    assert found == expected | {"none": None, "null": None}
+    assert fingerprints(posts)["p7"] == 5
+    found = run("backfill", "post", "--text-column", "title", *options)
+    found.failed(2, "a sketch is of one text, not of title, body: omit sketch_column")
 
 
 def test_rows_that_others_write_are_counted(posts, database_url):

@@ -9,7 +9,7 @@ import pytest
 from oracle import to_bigint
 from program import kill_started, run, spawn, write_lines
 
-from simsql import Recipe, simhash
+from simsql import Recipe, simhash, sketch
 from simsql.fingerprint import KNOWN_RECIPES, IdfTable, write_recipe
 
 TEXT = "The quick brown fox jumps over the lazy dog"
@@ -46,6 +46,13 @@ def test_forms(tmp_path, form, write):
     assert found.lines == [f"{write(number)}\t{name}" for number, name in zip(numbers, texts, strict=True)]
     if form == "decimal":
         assert run("fingerprint", lines).done().lines == found.lines
+
+
+def test_sketches(tmp_path):
+    texts = {"x": TEXT, "y": "?!", "z": TEXT + " again"}
+    found = run("fingerprint", write_lines(tmp_path / "a.jsonl", texts), "--sketches", "--encode", "hex").done()
+    x, z = ((f"{simhash(texts[name]):016x}", f"{sketch(texts[name]):016x}", name) for name in "xz")
+    assert [tuple(line.split("\t")) for line in found.lines] == [x, ("", "", "y"), z]
 
 
 def test_standard_input_with_bad_lines():

@@ -4,11 +4,11 @@ import json
 
 import pytest
 from articles import create_articles, missing_keys, near
-from oracle import to_bigint
 from program import run, write_lines
 
-from simsql import Recipe, simhash
+from simsql import Recipe, simhash, similarity, sketch
 from simsql.database import create_index as index_column
+from simsql.database import to_bigint
 
 FOX = "The quick brown fox jumps over the lazy dog"
 
@@ -50,6 +50,29 @@ def test_documents_of_all_kinds(posts, database_url, tmp_path):
     assert ["without", "words:", "no", "fingerprint", "1"] in lines
     assert ["skipped", "1"] in lines
     assert f"skipped {tmp_path}/c.csv:3: empty" in found.err
+
+
+def test_texts_are_loaded_with_sketches_and_compared(posts, database_url, tmp_path):
+    posts.execute("ALTER TABLE post ADD sketch bigint")
+    texts = {"same": FOX.upper(), "near": FOX + " again", "none": "?!"}
+    lines = write_lines(tmp_path / "a.jsonl", texts)
+    columns = ["--text-column", "body", "--sketch-column", "sketch", "--database", database_url]
+    found = run("load", "post", lines, "--id-column", "slug", *columns).done()
+    assert ["without", "words:", "no", "fingerprint", "1"] in [line.split() for line in found.err.splitlines()]
+    values = {slug: (to_bigint(simhash(text)), to_bigint(sketch(text))) for slug, text in texts.items()}
+    rows = posts.execute("SELECT slug, fp, sketch FROM post").fetchall()
+    assert {slug: tuple(numbers) for slug, *numbers in rows} == values
+    search = ["near", "post", "--text", FOX, "--distance", 20]
+    for least, slugs in ((0, ["same", "near"]), (0.9, ["same"])):
+        rows = [json.loads(line) for line in run(*search, "--similarity", least, *columns).done().lines]
+        assert [(row["row"]["slug"], row["similarity"]) for row in rows] == [
+            (slug, similarity(texts[slug], FOX)) for slug in slugs
+        ]
+    csv = run(*search, "--similarity", 0.9, *columns, "--format", "csv").done().lines
+    assert csv[0].startswith("fingerprint,distance,similarity,fp,body,slug")
+    assert csv[1].startswith(f"{simhash(FOX)},0,1.0,{values['same'][0]},{FOX.upper()},same")
+    run(*search, *columns).failed(2, "--text-column and --sketch-column need --similarity")
+    run(*search, "--similarity", 1, *columns[4:]).failed(2, "use --text or --file, and --text-column")
 
 
 @pytest.mark.parametrize("type_name", ["text", "integer", "numeric(20,0)"])

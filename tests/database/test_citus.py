@@ -3,12 +3,12 @@
 import pytest
 from sqlalchemy import Engine, text
 
-from simsql.database import SearchIndex, create_index
+from simsql.database import SearchIndex, create_index, to_bigint
 from simsql.database.placed import PlacedRow, load_placed_rows
 from simsql.dedup.tables.options import TableOptions
 from simsql.dedup.tables.source import open_table
 from simsql.errors import UsageError
-from simsql.fingerprint import simhash
+from simsql.fingerprint import simhash, sketch
 
 TEXTS = [f"the quick brown fox number {number} jumps over the lazy dog" for number in range(40)]
 
@@ -21,7 +21,9 @@ def server(citus):
 @pytest.fixture
 def database(database: Engine) -> Engine:
     with database.begin() as connection:
-        connection.execute(text("CREATE TABLE article (id bigint PRIMARY KEY, body text, fingerprint bigint)"))
+        connection.execute(
+            text("CREATE TABLE article (id bigint PRIMARY KEY, body text, fingerprint bigint, sketch bigint)")
+        )
         connection.execute(text("SELECT create_distributed_table('article', 'id')"))
         rows = [{"id": number, "body": body} for number, body in enumerate(TEXTS)]
         connection.execute(text("INSERT INTO article VALUES (:id, :body)"), rows)
@@ -30,12 +32,17 @@ def database(database: Engine) -> Engine:
 
 def test_an_index_is_built_filled_and_searched(database):
     create_index(database, "article", "fingerprint", concurrently=True)
-    filled = SearchIndex(database, "article").backfill("body", batch_rows=15)
+    filled = SearchIndex(database, "article").backfill("body", sketch_column="sketch", batch_rows=15)
     assert (filled.written, filled.busy) == (40, 0)
     index = SearchIndex(database, "article")
     for number, body in enumerate(TEXTS):
         assert (number, 0) in {(found.row["id"], found.distance) for found in index.near_rows(text=body)}
     assert {found.fingerprint for found in index.near(text=TEXTS[0], distance=64)} == set(map(simhash, TEXTS))
+    same = {"similarity": 1, "text_column": "body", "sketch_column": "sketch"}
+    assert [found.row["id"] for found in index.near_rows(text=TEXTS[7], **same)] == [7]
+    with database.connect() as connection:
+        filtered = text("SELECT count(*) FROM article WHERE simsql.similarity(sketch, :sketch) = 1")
+        assert connection.scalar(filtered, {"sketch": to_bigint(sketch(TEXTS[7]))}) == 1
     assert index.verify() == []
 
 

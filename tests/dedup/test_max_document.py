@@ -137,7 +137,7 @@ def rows_by_csv(table, limit):
 
 
 def rows_of_simsql(table, limit):
-    rows = input_formats._Rows(io.TextIOWrapper(io.BytesIO(table.encode()), "utf-8", newline=""), ",", limit)
+    rows = input_formats.Rows(io.TextIOWrapper(io.BytesIO(table.encode()), "utf-8", newline=""), ",", limit)
     with contextlib.suppress(StopIteration):
         while True:
             number = rows.number + 1

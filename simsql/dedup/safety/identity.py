@@ -39,8 +39,6 @@ class Identities:
     """The identities of documents, which come in the order of reading."""
 
     def __init__(self) -> None:
-        self.files: dict[str, RecordFile] = {}
-        """The files of records by their names, as in places. Streams are not among them."""
         self.status: FileStatus | None = None
         """The status of the current file when it was opened; None for streams."""
         self._path: Path | None = None
@@ -66,11 +64,9 @@ class Identities:
 
     def _open(self, document: Document) -> None:
         self._path, self._file, self._taken = document.path, b"", self._taken_in_streams
-        self.status = document.status and _status_of_file(document.status)
+        self.status = document.status and status_of_file(document.status)
         if document.path and self.status:
             self._file, self._taken = real_path(document.path), set()
-            if document.line is not None:
-                self.files[file_of(document.place, document.line)] = RecordFile(document.path, self.status)
 
     def _take(self, identity: str) -> bool:
         number = int(identity[:16], 16)  # an int takes a third of the memory
@@ -78,6 +74,12 @@ class Identities:
             return False
         self._taken.add(number)
         return True
+
+
+def first_identity(file: bytes, label: str | None, line: int, text_digest: str) -> str:
+    """Return the first of `identities_of_record`, which a record has unless an earlier one has taken it."""
+    key = b"%b\0line\0%d" % (file, line) if label is None else b"%b\0id\0%b" % (file, label.encode())
+    return hash_key(key) if file else hash_key(key, text_digest.encode())
 
 
 def identities_of_record(file: bytes, label: str | None, line: int, text_digest: str) -> Iterator[str]:
@@ -88,7 +90,7 @@ def identities_of_record(file: bytes, label: str | None, line: int, text_digest:
     key = [file, b"line", b"%d" % line] if label is None else [file, b"id", label.encode()]
     if not file:
         key.append(text_digest.encode())
-    yield hash_key(*key)
+    yield first_identity(file, label, line, text_digest)
     for number in count():
         yield hash_key(*key, b"%d" % line, b"%d" % number)
 
@@ -106,12 +108,12 @@ def real_path(path: str | Path) -> bytes:
 def read_status(path: str | Path) -> FileStatus | None:
     """Return the status of a regular file, also behind a link; None if there is none."""
     try:
-        return _status_of_file(os.stat(path))  # noqa: PTH116
+        return status_of_file(os.stat(path))  # noqa: PTH116
     except (OSError, ValueError):  # ValueError: a NUL in the path
         return None
 
 
-def _status_of_file(found: os.stat_result) -> FileStatus | None:
+def status_of_file(found: os.stat_result) -> FileStatus | None:
     """Return the status of a regular file; None for pipes and devices."""
     if not stat.S_ISREG(found.st_mode):
         return None

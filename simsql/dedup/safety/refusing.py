@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from simsql.dedup.safety.confirming import Confirmer, Location
-from simsql.dedup.store.results import StoredDocument
+from simsql.dedup.store.store import StoredDocument
 from simsql.documents import Skip
 
 _AT_ONCE = 5_000  # pairs of documents

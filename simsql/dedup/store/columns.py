@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.dedup.safety.identity import FileStatus
+from simsql.documents import printable
 from simsql.fingerprint import Fingerprints
 
 DIGEST = np.dtype("V16")
@@ -39,6 +40,12 @@ class Strings(NamedTuple):
         start = int(self.ends[position - 1]) if position else 0
         return self.data[start : int(self.ends[position])].decode()
 
+    def some(self, positions: NDArray[np.int64]) -> list[str]:
+        """Return the strings at positions, none of which is negative."""
+        starts = np.where(positions > 0, self.ends[positions - 1], 0).tolist()
+        pairs = zip(starts, self.ends[positions].tolist(), strict=True)
+        return [self.data[start:end].decode() for start, end in pairs]
+
     def to_list(self) -> list[str]:
         """Return all strings."""
         data, start, found = self.data, 0, []
@@ -57,6 +64,25 @@ class Origin(NamedTuple):
     """None for standard input."""
     status: FileStatus | None
     """The status when it was opened; None for standard input, pipes and devices."""
+
+
+def spell_places(
+    names: Iterable[str], origin: NDArray[np.int64], line: NDArray[np.int64], origins: Sequence[Origin]
+) -> list[str]:
+    """Return where documents were read, given their columns."""
+    columns = zip(names, origin.tolist(), line.tolist(), strict=True)
+    return [printable(name) if of < 0 else f"{origins[of].name}:{number}" for name, of, number in columns]
+
+
+def read_digests(digests: Iterable[str]) -> NDArray[np.void]:
+    """Return digests of 32 hexadecimal digits as a column."""
+    return np.frombuffer(bytes.fromhex("".join(digests)), dtype=DIGEST)
+
+
+def spell_digests(digests: NDArray[np.void]) -> list[str]:
+    """Return digests as 32 hexadecimal digits each."""
+    digits = digests.tobytes().hex()
+    return [digits[start : start + 32] for start in range(0, len(digits), 32)]
 
 
 class Columns(NamedTuple):

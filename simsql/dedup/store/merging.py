@@ -1,9 +1,10 @@
 """Merge the documents that a run reads into the table."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import (
     BigInteger,
@@ -28,54 +29,41 @@ from sqlalchemy.sql.expression import cast
 
 from simsql.database.load import copy_rows
 from simsql.database.transfer import raw_connection
-from simsql.dedup.store.table import DECISIONS, SHARED, STAGED, DocumentStore, StagedDocument, take_lock
+from simsql.decide.documents import Flags
+from simsql.dedup.store.columns import spell_digests
+from simsql.dedup.store.store import Loaded
+from simsql.dedup.store.table import DECISIONS, SHARED, STAGED, DocumentTable, StagedDocument, take_lock
 from simsql.documents import printable, storable
 from simsql.errors import SimsqlError
 
 _WORDS = ("words", "words_digest", "sketch")
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """Counts of the staged documents by outcome."""
+def find_known(store: DocumentTable, identities: NDArray[np.void], text_digests: NDArray[np.void]) -> Flags:
+    """Return which documents the table has with this text and a fingerprint.
 
-    added: int
-    changed: int
-    """Documents that the table had with another text."""
-    unchanged: int
-
-
-def find_known(store: DocumentStore) -> Callable[[Sequence[tuple[str, str]]], set[tuple[str, str]]]:
-    """Return a function that finds the digests (of identity, text) that the table has with a fingerprint.
-
-    If texts are compared, it finds only those whose words the table has, too.
+    If texts are compared, only those count whose words the table has, too.
     """
     table = store.table.c
     usable = and_(table.fingerprint.is_not(None), table.words.is_not(None) if store.rules.checks_texts else true())
-
-    def find(digests: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-        # Arrays: a condition with a thousand values takes longer to compile than the texts to fingerprint.
-        columns = zip(*digests, strict=True)
-        identities, texts = (cast(cast(list(column), ARRAY(Text)), ARRAY(Uuid)) for column in columns)
-        # For several arrays, PostgreSQL takes its own unnest, and only without a schema.
-        asked = (
-            func.unnest(identities, texts)
-            .table_valued("identity", "text", with_ordinality="number")
-            .render_derived()
-        )
-        known = and_(
-            table.identity == type_coerce(asked.c.identity, Uuid),
-            table.text_digest == type_coerce(asked.c.text, Uuid),
-            usable,
-        )
-        with store.engine.connect() as connection:
-            numbers = connection.scalars(select(asked.c.number).join_from(asked, store.table, known))
-            return {digests[number - 1] for number in numbers}
-
-    return find
+    # Arrays: a condition with a thousand values takes longer to compile than the texts to fingerprint.
+    digests = (spell_digests(digests) for digests in (identities, text_digests))
+    columns = (cast(cast(column, ARRAY(Text)), ARRAY(Uuid)) for column in digests)
+    # For several arrays, PostgreSQL takes its own unnest, and only without a schema.
+    asked = func.unnest(*columns).table_valued("identity", "text", with_ordinality="number").render_derived()
+    same = and_(
+        table.identity == type_coerce(asked.c.identity, Uuid),
+        table.text_digest == type_coerce(asked.c.text, Uuid),
+        usable,
+    )
+    known = np.zeros(len(identities), dtype=bool)
+    with store.engine.connect() as connection:
+        for number in connection.scalars(select(asked.c.number).join_from(asked, store.table, same)):
+            known[number - 1] = True
+    return known
 
 
-def stage(store: DocumentStore, documents: Iterable[StagedDocument]) -> int:
+def stage(store: DocumentTable, documents: Iterable[StagedDocument]) -> int:
     """COPY documents to a temporary table of this connection, and return their number."""
     # The source may be slow.
     store.connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
@@ -85,10 +73,10 @@ def stage(store: DocumentStore, documents: Iterable[StagedDocument]) -> int:
     return copy_rows(store.connection, f"pg_temp.{STAGED}", StagedDocument._fields, documents)
 
 
-def drop_duplicates(store: DocumentStore) -> Iterator[tuple[str, str]]:
+def drop_duplicates(store: DocumentTable) -> Iterator[tuple[str, str]]:
     """Drop staged documents that were read twice, as when a folder is moved meanwhile.
 
-    Yield (place, place of the first).
+    Yield (place, place of the first), in the order of reading.
     """
     staged = store.staged
     identity, ordinal = staged.c.identity, staged.c.ordinal
@@ -101,12 +89,12 @@ def drop_duplicates(store: DocumentStore) -> Iterator[tuple[str, str]]:
     rows = store.connection.execute(
         delete(staged)
         .where(staged.c.ordinal == ranked.c.ordinal, ranked.c.rank > 1)
-        .returning(staged.c.place, ranked.c.first)
+        .returning(ordinal, staged.c.place, ranked.c.first)
     )
-    yield from ((place, first) for place, first in rows)
+    yield from ((place, first) for _, place, first in sorted(map(tuple, rows)))
 
 
-def merge(store: DocumentStore) -> Loaded:
+def merge(store: DocumentTable) -> Loaded:
     """Update the table with the staged documents. Other writers wait until the transaction ends.
 
     Values of another field than that of the rules are removed from the table. A document that was known at the

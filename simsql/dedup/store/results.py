@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from psycopg import sql
@@ -30,65 +30,22 @@ from sqlalchemy.sql.expression import cast
 from simsql.database.transfer import copy_columns
 from simsql.decide.documents import Documents
 from simsql.decide.verdicts import Verdicts
-from simsql.dedup.safety.confirming import Reference
-from simsql.dedup.store.table import DECIDED, MEMBERS, DocumentStore
-
-
-class StoredDocument(NamedTuple):
-    """A document of a cluster."""
-
-    cluster: int
-    id: int
-    name: str
-    place: str
-    line: int | None
-    """The line of a record; None for a whole file."""
-    identity: str
-    text_digest: str
-    characters: int
-    fingerprint: int
-    """A bigint."""
-    seen: bool
-    """Whether this run has read it in its input. If so, `name` and `place` are from this run."""
-    present: bool
-    """Whether this run has read it, in its input or again at its place."""
-    shared: bool
-    """Whether other documents have this name, too."""
-    misleading: bool
-    """Whether the place is the name of another document."""
-    mistakable: bool
-    """Whether the name is the place of another document, which has another name."""
-    kept: int
-    """The id of the document that is kept in its favour: its own if it is kept."""
-    representative: int
-    """The id of the document that represents the cluster."""
-    kept_similarity: float | None
-    representative_similarity: float | None
-    """None if no texts were compared."""
-
-    @property
-    def label(self) -> str:
-        """The name or, if other documents have it, too, the place."""
-        return self.place if self.shared else self.name
-
-    @property
-    def reference(self) -> Reference:
-        """Where to find it."""
-        return Reference(self.id, self.name, self.place, self.line, self.identity, self.text_digest)
+from simsql.dedup.store.store import StoredDocument
+from simsql.dedup.store.table import DECIDED, MEMBERS, DocumentTable
 
 
 class Results:
     """The decisions about the documents of a table. Use it in the transaction that has merged the documents."""
 
-    def __init__(self, store: DocumentStore) -> None:
-        self._store = store
-        self._connection = store.connection
+    def __init__(self, table: DocumentTable) -> None:
+        self._table = table
+        self._connection = table.connection
 
     def save(self, documents: Documents, verdicts: Verdicts) -> None:
         """Write the decisions that have changed into a table that is kept, and list the members of clusters."""
         kept, representative = documents.id[verdicts.kept], documents.id[verdicts.representative]
         stored = np.zeros(len(documents.id), dtype=bool)
-        if self._store.kept:
+        if self._table.kept:
             stored = (
                 documents.fresh  # it may have had a decision
                 | (kept != documents.kept)
@@ -153,14 +110,14 @@ class Results:
 
     def _read_names(self, chosen: Callable[[Any], ColumnElement[bool]]) -> Sequence[Any]:
         """Return id, name and place of documents: those of this run, or else of an earlier one."""
-        table, staged = self._store.table, self._store.staged
+        table, staged = self._table.table, self._table.staged
         found = table.outerjoin(staged, staged.c.identity == table.c.identity)
         own = (func.coalesce(staged.c[name], table.c[name]).label(name) for name in ("name", "place"))
         names = select(table.c.id, *own).select_from(found).subquery()
         return self._connection.execute(select(names).where(chosen(names)).order_by(names.c.id)).all()
 
     def _update(self, decided: Table) -> None:
-        table = self._store.table
+        table = self._table.table
         values: dict[str, ColumnElement[Any]] = {
             name: func.nullif(decided.c[name], table.c.id) for name in ("kept", "representative")
         }
@@ -174,7 +131,7 @@ class Results:
     def _list_members(self, decided: Table) -> None:
         members = _members()
         members.create(self._connection)
-        table, staged = self._store.table, self._store.staged
+        table, staged = self._table.table, self._table.staged
         known = table.outerjoin(staged, staged.c.identity == table.c.identity)
         name = func.coalesce(staged.c.name, table.c.name)
         place = func.coalesce(staged.c.place, table.c.place)

@@ -1,7 +1,7 @@
 """Read the documents of the table, to decide about them."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,9 @@ from simsql.decide.criteria import criterion, rank_values
 from simsql.decide.documents import I64, U64, Documents
 from simsql.dedup.candidates import Tokens
 from simsql.dedup.safety.confirming import Reference
-from simsql.dedup.store.intake import Intake
-from simsql.dedup.store.table import DECISIONS, DocumentStore
+from simsql.dedup.store.columns import DIGEST
+from simsql.dedup.store.table import DECISIONS, DocumentTable
+from simsql.documents.spool import TokenSpool
 
 _HEADER = 19  # bytes of a binary COPY before the first row
 
@@ -23,12 +24,6 @@ _COLUMNS = {
     "id": ("t.id", ">i8"),
     "fingerprint": ("t.fingerprint", ">u8"),
     "characters": ("t.characters", ">i8"),
-}
-_STAGED_COLUMNS = {
-    "ordinal": ("coalesce(s.ordinal, -1)", ">i8"),
-    "known": ("coalesce(s.known, true)", "?"),
-}
-_KEPT_COLUMNS = {
     "words": ("coalesce(t.words_digest, '00000000-0000-0000-0000-000000000000')", "(2,)>u8"),
     "sketch": ("coalesce(t.sketch, 0)", ">u8"),
     "compared": ("t.words_digest IS NOT NULL", "?"),
@@ -39,58 +34,63 @@ _KEPT_COLUMNS = {
     "representative_similarity": ("coalesce(t.representative_similarity, 'NaN')", ">f8"),
     "undecided": ("t.undecided", "?"),
 }
+_STAGED_COLUMNS = {
+    "ordinal": ("coalesce(s.ordinal, -1)", ">i8"),
+    "known": ("coalesce(s.known, true)", "?"),
+}
 
 
-class Rows:
+class ReadColumns(NamedTuple):
+    """What the table does not have of the documents that a run has read: see `Columns`."""
+
+    token_start: I64
+    token_count: I64
+    text_size: I64
+    text_start: I64
+    new: I64
+    """1 for documents that were not known at the look-up."""
+    token_digest: NDArray[np.void]
+    sketch: U64
+
+
+class TableRows:
     """The documents that have a fingerprint, one per array position, by ascending id.
 
     Use it in the transaction that has merged the documents. They have the decisions of earlier runs, if the table
-    holds decisions that count.
+    holds decisions that count. `read` has the columns of the documents of this run, in the order of reading.
     """
 
-    def __init__(self, store: DocumentStore, intake: Intake) -> None:
+    def __init__(self, store: DocumentTable, read: Sequence[ReadColumns], spool: TokenSpool | None) -> None:
         self._store = store
-        self._spool = intake.tokens
+        self._spool = spool
         rows = self._read_columns()
         ids = rows["id"].astype(np.int64)
-        self.ordinal = rows["ordinal"].astype(np.int64)
-        """Position in the order of reading of this run; -1 for documents that it has not read."""
-        spooled = np.frombuffer(intake.ordinals, dtype=np.int64)
-        positions = np.full(max(self.ordinal.max(initial=-1), spooled.max(initial=-1)) + 2, -1)
-        positions[spooled] = np.arange(len(spooled))
-        self._position = positions[self.ordinal]  # the last one is for documents that were not read
-        self.here = self._position >= 0
-        """Whether the tokens of a document were computed in this run."""
-        counts = np.zeros(len(ids), dtype=np.int64)
-        if self._spool and self.here.any():
-            counts[self.here] = self._spool.counts[self._position[self.here]]
-        sketch, words = np.zeros(len(ids), dtype=np.uint64), np.zeros((len(ids), 2), dtype=np.uint64)
-        compared = np.ones(len(ids), dtype=bool)
-        if store.kept:
-            counts = np.where(self.here, counts, rows["number"])
-            sketch, words = rows["sketch"].astype(np.uint64), rows["words"].astype(np.uint64)
-            compared = rows["compared"] if store.rules.checks_texts else compared
-        elif self._spool:
-            words = self._spool.digests[self._position].view(">u8").reshape(-1, 2).astype(np.uint64)
-            compared = counts > 0
+        ordinal = rows["ordinal"].astype(np.int64)
+        # The last one is for documents that this run has not read.
+        none = np.zeros(1, dtype=np.int64)
+        last = ReadColumns(none, none, none - 1, none, none, np.zeros(1, DIGEST), none.astype(np.uint64))
+        found = ReadColumns._make(np.concatenate(columns)[ordinal] for columns in zip(*read, last, strict=True))
+        self.text_start, self.text_size = found.text_start, found.text_size
+        self.here = (found.new == 1) & (spool is not None)
+        self._token_start = found.token_start
+        self.tokens = Tokens(np.where(self.here, found.token_count, rows["number"]), self._read_tokens)
+        words = found.token_digest.view(">u8").reshape(-1, 2)
+        compared = np.where(self.here, found.token_count > 0, rows["compared"])
         documents = Documents.without_decisions(
             ids,
             rows["fingerprint"].astype(np.uint64),
-            sketch,
-            words,
-            compared,
+            np.where(self.here, found.sketch, rows["sketch"]),
+            np.where(self.here[:, np.newaxis], words, rows["words"]).astype(np.uint64),
+            compared if store.rules.checks_texts else np.ones(len(ids), dtype=bool),
             rows["characters"].astype(np.int64),
-            self.ordinal >= 0,
+            ordinal >= 0,
         )
-        if store.kept:
-            documents = documents._replace(undecided=rows["undecided"])
-            if store.holds_decisions():  # asked again: another run may have decided since
-                own = {name: rows[name].astype(getattr(documents, name).dtype) for name in DECISIONS}
-                documents = documents._replace(fresh=~rows["known"] | rows["undecided"], **own)
+        documents = documents._replace(undecided=rows["undecided"])
+        if store.holds_decisions():  # asked again: another run may have decided since
+            own = {name: rows[name].astype(getattr(documents, name).dtype) for name in DECISIONS}
+            documents = documents._replace(fresh=~rows["known"] | rows["undecided"], **own)
         self.documents = documents
-        self.tokens = Tokens(counts, self._read_tokens)
         self.criterion = criterion(store.rules, ids, documents.characters, self._rank_values(ids))
-        """A number for each document, which is higher for those that the rules prefer."""
 
     def order_by_name(self, positions: I64) -> I64:
         """Return positions in the order of the names of their documents."""
@@ -122,32 +122,28 @@ class Rows:
     def _read_tokens(self, positions: I64) -> U64:
         """Return the tokens of documents, from this run or from the table."""
         here = self.here[positions]
-        if self._spool and here.all():
-            return self._spool.read(self._position[positions])
-        stored = self._read_words(self.documents.id[positions[~here]])
-        if not self._spool or not here.any():
-            return stored
         counts = self.tokens.counts[positions]
         tokens = np.empty(int(counts.sum()), dtype=np.uint64)
         spooled = np.repeat(here, counts)
-        tokens[spooled] = self._spool.read(self._position[positions[here]])
-        tokens[~spooled] = stored
+        if self._spool and here.any():
+            tokens[spooled] = self._spool.read_at(self._token_start[positions[here]], counts[here])
+        if not here.all():
+            tokens[~spooled] = self._read_words(self.documents.id[positions[~here]])
         return tokens
 
     def _read_words(self, ids: I64) -> U64:
         """Return the hashes of the words of documents, one document after the other."""
         statement = sql.SQL(
-            "SELECT t.words FROM pg_catalog.unnest(CAST(%s AS pg_catalog.int8[])) WITH ORDINALITY AS w (id, n)"
+            "SELECT t.words FROM pg_catalog.unnest(CAST({} AS pg_catalog.int8[])) WITH ORDINALITY AS w (id, n)"
             " JOIN {} AS t ON t.id OPERATOR(pg_catalog.=) w.id ORDER BY w.n"
-        ).format(self._store.identifier)
+        ).format(ids.tolist(), self._store.identifier)  # no parameter: the name may have a percent sign
         with raw_connection(self._store.connection).cursor(binary=True) as cursor:
-            words = b"".join(row[0] for row in cursor.execute(statement, [ids.tolist()]))
+            words = b"".join(row[0] for row in cursor.execute(statement))
         return np.frombuffer(words, dtype="<u8").astype(np.uint64)
 
     def _read_columns(self) -> NDArray[Any]:
         """Return the columns of all documents with a fingerprint, without a Python object for each value."""
-        stored = _COLUMNS | (_KEPT_COLUMNS if self._store.kept else {})
-        columns = stored | _STAGED_COLUMNS
+        columns = _COLUMNS | _STAGED_COLUMNS
         fields: list[tuple[str, str]] = [("columns", ">i2")]
         for name, (_, kind) in columns.items():
             fields += [(f"size of {name}", ">i4"), (name, kind)]
@@ -159,13 +155,13 @@ class Rows:
         ).format(
             sql.SQL(", ").join(
                 [
-                    *(sql.Identifier("t", name) for name in stored),
+                    *(sql.Identifier("t", name) for name in _COLUMNS),
                     *(sql.SQL(expression) for expression, _ in _STAGED_COLUMNS.values()),
                 ]
             ),
             sql.SQL(", ").join(
                 sql.SQL(expression + " AS {}").format(sql.Identifier(name))
-                for name, (expression, _) in stored.items()
+                for name, (expression, _) in _COLUMNS.items()
             ),
             self._store.identifier,
             sql.Identifier(self._store.staged.name),

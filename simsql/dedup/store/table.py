@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from psycopg import sql
 from sqlalchemy import (
@@ -65,9 +65,6 @@ class StagedDocument(NamedTuple):
     """A bigint; None without words."""
 
 
-Scratch = Literal["TEMPORARY", "UNLOGGED"]
-"""The kind of a table for one run."""
-
 _COMMENT = "documents of simsql dedup, recipe "
 _RULES = "; decided by "  # and the rules as JSON
 
@@ -87,11 +84,11 @@ def take_lock(connection: Connection, number: ColumnElement[int]) -> None:
     connection.execute(select(func.pg_catalog.pg_advisory_xact_lock(key)))
 
 
-class DocumentStore:
+class DocumentTable:
     """A table with one row per document: its name, where it was read, and its fingerprint.
 
-    Without `scratch`, the table is kept. Only a kept table has a simhash index: a
-    run groups its documents in memory.
+    A table that is not kept is temporary. Only a kept table has a simhash index: a run groups its documents in
+    memory.
     """
 
     rules: Rules
@@ -108,10 +105,10 @@ class DocumentStore:
         schema: str | None = None,
         *,
         recipe: Recipe,
-        scratch: Scratch | None = None,
+        kept: bool,
     ) -> None:
         self.engine = engine
-        self.kept = scratch is None
+        self.kept = kept
         self.holds_documents = False
         """Whether earlier runs have stored documents."""
         self.created_by_older = False
@@ -140,8 +137,8 @@ class DocumentStore:
             Column("undecided", Boolean, nullable=False, server_default=false()),
             schema=schema,
             # The recipe of the fingerprints, which outlives the index.
-            comment=None if scratch else f"{_COMMENT}{recipe.id}",
-            prefixes=[scratch] if scratch else [],
+            comment=f"{_COMMENT}{recipe.id}" if kept else None,
+            prefixes=[] if kept else ["TEMPORARY"],
         )
         self.staged = Table(
             STAGED,

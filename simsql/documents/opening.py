@@ -1,0 +1,116 @@
+"""Open a file or a stream, and read it in its format."""
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from simsql.documents.content import READ_ERRORS, Stream
+from simsql.documents.files import Found, unreadable
+from simsql.documents.input_formats import (
+    Document,
+    Layout,
+    Opened,
+    Skip,
+    printable,
+    read_json,
+    read_json_lines,
+    read_lines,
+    read_table,
+    read_text,
+    storable,
+)
+from simsql.documents.output_formats import DELIMITERS
+
+_COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
+    (re.compile(rb"\x1f\x8b\x08"), gzip.open),
+    (re.compile(rb"\xfd7zXZ\0"), lzma.open),
+    # The second alternative is what an empty file becomes.
+    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.open),
+)
+
+_ENDINGS_OF_COMPRESSED = {".gz", ".xz", ".bz2"}
+
+Format = Callable[[Stream, Opened, Layout], Iterator[Document | Skip]]
+
+_FORMATS: dict[str, Format] = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json,
+    **{ending: partial(read_table, delimiter=delimiter) for ending, delimiter in DELIMITERS.items()},
+}
+
+
+class FileReader:
+    """Reads files and standard input, one after the other.
+
+    With `lines`, each line of a text, and of standard input, pipes and devices, is a document.
+    """
+
+    def __init__(self, layout: Layout, *, lines: bool, stdin: BinaryIO | None = None) -> None:
+        self.layout = layout
+        self.lines = lines
+        self._stdin = stdin
+        self.current: Stream | None = None
+        """The stream that is read; set it to None when it is finished."""
+
+    def format_of(self, found: Found) -> Format:
+        """Return the function that reads the format of a file."""
+        read = read_json_lines if found.path is None or found.size is None else _format_of(found.path)
+        if self.lines and (found.size is None or read in (read_text, read_json)):
+            return read_lines
+        return read
+
+    def read(self, found: Found) -> Iterator[Document | Skip]:
+        """Yield the documents of a file or of standard input, and what is skipped."""
+        read = self.format_of(found)
+        if found.path is None:
+            assert self._stdin is not None  # noqa: S101 - checked when the reader was made
+            yield from self._decode(self._stdin, Opened("stdin"), read)
+            return
+        try:
+            # Stream has a buffer of its own.
+            file = found.path.open("rb", buffering=0)
+        except OSError as error:
+            yield unreadable(storable(found.path), error)
+            return
+        with file:
+            # Before anything is read: another file may take the name at any moment.
+            status = os.fstat(file.fileno())
+            yield from self._decode(file, Opened(storable(found.path), found.path, status), read)
+
+    def _decode(self, file: BinaryIO | io.FileIO, opened: Opened, read: Format) -> Iterator[Document | Skip]:
+        stream = self.current = Stream(file)
+        try:
+            decompressor = find_decompressor(stream.sample())
+            if decompressor:
+                stream = Stream(decompressor(stream))
+            yield from read(stream, opened, self.layout)
+        except READ_ERRORS as error:
+            yield unreadable(opened.name, error)
+        except UnicodeError as error:
+            # The codecs of domain names and the like know no error handlers.
+            yield Skip(printable(opened.name), f"not {self.layout.encoding}", printable(str(error)))
+
+
+def find_decompressor(start: bytes) -> Callable[[Any], Any] | None:
+    """Return what opens a compressed file, given its first bytes; None for any other file."""
+    return next((decompressor for magic, decompressor in _COMPRESSED if magic.match(start)), None)
+
+
+def is_named_compressed(path: Path) -> bool:
+    """Return whether the ending of a name shows a compressed file."""
+    return path.suffix.lower() in _ENDINGS_OF_COMPRESSED
+
+
+def _format_of(path: Path) -> Format:
+    endings = [ending.lower() for ending in path.suffixes[-2:]]
+    if endings and endings[-1] in _ENDINGS_OF_COMPRESSED:
+        endings.pop()
+    return _FORMATS.get(endings[-1], read_text) if endings else read_text
