@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from upkeep import problems
 
-from simsql.database import RecipeChange, SearchIndex, load_rows
+from simsql.database import RecipeChange, SearchIndex, load_rows, search_index
 from simsql.database import change_recipe as module
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash
@@ -269,3 +269,38 @@ def test_the_end_waits_for_others_and_gives_up(database, connection, connect, mo
         for found in waiting:
             with pytest.raises((errors.SerializationFailure, errors.UndefinedFunction)):
                 found.result()
+
+
+def test_what_began_before_the_end_writes_and_finds_nothing_afterwards(database, connection, monkeypatch):
+    create(database, "tables")
+    connection.execute("UPDATE article SET fingerprint = NULL WHERE id > 100")
+    change = RecipeChange(database, "article", "body", NEW)
+    change.fill()
+    change.build()
+    found = SearchIndex(database, "article").backfill("body", batch_rows=50, report=lambda _: change.switch())
+    assert found.written == 50
+    check(database, connection, NEW)
+    back = RecipeChange(database, "article", "body", DEFAULT_RECIPE)
+
+    def compute_late(text: str, recipe: Recipe) -> int | None:
+        back.run()
+        return simhash(text, recipe)
+
+    monkeypatch.setattr(search_index, "simhash", compute_late)
+    with database.connect().execution_options(isolation_level="AUTOCOMMIT") as own:
+        with pytest.raises(DBAPIError, match=rf"has recipe {DEFAULT_RECIPE.id}, .* {NEW.id}, and these cannot be"):
+            SearchIndex(own, "article").near(text="some text")
+    check(database, connection, DEFAULT_RECIPE)
+
+
+def test_a_change_can_be_abandoned(database, connection):
+    create(database, "tables")
+    before = catalog(connection)
+    change = RecipeChange(database, "article", "body", NEW)
+    change.fill()
+    change.build()
+    connection.execute("SELECT simsql.drop_index('article', 'simsql_1_next')")
+    connection.execute("SELECT simsql.drop_clear_on_change('article', 'simsql_1_next')")
+    connection.execute("ALTER TABLE article DROP COLUMN simsql_1_next")
+    assert catalog(connection) == before
+    check(database, connection, DEFAULT_RECIPE)
