@@ -35,9 +35,11 @@ from sqlalchemy.exc import DontWrapMixin
 
 from simsql.database.change_recipe import REMEMBERED
 from simsql.database.index_spec import differs_for_sure, other_recipes
+from simsql.database.sketches import refuse_other_sketches
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe
 from simsql.sqlalchemy.expressions import TableName
+from simsql.sqlalchemy.sources import is_sketch
 
 _TRANSLATION = "schema_translate_map"
 
@@ -54,18 +56,26 @@ _registry = name_table("registry", *map(name_column, ("table_id", "column_name",
 
 
 class _Recipes(NamedTuple):
-    """The recipes of a table's indexes, by column."""
+    """The recipes of a table's indexes, and the comments of its sketches, by column."""
 
     by_column: Mapping[str, str]
+    comments: Mapping[str, str | None]
     read_at: float
     read_in: ref[Transaction] | None
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change of a recipe is under way."""
+        return any(re.fullmatch(r"simsql_\d+_next", column) for column in self.by_column)
+
     def are_current(self, connection: Connection) -> bool:
         """Return whether they need not be read again. The end of a change waits for what was read before it."""
-        if any(re.fullmatch(r"simsql_\d+_next", column) for column in self.by_column):
+        if self.is_changing:
             return self.read_in is not None and self.read_in() is connection.get_transaction() is not None
         return time.monotonic() - self.read_at < REMEMBERED
 
+
+_attributes = name_table("pg_attribute", *map(name_column, ("attrelid", "attname", "attnum")), schema="pg_catalog")
 
 # The recipes of each table as an engine names it. Engines that execution_options makes of one share its dialect.
 _known: WeakKeyDictionary[Dialect, dict[tuple[str | None, str], _Recipes]] = WeakKeyDictionary()
@@ -90,26 +100,39 @@ def refuse_other_recipe(
 ) -> None:
     """Raise UsageError if the column's simhash index in the database certainly has a different recipe.
 
-    Sketches have neither. `options` are the execution options of the statement; by default, the connection's.
+    Without a recipe, raise it if the column has other sketches. `options` are the execution options of the
+    statement; by default, the connection's.
     """
-    if connection.dialect.name != "postgresql" or recipe is None:
+    if connection.dialect.name != "postgresql":
         return
     table = column.table
     translation = (connection.get_execution_options() if options is None else options).get(_TRANSLATION) or {}
     known = _known.setdefault(connection.dialect, {})
     key = translation.get(table.schema, table.schema), table.name
     read = known.get(key)
-    # An error needs the current answer: the table or the index may have changed since.
-    if (
-        read is None
-        or not read.are_current(connection)
-        or differs_for_sure(read.by_column.get(column.name), recipe)
-    ):
-        read = known[key] = _read_recipes(connection, table, translation)
+    if read is not None and read.are_current(connection):
+        try:
+            _refuse(read, column, recipe)
+        except _OtherRecipeError:
+            pass  # an error needs the current answer: the table or the index may have changed since
+        else:
+            return
+    read = known[key] = _read_recipes(connection, table, translation)
+    _refuse(read, column, recipe)
+
+
+def _refuse(read: _Recipes, column: Column[Any], recipe: Recipe | None) -> None:
+    name = f"{column.table.name}.{column.name}"
+    if recipe is None:
+        try:
+            refuse_other_sketches(read.comments.get(column.name), name)
+        except UsageError as error:
+            raise _OtherRecipeError(str(error)) from None
+        return
     found = read.by_column.get(column.name)
     if differs_for_sure(found, recipe):
         raise _OtherRecipeError(
-            f"{table.name}.{column.name}: the simhash index has recipe {found}, but the model fingerprints texts"
+            f"{name}: the simhash index has recipe {found}, but the model fingerprints texts"
             f" with {recipe.id}, and these cannot be compared: pass the recipe of the index to Fingerprint, or"
             " change the index in a migration (alembic revision --autogenerate)"
         )
@@ -117,21 +140,28 @@ def refuse_other_recipe(
 
 def _read_recipes(connection: Connection, table: Table, translation: Mapping[Any, Any]) -> _Recipes:
     """Return the recipes of a table's indexes; if one of them is changing, hold the table until the commit."""
-    if connection.execute(_READABLE).scalar_one() < len(_registry.columns):
-        return _Recipes({}, time.monotonic(), None)
     options = {_TRANSLATION: translation} if translation else {}
-    statement = select(_registry.c.column_name, _registry.c.recipe).where(
+    comments: dict[str, str | None] = {}
+    sketched = [column.name for column in table.columns if is_sketch(column)]
+    if sketched:
+        of_table = _attributes.c.attrelid == TableName(table), _attributes.c.attname.in_(sketched)
+        comment = func.pg_catalog.col_description(_attributes.c.attrelid, _attributes.c.attnum)
+        statement = select(_attributes.c.attname, comment).where(*of_table)
+        comments = dict(map(tuple, connection.execute(statement, execution_options=options)))
+    if connection.execute(_READABLE).scalar_one() < len(_registry.columns):
+        return _Recipes({}, comments, time.monotonic(), None)
+    registered = select(_registry.c.column_name, _registry.c.recipe).where(
         _registry.c.table_id == TableName(table), _registry.c.recipe.is_not(None)
     )
     transaction = connection.get_transaction()
 
     def read(held_by: Transaction | None) -> _Recipes:
-        rows = connection.execute(statement, execution_options=options)
+        rows = connection.execute(registered, execution_options=options)
         by_column = {row.column_name: row.recipe for row in rows}
-        return _Recipes(by_column, time.monotonic(), None if held_by is None else ref(held_by))
+        return _Recipes(by_column, comments, time.monotonic(), None if held_by is None else ref(held_by))
 
     found = read(None)
-    if not found.are_current(connection):
+    if found.is_changing:
         # Without the privilege, a write at the very end of the change may come too late.
         may_hold = select(func.pg_catalog.has_table_privilege(TableName(table), "SELECT"))
         if connection.execute(may_hold, execution_options=options).scalar_one():

@@ -89,6 +89,12 @@ def compute_many(
         yield from zip(*(both[::-1] if sources.recipe is None else both), strict=True)
 
 
+def is_sketch(column: Column[Any]) -> bool:
+    """Return whether a column is one of sketches with a source."""
+    sources = getattr(column.type, "sources", None)
+    return isinstance(sources, Sources) and sources.recipe is None
+
+
 # The keys of source columns by the names of their attributes, for every mapped fingerprint column.
 _source_keys: WeakKeyDictionary[Column[Any], Mapping[str, str]] = WeakKeyDictionary()
 

@@ -287,9 +287,12 @@ def test_what_began_before_the_end_writes_and_finds_nothing_afterwards(database,
         return simhash(text, recipe)
 
     monkeypatch.setattr(search_index, "simhash", compute_late)
-    with database.connect().execution_options(isolation_level="AUTOCOMMIT") as own:
-        with pytest.raises(DBAPIError, match=rf"has recipe {DEFAULT_RECIPE.id}, .* {NEW.id}, and these cannot be"):
-            SearchIndex(own, "article").near(text="some text")
+    refusal = rf"has recipe {DEFAULT_RECIPE.id}, .* {NEW.id}, and these cannot be"
+    with (
+        database.connect().execution_options(isolation_level="AUTOCOMMIT") as own,
+        pytest.raises(DBAPIError, match=refusal),
+    ):
+        SearchIndex(own, "article").near(text="some text")
     check(database, connection, DEFAULT_RECIPE)
 
 

@@ -1,12 +1,13 @@
 """Searches that also compare sketches: near(text=..., similarity=...) in models and on tables."""
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 
 from simsql import estimate_similarity, simhash, sketch
-from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch, near, sources
+from simsql.errors import UsageError
+from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch, near, recipes, sources
 
 WORDS = [f"word{number}" for number in range(60)]
 # Every row has the same words, so they are near; only the order differs.
@@ -52,8 +53,8 @@ def test_only_rows_with_similar_sketches_are_found(session, least):
 def test_a_text_by_name_and_null_texts(session):
     session.add(Article(id=9, content=None))
     session.flush()
-    for text, expected in ((TEXT, [0]), (None, [])):
-        condition = Article.fingerprint.near(text={"content": text}, distance=40, similarity=1)
+    for words, expected in ((TEXT, [0]), (None, [])):
+        condition = Article.fingerprint.near(text={"content": words}, distance=40, similarity=1)
         assert session.scalars(select(Article.id).where(condition)).all() == expected
 
 
@@ -88,6 +89,14 @@ def test_a_text_is_split_once_for_both_columns(session, monkeypatch):
         assert (article.fingerprint, article.sketch) == (simhash("other words"), sketch("other words"))
 
 
+def test_other_sketches_are_not_mixed_with_those_of_this_version(session):
+    session.execute(text("COMMENT ON COLUMN article.sketched IS 'minhash128-1'"))
+    recipes._known.clear()
+    session.add(Article(id=30, content=TEXT))
+    with pytest.raises(UsageError, match=r"article\.sketched has the sketches minhash128-1, which"):
+        session.flush()
+
+
 def test_a_sketch_is_that_of_one_text():
     with pytest.raises(TypeError, match="that of one text"):
         Sketch(source={"title": 1, "content": 1})
@@ -109,9 +118,7 @@ def test_a_similarity_needs_a_text_one_source_and_a_sketch():
     refused("pass text=", Article.fingerprint, 1, similarity=0.5)
     refused("several sources", Article.both, text={"title": "a", "content": "b"}, similarity=0.5)
     refused("no source", Article.plain, text="a", similarity=0.5)
-    refused(
-        r"article has none of 'title': .* Sketch\(source='title'\)", Article.of_title, text="a", similarity=0.5
-    )
+    refused(r"none of 'title': .*Sketch\(source='title'\)", Article.of_title, text="a", similarity=0.5)
     with pytest.raises(ArgumentError, match="returns fingerprints"):
         near(Article.__table__.c.fingerprint, text="a", similarity=0.5)
 
