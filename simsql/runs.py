@@ -10,10 +10,14 @@ Positions = NDArray[np.intp]
 
 def consecutive(starts: Positions, counts: Positions) -> Positions:
     """Return start, start + 1, ... for each start, `counts` numbers each, concatenated."""
-    before = np.cumsum(counts) - counts
-    positions: Positions = np.arange(counts.sum())
-    positions += np.repeat(starts - before, counts)
-    return positions
+    some = counts > 0
+    starts, counts = starts[some], counts[some]
+    ends = np.cumsum(counts)
+    positions: Positions = np.ones(ends[-1] if ends.size else 0, dtype=np.intp)
+    # Each position is one more than the one before, except at the starts.
+    positions[:1] = starts[:1]
+    positions[ends[:-1]] = starts[1:] - starts[:-1] - counts[:-1] + 1
+    return np.cumsum(positions, out=positions)
 
 
 def portions(sizes: Positions, at_most: int) -> Iterator[slice]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.errors import UsageError
+from simsql.hamming._columns import Column, read_column
 
 FINGERPRINT_BITS = 64
 # Positions of fingerprints fit 32 bits, with one number left that means "none".
@@ -66,11 +67,16 @@ def refuse_array(values: NDArray[np.uint64], width: int) -> NoReturn:
     raise UsageError(f"every fingerprint must be in [0, 2**{width}), not {wrong}")
 
 
-def fingerprint_column(fingerprints: Iterable[object]) -> tuple[NDArray[np.uint64], NDArray[np.bool_] | None]:
+def fingerprint_column(
+    fingerprints: Iterable[object] | Column,
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_] | None]:
     """Return any iterable of fingerprints as a uint64 array of one dimension, and which are there, None if all.
 
-    None and masked elements are missing. Raises TypeError and ValueError that name the first wrong element.
+    None, masked elements and nulls are missing. Raises TypeError and ValueError that name the first wrong
+    element.
     """
+    if isinstance(fingerprints, Column):
+        return read_column(fingerprints)
     if not isinstance(fingerprints, np.ndarray):
         values = list(fingerprints)
         present = None
@@ -90,8 +96,8 @@ def fingerprint_column(fingerprints: Iterable[object]) -> tuple[NDArray[np.uint6
     return fingerprint_array(np.ma.getdata(fingerprints)), present
 
 
-def fingerprint_list(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
-    """Return any iterable of fingerprints as a uint64 array of one dimension, without None and masked elements.
+def fingerprint_list(fingerprints: Iterable[object] | Column) -> NDArray[np.uint64]:
+    """Return any iterable of fingerprints as a uint64 array of one dimension, without those that are missing.
 
     Raises TypeError and ValueError that name the first wrong element.
     """
@@ -99,7 +105,7 @@ def fingerprint_list(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
     return values if present is None else values[present]
 
 
-def distinct_fingerprints(fingerprints: Iterable[object]) -> NDArray[np.uint64]:
+def distinct_fingerprints(fingerprints: Iterable[object] | Column) -> NDArray[np.uint64]:
     """Return the distinct fingerprints of an argument of `fingerprint_list`, sorted.
 
     Raises ValueError if there are more than 32-bit positions can distinguish.

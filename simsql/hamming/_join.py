@@ -49,7 +49,7 @@ _ALL_BITS = (1 << FINGERPRINT_BITS) - 1
 _TABLE_KEY_NS = 25.0  # permute and sort one key, and find its run
 _TABLE_NS = 300_000.0  # overhead of one permutation, at any number of keys
 _NEIGHBOUR_NS = 2.0  # compare two keys of a short run
-_TILE_PAIR_NS = 1.2  # compare two keys in a tile
+_TILE_PAIR_NS = 0.7  # compare two keys in a tile
 _GATHER_NS = 4.0  # gather one key for a tile
 _PROBE_NS = 6.0  # look up a neighbouring run
 _RUN_NS = 30_000.0  # overhead of one long run
@@ -62,7 +62,9 @@ _TOGETHER = 1 << 16
 # Sampled pairs, which show how keys are distributed before they are split.
 _SAMPLE = 2048
 # Bits of a block with a radius: its runs are numbered by a table with an entry for each value.
-_BLOCK_BITS = 18
+_BLOCK_BITS = 22
+# From this cost on, the bits of blocks are chosen: attempts to swap two bits, and pairs that show what is gained.
+_BALANCE_NS, _SWAPS, _BALANCE_SAMPLE = 1e9, 1500, 1 << 14
 
 
 class Pass(NamedTuple):
@@ -164,11 +166,11 @@ class Join:
             )
         else:
             if self._prepared is None or self._prepared[0] != task.here:
-                constant = ~_varying_bits(self._keys, _whole(self._keys)) & _ALL_BITS
-                self._prepared = (
-                    task.here,
-                    _Prepared(task.here, self._keys, constant & ~task.here.prefix, self._spanning),
-                )
+                constant = ~_varying_bits(self._keys, _whole(self._keys)) & ~task.here.prefix & _ALL_BITS
+                # A radius pays among many keys only, most of whose near pairs the sketches drop.
+                sketches = self._sketches if task.here.radius else None
+                prepared = _Prepared(task.here, self._keys, constant, self._spanning, sketches)
+                self._prepared = task.here, prepared
             prepared = self._prepared[1]
             if task.part == 0:
                 found = _pairs_agreeing(prepared, self._distance)
@@ -184,11 +186,16 @@ class Join:
 class _Prepared:
     """The keys of a pass, sorted, with the constant bits and then those of its prefix in front."""
 
-    def __init__(self, here: Pass, keys: Keys, constant: int, spanning: bool) -> None:
+    def __init__(
+        self, here: Pass, keys: Keys, constant: int, spanning: bool, sketches: SketchFilter | None = None
+    ) -> None:
         others = ~(constant | here.prefix) & _ALL_BITS
         self.here, self.order, self.spanning = here, BitOrder((constant, here.prefix, others)), spanning
-        self.keys = self.order.apply(keys)
-        if not self.order.changes_nothing:
+        self.keys, self._sketches = self.order.apply(keys), None
+        if sketches is not None:
+            order = np.argsort(self.keys)
+            self.keys, self._sketches = self.keys[order], sketches.firsts(order)
+        elif not self.order.changes_nothing:
             self.keys.sort()
 
     @property
@@ -201,7 +208,7 @@ class _Prepared:
         """The keys in balls around the values of the prefix."""
         bits = self.here.prefix.bit_count()
         flips = flip_masks((1 << bits) - 1, self.here.radius)[1:]
-        return Balls(self.keys, bits, self.behind, flips, spanning=self.spanning)
+        return Balls(self.keys, bits, self.behind, flips, spanning=self.spanning, sketches=self._sketches)
 
 
 def _pairs_agreeing(prepared: _Prepared, distance: int) -> Iterator[Pairs]:
@@ -285,12 +292,43 @@ def _cheapest_balls(keys: Keys, varying: int, distance: int, limit: float) -> tu
         if 1 << masks[0].bit_count() > 4 * keys.size or radius >= masks[-1].bit_count():
             continue
         spread = [_spread_costs(keys.size, mask.bit_count(), radius) for mask in masks]
-        if _cheapest_radii(spread, distance)[1] >= limit:
+        radii, cost = _cheapest_radii(spread, distance)
+        if cost >= limit:
             continue
+        if cost >= _BALANCE_NS:
+            masks = _balance(keys, masks, radii)
         radii, cost = _cheapest_radii([_counted_costs(keys, mask, radius) for mask in masks], distance)
         if cost < limit:
             best, limit = _balls(masks, radii), cost
     return best, limit
+
+
+def _balance(keys: Keys, masks: tuple[int, ...], radii: list[int]) -> tuple[int, ...]:
+    """Swap bits between blocks so that fewer keys are within the radii, by a sample of pairs.
+
+    Bits of real fingerprints are neither even nor independent: blocks of neighbouring bits bring together up to
+    half as many more.
+    """
+    sample = _sample(keys, _whole(keys), _BALANCE_SAMPLE)
+
+    def near(mask: int, block: int) -> int:
+        return int(np.count_nonzero(np.bitwise_count(sample & np.uint64(mask)) <= radii[block]))
+
+    chosen = list(masks)
+    found = [near(mask, block) for block, mask in enumerate(chosen)]
+    block_of = {1 << bit: block for block, mask in enumerate(masks) for bit in range(64) if mask >> bit & 1}
+    bits = list(block_of)
+    for a, b in np.random.default_rng(0).integers(0, len(bits), (_SWAPS, 2)).tolist():
+        one, other = block_of[bits[a]], block_of[bits[b]]
+        if one == other:
+            continue
+        swapped = {block: chosen[block] ^ bits[a] ^ bits[b] for block in (one, other)}
+        now = {block: near(mask, block) for block, mask in swapped.items()}
+        if sum(now.values()) < found[one] + found[other]:
+            block_of[bits[a]], block_of[bits[b]] = other, one
+            for block, mask in swapped.items():
+                chosen[block], found[block] = mask, now[block]
+    return tuple(chosen)
 
 
 def _balls(masks: Iterable[int], radii: Iterable[int]) -> list[Pass]:
@@ -323,12 +361,12 @@ def _counted_costs(keys: Keys, mask: int, radius: int) -> list[float]:
     values = BitOrder((mask, ~mask & _ALL_BITS)).apply(keys) >> np.uint64(FINGERPRINT_BITS - bits)
     counts = np.bincount(values.view(np.intp), minlength=1 << bits)
     rows = -(-counts // TILE_ROWS)
-    near = np.zeros((radius + 1, counts.size), dtype=np.intp)  # keys at each distance from each value
+    near = np.zeros((radius + 1, counts.size), dtype=np.uint32)  # keys at each distance from each value
     near[0] = counts
     for bit in range(bits):
         near[1:] += near.reshape(radius + 1, -1, 2, 1 << bit)[:-1, :, ::-1].reshape(radius, -1)
-    pairs = np.cumsum([float(np.dot(counts, some)) / 2 for some in near])
-    gathered = np.cumsum([float(np.dot(rows, some)) / 2 for some in near])
+    pairs = np.cumsum([float(np.dot(counts.astype(float), some)) / 2 for some in near])
+    gathered = np.cumsum([float(np.dot(rows.astype(float), some)) / 2 for some in near])
     return _costs(keys.size, bits, pairs.tolist(), gathered.tolist(), float(rows.sum()))
 
 
@@ -351,11 +389,11 @@ def _costs(keys: int, bits: int, pairs: list[float], gathered: list[float], rows
     return costs
 
 
-def _sample(keys: Keys, runs: Runs) -> Keys:
+def _sample(keys: Keys, runs: Runs, size: int = _SAMPLE) -> Keys:
     """Return the differing bits of random pairs of keys of the same run, with a fixed seed."""
     random = np.random.default_rng(0)
     weights = runs.sizes.astype(float) ** 2
-    run = random.choice(len(weights), size=_SAMPLE, p=weights / weights.sum())
+    run = random.choice(len(weights), size=size, p=weights / weights.sum())
     starts, sizes = runs.starts[run], runs.sizes[run]
     one = random.integers(0, sizes)
     other = (one + random.integers(1, sizes)) % sizes

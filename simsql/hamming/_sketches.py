@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from simsql.hamming._checks import (
     refuse_too_many,
     whole_number,
 )
+from simsql.hamming._columns import Fingerprints
 from simsql.runs import consecutive, portions
 
 # Pairs of sketches compared at a time, or those of one sketch.
@@ -23,6 +23,22 @@ _COMPARED = 1 << 18
 
 Words = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
+Positions = NDArray[np.intp]
+
+
+class FirstSketches(NamedTuple):
+    """The first sketch of each key of a sorted array, and whether it has more."""
+
+    first: Words
+    several: NDArray[np.bool_]
+    distance: int
+
+    def may_pass(self, ones: Positions, others: Positions) -> NDArray[np.bool_]:
+        """Return whether the keys at these positions pass the filter, or have sketches that are not known here."""
+        near: NDArray[np.bool_] = np.bitwise_count(self.first[ones] ^ self.first[others]) <= self.distance
+        near |= self.several[ones]
+        near |= self.several[others]
+        return near
 
 
 class SketchFilter(NamedTuple):
@@ -32,7 +48,7 @@ class SketchFilter(NamedTuple):
     """
 
     fingerprints: Words
-    starts: NDArray[np.intp]
+    starts: Positions
     sketches: Words
     distance: int
 
@@ -53,12 +69,17 @@ class SketchFilter(NamedTuple):
                     near[np.repeat(pair[part], each)[found]] = True
         return pairs[near]
 
-    def _near(self, ones: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def firsts(self, order: Positions) -> FirstSketches:
+        """Return the first sketches of the fingerprints in another order."""
+        starts = self.starts[order]
+        return FirstSketches(self.sketches[starts], self.starts[order + 1] - starts > 1, self.distance)
+
+    def _near(self, ones: Positions, others: Positions) -> NDArray[np.bool_]:
         near: NDArray[np.bool_] = np.bitwise_count(self.sketches[ones] ^ self.sketches[others]) <= self.distance
         return near
 
 
-def filter_of(fingerprints: Iterable[object], sketches: tuple[Iterable[object], int]) -> SketchFilter:
+def filter_of(fingerprints: Fingerprints, sketches: tuple[Fingerprints, int]) -> SketchFilter:
     """Return the filter for fingerprints and, as many, their sketches, with the largest distance of two sketches.
 
     What lacks a fingerprint or a sketch is left out. Raises TypeError and ValueError as `distinct_fingerprints`

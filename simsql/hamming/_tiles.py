@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.hamming._sketches import FirstSketches
 from simsql.runs import consecutive
 from simsql.trees import roots_of, unite
 
@@ -23,13 +25,21 @@ Pairs = NDArray[np.uint64]
 Positions = NDArray[np.intp]
 
 # Pairs compared at a time, whose arrays fit the cache of a core.
-_TILE = 1 << 16
+_TILE = 1 << 17
+# Elements that NumPy may buffer when it compares tiles.
+_BUFFER = 64
 # Keys of one run in a tile, and the keys that a long run is compared with at a time.
-TILE_ROWS, TILE_COLUMNS = 32, 2048
+TILE_ROWS, TILE_COLUMNS = 64, 2048
+# Keys that are compared with all others before those that they connect are left out.
+_SPANNING_ROWS = 32
 # Neighbouring runs looked up at a time, and keys gathered at a time.
 _PROBES, _GATHERED = 1 << 15, 1 << 18
 # Neighbours compared at a time when looking for runs.
 _STEP = 1 << 16
+
+
+# Rows, columns, and where they are: columns shown, rows of a run, first run, first column, all columns.
+_Step = tuple[Keys, Keys, tuple[int, ...]]
 
 
 class Runs(NamedTuple):
@@ -67,6 +77,39 @@ def batched(pairs: Iterable[Pairs], size: int) -> Iterator[Pairs]:
         yield np.concatenate(waiting)
 
 
+@contextmanager
+def unbuffered() -> Iterator[None]:
+    """Keep NumPy from copying repeated rows and columns to its buffers before it compares them.
+
+    That takes longer than the comparison, and is the default for arrays of up to about 8,000 elements.
+    """
+    usual = np.setbufsize(_BUFFER)
+    try:
+        yield
+    finally:
+        np.setbufsize(usual)
+
+
+class Tile:
+    """Arrays that fit the cache of a core, in which keys are compared with others."""
+
+    def __init__(self, size: int) -> None:
+        self._differing = np.empty(size, dtype=np.uint64)
+        self._distances = np.empty(size, dtype=np.uint8)
+        self._close = np.empty(size, dtype=np.bool_)
+
+    def compare(self, rows: Keys, columns: Keys, distance: int) -> Positions:
+        """Return where rows[i, j] and columns[i, k] are within `distance`, as positions in (i, j, k), flat."""
+        count, height = rows.shape
+        size = count * height * columns.shape[1]
+        differing, distances, close = self._differing[:size], self._distances[:size], self._close[:size]
+        np.bitwise_xor(rows[:, :, None], columns[:, None], out=differing.reshape(count, height, -1))
+        np.bitwise_count(differing, out=distances)
+        np.less_equal(distances, distance, out=close)
+        found: Positions = close.nonzero()[0]
+        return found
+
+
 def compare_short(keys: Keys, runs: Runs, distance: int) -> Iterator[Pairs]:
     """Yield the pairs within `distance` of keys of the same run. Runs of the same size are compared at once."""
     by_size = np.argsort(runs.sizes, kind="stable")
@@ -86,12 +129,14 @@ def compare_short(keys: Keys, runs: Runs, distance: int) -> Iterator[Pairs]:
 
 def compare_all(run: Keys, distance: int, part: int = 0, parts: int = 1) -> Iterator[Pairs]:
     """Yield the pairs within `distance` of keys of a run of any size, or those of one of several parts."""
+    tile = Tile(TILE_ROWS * TILE_COLUMNS)
     for top in range(part * TILE_ROWS, run.size, parts * TILE_ROWS):
         rows = run[top : top + TILE_ROWS]
         for left in range(top, run.size, TILE_COLUMNS):
             columns = run[left : left + TILE_COLUMNS]
-            close = np.bitwise_count(rows[:, None] ^ columns) <= distance
-            row, column = np.divmod(np.flatnonzero(close), columns.size)
+            with unbuffered():
+                close = tile.compare(rows[None], columns[None], distance)
+            row, column = np.divmod(close, columns.size)
             if left == top:
                 row, column = row[row < column], column[row < column]
             if row.size:
@@ -105,8 +150,8 @@ def compare_spanning(run: Keys, distance: int) -> Iterator[Pairs]:
     the first rows of nearly equal keys connect almost all of them, and little remains for the other rows.
     """
     trees = np.arange(run.size)
-    for top in range(0, run.size, TILE_ROWS):
-        rows = np.arange(top, min(top + TILE_ROWS, run.size))
+    for top in range(0, run.size, _SPANNING_ROWS):
+        rows = np.arange(top, min(top + _SPANNING_ROWS, run.size))
         roots = trees[rows]
         apart = top + np.flatnonzero((trees[top:] != roots[0]) | (roots != roots[0]).any())
         joined = False
@@ -132,27 +177,36 @@ class Balls:
     """Sorted keys, to be compared with those whose prefix differs by one of the `flips`.
 
     The prefix of a key is its `bits` bits before the last `behind`. If `spanning`, pairs whose keys are connected
-    by other pairs may be omitted.
+    by other pairs may be omitted. With `sketches` of the keys, most pairs that their filter drops are omitted.
     """
 
-    def __init__(self, keys: Keys, bits: int, behind: int, flips: Keys, *, spanning: bool = False) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        bits: int,
+        behind: int,
+        flips: Keys,
+        *,
+        spanning: bool = False,
+        sketches: FirstSketches | None = None,
+    ) -> None:
         self._keys = np.append(keys, ~keys[:1])  # the last one pads tiles
         values = (keys >> np.uint64(behind)).view(np.intp) & ((1 << bits) - 1)
         self._counts = np.bincount(values, minlength=1 << bits)
         self._firsts = np.cumsum(self._counts) - self._counts
         self._flips = flips.view(np.intp)
         self._trees = np.arange(self._keys.size) if spanning else None
-        self._differing = np.empty(_TILE, dtype=np.uint64)
-        self._distances = np.empty(_TILE, dtype=np.uint8)
+        self._tile, self._sketches = Tile(_TILE), sketches
 
     @cached_property
     def _rows(self) -> tuple[NDArray[np.intp], Runs]:
         """The prefix of each run, and the run; longer runs in parts that fit a tile."""
+        height = TILE_ROWS if self._trees is None else _SPANNING_ROWS
         present = np.flatnonzero(self._counts)
-        parts = -(-self._counts[present] // TILE_ROWS)
+        parts = -(-self._counts[present] // height)
         values = np.repeat(present, parts)
-        skipped = TILE_ROWS * consecutive(np.zeros_like(parts), parts)
-        sizes = np.minimum(self._counts[values] - skipped, TILE_ROWS)
+        skipped = height * consecutive(np.zeros_like(parts), parts)
+        sizes = np.minimum(self._counts[values] - skipped, height)
         return values, Runs(self._firsts[values] + skipped, sizes)
 
     def compare(self, distance: int, part: int = 0, parts: int = 1) -> Iterator[Pairs]:
@@ -178,36 +232,91 @@ class Balls:
             all_tiles = slice(some[0].start, some[-1].stop)
             positions = consecutive(starts[all_tiles].reshape(-1), sizes[all_tiles].reshape(-1))
             np.minimum(positions, self._keys.size - 1, out=positions)
-            end = 0
-            for tile in some:
-                height, width, count = int(rows.sizes[tile.start]), int(padded[tile.start]), tile.stop - tile.start
-                left = rows.starts[tile, None] + np.arange(height)
-                begin, end = end, end + count * width
-                right = positions[begin:end].reshape(count, width)
-                if count > 1 or self._trees is None:
-                    found = self._close(left, right, distance)
-                else:
-                    found = self._connect(self._trees, left[0], right[0], distance)
-                for one, other in found:
-                    yield np.stack((self._keys[one], self._keys[other]), axis=1)
+            if self._trees is None:
+                found = self._close_in(some, rows, padded, positions, distance)
+            else:
+                found = self._connected_in(self._trees, some, rows, padded, positions, distance)
+            for one, other in found:
+                yield np.stack((self._keys[one], self._keys[other]), axis=1)
+
+    def _close_in(
+        self, tiles: list[slice], rows: Runs, widths: Positions, positions: Positions, distance: int
+    ) -> Iterator[tuple[Positions, Positions]]:
+        """Yield the positions of pairs of rows and of the columns that were gathered for them."""
+        steps = self._steps(tiles, rows, widths, self._keys.take(positions))
+        while True:
+            found, places = self._compare_some(steps, distance)
+            if not found:
+                return
+            # Few pairs of each tile are close: their positions are computed for many tiles at once.
+            size, shown, height, first, offset, width = np.array(places).T
+            cell, column = np.divmod(np.concatenate(found), np.repeat(shown, size))
+            run, row = np.divmod(cell, np.repeat(height, size))
+            one = rows.starts[np.repeat(first, size) + run] + row
+            other = positions[np.repeat(offset, size) + run * np.repeat(width, size) + column]
+            inside = other < self._keys.size - 1  # the last key pads tiles
+            if self._sketches is not None:
+                inside &= self._sketches.may_pass(one, np.where(inside, other, 0))
+            yield one[inside], other[inside]
+
+    def _steps(self, tiles: list[slice], rows: Runs, widths: Positions, columns: Keys) -> Iterator[_Step]:
+        """Yield the rows and columns of tiles, a tile or a part of one at a time."""
+        end = 0
+        for tile in tiles:
+            count, height, width = tile.stop - tile.start, int(rows.sizes[tile.start]), int(widths[tile.start])
+            begin, end = end, end + count * width
+            left = self._keys.take(rows.starts[tile, None] + np.arange(height))
+            right = columns[begin:end].reshape(count, width)
+            step = max(1, _TILE // (count * height))
+            for start in range(0, width, step):
+                shown = right[:, start : start + step]
+                yield left, shown, (shown.shape[1], height, tile.start, begin + start, width)
+
+    def _compare_some(
+        self, steps: Iterator[_Step], distance: int
+    ) -> tuple[list[Positions], list[tuple[int, ...]]]:
+        """Compare until there are many pairs or no more steps; return the pairs, their numbers and places."""
+        found, places, room = [], [], _TILE
+        with unbuffered():
+            for left, right, place in steps:
+                close = self._tile.compare(left, right, distance)
+                if close.size:
+                    found.append(close)
+                    places.append((close.size, *place))
+                    room -= close.size
+                    if room <= 0:
+                        break
+        return found, places
+
+    def _connected_in(
+        self,
+        trees: Positions,
+        tiles: list[slice],
+        rows: Runs,
+        widths: Positions,
+        positions: Positions,
+        distance: int,
+    ) -> Iterator[tuple[Positions, Positions]]:
+        """Yield pairs as `_close_in` does, without those of tiles of one run that others connect."""
+        end = 0
+        for tile in tiles:
+            count, height = tile.stop - tile.start, int(rows.sizes[tile.start])
+            begin, end = end, end + count * int(widths[tile.start])
+            if count == 1:
+                left = rows.starts[tile.start] + np.arange(height)
+                yield from self._connect(trees, left, positions[begin:end], distance)
+            else:
+                yield from self._close_in([tile], rows, widths, positions[begin:end], distance)
 
     def _close(self, left: Positions, right: Positions, distance: int) -> Iterator[tuple[Positions, Positions]]:
-        """Compare the keys at left[i] with those at right[i] for each i, and yield the positions of pairs."""
-        count, height = left.shape
-        rows = self._keys[left]
-        step = max(1, _TILE // (count * height))
-        for start in range(0, right.shape[1], step):
-            columns = self._keys[right[:, start : start + step]]
-            shape = count, height, columns.shape[1]
-            size = count * height * columns.shape[1]
-            np.bitwise_xor(rows[:, :, None], columns[:, None], out=self._differing[:size].reshape(shape))
-            np.bitwise_count(self._differing[:size], out=self._distances[:size])
-            close = np.flatnonzero(self._distances[:size] <= distance)
-            if close.size:
-                run, row, column = np.unravel_index(close, shape)
-                one, other = left[run, row], right[run, start + column]
-                inside = other < self._keys.size - 1  # the last key pads tiles
-                yield one[inside], other[inside]
+        """Compare the keys at each of `left` with those at each of `right`, and yield the positions of pairs."""
+        rows = self._keys[left][None]
+        step = max(1, _TILE // left.size)
+        for start in range(0, right.size, step):
+            some = right[start : start + step]
+            row, column = np.divmod(self._tile.compare(rows, self._keys[some][None], distance), some.size)
+            if row.size:
+                yield left[row], some[column]
 
     def _connect(
         self, trees: Positions, left: Positions, right: Positions, distance: int
@@ -218,7 +327,7 @@ class Balls:
         same = roots == most
         for rows, columns in ((left[same], right[others != most]), (left[~same], right)):
             if rows.size and columns.size:
-                for one, other in self._close(rows[None], columns[None], distance):
+                for one, other in self._close(rows, columns, distance):
                     unite(trees, one, other)
                     yield one, other
 

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
 from itertools import combinations
 from math import comb
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simsql.hamming._checks import FINGERPRINT_BITS, distinct_fingerprints, fingerprint_list, whole_number
+from simsql.hamming._columns import Column, Fingerprints
 from simsql.hamming.blocks import block_masks, flip_masks
 from simsql.hamming.design import TABLES_AT_MOST, Design
 from simsql.runs import consecutive, portions
@@ -84,16 +85,16 @@ class _Prefix(NamedTuple):
 
 
 def find_matches(
-    queries: Iterable[int | None] | NDArray[Any],
-    stored: Iterable[Iterable[int | None] | NDArray[Any]],
+    queries: Fingerprints,
+    stored: Iterable[Fingerprints],
     distance: int = 3,
 ) -> Iterator[Matches]:
     """Find, for each query, all stored fingerprints that differ from it in at most `distance` bits (0..64).
 
-    `queries` is an array of unsigned integers or any iterable of ints in [0, 2**64). `stored` is an iterable of
-    such arrays or iterables: batches of any size, read one by one. None and masked elements are skipped. Yields
-    arrays of matches in no particular order: each pair of a query and a fingerprint once, even if they are
-    repeated. It is exact at every distance.
+    `queries` is an array of unsigned integers, any iterable of ints in [0, 2**64), or a column as for
+    `find_pairs`. `stored` is an iterable of these: batches of any size, read one by one. What is missing is
+    skipped. Yields arrays of matches in no particular order: each pair of a query and a fingerprint once, even if
+    they are repeated. It is exact at every distance.
 
     Each stored fingerprint is looked up in several tables (10 for a million queries at distance 3); at large
     distances it is compared with all queries. Memory grows with the queries, the largest batch and the number of
@@ -103,14 +104,12 @@ def find_matches(
     refused, because bigint bit patterns from PostgreSQL cannot be distinguished from numbers.
     """
     distance = whole_number("distance", distance, 0, FINGERPRINT_BITS)
-    if isinstance(stored, np.ndarray) and stored.ndim < 2:
+    if isinstance(stored, Column) or (isinstance(stored, np.ndarray) and stored.ndim < 2):
         raise TypeError("stored must be an iterable of batches, not a single array: pass [array]")
     return _matches(distinct_fingerprints(queries), stored, distance)
 
 
-def _matches(
-    queries: Words, stored: Iterable[Iterable[int | None] | NDArray[Any]], distance: int
-) -> Iterator[Matches]:
+def _matches(queries: Words, stored: Iterable[Fingerprints], distance: int) -> Iterator[Matches]:
     if not queries.size:
         return
     search: _Search | None = None
@@ -133,7 +132,7 @@ def _matches(
         reported = np.insert(reported, places, fresh)
 
 
-def _slices(batches: Iterable[Iterable[int | None] | NDArray[Any]], size: int) -> Iterator[Words]:
+def _slices(batches: Iterable[Fingerprints], size: int) -> Iterator[Words]:
     """Yield the fingerprints of the batches, `size` at a time."""
     waiting: list[Words] = []
     missing = size

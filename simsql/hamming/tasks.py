@@ -10,8 +10,7 @@ Two ways, both exact, and each pair comes from one task alone:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from simsql.hamming._checks import (
     fingerprint_column,
     whole_number,
 )
+from simsql.hamming._columns import Fingerprints
 from simsql.hamming._join import Join, PairTask, Pass
 from simsql.hamming._sketches import filter_of
 from simsql.hamming.blocks import BitOrder, block_masks
@@ -31,8 +31,6 @@ from simsql.hamming.pairs import Sketches
 # A bucket is the number of its block, and the value of the block in this number of bits.
 _VALUE_BITS = 32
 _ALL_BITS = (1 << FINGERPRINT_BITS) - 1
-
-Fingerprints = Iterable[int | None] | NDArray[Any]
 
 
 def pair_tasks(fingerprints: Fingerprints, distance: int = 3, parts: int = 1) -> list[PairTask]:
@@ -83,7 +81,7 @@ def pair_buckets(fingerprints: Fingerprints, distance: int = 3) -> NDArray[np.in
 
 
 def pairs_in_buckets(
-    buckets: NDArray[Any], fingerprints: Fingerprints, distance: int = 3, *, sketches: Sketches = None
+    buckets: Fingerprints, fingerprints: Fingerprints, distance: int = 3, *, sketches: Sketches = None
 ) -> Iterator[NDArray[np.uint64]]:
     """Yield the pairs of the fingerprints in whole buckets, as `pairs_of_task` does.
 

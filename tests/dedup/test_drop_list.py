@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from program import run as command
 
-from simsql.dedup.safety.identity import Identities, RecordFile, read_status
+from simsql.dedup.safety.identity import Identities, read_status
 from simsql.documents import Document, DocumentReader
 
 Change = Callable[[Path, Path, str], object]
@@ -447,7 +447,7 @@ def test_a_file_that_takes_the_name_of_the_one_that_is_read(tmp_path):
         (tmp_path / "new").replace(path)
         assert isinstance(item, Document)
         identities.identify(item)
-    assert identities.files == {str(path): RecordFile(path, status)}
+    assert identities.status == status
     assert read_status(path) != status
 
 

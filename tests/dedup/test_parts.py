@@ -21,7 +21,7 @@ from simsql.dedup.store.columns import Columns, spell_digests, spell_places
 from simsql.dedup.store.intake import Intake
 from simsql.dedup.store.memory import MemoryStore
 from simsql.documents import Document, DocumentReader, Layout, parts
-from simsql.documents.parts import MovedError, Range
+from simsql.documents.ranges import MovedError, Range
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.fingerprint import DEFAULT_RECIPE, simhash, sketch
 
@@ -146,9 +146,18 @@ def test_a_file_that_shrinks_ends_where_it_ends(tmp_path):
     assert [item.reason for item in items[4:]] == ["not JSON"]
 
 
-def take_in(reader, workers, *, tokens, texts):
+class Remembering(MemoryStore):
+    """Has every text whose digest begins with an even digit."""
+
+    holds_documents = True
+
+    def find_known(self, identities, text_digests):
+        return np.array([digest[0] in "02468ace" for digest in spell_digests(text_digests)])
+
+
+def take_in(reader, workers, *, tokens, texts, kind=MemoryStore):
     """The columns and what else the intake knows."""
-    store = MemoryStore(DEFAULT_RECIPE, Rules(12))
+    store = kind(DEFAULT_RECIPE, Rules(12))
     found = Intake(store, reader, workers=workers, tokens=tokens, texts=texts)
     columns = Columns.concatenate(list(found._batches(lambda _: None)))
     origins = found._identities.origins
@@ -216,19 +225,23 @@ def test_processes_hand_over_what_one_would_read(tmp_path):
         "texts": [document.text for document in documents],
     }
     found = []
-    for workers in (1, 2, 3):
+    for workers, kind in ((1, MemoryStore), (2, MemoryStore), (3, MemoryStore), (2, Remembering)):
         with (
             TokenSpool() as tokens,
             TextSpool() as texts,
             mock.patch.object(parts, "PART", 2000),
-            mock.patch.object(intake, "_PAYS", 0),
+            mock.patch.object(intake, "_ALONE", 1),
         ):
-            found.append(take_in(reader(), workers, tokens=tokens, texts=texts))
+            found.append(take_in(reader(), workers, tokens=tokens, texts=texts, kind=kind))
     assert found[0] | expected == found[0]
     assert len(set(found[0]["identities"])) == len(documents)
     assert len(found[0]["wordless"]) == 5
     assert found[1] == found[0]
     assert found[2] == found[0]
+    new = [digest[0] not in "02468ace" for digest in expected["digests"]]
+    for name in ("fingerprints", "sketches"):
+        expected[name] = [value if is_new else None for value, is_new in zip(expected[name], new, strict=True)]
+    assert found[3] | expected == found[3]
 
 
 def test_what_another_process_cannot_read_is_read_here(tmp_path):
@@ -244,7 +257,7 @@ def test_what_another_process_cannot_read_is_read_here(tmp_path):
         TokenSpool() as tokens,
         TextSpool() as texts,
         mock.patch.object(parts, "PART", 200),
-        mock.patch.object(intake, "_PAYS", 0),
+        mock.patch.object(intake, "_ALONE", 1),
     ):
         found = take_in(Removing([path]), 2, tokens=tokens, texts=texts)
     assert found["texts"] == [f"text {number}" for number in range(100)]

@@ -388,6 +388,20 @@ def test_a_crowded_prefix_takes_little_memory(distance, most):
     assert peak < most
 
 
+def test_crowds_within_a_radius_take_little_memory(monkeypatch):
+    """Four million pairs in few tiles: their positions at once would take 300 MB."""
+    monkeypatch.setattr(_join, "_cheapest_balls", balls(2, 2, 2))
+    join = _join.Join(near_equal(27, 3_000, 4), 8)
+    tasks = join.tasks(1)
+    tracemalloc.start()
+    try:
+        assert sum(len(some) for task in tasks for some in join(task)) == 3_000 * 2_999 // 2
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 60e6
+
+
 def test_a_large_distance_takes_little_memory():
     values = random_words(9, 10_000)
     tracemalloc.start()

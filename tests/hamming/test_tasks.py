@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simsql import find_pairs, pair_buckets, pair_tasks, pairs_in_buckets, pairs_of_task
-from simsql.hamming import _sketches
+from simsql.hamming import _join, _sketches
+from simsql.hamming.blocks import block_masks
 
 NONE = np.empty((0, 2), dtype=np.uint64)
 
@@ -36,6 +37,11 @@ def slow_pairs(fingerprints, distance, sketches=None, apart=64):
             if a != b and (a ^ b).bit_count() <= distance and (s ^ t).bit_count() <= apart
         }
     )
+
+
+def flips(rng, count, bits):
+    """Words with up to this number of bits."""
+    return np.bitwise_xor.reduce(np.uint64(1) << rng.integers(0, 64, (bits, count), dtype=np.uint64))
 
 
 def listed(arrays):
@@ -94,24 +100,44 @@ def test_pairs_have_near_sketches(rows, distance, apart, masked):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_thousands_of_sketches(workers):
-    """Enough for radii; some fingerprints have several sketches."""
+def test_thousands_of_sketches(monkeypatch, workers):
+    """Enough for radii, in blocks of chosen bits. Some fingerprints have several sketches."""
+    monkeypatch.setattr(_join, "_BALANCE_NS", 0.0)
     rng = np.random.default_rng(30)
-    words = np.concatenate([np.repeat(random_words(31, 100), 20), random_words(32, 1_000)])
-    sketches = words[::-1].copy()
-    for _ in range(6):
-        words ^= np.uint64(1) << rng.integers(0, 64, words.size, dtype=np.uint64)
-    for _ in range(20):
-        sketches ^= np.uint64(1) << rng.integers(0, 64, words.size, dtype=np.uint64)
+    words = np.concatenate([np.repeat(random_words(31, 200), 20), random_words(32, 6_000)])
+    sketches = np.concatenate([np.repeat(random_words(33, 200), 20), random_words(34, 6_000)])
+    words ^= flips(rng, words.size, 5)
+    sketches ^= flips(rng, words.size, 16)
     words[:300] = words[300:600]
-    expected = slow_pairs(words.tolist(), 12, sketches.tolist(), 22)
-    assert len(slow_pairs(words.tolist(), 12)) > 1.1 * len(expected) > 1_000
-    found = find_pairs(words, 12, sketches=(sketches, 22), workers=workers)
-    assert list(map(tuple, found.tolist())) == expected
-    tasks = pair_tasks(words, 12, 5)
+    close, expected = set(), set()
+    for row in range(words.size):
+        near = row + np.flatnonzero(np.bitwise_count(words[row:] ^ words[row]) <= 10)
+        near = near[words[near] != words[row]]
+        pairs = np.sort(np.stack(np.broadcast_arrays(words[row], words[near]), axis=1), axis=1)
+        close.update(map(tuple, pairs.tolist()))
+        alike = np.bitwise_count(sketches[near] ^ sketches[row]) <= 22
+        expected.update(map(tuple, pairs[alike].tolist()))
+    assert len(close) > 1.1 * len(expected) > 1_000
+    tasks = pair_tasks(words, 10, 5)
     assert max(task.here.radius for task in tasks) > 0
-    found = [pairs for task in tasks for pairs in pairs_of_task(task, words)]
-    assert listed(found) == slow_pairs(words.tolist(), 12)
+    assert listed(pairs for task in tasks for pairs in pairs_of_task(task, words)) == sorted(close)
+    found = find_pairs(words, 10, sketches=(sketches, 22), workers=workers)
+    assert listed([found]) == sorted(expected)
+
+
+def test_blocks_of_chosen_bits_bring_fewer_together():
+    """Half of the bits are nearly constant. Blocks of neighbours have all of these or none."""
+    rare = np.bitwise_and.reduce([random_words(seed, 20_000) for seed in range(40, 45)]) & np.uint64(0xFFFFFFFF)
+    keys = np.unique(random_words(46, 20_000) & np.uint64(0xFFFFFFFF << 32) | rare)
+    masks = block_masks(2**64 - 1, 4)
+    chosen = _join._balance(keys, masks, [2, 2, 2, 2])
+    assert sorted(map(int.bit_count, chosen)) == [16] * 4
+    assert sum(chosen) == 2**64 - 1
+
+    def comparisons(blocks):
+        return sum(_join._counted_costs(keys, mask, 2)[2] for mask in blocks)
+
+    assert comparisons(chosen) < 0.7 * comparisons(masks)
 
 
 @pytest.mark.parametrize(("a", "b"), [([], []), ([5], [1]), ([5, 5], [1, 2])])

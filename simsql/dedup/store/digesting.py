@@ -18,7 +18,8 @@ from simsql.dedup.safety.identity import (
 )
 from simsql.dedup.store.columns import DIGEST, Columns, Origin, Strings, read_digests
 from simsql.documents import NO_WORDS, Document, Skip, SkipCount, printable
-from simsql.documents.parts import MovedError, Part
+from simsql.documents.parts import Part
+from simsql.documents.ranges import MovedError
 from simsql.documents.spool import TextSpool, TokenSpool, digest_tokens
 from simsql.fingerprint import Fingerprints, Recipe, simhash_items, simhash_items_with_tokens
 

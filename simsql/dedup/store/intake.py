@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 import numpy as np
 
@@ -11,13 +12,14 @@ from simsql.dedup.store.digesting import Digested, Digester, LookedUp
 from simsql.dedup.store.settling import SettledIdentities
 from simsql.dedup.store.store import Loaded, Store
 from simsql.documents import Document, DocumentReader, Report, SkipCount, Stages
-from simsql.documents.parts import PART, Part, Range, gather
+from simsql.documents.parts import PART, Part, gather
+from simsql.documents.ranges import Range
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.errors import SimsqlError
 from simsql.fingerprint import map_in_processes
 
-_PAYS = 1 << 24
-"""Bytes of input that one process digests while other processes start."""
+_ALONE = 8
+"""Parts that one process digests in the time that other processes take to start."""
 
 
 class Intake:
@@ -87,8 +89,12 @@ class Intake:
         parts: Iterator[Part] = self._reader.parts()
         if self._store.holds_documents:
             parts = self._look_up(parts)
-        total = self._reader.bytes_total
-        if self._workers == 1 or (total is not None and total < _PAYS):
+        # A stream may be slow, and is not waited for.
+        begun = [] if self._reader.bytes_total is None else list(islice(parts, _ALONE))
+        is_small = 0 < len(begun) < _ALONE
+        parts = chain(begun, parts)
+        del begun
+        if self._workers == 1 or is_small:
             for part in parts:
                 yield self._digest_here(part)
                 del part
