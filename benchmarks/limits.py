@@ -10,7 +10,7 @@ import numpy as np
 
 from simsql.fingerprint import simhash_many, similarity_many
 
-DISTANCE, SIMILARITY = 10, 0.6
+DISTANCE, SIMILARITY = 12, 0.6
 _TEXTS = 400
 _LENGTH = 200
 _VOCABULARY = 20_000

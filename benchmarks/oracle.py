@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.data import Fingerprints
 
 # The largest distance that is searched: what a query finds within it is kept, and serves the smaller ones.
-REACH = 10
+REACH = 12
 _CHUNK = 1 << 17  # one chunk and its distances fit into a core's cache
 
 Found = list[tuple[int, int]]

@@ -42,7 +42,7 @@ from simsql.fingerprint.sketches import SKETCH_ID as SKETCH_ID
 from simsql.fingerprint.sketches import estimate_similarity, sketch, sketch_many
 from simsql.fingerprint.sketches import sketch_distance as sketch_distance
 from simsql.fingerprint.sketches import sketches_of_tokens as sketches_of_tokens
-from simsql.fingerprint.tokens import TokenLists as TokenLists
+from simsql.fingerprint.utf8 import TokenLists as TokenLists
 from simsql.fingerprint.vote import Fingerprints as Fingerprints
 from simsql.fingerprint.vote import majority, simhash_features, simhash_rows
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from simsql.errors import UsageError
-from simsql.fingerprint.batches import Arrays, check_text, map_batches
+from simsql.fingerprint.batches import Arrays, TextColumn, check_text, map_batches
 from simsql.fingerprint.extract import (
     extract_features,
     features_of_tokens,
@@ -22,7 +22,8 @@ from simsql.fingerprint.features import Features, IdfTable, count_features, iter
 from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
 from simsql.fingerprint.sketches import sketches_of_tokens
-from simsql.fingerprint.tokens import TokenLists, hash_tokens, iter_token_hashes
+from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
+from simsql.fingerprint.utf8 import TokenLists
 from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of, hash_features
 
 # Features of longer texts are counted in portions: all at once would take up to 100 bytes for each character.
@@ -114,12 +115,13 @@ def _constant(weight: int | str, position: int, recipe: Recipe) -> int:
 
 
 def simhash_many(
-    texts: Iterable[str], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
+    texts: Iterable[str] | TextColumn, recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
 ) -> Fingerprints:
     """Return the fingerprints of texts, in their order; texts without features are masked.
 
-    `texts` can be any iterable, including a generator, and is read in batches. `workers` is the number of
-    processes; None and 1 mean only this process. Additional processes are spawned and import the main module
+    `texts` can be any iterable, including a generator, and is read in batches. It can also be a column of texts:
+    an Arrow array or chunked array of strings, or a Polars Series; its nulls are masked. `workers` is the number
+    of processes; None and 1 mean only this process. Additional processes are spawned and import the main module
     again, so put the code of a script behind `if __name__ == "__main__":`. Fingerprints depend neither on
     `workers` nor on the other texts.
 
@@ -133,7 +135,7 @@ def simhash_many(
 
 
 def simhash_batches(
-    texts: Iterable[str], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
+    texts: Iterable[str] | TextColumn, recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
 ) -> Iterator[Fingerprints]:
     """Yield the results of `simhash_many` in batches, in bounded memory.
 
@@ -255,7 +257,11 @@ def _tally_texts(tally: Tally, parts: Iterable[tuple[str, int]], recipe: Recipe)
 
 
 def count_documents(
-    texts: Iterable[str], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None, *, at_least: int = 2
+    texts: Iterable[str] | TextColumn,
+    recipe: Recipe = DEFAULT_RECIPE,
+    workers: int | None = None,
+    *,
+    at_least: int = 2,
 ) -> IdfTable:
     """Return the idf table of a corpus for `Recipe.idf`: the rarity of each feature of these texts.
 

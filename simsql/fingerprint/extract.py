@@ -32,9 +32,6 @@ from simsql.fingerprint.recipe import (
     check_recipe,
 )
 from simsql.fingerprint.tokens import (
-    U8,
-    U32,
-    TokenLists,
     cut_in_pieces,
     hash_tokens,
     is_long,
@@ -42,6 +39,7 @@ from simsql.fingerprint.tokens import (
     iter_token_hashes,
     spans_of_units,
 )
+from simsql.fingerprint.utf8 import U8, U32, TokenLists
 
 Some = TypeVar("Some", list[str], NDArray[np.uint64])
 

@@ -117,15 +117,19 @@ def padded_trigrams(tokens: U64, counts: I64) -> tuple[U64, I64]:
     `tokens` are the hashes of the tokens, document after document; `counts` says how many each has. A document of
     n tokens has n + 2 trigrams, one without tokens none. Returns the trigrams and their numbers, in the same form.
     """
-    some = counts > 0
+    sizes = counts + 2 * (counts > 0)
     # Two zeros precede each document and follow the last one, so each place but the last two begins a trigram.
-    padded = np.zeros(len(tokens) + 2 * np.count_nonzero(some) + 2, dtype=np.uint64)
-    padded[np.arange(len(tokens)) + np.repeat(2 * np.cumsum(some), counts)] = tokens
+    padded = np.zeros(int(sizes.sum()) + 2, dtype=np.uint64)
+    of_token = np.ones(len(padded), dtype=bool)
+    of_token[:2] = False
+    ends = np.cumsum(sizes)
+    of_token[ends] = of_token[ends + 1] = False
+    padded[of_token] = tokens
     trigrams = padded[:-2] * SHINGLE
     trigrams += padded[1:-1]
     trigrams *= SHINGLE
     trigrams += padded[2:]
-    return trigrams, counts + 2 * some
+    return trigrams, sizes
 
 
 def distinct(hashes: U64, counts: I64) -> Features:

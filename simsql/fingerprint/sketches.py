@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.errors import UsageError
-from simsql.fingerprint.batches import map_batches
+from simsql.fingerprint.batches import TextColumn, map_batches
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import GOLDEN, I64, U64, mix
-from simsql.fingerprint.tokens import TokenLists, hash_tokens, is_long, iter_token_hashes
+from simsql.fingerprint.tokens import hash_tokens, is_long, iter_token_hashes
+from simsql.fingerprint.utf8 import TokenLists
 from simsql.fingerprint.vote import Fingerprints, Outcome
 from simsql.runs import portions
 
@@ -35,7 +36,7 @@ _MULTIPLIERS = (_RANDOM >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
 # The number of a hash function, in the bits above its values: each function mixes its smallest value differently.
 _NUMBERS = np.arange(_BITS, dtype=np.uint64)[:, None] << np.uint64(32)
 # Tokens whose sketches are computed at once: their hashes and products fit the cache.
-_AT_ONCE = 1 << 14
+_AT_ONCE = 1 << 16
 # The share of the pairs of a similarity that the filter of `sketch_distance` may lose.
 _LOST = 1 / 400
 
@@ -54,7 +55,7 @@ def sketch(text: str) -> int | None:
     return None if empty[0] else int(values[0])
 
 
-def sketch_many(texts: Iterable[str], workers: int | None = None) -> Fingerprints:
+def sketch_many(texts: Iterable[str] | TextColumn, workers: int | None = None) -> Fingerprints:
     """Return the sketches of texts, in their order; texts without words are masked.
 
     Arguments, result and errors are as for `simhash_many`: a masked array of uint64, one-dimensional, with a full

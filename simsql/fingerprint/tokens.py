@@ -3,14 +3,14 @@
 Character classes (`simsql.fingerprint.characters`) define the tokens, and `simsql.fingerprint.hashes` defines the
 hash of their UTF-8.
 
-Three ways lead to the same tokens. ASCII texts stay bytes. Other texts become arrays of code points, which a table
-maps to normal forms and classes. If the result is ASCII, apart from quotation marks and dashes, it is processed as
-bytes. If no character is a mark or belongs to a South-East Asian script, tokens are runs and pairs of characters;
-otherwise they consist of units of one character and its marks.
+Four ways lead to the same tokens. Texts that are ASCII, or mostly, stay bytes (`simsql.fingerprint.utf8`). Other
+texts become arrays of code points, which a table maps to normal forms and classes. If all are letters and
+separators, the UTF-8 of the normal forms is cut into words. If no character is a mark or belongs to a South-East
+Asian script, tokens are runs and pairs of characters. Otherwise they are units of one character and its marks.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,52 +35,68 @@ from simsql.fingerprint.characters import (
 )
 from simsql.fingerprint.hashes import I64, U64, RunningHash, hash_short, hash_spans
 from simsql.fingerprint.recipe import TokenKind
+from simsql.fingerprint.utf8 import (
+    U8,
+    U32,
+    Bools,
+    Spans,
+    TokenLists,
+    count_tokens,
+    hash_mostly_ascii,
+    runs,
+    text_ends,
+    utf8_words,
+    words_of_ascii,
+)
 
 # The number of characters in a token of each class. A run of WORD counts as one.
 _WIDTH = np.array([0, 0, 0, 1, 1, 1, 2, 4])
 # Characters that separate tokens and do not compose with the character before them, so a text can be cut there.
 _SURE_SEPARATOR = re.compile("[\\0-/:-@[-`{-\\x7f\u3001\u3002]")
+# If the first characters of a text have at most one more byte in so many, it is processed as bytes.
+_SAMPLE, _FEW = 64, 12
 # Texts that are not ASCII have larger arrays. This many characters are tokenised at a time, to stay in the cache.
 _GROUP = 1 << 16
 # Longer texts are tokenised in pieces, if possible cut at separators, to bound the memory.
 _PIECE = 1 << 17
 
-U8 = NDArray[np.uint8]
-U32 = NDArray[np.uint32]
-Bools = NDArray[np.bool_]
-
-
-class TokenLists(NamedTuple):
-    """The hashes of the tokens of texts, text after text."""
-
-    hashes: U64
-    counts: I64
-    """The number of tokens of each text."""
-
-
-class Spans(NamedTuple):
-    """Tokens as spans of UTF-8: data[start:start + length]. They may overlap. `data` has 8 more bytes."""
-
-    data: bytes | U8
-    starts: I64
-    lengths: I64
-    documents: I64
-    """The number of tokens of each document."""
-
-    def hash(self) -> TokenLists:
-        """Hash the tokens."""
-        return TokenLists(hash_spans(self.data, self.starts, self.lengths), self.documents)
-
 
 def hash_tokens(texts: Sequence[str], kind: TokenKind) -> TokenLists:
     """Return the hashes of the tokens of all texts."""
-    ascii_only = np.fromiter(map(str.isascii, texts), dtype=bool, count=len(texts))
-    if ascii_only.all():
-        return _hash_all(texts, kind, _hash_ascii)
-    plain = _hash_all([text for text in texts if text.isascii()], kind, _hash_ascii)
-    others = [text for text in texts if not text.isascii()]
-    found = [_hash_all(group, kind, _hash_other) for group in _groups(others)]
-    return _interleave(ascii_only, plain, join_tokens(found))
+    if len(texts) == 1 and is_long(texts[0]):
+        hashes = np.concatenate([np.zeros(0, dtype=np.uint64), *iter_token_hashes(texts[0], kind)])
+        return TokenLists(hashes, np.array([len(hashes)]))
+    return _hash_all(texts, kind)
+
+
+def _hash_all(texts: Sequence[str], kind: TokenKind) -> TokenLists:
+    """Return the hashes of the tokens of all texts, the characters of each of which are looked at together."""
+    chosen = np.fromiter(map(str.isascii, texts), dtype=bool, count=len(texts))
+    if chosen.all():
+        return _hash_ascii(texts, kind)
+    if kind == "words":
+        for place in np.flatnonzero(~chosen).tolist():
+            chosen[place] = _is_mostly_ascii(texts[place])
+        encoded = [text.encode("utf-8", "surrogatepass") for text in _choose(texts, chosen)]
+        found, usual = hash_mostly_ascii(encoded)
+        found = found._replace(counts=found.counts[usual])
+        chosen[np.flatnonzero(chosen)] = usual
+    else:
+        found = _hash_ascii(_choose(texts, chosen), kind)
+    if chosen.all():
+        return found
+    others = join_tokens([_hash_other(group, kind) for group in _groups(_choose(texts, ~chosen))])
+    return _interleave(chosen, found, others) if chosen.any() else others
+
+
+def _choose(texts: Sequence[str], chosen: Bools) -> list[str]:
+    return [texts[place] for place in np.flatnonzero(chosen).tolist()]
+
+
+def _is_mostly_ascii(text: str) -> bool:
+    """Guess from its beginning whether a text has few characters beyond ASCII."""
+    sample = text[:_SAMPLE]
+    return _FEW * len(sample.encode("utf-8", "surrogatepass")) <= (_FEW + 1) * len(sample)
 
 
 def join_tokens(parts: Sequence[TokenLists]) -> TokenLists:
@@ -97,15 +113,6 @@ def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
             start, size = end, 0
         size += len(text)
     yield texts[start:]
-
-
-def _hash_all(
-    texts: Sequence[str], kind: TokenKind, find: Callable[[Sequence[str], TokenKind], TokenLists]
-) -> TokenLists:
-    if len(texts) == 1 and is_long(texts[0]):
-        hashes = np.concatenate([np.zeros(0, dtype=np.uint64), *iter_token_hashes(texts[0], kind)])
-        return TokenLists(hashes, np.array([len(hashes)]))
-    return find(texts, kind)
 
 
 def _interleave(chosen: Bools, ones: TokenLists, others: TokenLists) -> TokenLists:
@@ -138,7 +145,7 @@ def iter_token_hashes(text: str, kind: TokenKind) -> Iterator[U64]:
                 continue
             end = cut.start()
         piece = text[start:end]
-        yield (_hash_ascii if piece.isascii() else _hash_other)([piece], kind)[0]
+        yield _hash_all([piece], kind)[0]
         start = end
 
 
@@ -165,75 +172,25 @@ def _characters_of(piece: str) -> tuple[U32, U8]:
     return points[1:-1], classes[1:-1]
 
 
-def _text_ends(texts: Sequence[str]) -> I64:
-    """Return the end of each text after all are joined, with a separator before each and after the last."""
-    return np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
-
-
-def _count(starts: I64, text_ends: I64) -> I64:
-    """Return the number of tokens of each text, from the starts of all tokens."""
-    return np.diff(np.searchsorted(starts, text_ends), prepend=0)
-
-
 # ASCII
 
 
 def _hash_ascii(texts: Sequence[str], kind: TokenKind) -> TokenLists:
     joined = "\0".join(["", *texts, "\0" * 8]).encode("ascii")
-    return spans_of_ascii(np.frombuffer(joined, dtype=np.uint8), _text_ends(texts), kind).hash()
-
-
-def spans_of_ascii(data: U8, text_ends: I64, kind: TokenKind) -> Spans:
-    """Find the tokens of ASCII: runs of letters and digits. `data` begins with a NUL and ends with eight.
-
-    The spans refer to the same bytes in lower case.
-    """
-    lower = data | np.uint8(0x20)
-    word = lower - np.uint8(ord("a")) < 26
-    word |= data - np.uint8(ord("0")) < 10
+    lower, word = words_of_ascii(np.frombuffer(joined, dtype=np.uint8))
     if kind == "characters":
         starts = np.flatnonzero(word)
-        return Spans(lower, starts, np.ones_like(starts), _count(starts, text_ends))
-    starts, ends = _runs(word)
-    return Spans(lower, starts, ends - starts, _count(starts, text_ends))
-
-
-def _runs(inside: Bools) -> tuple[I64, I64]:
-    """Return the starts and ends of runs of true values. The first and the last value must be false."""
-    edges = np.flatnonzero(inside[1:] != inside[:-1])
-    edges += 1
-    return edges[0::2], edges[1::2]
+        stops = starts + 1
+    else:
+        starts, stops = runs(word)
+    return Spans(lower, starts, stops - starts, count_tokens(starts, text_ends(texts))).hash()
 
 
 # Other texts
 
 
 def _hash_other(texts: Sequence[str], kind: TokenKind) -> TokenLists:
-    points, classes, text_ends = _look_up(texts)
-    # Positions of the separators around each text.
-    starts = np.concatenate([[0], text_ends[:-1]])
-    highest = np.maximum.reduceat(points, starts) if len(texts) else points
-    plain = highest < 0x80
-    if plain.all():
-        return _hash_mapped(points, text_ends, kind)
-    if not plain.any():
-        return _hash_points(points, classes, text_ends, kind)
-    of_plain = np.repeat(plain, text_ends - starts)
-    # The last separator ends both groups.
-    of_plain, of_other = np.append(of_plain, True), np.append(~of_plain, True)
-    sizes = text_ends - starts
-    return _interleave(
-        plain,
-        _hash_mapped(points[of_plain], np.cumsum(sizes[plain]), kind),
-        _hash_points(points[of_other], classes[of_other], np.cumsum(sizes[~plain]), kind),
-    )
-
-
-def _hash_mapped(points: U32, text_ends: I64, kind: TokenKind) -> TokenLists:
-    """Hash the tokens of texts whose normal form is ASCII."""
-    data = np.zeros(len(points) + 8, dtype=np.uint8)
-    data[: len(points)] = points
-    return spans_of_ascii(data, text_ends, kind).hash()
+    return _hash_points(*_look_up(texts), kind)
 
 
 def _look_up(texts: Sequence[str]) -> tuple[U32, U8, I64]:
@@ -241,14 +198,14 @@ def _look_up(texts: Sequence[str]) -> tuple[U32, U8, I64]:
 
     There is a separator before each text and after the last. Dropped characters are omitted.
     """
-    text_ends = _text_ends(texts)
+    ends = text_ends(texts)
     found = _entries(texts)
     in_context = np.flatnonzero(found & np.uint32(CONTEXT))
     if len(in_context):
         texts = list(texts)
-        for text in np.unique(np.searchsorted(text_ends, in_context)).tolist():
+        for text in np.unique(np.searchsorted(ends, in_context)).tolist():
             texts[text] = normalise(texts[text])
-        text_ends = _text_ends(texts)
+        ends = text_ends(texts)
         found = _entries(texts)
     classes = found.astype(np.uint8)
     classes &= CLASS
@@ -256,9 +213,9 @@ def _look_up(texts: Sequence[str]) -> tuple[U32, U8, I64]:
     kept = classes != DROPPED
     if not kept.all():
         places = np.flatnonzero(kept)
-        text_ends = np.searchsorted(places, text_ends)
+        ends = np.searchsorted(places, ends)
         points, classes = points.take(places), classes.take(places)
-    return points, classes, text_ends
+    return points, classes, ends
 
 
 def _entries(texts: Sequence[str]) -> U32:
@@ -266,13 +223,15 @@ def _entries(texts: Sequence[str]) -> U32:
     return character_table().take(np.frombuffer(joined, dtype="<u4"))
 
 
-def _hash_points(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> TokenLists:
+def _hash_points(points: U32, classes: U8, ends: I64, kind: TokenKind) -> TokenLists:
     marks = classes == MARK
     if marks.any() or (kind == "words" and (classes == CUT_4).any()):
-        return spans_of_units(points, classes, marks, text_ends, kind).hash()
+        return spans_of_units(points, classes, marks, ends, kind).hash()
+    if kind == "words" and classes.max(initial=0) <= WORD:
+        return _hash_letters(points, ends)
     if kind == "characters":
         starts = np.flatnonzero(classes)
-        return TokenLists(hash_short(*utf8_words(points[starts])), _count(starts, text_ends))
+        return TokenLists(hash_short(*utf8_words(points[starts])), count_tokens(starts, ends))
     word = classes == WORD
     starts_token = word.copy()
     starts_token[1:] &= ~word[:-1]
@@ -304,21 +263,31 @@ def _hash_points(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> T
         words, sizes = utf8_words(points[places])
         if cut_any:
             paired = pair[places]
-            seconds, more = utf8_words(points[places + 1])
+            # What stands behind a single character, such as a space, would be spelled the slow way.
+            seconds, more = utf8_words(np.where(paired, points[places + 1], points[places]))
             seconds *= paired
             seconds <<= (8 * sizes).view(np.uint64)
             words |= seconds
             sizes = sizes + more * paired
         hashes[~of_word] = hash_short(words, sizes)
-    return TokenLists(hashes, _count(starts, text_ends))
+    return TokenLists(hashes, count_tokens(starts, ends))
+
+
+def _hash_letters(points: U32, ends: I64) -> TokenLists:
+    """Hash the words of texts in which all characters except spaces belong to words."""
+    points[ends] = 0
+    data = np.frombuffer(spell(points).encode("utf-8", "surrogatepass") + bytes(8), dtype=np.uint8)
+    starts, stops = runs(data > ord(" "))
+    (ends,) = np.nonzero(data[:-8] == 0)
+    return Spans(data, starts, stops - starts, count_tokens(starts, ends)).hash()
 
 
 def _hash_runs(points: U32, inside: Bools) -> U64:
     """Hash the UTF-8 of runs of characters; the first character is outside."""
-    starts, ends = _runs(inside)
+    starts, stops = runs(inside)
     data, before = _to_utf8(points)
     begin = before[starts]
-    return hash_spans(data, begin, before[ends] - begin)
+    return hash_spans(data, begin, before[stops] - begin)
 
 
 def _to_utf8(points: U32) -> tuple[bytes, I64]:
@@ -331,31 +300,7 @@ def _to_utf8(points: U32) -> tuple[bytes, I64]:
     return spell(points).encode("utf-8", "surrogatepass") + bytes(8), before
 
 
-def utf8_words(points: U32) -> tuple[U64, I64]:
-    """Return the UTF-8 of single characters as little-endian words, and their sizes in bytes."""
-    sizes = np.full(len(points), 3, dtype=np.int64)
-    words = points >> np.uint32(12)
-    words |= np.uint32(0x8080E0)
-    words |= (points & np.uint32(0xFC0)) << np.uint32(2)
-    words |= (points & np.uint32(0x3F)) << np.uint32(16)
-    if points.min(initial=0x800) < 0x800 or points.max(initial=0) > 0xFFFF:
-        (others,) = np.nonzero((points < 0x800) | (points > 0xFFFF))
-        words[others], sizes[others] = _utf8_of_any(points[others])
-    return words.astype(np.uint64), sizes
-
-
-def _utf8_of_any(points: U32) -> tuple[U32, I64]:
-    """Return the result of `utf8_words` for characters of one, two and four bytes."""
-    last = points & np.uint32(0x3F)
-    middle = points >> np.uint32(6) & np.uint32(0x3F)
-    upper = points >> np.uint32(12) & np.uint32(0x3F)
-    two = np.uint32(0x80C0) | points >> np.uint32(6) | last << np.uint32(8)
-    four = np.uint32(0x808080F0) | points >> np.uint32(18) | upper << np.uint32(8) | middle << np.uint32(16)
-    which = [points < 0x80, points < 0x800]
-    return np.select(which, [points, two], four | last << np.uint32(24)), np.select(which, [1, 2], 4)
-
-
-def spans_of_units(points: U32, classes: U8, marks: Bools, text_ends: I64, kind: TokenKind) -> Spans:
+def spans_of_units(points: U32, classes: U8, marks: Bools, ends: I64, kind: TokenKind) -> Spans:
     """Find the tokens, with their marks, of normal forms of any script without dropped characters."""
     if marks.any():
         classes = _class_with_marks(classes, marks)
@@ -371,7 +316,7 @@ def spans_of_units(points: U32, classes: U8, marks: Bools, text_ends: I64, kind:
 
     data, before = _to_utf8(points)
     token_starts = before[starts[first]]
-    return Spans(data, token_starts, before[starts[last + 1]] - token_starts, _count(starts[first], text_ends))
+    return Spans(data, token_starts, before[starts[last + 1]] - token_starts, count_tokens(starts[first], ends))
 
 
 def _class_with_marks(classes: NDArray[np.uint8], marks: NDArray[np.bool_]) -> NDArray[np.uint8]:

@@ -62,7 +62,7 @@ _TOGETHER = 1 << 16
 # Sampled pairs, which show how keys are distributed before they are split.
 _SAMPLE = 2048
 # Bits of a block with a radius: its runs are numbered by a table with an entry for each value.
-_BLOCK_BITS = 22
+_BLOCK_BITS = 18
 # From this cost on, the bits of blocks are chosen: attempts to swap two bits, and pairs that show what is gained.
 _BALANCE_NS, _SWAPS, _BALANCE_SAMPLE = 1e9, 1500, 1 << 14
 

@@ -32,7 +32,6 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="th
 ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 # One handler serves all signals: while it reads, a run is interrupted by each, and otherwise by one or two.
 EITHER = pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-SCRATCH = "SELECT datname FROM pg_database WHERE datname LIKE 'simsql_scratch_%'"
 
 
 @pytest.fixture(scope="session")
@@ -108,19 +107,27 @@ def check_interrupted(process: Process, how: signal.Signals, out: Path) -> None:
 # The moments at which it happens: each waits until the run is there, and returns
 
 
-def while_the_server_starts(process: Process, folder: Path, out: Path) -> None:
-    wait_until((folder / "postgres" / "postmaster.pid").exists, "the server starts", process)
-
-
 def while_it_reads(process: Process, folder: Path, out: Path) -> None:
     process.stdin.write(b'{"text": "some words"}\n')
     process.stdin.flush()
     wait_until(lambda: ask(folder, READING), "it reads", process)
 
 
-def while_processes_fingerprint(process: Process, folder: Path, out: Path) -> None:
+def has_temporary_file(process: Process) -> bool:
+    with contextlib.suppress(OSError):
+        return any("(deleted)" in str(file.readlink()) for file in Path(f"/proc/{process.pid}/fd").iterdir())
+    return False
+
+
+def while_it_reads_in_memory(process: Process) -> None:
+    process.stdin.write(b'{"text": "some words"}\n')
+    process.stdin.flush()
+    wait_until(lambda: has_temporary_file(process), "it has a file for tokens", process)
+
+
+def while_processes_fingerprint(process: Process) -> None:
     line = b'{"text": "' + b"some words that are many " * 40_000 + b'"}\n'
-    for _ in range(12):
+    for _ in range(40):
         process.stdin.write(line)
     process.stdin.flush()
     # The run, the tracker of multiprocessing, and at least one that fingerprints.
@@ -130,96 +137,95 @@ def while_processes_fingerprint(process: Process, folder: Path, out: Path) -> No
 @pytest.mark.parametrize(
     ("moment", "how"),
     [
-        (while_the_server_starts, signal.SIGINT),
-        *((while_it_reads, how) for how in ENDS),
+        *((while_it_reads_in_memory, how) for how in ENDS),
         (while_processes_fingerprint, signal.SIGTERM),
     ],
 )
-def test_before_there_are_clusters(cold, out, lines, groups, moment: Callable, how):
-    process = spawn("dedup", "-", "--output", out / "clusters", home=cold)
-    moment(process, cold, out)
+def test_before_there_are_clusters(out, moment: Callable, how):
+    process = spawn("dedup", "-", "--workers", 2, "--output", out / "clusters")
+    moment(process)
     interrupt(process, how)
     check_interrupted(process, how, out)
+
+
+def test_while_the_server_starts(cold, out, lines, groups):
+    process = spawn("dedup", lines, "--server-dir", cold, "--output", out / "clusters")
+    wait_until((cold / "postgres" / "postmaster.pid").exists, "the server starts", process)
+    interrupt(process, signal.SIGINT)
+    check_interrupted(process, signal.SIGINT, out)
     wait_until_gone(cold)
-    assert run("dedup", lines, home=cold).done().groups == groups
+    assert run("dedup", lines, "--server-dir", cold).done().groups == groups
 
 
 @EITHER
-def test_while_clusters_are_written(cold, out, tmp_path, how):
+def test_while_clusters_are_written(out, tmp_path, how):
     """The drop list goes into a pipe that nobody reads, so the clusters are half written."""
     texts = {f"{n} {'x' * 200}": f"word {n % 50} and word {n % 50}" for n in range(1000)}
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
         path = write_lines(tmp_path / "a.jsonl", texts)
-        process = spawn("dedup", path, "--output", out / "clusters", "--drop-list", tmp_path / "pipe", home=cold)
+        process = spawn("dedup", path, "--output", out / "clusters", "--drop-list", tmp_path / "pipe")
         half_written = lambda: any(file.stat().st_size for file in out.glob(".clusters*"))  # noqa: E731
         wait_until(half_written, "clusters are half written", process)
         interrupt(process, how)
         check_interrupted(process, how, out)
     finally:
         os.close(reader)
-    wait_until_gone(cold)
 
 
 @EITHER
-def test_while_the_pipe_is_opened(cold, out, tmp_path, lines, how):
+def test_while_the_pipe_is_opened(out, tmp_path, lines, how):
     os.mkfifo(tmp_path / "pipe")
-    process = spawn("dedup", lines, "--output", out / "clusters", "--drop-list", tmp_path / "pipe", home=cold)
+    process = spawn("dedup", lines, "--output", out / "clusters", "--drop-list", tmp_path / "pipe")
     wait_until(lambda: list(out.glob(".clusters*")), "the file is opened", process)
     interrupt(process, how)
     check_interrupted(process, how, out)
-    wait_until_gone(cold)
 
 
-def test_with_a_reader_that_does_not_read_on(cold, tmp_path):
+def test_with_a_reader_that_does_not_read_on(tmp_path):
     """As `less`, which Ctrl-C does not end: the run must not wait for it."""
     texts = {f"{n} {'x' * 2000}": f"word {n % 50} and word {n % 50}" for n in range(300)}
-    process = spawn("dedup", write_lines(tmp_path / "a.jsonl", texts), home=cold, stdin=subprocess.DEVNULL)
+    process = spawn("dedup", write_lines(tmp_path / "a.jsonl", texts), stdin=subprocess.DEVNULL)
     process.stdout.read(10)
     interrupt(process, signal.SIGINT)
     assert process.wait(60) == 130
     assert b"Traceback" not in process.stderr.read()
-    wait_until_gone(cold)
 
 
 def test_while_a_new_server_is_made(out, lines, groups):
     with temporary_folder(MEMORY) as parent:
         folder = parent / "new"
-        process = spawn("dedup", lines, "--output", out / "clusters", home=folder)
+        process = spawn("dedup", lines, "--server-dir", folder, "--output", out / "clusters")
         wait_until((folder / "postgres.new" / "base").exists, "initdb works", process)
         interrupt(process, signal.SIGINT)
         check_interrupted(process, signal.SIGINT, out)
         wait_until_gone(folder)
-        assert run("dedup", lines, home=folder).done().groups == groups
+        assert run("dedup", lines, "--server-dir", folder).done().groups == groups
 
 
 # Where others use the server
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_server_that_others_use_stays(home, out, lines, groups, how):
-    before = watcher.read_postmaster(home / "postgres")
-    process = spawn("dedup", "-", "--output", out / "clusters", home=home)
-    while_it_reads(process, home, out)
-    assert len(ask(home, SCRATCH)) == 1
-    interrupt(process, how)
-    if how == signal.SIGKILL:
-        assert finish(process).code == -how
-        wait_until(lambda: not ask(home, READING), "its sessions have ended")
-    else:
-        check_interrupted(process, how, out)
-        assert ask(home, SCRATCH) == []
-    assert watcher.read_postmaster(home / "postgres") == before
-    # What a killed run has left behind, the next one removes.
-    gone = "SELECT pid FROM pg_stat_activity WHERE datname LIKE 'simsql_scratch_%'"
-    wait_until(lambda: not ask(home, gone), "its sessions have ended")
-    assert run("dedup", lines, home=home).done().groups == groups
-    assert ask(home, SCRATCH) == []
+def test_a_server_that_others_use_stays(cold, out, lines, groups, how):
+    with start_embedded(cold) as server:
+        server.url()
+        before = watcher.read_postmaster(cold / "postgres")
+        process = spawn("dedup", "-", "--server-dir", cold, "--output", out / "clusters")
+        while_it_reads(process, cold, out)
+        interrupt(process, how)
+        if how == signal.SIGKILL:
+            assert finish(process).code == -how
+            wait_until(lambda: not ask(cold, READING), "its sessions have ended")
+        else:
+            check_interrupted(process, how, out)
+        assert watcher.read_postmaster(cold / "postgres") == before
+        assert run("dedup", lines, "--server-dir", cold).done().groups == groups
 
 
 def test_another_run_on_the_same_server_is_not_disturbed(cold, out, groups, texts, tmp_path):
-    first, second = (spawn("dedup", "-", "--output", out / "clusters", home=cold) for _ in range(2))
+    first, second = (spawn("dedup", "-", "--server-dir", cold, "--output", out / "clusters") for _ in range(2))
     wait_until(lambda: len(ask(cold, READING)) == 2, "both read", first)
     interrupt(first, signal.SIGINT)
     assert finish(first).code == 130
@@ -230,18 +236,14 @@ def test_another_run_on_the_same_server_is_not_disturbed(cold, out, groups, text
 
 
 def test_a_killed_run_is_cleared_away(cold, out, lines, groups):
-    process = spawn("dedup", "-", "--output", out / "clusters", home=cold)
+    process = spawn("dedup", "-", "--server-dir", cold, "--output", out / "clusters")
     while_it_reads(process, cold, out)
     process.kill()
     assert finish(process).code == -signal.SIGKILL
     wait_until(lambda: not members(process), "its processes are gone")
     wait_until_gone(cold)
     assert [path.name for path in out.iterdir()] == ["clusters"]
-    with start_embedded(cold) as server:
-        server.url()
-        assert len(ask(cold, SCRATCH)) == 1
-        assert run("dedup", lines, home=cold).done().groups == groups
-        assert ask(cold, SCRATCH) == []
+    assert run("dedup", lines, "--server-dir", cold).done().groups == groups
 
 
 def test_an_interrupted_run_leaves_kept_documents_as_they_were(cold, out, lines, groups, texts):

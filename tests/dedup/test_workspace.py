@@ -1,4 +1,4 @@
-"""Where documents are kept: scratch databases, kept folders, the user's own database and table."""
+"""Where documents are kept: in memory, in kept folders, in the user's own database and table."""
 
 import subprocess
 import sys
@@ -30,10 +30,10 @@ def query(engine, statement):
 # The embedded server
 
 
-def test_a_run_leaves_no_database(databases, home, lines):
+def test_a_run_without_a_database_starts_no_server(databases, home, lines, tmp_path):
     before = databases()
-    run("dedup", lines, home=home).done()
-    assert databases() == before
+    run("dedup", lines, home=tmp_path / "home").done()
+    assert not (tmp_path / "home").exists()
     run("dedup", lines, "--table", "x", home=home).failed(2, "--table", "--server-dir DIR or --database URL")
     run("near", "no_table", "--fingerprint", "1", home=home).failed(1, "run simsql install")
     assert databases() == before

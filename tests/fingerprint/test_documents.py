@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,11 +14,14 @@ from hypothesis import strategies as st
 from simsql.fingerprint import (
     DEFAULT_RECIPE,
     Recipe,
+    count_documents,
     majority,
     simhash,
     simhash_items_with_tokens,
     simhash_many,
     simhash_parts,
+    sketch,
+    sketch_many,
 )
 from simsql.fingerprint.features import shingle, sort_runs
 from simsql.fingerprint.hashes import mix
@@ -173,6 +178,32 @@ def test_what_is_no_text_is_refused_with_its_place(wrong):
         simhash_many(["a", "b", wrong])
     with pytest.raises(TypeError, match=type(wrong).__name__):
         simhash(wrong)
+
+
+def _columns(texts):
+    strings = pyarrow.array(texts, pyarrow.string())
+    yield strings
+    yield strings.cast(pyarrow.large_string())
+    yield strings.dictionary_encode()
+    yield pyarrow.chunked_array([strings[:3], strings[3:3], strings[3:]])
+    yield polars.Series(texts)
+
+
+def test_columns_of_texts(monkeypatch):
+    monkeypatch.setattr("simsql.fingerprint.batches._ROWS", 4)
+    texts = ["one text", None, "...", "", "w\u00f6rter \u4e09\u56db", *map(str, range(20)), None]
+    for many, one in ((simhash_many, simhash), (sketch_many, sketch)):
+        expected = [None if text is None else one(text) for text in texts]
+        assert all(many(column).tolist() == expected for column in _columns(texts))
+        assert many(polars.Series([], dtype=polars.String)).tolist() == []
+    assert count_documents(polars.Series(texts)) == count_documents([text or "" for text in texts])
+
+
+def test_columns_of_other_things_are_refused():
+    with pytest.raises(TypeError, match="text 0 must be a str, not int"):
+        simhash_many(pyarrow.array([1, 2]))
+    with pytest.raises(TypeError, match="or a column of them, not DataFrame"):
+        simhash_many(polars.DataFrame({"text": ["a"]}))
 
 
 def test_a_string_is_not_a_list_of_texts():

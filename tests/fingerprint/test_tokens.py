@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.fingerprint.characters import CONTEXT, DROPPED, SEPARATOR, character_table, class_table, normalise
 from simsql.fingerprint.extract import spell_words
+from simsql.fingerprint.hashes import hash_as_tokens
 from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
 
 SCRIPTS = "aZ9_ -.\0\né\u0301ßЖйüبَلـدשָׁבबालीสวัสดีที่ကောင်中文字かガー한국😀❤🏽🇩\u200d\ufe0f\u3099\ud800\ue000"
@@ -117,6 +118,27 @@ def test_ascii_has_the_same_tokens_in_all_company(texts, kind):
         assert counts.tolist() == [count + extra for count in alone[1].tolist()]
         expected = [spell_words([text + company], kind, DEFAULT_RECIPE.normalise)[0] for text in texts]
         assert hashes.tolist() == [by_hand.token_hash(token) for tokens in expected for token in tokens]
+
+
+ENGLISH = "Among words of ASCII, a few others are replaced where they are: most have as many bytes. "
+
+
+@given(st.lists(st.tuples(st.text(st.characters(codec="ascii"), max_size=20), TEXT, TEXT), max_size=4))
+def test_texts_that_are_mostly_ascii(parts):
+    texts = [ENGLISH + " ".join(some) for some in parts]
+    expected = spell_words(texts, "words", DEFAULT_RECIPE.normalise)
+    hashes, counts = hash_tokens(texts, "words")
+    assert hashes.tolist() == [by_hand.token_hash(token) for tokens in expected for token in tokens]
+    assert counts.tolist() == [len(tokens) for tokens in expected]
+
+
+def test_each_character_among_ascii():
+    points = [*range(0x80, 0x3000), *range(0xFB00, 0x10100, 3), *range(0x1F000, 0x1F700, 7), 0x2F800, 0xE0100]
+    texts = [f"{ENGLISH}a{chr(point)}b {chr(point)}" for point in points]
+    expected = spell_words(texts, "words", DEFAULT_RECIPE.normalise)
+    hashes, counts = hash_tokens(texts, "words")
+    assert hashes.tolist() == hash_as_tokens([token for tokens in expected for token in tokens]).tolist()
+    assert counts.tolist() == [len(tokens) for tokens in expected]
 
 
 def test_table_holds_what_unicodedata_says_of_each_character():

@@ -1,1 +1,1 @@
-"""The table of documents and decisions: open it, fill it, read it, and write the decisions."""
+"""Where the documents and decisions of a run are, in memory or in a table: take in, read, decide, list."""

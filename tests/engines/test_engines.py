@@ -1,0 +1,111 @@
+"""The examples for Spark and DuckDB decide as `simsql dedup` does, on the same texts.
+
+They run as users run them. `make test-engines` installs what they need; `make test` skips them.
+"""
+
+import csv
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from corpus import make_texts
+from program import run
+
+REASON = "DuckDB or Spark is not installed: make test-engines installs them"
+pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+for needed in ("duckdb", "pyspark"):
+    pytest.importorskip(needed, reason=REASON)
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = 3
+SPARK = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false pyspark-shell",
+}
+
+
+def make_documents() -> dict[str, str | None]:
+    """5,000 texts: families of edited copies, a chain of texts that resemble the next one, two without words."""
+    chance = random.Random(3)
+    long = chance.choices([f"word{number}" for number in range(3_000)], k=2_000)
+    texts: dict[str, str | None] = {"dots": "...", "none": None}
+    texts |= {f"chain {start}": " ".join(long[start : start + 200]) for start in range(0, 1_800, 25)}
+    texts |= make_texts(7, families=1_100, alone=1_000)
+    names = list(texts)
+    chance.shuffle(names)
+    return {name: texts[name] for name in names}
+
+
+def write_parquet(folder: Path, ids: list[str] | list[int | None], texts: list[str | None]) -> Path:
+    """Write the documents to several files of a folder."""
+    table = pa.table({"text": pa.array(texts, pa.string()), "id": ids, "other": ids})
+    folder.mkdir()
+    for number in range(FILES):
+        some = table.take(pa.array(range(number, table.num_rows, FILES)))
+        pq.write_table(some, folder / f"{number}.parquet", row_group_size=300)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    """A folder of Parquet, and the same texts as JSON lines."""
+    folder = tmp_path_factory.mktemp("documents")
+    texts = make_documents()
+    lines = [json.dumps({"id": name, "text": text}) for name, text in texts.items() if text is not None]
+    (folder / "texts.jsonl").write_text("\n".join(lines))
+    return write_parquet(folder / "texts", list(texts), list(texts.values())), folder / "texts.jsonl"
+
+
+def start(engine: str, documents: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run an example, which writes to decisions.parquet."""
+    source = documents / "*.parquet" if engine == "duckdb" else documents
+    work = folder / "work"
+    work.mkdir()
+    arguments = [source, folder / "decisions.parquet", "--work", work, *options]
+    if engine == "spark":
+        arguments += ["--parts", "4"]
+    command = [sys.executable, EXAMPLES / engine / "dedup.py", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | SPARK)
+
+
+def decide(engine: str, documents: Path, folder: Path, *options: str) -> dict[object, tuple[object, object]]:
+    """Run an example; return what is kept in favour of each document, and which one represents its cluster."""
+    done = start(engine, documents, folder, *options)
+    assert done.returncode == 0, done.stderr
+    rows = pq.read_table(folder / "decisions.parquet").to_pylist()
+    assert all(0.7 <= row["similarity"] <= 1 for row in rows if row["kept"] != row["id"])
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {row["id"]: (row["kept"], row["cluster"]) for row in rows}
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+@pytest.mark.parametrize("options", [(), ("--distance", "3", "--keep", "longest")], ids=["tasks", "buckets"])
+def test_the_decisions_are_those_of_dedup(documents, tmp_path, engine, options):
+    parquet, lines = documents
+    rows = csv.DictReader(run("dedup", lines, "--format", "csv", "--quiet", *options).done().lines)
+    clustered = {row["id"]: (row["kept"], row["representative"]) for row in rows}
+    expected = {name: clustered.get(name, (name, None)) for name in make_documents()}
+    assert decide(engine, parquet, tmp_path, *options) == expected
+    dropped = sum(kept != name for name, (kept, _) in expected.items())
+    assert 1_000 < dropped < len(clustered) < 4_500
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+def test_numbers_are_ids_and_nothing_is_similar(tmp_path, engine):
+    texts = ["a ship of iron sails across the northern ocean", "bread and butter", None, "..."]
+    parquet = write_parquet(tmp_path / "texts", [9, 10, 11, 12], texts)
+    assert decide(engine, parquet, tmp_path) == {number: (number, None) for number in (9, 10, 11, 12)}
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 2], [1, 2, None]])
+def test_ids_that_are_not_unique_are_refused(tmp_path, ids):
+    parquet = write_parquet(tmp_path / "texts", ids, ["one text", "another text", "the third"])
+    done = start("duckdb", parquet, tmp_path)
+    assert done.returncode != 0
+    assert "ids must be unique and not null" in done.stderr
+    assert not (tmp_path / "decisions.parquet").exists()
+    assert not any((tmp_path / "work").iterdir())
