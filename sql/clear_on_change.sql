@@ -8,9 +8,10 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     column_name constant text := (
-        SELECT (pg_identify_object_as_address('pg_class'::regclass, TG_RELID, t.tgattr[0])).object_names[3]
+        SELECT (pg_identify_object_as_address('pg_class'::regclass, t.tgrelid, t.tgattr[0])).object_names[3]
           FROM pg_trigger AS t
-         WHERE t.tgrelid = TG_RELID AND t.tgname = TG_NAME || '_column');
+         WHERE t.tgrelid IN (SELECT TG_RELID UNION ALL SELECT pg_partition_ancestors(TG_RELID))
+           AND t.tgname = TG_NAME || '_column' LIMIT 1);
 BEGIN
     IF column_name IS NULL THEN
         RAISE EXCEPTION 'simsql: trigger %_column of % is missing, or newer than the snapshot of this '

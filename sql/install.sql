@@ -45,5 +45,6 @@
 \ir load.sql
 \ir backfill.sql
 \ir clear_on_change.sql
+\ir change_recipe.sql
 \ir uninstall.sql
 \ir pin_search_path.sql

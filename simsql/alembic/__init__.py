@@ -14,6 +14,7 @@ alembic_utils.
 
 from simsql.alembic.autogenerate import include_object, register
 from simsql.alembic.operations import (
+    ChangeSimhashRecipeOp,
     ChangeSimhashStorageOp,
     ClearFingerprintsOp,
     CreateSimhashIndexOp,
@@ -21,6 +22,7 @@ from simsql.alembic.operations import (
 )
 
 __all__ = [
+    "ChangeSimhashRecipeOp",
     "ChangeSimhashStorageOp",
     "ClearFingerprintsOp",
     "CreateSimhashIndexOp",

@@ -102,7 +102,7 @@ def backfill_command(
     made_by = parse_recipe(recipe)
     with run.open() as engine, run.stages().shares("fingerprints") as report:
         filled = SearchIndex(engine, table, column, recipe=made_by).backfill(
-            dict(map(_weighted, text_column)),
+            dict(map(parse_weight, text_column)),
             sketch_column=sketch_column,
             all_rows=all_rows,
             batch_rows=batch,
@@ -122,7 +122,8 @@ def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count:,} rows"
 
 
-def _weighted(source: str) -> tuple[str, int]:
+def parse_weight(source: str) -> tuple[str, int]:
+    """Return the name and the weight of a text column: title, or title=3."""
     name, _, weight = source.rpartition("=")
     if not name or not weight.isdecimal():
         return source, 1

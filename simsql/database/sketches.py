@@ -59,9 +59,14 @@ def check_sketch_column(connection: Connection, table: str, column: str) -> None
         raise UsageError(f"column {column} of {table} is {found.type}, not bigint: it cannot hold sketches")
     if found.indexed:
         raise UsageError(f"column {column} of {table} has a simhash index: it holds fingerprints, not sketches")
-    for id_ in _ID.findall(found.comment or "") or [FIRST_ID]:
+    refuse_other_sketches(found.comment, f"column {column} of {table}")
+
+
+def refuse_other_sketches(comment: str | None, column: str) -> None:
+    """Raise UsageError if the comment of a column names sketches that differ from those of `simsql.sketch`."""
+    for id_ in _ID.findall(comment or "") or [FIRST_ID]:
         if id_ != SKETCH_ID:
             raise UsageError(
-                f"column {column} of {table} has the sketches {id_}, which cannot be compared with {SKETCH_ID}:"
-                " use the version of simsql that made them, or fill the column again and change its comment"
+                f"{column} has the sketches {id_}, which cannot be compared with {SKETCH_ID}: use the version of"
+                " simsql that made them, or fill the column again and change its comment"
             )

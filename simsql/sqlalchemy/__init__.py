@@ -1,6 +1,7 @@
 """The public names for models: a column type, a table item, and searches as statements.
 
     Fingerprint(source="body")                     a bigint column, unsigned in Python, that follows its source
+    Sketch(source="body")                          64 MinHashes beside it, for near(..., similarity=0.6)
     SimhashIndex("fingerprint", distance=3)        in __table_args__: created and dropped with the table
     near, claim, near_many, pairs, clusters        searches as statements, for Session, AsyncSession and Connection
 
@@ -10,7 +11,8 @@
 Nothing here connects to a database, and importing it changes nothing in SQLAlchemy.
 """
 
+from simsql.sqlalchemy.columns import Sketch
 from simsql.sqlalchemy.model import Fingerprint, SimhashIndex
 from simsql.sqlalchemy.statements import claim, clusters, near, near_many, pairs
 
-__all__ = ["Fingerprint", "SimhashIndex", "claim", "clusters", "near", "near_many", "pairs"]
+__all__ = ["Fingerprint", "SimhashIndex", "Sketch", "claim", "clusters", "near", "near_many", "pairs"]

@@ -1,4 +1,4 @@
-"""Keep fingerprints up to date with their texts, through events of the mappers that have such a column.
+"""Keep fingerprints and sketches up to date with their texts, through events of the mappers with such columns.
 
 Importing this module registers no listeners. The first column type with a source registers one, for the event that
 SQLAlchemy sends when an attribute of a class is mapped. It attaches the unit-of-work events to the mappers of such
@@ -16,10 +16,9 @@ from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag, QueryableAttribut
 from sqlalchemy.orm.attributes import History, get_history
 from sqlalchemy.orm.exc import UnmappedClassError
 
-from simsql.fingerprint import simhash_many
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.recipes import refuse_other_recipe
-from simsql.sqlalchemy.sources import Sources, name_sources
+from simsql.sqlalchemy.sources import Sources, compute_many, name_sources
 
 
 @functools.cache
@@ -60,11 +59,11 @@ class _Follower:
 
     @property
     def ahead(self) -> str:
-        """The key, in the info of a new instance, of its texts and their fingerprint."""
-        return f"simsql.ahead.{self.key}"
+        """The key, in the info of an instance, of its texts and their value, until both are written."""
+        return _ahead(self.key)
 
     def attach(self, mapper: Mapper[Any], class_: type) -> None:
-        for name, _ in self.sources.weights:
+        for name in self.sources.names:
             if name not in mapper.columns:
                 raise ArgumentError(
                     f"{class_.__name__}.{self.key}: the source {name!r} is not a column attribute of"
@@ -77,7 +76,7 @@ class _Follower:
                     f" another column of table {self.column.table.fullname}: give the attribute another name"
                 )
             event.listen(getattr(class_, name), "set", self.on_text, raw=True)
-        name_sources(self.column, {name: mapper.columns[name].key for name, _ in self.sources.weights})
+        name_sources(self.column, {name: mapper.columns[name].key for name in self.sources.names})
         event.listen(mapper, "before_insert", self.before_insert)
         event.listen(mapper, "after_insert", self.after_insert)
         event.listen(mapper, "before_update", self.before_update)
@@ -110,25 +109,19 @@ class _Follower:
         ):
             return
         refuse_other_recipe(connection, self.column, self.sources.recipe)
-        texts = self._texts(target)
-        if len(texts) == 1 and isinstance(texts[0], str) and self.ahead not in state.info:
+        if self._single_text(target) is not None and self.ahead not in state.info:
             self._compute_ahead(mapper, state)
-        of_texts, fingerprint = state.info.get(self.ahead, ((), None))
-        # A listener of the application may have changed a text since.
-        if of_texts != texts:
-            fingerprint = self._compute(target)
-            state.info[self.ahead] = texts, fingerprint
         # Also if it stays None: an insert of a key that was deleted in the same flush becomes an update.
-        self._set(state, fingerprint)
+        self._set(state, self._value(mapper, state))
 
     def after_insert(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:  # noqa: ARG002
         inspect(target).info.pop(self.ahead, None)
 
-    def before_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:  # noqa: ARG002
+    def before_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
         state: InstanceState[Any] = inspect(target)
         if self._sources_changed(state) and not is_assigned(state, self.key):
             refuse_other_recipe(connection, self.column, self.sources.recipe)
-            self._set(state, self._compute(target))
+            self._set(state, self._value(mapper, state))
 
     def after_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
         """Write the fingerprint again if a trigger of simsql.clear_on_change may have removed it.
@@ -136,6 +129,7 @@ class _Follower:
         The trigger clears a fingerprint that an UPDATE leaves unchanged.
         """
         state: InstanceState[Any] = inspect(target)
+        state.info.pop(self.ahead, None)
         value = getattr(target, self.key) if self._sources_changed(state) else None
         if not isinstance(value, int | np.integer) or _history(state, self.key).deleted:
             return
@@ -149,29 +143,57 @@ class _Follower:
         state.info[_mark(self.key)] = True
 
     def _sources_changed(self, state: InstanceState[Any]) -> bool:
-        return any(_history(state, name).has_changes() for name, _ in self.sources.weights)
+        return any(_history(state, name).has_changes() for name in self.sources.names)
 
     def _compute_ahead(self, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
-        """Compute the fingerprints of all new objects of a session; one by one takes ten times as long."""
+        """Compute the values of all new objects of a session; one by one takes ten times as long."""
         waiting = []
         for other in map(inspect, state.session.new if state.session else ()):
             if (
                 other.mapper is mapper
                 and self.ahead not in other.info
                 and (is_missing(other.dict.get(self.key)) or not is_assigned(other, self.key))
-                and isinstance(self._texts(other.object)[0], str)
+                and self._single_text(other.object) is not None
             ):
                 waiting.append(other)
-        found = simhash_many((self._texts(other.object)[0] for other in waiting), self.sources.recipe)
-        for other, fingerprint in zip(waiting, found.tolist(), strict=True):
-            other.info[self.ahead] = self._texts(other.object), fingerprint
+        self._compute_all(mapper, waiting)
+
+    def _value(self, mapper: Mapper[Any], state: InstanceState[Any]) -> int | None:
+        """Return the value for the texts of an object. What was computed ahead may be that of other texts."""
+        texts = self._texts(state.object)
+        of_texts, value = state.info.get(self.ahead, ((), None))
+        if of_texts != texts:
+            if self._single_text(state.object) is None:
+                return self.sources.compute(
+                    dict(zip(self.sources.names, texts, strict=True)),
+                    f"{type(state.object).__name__}.{self.key}",
+                )
+            self._compute_all(mapper, [state])
+            _, value = state.info[self.ahead]
+        found: int | None = value
+        return found
+
+    def _compute_all(self, mapper: Mapper[Any], states: list[InstanceState[Any]]) -> None:
+        """Keep the value of each object in its info, and that of a column of the other kind with this source."""
+        column, of_column = self.sources.find_other(mapper.columns)
+        other = None if column is None else mapper.get_property_by_column(column).key
+        texts = [self._texts(state.object) for state in states]
+        values = compute_many((text for (text,) in texts), self.sources, of_column)
+        for state, of_texts, (own, others) in zip(states, texts, values, strict=True):
+            state.info[self.ahead] = of_texts, own
+            if other is not None:
+                state.info[_ahead(other)] = of_texts, others
 
     def _texts(self, target: object) -> tuple[Any, ...]:
-        return tuple(getattr(target, name) for name, _ in self.sources.weights)
+        return tuple(getattr(target, name) for name in self.sources.names)
 
-    def _compute(self, target: object) -> int | None:
-        texts = dict(zip(dict(self.sources.weights), self._texts(target), strict=True))
-        return self.sources.compute(texts, f"{type(target).__name__}.{self.key}")
+    def _single_text(self, target: object) -> str | None:
+        texts = self._texts(target)
+        return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else None
+
+
+def _ahead(key: str) -> str:
+    return f"simsql.ahead.{key}"
 
 
 def is_assigned(state: InstanceState[Any], key: str) -> bool:

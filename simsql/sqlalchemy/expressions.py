@@ -164,26 +164,30 @@ def correlated(
 _OF_ENTITY = {"parententity", "parentmapper", "entity_namespace"}
 
 
+def beside(expression: ColumnElement[Any], of_table: Column[Any]) -> ColumnElement[Any]:
+    """Return another column of the rows of a fingerprint `expression`, also of an alias or a subquery.
+
+    Raises ArgumentError if the subquery lacks the column.
+    """
+    around: FromClause = getattr(expression, "table", of_table.table)
+    found = around.corresponding_column(of_table)
+    if found is None:
+        raise ArgumentError(
+            f"the source of {expression} lacks the column {of_table.key!r} of {of_table.table.fullname}:"
+            " select that column, too"
+        )
+    # As a part of the entity, so that SQLAlchemy adapts it to an alias as it does the fingerprint.
+    return found._annotate({key: part for key, part in expression._annotations.items() if key in _OF_ENTITY})
+
+
 def in_scope(expression: ColumnElement[Any], scope: Scope | None) -> list[ColumnElement[bool]]:
     """Return the conditions that the row of the fingerprint `expression` is in the scope.
 
     Rows of other scopes can have the same fingerprint, and the B-tree on the rows begins with the scope.
     """
     table = root_column(expression).table
-    around: FromClause = getattr(expression, "table", table)
-    conditions: list[ColumnElement[bool]] = []
-    for name, value in (scope or {}).items():
-        of_table = table_column(table, name, "scope")
-        beside = around.corresponding_column(of_table)
-        if beside is None:
-            raise ArgumentError(
-                f"scope: the source of {expression} lacks the column {name!r} of {table.fullname}:"
-                " select that column, too"
-            )
-        # As a part of the entity, so that SQLAlchemy adapts it to an alias as it does the fingerprint.
-        entity = {key: part for key, part in expression._annotations.items() if key in _OF_ENTITY}
-        conditions.append(beside._annotate(entity) == _as_held(value, of_table))
-    return conditions
+    of_table = [(table_column(table, name, "scope"), value) for name, value in (scope or {}).items()]
+    return [beside(expression, column) == _as_held(value, column) for column, value in of_table]
 
 
 def _scope_values(table: Table, scope: Scope) -> ColumnElement[Any]:

@@ -1,29 +1,43 @@
-"""Compute fingerprints in INSERT statements, which bypass the unit of work, through a column default."""
+"""Compute fingerprints and sketches in INSERT statements without the unit of work, through a column default."""
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, ColumnDefault
 
 from simsql.sqlalchemy.recipes import refuse_other_recipe
-from simsql.sqlalchemy.sources import Sources, source_key
+from simsql.sqlalchemy.sources import Sources, compute_many, source_key
+
+# The last text of an execution, and its values by the names of the columns.
+_last: WeakKeyDictionary[Any, tuple[str, dict[str, int | None]]] = WeakKeyDictionary()
 
 
 def add_default(column: Column[Any], _: object) -> None:
-    """Add a default that computes the fingerprint to a column of a table, unless it has a default."""
+    """Add a default that computes the value to a column of a table, unless it has a default."""
     sources = getattr(column.type, "sources", None)  # an array of fingerprints has none
     if column.default is not None or not isinstance(sources, Sources):
         return
 
     def compute(context: Any) -> int | None:
-        """Return the fingerprint for the row that is being inserted; None unless the row has all sources."""
+        """Return the value for the row that is being inserted; None unless the row has all sources."""
         original, row = _inserted_row(context)
-        keys = {name: source_key(original, name) for name, _ in sources.weights}
+        keys = {name: source_key(original, name) for name in sources.names}
         if not row.keys() >= set(keys.values()):
             return None  # what is missing may be an expression
         texts = {name: row[key] for name, key in keys.items()}
         refuse_other_recipe(context.root_connection, original, sources.recipe, context.execution_options)
-        return sources.compute(texts, "a fingerprint")
+        other, of_other = sources.find_other(original.table.columns)
+        text = next(iter(texts.values()))
+        if other is None or not isinstance(text, str):
+            return sources.compute(texts, f"{original.table.name}.{original.name}")
+        # Both columns of a row are computed one after the other.
+        of_text, values = _last.get(context, (None, {}))
+        if of_text != text or original.name not in values:
+            ((own, others),) = compute_many([text], sources, of_other)
+            values = {original.name: own, other.name: others}
+            _last[context] = text, values
+        return values[original.name]
 
     ColumnDefault(compute)._set_parent_with_dispatch(column)
 

@@ -4,25 +4,20 @@ A fingerprint is unsigned in Python and a bigint in PostgreSQL.
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
-    Dialect,
-    Double,
     Index,
     Integer,
     MetaData,
     Table,
-    Text,
     and_,
     any_,
-    cast,
     event,
     func,
     literal,
@@ -33,12 +28,11 @@ from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
 from simsql.database.index_spec import IndexSpec, Storage, agreed_recipe
-from simsql.database.transfer import NOT_GIVEN, NotGiven, from_bigint, to_bigint
+from simsql.database.transfer import NOT_GIVEN, NotGiven
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe, simhash, simhash_parts
 from simsql.hamming import Design
-from simsql.hamming._checks import is_missing
-from simsql.sqlalchemy.events import follow_sources
+from simsql.sqlalchemy.columns import Bits64, is_similar
 from simsql.sqlalchemy.expressions import (
     CreateSimhashIndex,
     DropSimhashIndex,
@@ -54,9 +48,8 @@ from simsql.sqlalchemy.expressions import (
     search,
     table_column,
 )
-from simsql.sqlalchemy.inserts import add_default
 from simsql.sqlalchemy.recipes import of_recipe
-from simsql.sqlalchemy.sources import Sources, source_key
+from simsql.sqlalchemy.sources import Sources
 
 _REPEATED = (
     ".near() of a column of another table is slow under row-level security, where PostgreSQL repeats the search"
@@ -97,17 +90,17 @@ class _Comparator(TypeDecorator.Comparator[int]):
         one for each source of the column by name. It is fingerprinted with the recipe of the column; pass `recipe`
         if the model names one by an id that is not enough. `distance` is between 0 and 64 and defaults to that of
         the index. `scope` gives a value for every scope column of the index, by the key of the column in its
-        table. With `similarity`, from 0 to 1, the text of the row must also be at least that similar to `text`:
-        see `simsql.similarity`. The column must have one source.
+        table. With `similarity`, from 0 to 1, the text of the row must also be at least that similar to `text`, as
+        estimated from their sketches. The column must have one source, and the table a `Sketch` of it.
 
         Emits a SAWarning for a column of another table, which is slow under row-level security: join
         `near(...).lateral()` instead.
 
         Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column or
         a column of the searched rows in `scope`, a recipe other than that of the column, a `similarity` out of
-        range or without a text or a single source, and unless you pass either a fingerprint or a text that fits
-        the sources of the column; UsageError for a distance out of range. PostgreSQL reports other errors when the
-        statement runs: no index, or a scope that does not fit it.
+        range or without a text, a single source or a sketch, and unless you pass either a fingerprint or a text
+        that fits the sources of the column; UsageError for a distance out of range. PostgreSQL reports other
+        errors when the statement runs: no index, or a scope that does not fit it.
         """
         similar = is_similar(self.expr, text, similarity)
         query = as_query(self.expr, fingerprint, text, recipe)
@@ -119,7 +112,7 @@ class _Comparator(TypeDecorator.Comparator[int]):
         return and_(self.expr == any_(array), *in_scope(self.expr, scope), *similar)
 
 
-class Fingerprint(TypeDecorator[int]):
+class Fingerprint(Bits64):
     """A 64-bit fingerprint: an int in [0, 2**64) in Python, the bigint with the same bits in PostgreSQL.
 
     source
@@ -137,60 +130,21 @@ class Fingerprint(TypeDecorator[int]):
     Comparisons such as `<` and ORDER BY compare the bigint: numbers from 2**63 on come first.
     """
 
-    __module__ = "simsql.sqlalchemy"  # what Alembic writes in front of the type's name
+    __module__ = "simsql.sqlalchemy"
 
-    impl = BigInteger
     cache_ok = True
     comparator_factory = _Comparator
 
     def __init__(self, source: str | Mapping[str, int] | None = None, recipe: Recipe | None = None) -> None:
-        super().__init__()
         self.recipe = DEFAULT_RECIPE if recipe is None else recipe
         check_recipe(self.recipe)
         self.names_recipe = recipe is not None
-        self.sources = None if source is None else Sources.of(source, self.recipe)
-        if self.sources is not None:
-            follow_sources()
+        super().__init__(None if source is None else Sources.of(source, self.recipe))
 
     @property
     def known_recipe(self) -> str | None:
         """The id of the recipe; None without a recipe and a source, when others compute the fingerprints."""
         return self.recipe.id if self.names_recipe or self.sources is not None else None
-
-    def __repr__(self) -> str:
-        # For migrations, which never compute a fingerprint.
-        return "Fingerprint()"
-
-    def _set_parent(self, parent: SchemaEventTarget, outer: bool = False, **options: Any) -> None:
-        super()._set_parent(parent, outer=outer, **options)
-        if self.sources is not None:
-            event.listen(parent, "after_parent_attach", add_default)
-
-    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
-        """Return the bigint. Raises ValueError for a number that is not a fingerprint."""
-        return to_bigint(value)
-
-    def process_result_value(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
-        """Return the unsigned number."""
-        return from_bigint(value)
-
-    def literal_processor(self, dialect: Dialect) -> Callable[[int], str]:  # noqa: ARG002
-        """Return a function that renders a fingerprint in the text of a statement."""
-        return _as_literal
-
-    def compare_values(self, x: Any, y: Any) -> bool:
-        """Return whether two values of an attribute are the same fingerprint, regardless of their types."""
-        # The unit of work compares the result with True by identity, and numpy.True_ is another object.
-        one, other = (None if is_missing(value) else value for value in (x, y))
-        if isinstance(one, int | np.integer) and isinstance(other, int | np.integer):
-            return int(one) == int(other)
-        return super().compare_values(one, other)
-
-
-def _as_literal(value: int | None) -> str:
-    bigint = to_bigint(value)
-    # PostgreSQL reads -9223372036854775808 as a minus and a number that is too large for a bigint.
-    return "NULL" if bigint is None else f"CAST('{bigint}' AS BIGINT)"
 
 
 def as_query(
@@ -213,36 +167,6 @@ def as_query(
     query = as_fingerprint(fingerprint, Fingerprint())
     _check_comparable(searched, query)
     return query
-
-
-def is_similar(
-    searched: ColumnElement[Any], text: TextArgument | None, similarity: float | None
-) -> list[ColumnElement[bool]]:
-    """Return the condition that the source of a column is this similar to a text; none if `similarity` is None."""
-    if similarity is None:
-        return []
-    if not 0 <= similarity <= 1:
-        raise ArgumentError(f"similarity must be between 0 and 1, not {similarity}")
-    if text is None:
-        raise ArgumentError("similarity= compares texts, and there is no text: pass text=")
-    sources = searched.type.sources if isinstance(searched.type, Fingerprint) else None
-    if sources is None or len(sources.weights) > 1:
-        raise ArgumentError(
-            f"{searched} has {'no source' if sources is None else 'several sources'}, so similarity= has no single"
-            " text to compare: filter by func.simsql.similarity(column, text)"
-        )
-    ((name, _),) = sources.weights
-    source = getattr(getattr(searched, "entity_namespace", None), name, None)
-    if source is None:  # in an alias, columns have the names of the table
-        root, around = root_column(searched), getattr(searched, "table", None)
-        column = root.table.columns.get(source_key(root, name))
-        source = around.corresponding_column(column) if around is not None and column is not None else None
-    if source is None:
-        raise ArgumentError(f"similarity: {searched} comes without its source {name!r}: select that column, too")
-    wanted = text.get(name) if isinstance(text, Mapping) else text
-    texts = cast(source, Text()), literal(wanted, Text())
-    found: ColumnElement[float] = func.simsql.similarity(*texts, type_=Double())
-    return [found >= literal(float(similarity), Double())]
 
 
 def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Recipe) -> int | None:

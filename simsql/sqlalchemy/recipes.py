@@ -2,29 +2,46 @@
 
 A search passes its recipe along, and PostgreSQL compares it in the same statement. A write cannot: the database
 may have no simsql, or the role may not use it. So the first fingerprint that is computed for a table sends a query
-of its own, in the transaction of the write. Each engine remembers the answer for a while.
+of its own, in the transaction of the write. Each engine remembers the answer for a while. During a change of the
+recipe, every transaction asks, and holds the table so that the change ends before or after it.
 
 Nothing is refused if the answer is not clear: no index, an index without a recipe or with a user's own name, and
 in a write, no simsql in the database or no privilege to read its registry.
 """
 
+import re
 import time
 from collections.abc import Mapping
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Column, ColumnElement, Connection, Dialect, Table, Text, func, literal, select, text
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Table,
+    Text,
+    Transaction,
+    false,
+    func,
+    literal,
+    select,
+    text,
+)
 from sqlalchemy import column as name_column
 from sqlalchemy import table as name_table
 from sqlalchemy.exc import DontWrapMixin
 
+from simsql.database.change_recipe import REMEMBERED
 from simsql.database.index_spec import differs_for_sure, other_recipes
+from simsql.database.sketches import refuse_other_sketches
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe
 from simsql.sqlalchemy.expressions import TableName
+from simsql.sqlalchemy.sources import is_sketch
 
 _TRANSLATION = "schema_translate_map"
-_REMEMBER = 60.0  # seconds
 
 # A failed statement would abort the transaction. This one cannot fail, because it names no object of simsql.
 _READABLE = text(
@@ -37,10 +54,31 @@ _READABLE = text(
 )
 _registry = name_table("registry", *map(name_column, ("table_id", "column_name", "recipe")), schema="simsql")
 
-# When the recipes were read and the recipes by column, for each table as an engine names it. Engines that
-# execution_options makes of one share its dialect.
-_Tables = dict[tuple[str | None, str], tuple[float, dict[str, str]]]
-_known: WeakKeyDictionary[Dialect, _Tables] = WeakKeyDictionary()
+
+class _Recipes(NamedTuple):
+    """The recipes of a table's indexes, and the comments of its sketches, by column."""
+
+    by_column: Mapping[str, str]
+    comments: Mapping[str, str | None]
+    read_at: float
+    read_in: ref[Transaction] | None
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change of a recipe is under way."""
+        return any(re.fullmatch(r"simsql_\d+_next", column) for column in self.by_column)
+
+    def are_current(self, connection: Connection) -> bool:
+        """Return whether they need not be read again. The end of a change waits for what was read before it."""
+        if self.is_changing:
+            return self.read_in is not None and self.read_in() is connection.get_transaction() is not None
+        return time.monotonic() - self.read_at < REMEMBERED
+
+
+_attributes = name_table("pg_attribute", *map(name_column, ("attrelid", "attname", "attnum")), schema="pg_catalog")
+
+# The recipes of each table as an engine names it. Engines that execution_options makes of one share its dialect.
+_known: WeakKeyDictionary[Dialect, dict[tuple[str | None, str], _Recipes]] = WeakKeyDictionary()
 
 
 class _OtherRecipeError(DontWrapMixin, UsageError):
@@ -58,11 +96,12 @@ def of_recipe(fingerprint: ColumnElement[int], indexed: Column[Any], recipe: Rec
 
 
 def refuse_other_recipe(
-    connection: Connection, column: Column[Any], recipe: Recipe, options: Mapping[str, Any] | None = None
+    connection: Connection, column: Column[Any], recipe: Recipe | None, options: Mapping[str, Any] | None = None
 ) -> None:
     """Raise UsageError if the column's simhash index in the database certainly has a different recipe.
 
-    `options` are the execution options of the statement, by default those of the connection.
+    Without a recipe, raise it if the column has other sketches. `options` are the execution options of the
+    statement; by default, the connection's.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -70,26 +109,62 @@ def refuse_other_recipe(
     translation = (connection.get_execution_options() if options is None else options).get(_TRANSLATION) or {}
     known = _known.setdefault(connection.dialect, {})
     key = translation.get(table.schema, table.schema), table.name
-    read_at, recipes = known.get(key, (-_REMEMBER, {}))
-    # An error needs the current answer: the table or the index may have changed since.
-    if time.monotonic() - read_at >= _REMEMBER or differs_for_sure(recipes.get(column.name), recipe):
-        recipes = _read_recipes(connection, table, translation)
-        known[key] = time.monotonic(), recipes
-    found = recipes.get(column.name)
+    read = known.get(key)
+    if read is not None and read.are_current(connection):
+        try:
+            _refuse(read, column, recipe)
+        except _OtherRecipeError:
+            pass  # an error needs the current answer: the table or the index may have changed since
+        else:
+            return
+    read = known[key] = _read_recipes(connection, table, translation)
+    _refuse(read, column, recipe)
+
+
+def _refuse(read: _Recipes, column: Column[Any], recipe: Recipe | None) -> None:
+    name = f"{column.table.name}.{column.name}"
+    if recipe is None:
+        try:
+            refuse_other_sketches(read.comments.get(column.name), name)
+        except UsageError as error:
+            raise _OtherRecipeError(str(error)) from None
+        return
+    found = read.by_column.get(column.name)
     if differs_for_sure(found, recipe):
         raise _OtherRecipeError(
-            f"{table.name}.{column.name}: the simhash index has recipe {found}, but the model fingerprints texts"
+            f"{name}: the simhash index has recipe {found}, but the model fingerprints texts"
             f" with {recipe.id}, and these cannot be compared: pass the recipe of the index to Fingerprint, or"
             " change the index in a migration (alembic revision --autogenerate)"
         )
 
 
-def _read_recipes(connection: Connection, table: Table, translation: Mapping[Any, Any]) -> dict[str, str]:
-    """Return the recipes of a table's indexes, by column."""
+def _read_recipes(connection: Connection, table: Table, translation: Mapping[Any, Any]) -> _Recipes:
+    """Return the recipes of a table's indexes; if one of them is changing, hold the table until the commit."""
+    options = {_TRANSLATION: translation} if translation else {}
+    comments: dict[str, str | None] = {}
+    sketched = [column.name for column in table.columns if is_sketch(column)]
+    if sketched:
+        of_table = _attributes.c.attrelid == TableName(table), _attributes.c.attname.in_(sketched)
+        comment = func.pg_catalog.col_description(_attributes.c.attrelid, _attributes.c.attnum)
+        statement = select(_attributes.c.attname, comment).where(*of_table)
+        comments = dict(map(tuple, connection.execute(statement, execution_options=options)))
     if connection.execute(_READABLE).scalar_one() < len(_registry.columns):
-        return {}
-    statement = select(_registry.c.column_name, _registry.c.recipe).where(
+        return _Recipes({}, comments, time.monotonic(), None)
+    registered = select(_registry.c.column_name, _registry.c.recipe).where(
         _registry.c.table_id == TableName(table), _registry.c.recipe.is_not(None)
     )
-    found = connection.execute(statement, execution_options={_TRANSLATION: translation} if translation else None)
-    return {row.column_name: row.recipe for row in found}
+    transaction = connection.get_transaction()
+
+    def read(held_by: Transaction | None) -> _Recipes:
+        rows = connection.execute(registered, execution_options=options)
+        by_column = {row.column_name: row.recipe for row in rows}
+        return _Recipes(by_column, comments, time.monotonic(), None if held_by is None else ref(held_by))
+
+    found = read(None)
+    if found.is_changing:
+        # Without the privilege, a write at the very end of the change may come too late.
+        may_hold = select(func.pg_catalog.has_table_privilege(TableName(table), "SELECT"))
+        if connection.execute(may_hold, execution_options=options).scalar_one():
+            connection.execute(select(literal(1)).select_from(table).where(false()), execution_options=options)
+        found = read(transaction)
+    return found

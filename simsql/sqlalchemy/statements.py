@@ -12,6 +12,7 @@ from sqlalchemy.sql.selectable import LateralFromClause
 from simsql.database.transfer import NOT_GIVEN, NotGiven
 from simsql.fingerprint import Recipe
 from simsql.hamming._checks import is_missing
+from simsql.sqlalchemy.columns import is_similar
 from simsql.sqlalchemy.expressions import (
     FingerprintArgument,
     Scope,
@@ -21,7 +22,7 @@ from simsql.sqlalchemy.expressions import (
     root_column,
     search,
 )
-from simsql.sqlalchemy.model import Fingerprint, as_query, is_similar
+from simsql.sqlalchemy.model import Fingerprint, as_query
 
 _FINGERPRINT = Fingerprint()
 
@@ -47,16 +48,17 @@ def near(
     is a str, or one for each source of the column by name. It is fingerprinted with the recipe of the column; pass
     `recipe` if the model names one by an id that is not enough. `distance` is between 0 and 64 and defaults to
     that of the index. `scope` gives a value for every scope column of the index, by the key of the column in its
-    table. With `similarity`, from 0 to 1, the entity's text must also be at least that similar to `text`: see
-    `simsql.similarity`. The column must be an attribute with one source.
+    table. With `similarity`, from 0 to 1, the entity's text must also be at least that similar to `text`, as
+    estimated from their sketches. The column must be an attribute with one source, and the table have a `Sketch`
+    of it.
 
     To search for a column of another table, join the statement's `.lateral()` to that table.
 
     Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, a column of texts, an
     unknown column or a column of the searched rows in `scope`, a recipe other than that of the column, a
-    `similarity` out of range or without a text or a single source, and unless you pass either a fingerprint or a
-    text that fits the sources of the column; UsageError for a distance out of range. PostgreSQL reports other
-    errors when the statement runs.
+    `similarity` out of range or without a text, a single source or a sketch, and unless you pass either a
+    fingerprint or a text that fits the sources of the column; UsageError for a distance out of range. PostgreSQL
+    reports other errors when the statement runs.
     """
     query = as_query(_expression(column), fingerprint, text, recipe)
     similar = is_similar(_expression(column), text, similarity)
@@ -67,7 +69,7 @@ def near(
     if not isinstance(column, QueryableAttribute):
         if similar:
             raise ArgumentError(
-                f"similarity= compares the texts of rows, but a search for {column} returns fingerprints: pass an"
+                f"similarity= compares sketches of rows, but a search for {column} returns fingerprints: pass an"
                 " attribute of a mapped class, or filter a SELECT of the table by .near(...)"
             )
         found = select(matches.c.fingerprint, matches.c.distance).select_from(*tables, matches)

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
 from upgrades import RELEASED
 
 from simsql import DEFAULT_RECIPE, Design, Recipe
-from simsql.sqlalchemy import Fingerprint, SimhashIndex
+from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch
 
 FIRST = [("public.article", "fingerprint", 3, (4, 1, 0), DEFAULT_RECIPE.id, [])]
 WORDS = Recipe(shingles=(2,), weight="set")
@@ -28,6 +28,20 @@ def indexed(project: Project) -> Project:
     project.metadata = models(SimhashIndex("fingerprint"))
     project.migrate()
     return project
+
+
+def test_a_table_gains_a_column_of_sketches(project):
+    project.metadata = models()
+    project.migrate()
+    project.metadata = models()
+    project.metadata.tables["article"].append_column(Column("sketch", Sketch(source="body")))
+    revision = project.migrate()
+    assert revision.names == (["add_column"], ["drop_column"])
+    assert "sa.Column('sketch', simsql.sqlalchemy.Sketch()" in revision.text
+    assert revision.text.count("import simsql.sqlalchemy\n") == 1
+    project.downgrade("-1")
+    project.metadata = models()
+    assert project.differences() == []
 
 
 def test_an_existing_table_gains_its_first_index(bare_project):

@@ -11,8 +11,8 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text, func, insert, lit
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from simsql import simhash
-from simsql.sqlalchemy import Fingerprint
+from simsql import simhash, sketch
+from simsql.sqlalchemy import Fingerprint, Sketch
 
 PAGE = Path(__file__).parents[2] / "docs" / "sqlalchemy.md"
 WORDS = "Errors should never pass silently. Unless explicitly silenced."
@@ -28,6 +28,7 @@ class Article(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     body: Mapped[str | None] = mapped_column(server_default=OTHER)
     fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source="body"))
+    sketch: Mapped[int | None] = mapped_column(Sketch(source="body"))
 
 
 class Page(Base):
@@ -121,7 +122,7 @@ def raw_update(session):
 
 def both_by_hand(session):
     add(session)
-    session.execute(update(articles).values(body=OTHER, fingerprint=simhash(OTHER)))
+    session.execute(update(articles).values(body=OTHER, fingerprint=simhash(OTHER), sketch=sketch(OTHER)))
 
 
 # Each line of the list, and the fingerprint after the write: that of the new text, NULL, or the old one.
@@ -144,7 +145,7 @@ LINES = {
     "`UPDATE`, `MERGE` from psql and other programs": (raw_update, "unchanged"),
     "any of these that also writes the fingerprint": (both_by_hand, "as written"),
 }
-KEPT = {"NULL": None, "unchanged": simhash(WORDS), "computed": simhash(OTHER), "as written": simhash(OTHER)}
+KEPT = {"NULL": None, "unchanged": WORDS, "computed": OTHER, "as written": OTHER}
 CLEARED = KEPT | {"unchanged": None}
 
 
@@ -152,15 +153,16 @@ CLEARED = KEPT | {"unchanged": None}
 def test_each_line_of_the_list_is_true(session_of, with_trigger):
     session = session_of(Base)
     if with_trigger:
-        session.execute(text("SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['body'])"))
+        for column in ("fingerprint", "sketch"):
+            session.execute(text(f"SELECT simsql.clear_on_change('article', '{column}', ARRAY['body'])"))
     for line, (write, outcome) in LINES.items():
         with session.begin_nested() as savepoint:
             write(session)
             session.flush()
-            body, fingerprint = session.execute(text("SELECT body, fingerprint FROM article")).one()
-            assert body == OTHER, line
-            expected = (CLEARED if with_trigger else KEPT)[outcome]
-            assert fingerprint == (None if expected is None else _bigint(expected)), line
+            row = session.execute(text("SELECT body, fingerprint, sketch FROM article")).one()
+            words = (CLEARED if with_trigger else KEPT)[outcome]
+            values = (None, None) if words is None else (_bigint(simhash(words)), _bigint(sketch(words)))
+            assert row == (OTHER, *values), line
             savepoint.rollback()
         session.expunge_all()
 
@@ -178,8 +180,9 @@ def test_an_insert_that_is_executed_for_many_computes_each(session_of):
     session.execute(insert(articles).values(rows[2]))
     rows[3][0]["body"] = func.concat(WORDS)
     session.execute(insert(articles).values(rows[3]))
-    found = session.scalars(select(articles.c.fingerprint).order_by(articles.c.id)).all()
-    assert found == 3 * [simhash(WORDS), simhash(OTHER), None, None] + [None, simhash(OTHER), None, None]
+    for column, of in ((articles.c.fingerprint, simhash), (articles.c.sketch, sketch)):
+        found = session.scalars(select(column).order_by(articles.c.id)).all()
+        assert found == 3 * [of(WORDS), of(OTHER), None, None] + [None, of(OTHER), None, None]
 
 
 def test_a_default_of_the_source_counts_where_its_column_comes_first(database):

@@ -21,8 +21,8 @@ from sqlalchemy.orm import (
     mapped_column,
 )
 
-from simsql import simhash
-from simsql.sqlalchemy import Fingerprint
+from simsql import simhash, sketch
+from simsql.sqlalchemy import Fingerprint, Sketch
 
 WORDS = "Special cases aren't special enough to break the rules."
 OTHER = "Although practicality beats purity, errors should never pass silently."
@@ -39,6 +39,7 @@ class Article(Base):
     kind: Mapped[str] = mapped_column(default="article")
     body: Mapped[str | None]
     fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source="body"))
+    sketch: Mapped[int | None] = mapped_column(Sketch(source="body"))
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "article"}  # noqa: RUF012
 
 
@@ -55,6 +56,7 @@ class Card(MappedAsDataclass, Base):
     id: Mapped[int | None] = mapped_column(primary_key=True, default=None)
     body: Mapped[str | None] = mapped_column(default=None)
     fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source="body"), default=None)
+    sketch: Mapped[int | None] = mapped_column(Sketch(source="body"), default=None)
 
 
 class Page(Base):
@@ -70,8 +72,12 @@ MODELS = [Article, Report, Card]
 
 
 def stored(session, instance):
+    """The fingerprint of a row. Its sketch, which nobody assigns, is that of its text."""
     session.flush()
     model = type(instance)
+    if hasattr(model, "sketch"):
+        body, found = session.execute(select(model.body, model.sketch).where(model.id == instance.id)).one()
+        assert found == (None if body is None else sketch(body)) == instance.sketch
     return session.execute(select(model.fingerprint).where(model.id == instance.id)).scalar_one()
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import (
     with_polymorphic,
 )
 
-from simsql.sqlalchemy import Fingerprint, SimhashIndex, near
+from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch, near
 
 QUERY = 5
 LOADERS = [joinedload, selectinload, subqueryload, lazyload]
@@ -41,6 +41,7 @@ class Article(Base):
     source: Mapped[Source | None] = relationship(back_populates="articles")
     body: Mapped[str | None]
     fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source="body"))
+    sketch: Mapped[int | None] = mapped_column(Sketch(source="body"))
     __table_args__ = (SimhashIndex("fingerprint"),)
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "article"}  # noqa: RUF012
 

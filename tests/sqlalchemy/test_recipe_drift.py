@@ -10,7 +10,7 @@ from simsql import DEFAULT_RECIPE, Recipe, simhash
 from simsql.database import open_engine
 from simsql.errors import UsageError
 from simsql.fingerprint import KNOWN_RECIPES
-from simsql.sqlalchemy import Fingerprint, claim, near, recipes
+from simsql.sqlalchemy import Fingerprint, Sketch, claim, near, recipes
 
 WORDS = "There should be one, and preferably only one, obvious way to do it."
 OTHER = "If the implementation is hard to explain, it's a bad idea."
@@ -31,6 +31,7 @@ class Article(Base):
     body: Mapped[str | None]
     note: Mapped[str | None]
     fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source="body"))
+    sketch: Mapped[int | None] = mapped_column(Sketch(source="body"))
     words: Mapped[int | None] = mapped_column(Fingerprint(source="body", recipe=KNOWN_RECIPES["fnv1a-words"]))
 
 
@@ -144,7 +145,7 @@ def test_an_engine_asks_again_after_a_while(session, database, monkeypatch):
     session.add(Article(body=WORDS))
     session.commit()
     index(database, TRIGRAMS.id)
-    monkeypatch.setattr(recipes, "_REMEMBER", 0)
+    monkeypatch.setattr(recipes, "REMEMBERED", 0)
     session.add(Article(body=OTHER))
     with pytest.raises(UsageError, match=SAYS):
         session.flush()

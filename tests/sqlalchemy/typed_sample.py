@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, aliased, mapped_column
 
 from simsql import Design, Recipe, simhash
-from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, clusters, near, near_many, pairs
+from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch, claim, clusters, near, near_many, pairs
 
 
 class Base(DeclarativeBase):
@@ -27,6 +27,7 @@ class Article(Base):
     title: Mapped[str]
     body: Mapped[str]
     fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source="body"))
+    sketch: Mapped[int | None] = mapped_column(Sketch(source="body"))
     title_fp: Mapped[int | None] = mapped_column(
         Fingerprint(source={"title": 3, "body": 1}, recipe=Recipe(shingles=(2,)))
     )
@@ -45,7 +46,8 @@ notes = Table(
 
 
 def similar(session: Session, text: str) -> list[tuple[Article, int]]:
-    return [(article, distance) for article, distance in session.execute(near(Article.fingerprint, text=text))]
+    found = near(Article.fingerprint, text=text, distance=12, similarity=0.55)
+    return [(article, distance) for article, distance in session.execute(found)]
 
 
 async def similar_in(session: AsyncSession, tenant: int, text: str) -> Sequence[Article]:

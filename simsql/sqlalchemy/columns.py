@@ -1,0 +1,152 @@
+"""What fingerprint columns and sketch columns have in common, and the sketch column.
+
+Both are unsigned in Python and bigint in PostgreSQL, and follow the texts of their sources.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from sqlalchemy import BigInteger, ColumnElement, Dialect, Double, event, func, literal
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.sql.base import SchemaEventTarget
+from sqlalchemy.types import TypeDecorator
+
+from simsql.database.transfer import NOT_GIVEN, NotGiven, from_bigint, to_bigint
+from simsql.fingerprint import sketch
+from simsql.hamming._checks import is_missing
+from simsql.sqlalchemy.events import follow_sources
+from simsql.sqlalchemy.expressions import FingerprintArgument, TextArgument, as_fingerprint, beside, root_column
+from simsql.sqlalchemy.inserts import add_default
+from simsql.sqlalchemy.sources import Sources
+
+
+class Bits64(TypeDecorator[int]):
+    """64 bits of a text: an int in [0, 2**64) in Python, the bigint with the same bits in PostgreSQL."""
+
+    __module__ = "simsql.sqlalchemy"  # what Alembic writes in front of the type's name
+
+    impl = BigInteger
+    cache_ok = True
+
+    def __init__(self, sources: Sources | None) -> None:
+        super().__init__()
+        self.sources = sources
+        if sources is not None:
+            follow_sources()
+
+    def __repr__(self) -> str:
+        # For migrations, which compute nothing from texts.
+        return f"{type(self).__name__}()"
+
+    def _set_parent(self, parent: SchemaEventTarget, outer: bool = False, **options: Any) -> None:
+        super()._set_parent(parent, outer=outer, **options)
+        if self.sources is not None:
+            event.listen(parent, "after_parent_attach", add_default)
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
+        """Return the bigint. Raises ValueError for a number outside [0, 2**64)."""
+        return to_bigint(value)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
+        """Return the unsigned number."""
+        return from_bigint(value)
+
+    def literal_processor(self, dialect: Dialect) -> Callable[[int], str]:  # noqa: ARG002
+        """Return a function that renders a number in the text of a statement."""
+        return _as_literal
+
+    def compare_values(self, x: Any, y: Any) -> bool:
+        """Return whether two values of an attribute are the same bits, regardless of their types."""
+        # The unit of work compares the result with True by identity, and numpy.True_ is another object.
+        one, other = (None if is_missing(value) else value for value in (x, y))
+        if isinstance(one, int | np.integer) and isinstance(other, int | np.integer):
+            return int(one) == int(other)
+        return super().compare_values(one, other)
+
+
+def _as_literal(value: int | None) -> str:
+    bigint = to_bigint(value)
+    # PostgreSQL reads -9223372036854775808 as a minus and a number that is too large for a bigint.
+    return "NULL" if bigint is None else f"CAST('{bigint}' AS BIGINT)"
+
+
+class _Comparator(TypeDecorator.Comparator[int]):
+    """The expressions of a sketch column, also through aliases and subclasses."""
+
+    __slots__ = ()
+
+    def similarity(
+        self, other: FingerprintArgument | NotGiven = NOT_GIVEN, *, text: str | None = None
+    ) -> ColumnElement[float]:
+        """Return the similarity of two texts as estimated from their sketches, from 0 to 1; NULL if one is NULL.
+
+        `other` is a sketch in [0, 2**64), a column or another expression. Instead of it, `text` is a str. It is an
+        estimate with a standard error of up to .125, as that of `simsql.estimate_similarity`. Raises
+        sqlalchemy.exc.ArgumentError unless you pass either a sketch or a text.
+        """
+        if (text is None) == isinstance(other, NotGiven):
+            raise ArgumentError("pass either a sketch or text=")
+        compared = sketch(text) if text is not None else other
+        assert not isinstance(compared, NotGiven)  # noqa: S101 - for mypy
+        return func.simsql.similarity(self.expr, as_fingerprint(compared, Sketch()), type_=Double())
+
+
+class Sketch(Bits64):
+    """A sketch, 64 one-bit MinHashes of a text: an int in [0, 2**64) in Python, a bigint in PostgreSQL.
+
+    source
+        The attribute whose text is sketched. The sketch is computed whenever a `Fingerprint` with this source
+        would be, together with it. The sketch of a text without words is None.
+
+    Raises TypeError for a source that is not a str: a sketch is that of one text.
+    """
+
+    __module__ = "simsql.sqlalchemy"
+
+    cache_ok = True
+    comparator_factory = _Comparator
+
+    def __init__(self, source: str | None = None) -> None:
+        if source is not None and not isinstance(source, str):
+            raise TypeError(f"a sketch is that of one text: name one attribute as its source, not {source!r}")
+        super().__init__(None if source is None else Sources.of(source, None))
+
+
+def is_similar(
+    searched: ColumnElement[Any], text: TextArgument | None, similarity: float | None
+) -> list[ColumnElement[bool]]:
+    """Return the condition that rows have a sketch that is this similar to that of a text.
+
+    There is none if `similarity` is None. `searched` is the fingerprint column of the rows.
+    """
+    if similarity is None:
+        return []
+    if not 0 <= similarity <= 1:
+        raise ArgumentError(f"similarity must be between 0 and 1, not {similarity}")
+    if text is None:
+        raise ArgumentError("similarity= compares texts, and there is no text: pass text=")
+    sources = searched.type.sources if isinstance(searched.type, Bits64) else None
+    if sources is None or len(sources.weights) > 1:
+        raise ArgumentError(
+            f"{searched} has {'no source' if sources is None else 'several sources'}, so similarity= has no single"
+            " text to compare: filter by the .similarity(text=...) of a sketch column"
+        )
+    ((name, _),) = sources.weights
+    table = root_column(searched).table
+    sketched = [
+        column
+        for column in table.columns
+        if isinstance(column.type, Sketch)
+        and column.type.sources is not None
+        and column.type.sources.names == sources.names
+    ]
+    if not sketched:
+        raise ArgumentError(
+            f"similarity= compares sketches, and {table.name} has none of {name!r}: add one to the model,"
+            f" sketch: Mapped[int | None] = mapped_column(Sketch(source={name!r})), and fill it in a backfill"
+        )
+    wanted = text[name] if isinstance(text, Mapping) else text
+    of_text = literal(None if wanted is None else sketch(wanted), Sketch())
+    found: ColumnElement[float] = func.simsql.similarity(beside(searched, sketched[0]), of_text, type_=Double())
+    return [found >= literal(float(similarity), Double())]
