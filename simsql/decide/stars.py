@@ -5,6 +5,7 @@ resembles the text that is kept in its favour, and the kept texts of a cluster a
 only share a template resemble some page in the middle, but not each other.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -152,11 +153,12 @@ def _clusters(pairs: SimilarPairs, before: Nodes) -> Nodes:
     for node in free[~alone].tolist():
         near = slice(bounds[node], bounds[node + 1])
         others = neighbours[near]
-        clusters = centre[others]
-        # The clusters of whose nodes all are similar; then the similarities of their representatives.
-        found, counts = np.unique(clusters[clusters != _FREE], return_counts=True)
-        whole = np.isin(others, found[counts == sizes[found]])
-        best = int(others[whole][np.argmax(closeness[near][whole])]) if whole.any() else node
+        # The clusters of whose nodes all are similar have a representative among the neighbours.
+        similar = Counter(centre[others].tolist())
+        best, closest = node, -1.0
+        for other, close in zip(others.tolist(), closeness[near].tolist(), strict=True):
+            if close > closest and other in similar and similar[other] == sizes[other]:
+                best, closest = other, close
         centre[node] = best
         sizes[best] += 1
     return centre

@@ -63,12 +63,11 @@ class _Spool:
         return start
 
     def _read_into(self, buffer: memoryview, place: int) -> None:
-        with naming_temporary_files():
-            while buffer:
-                size = os.preadv(self._file.fileno(), [buffer], place)
-                if not size:
-                    raise OSError(errno.EIO, "a temporary file has lost its end")
-                buffer, place = buffer[size:], place + size
+        while buffer:
+            size = os.preadv(self._file.fileno(), [buffer], place)
+            if not size:
+                raise OSError(errno.EIO, "a temporary file has lost its end")
+            buffer, place = buffer[size:], place + size
 
 
 class TokenSpool(_Spool):
@@ -120,8 +119,9 @@ class TokenSpool(_Spool):
         (first,) = np.nonzero(np.diff(starts - places, prepend=-1))
         lengths = np.diff(places[first], append=len(tokens))
         runs = np.stack((starts[first], places[first], lengths), axis=1) * _TOKEN
-        for start, place, length in runs[np.argsort(starts[first])].tolist():
-            self._read_into(buffer[place : place + length], start)
+        with naming_temporary_files():
+            for start, place, length in runs[np.argsort(starts[first])].tolist():
+                self._read_into(buffer[place : place + length], start)
         return tokens
 
 
@@ -153,7 +153,8 @@ class TextSpool(_Spool):
     def read_at(self, start: int, size: int) -> str:
         """Return the text of this size in bytes at a start."""
         data = bytearray(size)
-        self._read_into(memoryview(data), start)
+        with naming_temporary_files():
+            self._read_into(memoryview(data), start)
         return data.decode("utf-8", "surrogatepass")
 
 
