@@ -19,25 +19,6 @@ AS $$
      ORDER BY k.place DESC
 $$;
 
--- The condition that the index on a column, if there is one, still has the recipe that it has now. change_recipe
--- may end during a backfill. The statement has locked the table before it reads the registry.
-CREATE OR REPLACE FUNCTION simsql._same_recipe(table_name regclass, column_name text) RETURNS text
-LANGUAGE sql STABLE
-AS $$
-    SELECT coalesce(
-        (SELECT simsql._render($sql$EXISTS (
-            SELECT FROM simsql.registry AS r
-             WHERE r.table_id OPERATOR(pg_catalog.=) CAST({'table'} AS pg_catalog.regclass)
-               AND r.column_name OPERATOR(pg_catalog.=) {'column'}
-               AND r.recipe OPERATOR(pg_catalog.=) {'recipe'})$sql$,
-                               jsonb_build_object('table', r.table_id::oid::text, 'column', r.column_name,
-                                                  'recipe', r.recipe))
-           FROM simsql.registry AS r
-          WHERE r.table_id = _same_recipe.table_name AND r.column_name = _same_recipe.column_name
-            AND r.recipe IS NOT NULL),
-        'true')
-$$;
-
 -- Expressions about the rows `t` of a table and about keys `v.key`, JSON arrays with the values of a primary
 -- key as text. They qualify the operators that sort the key: if those of citext, for example, are not on the
 -- search_path, PostgreSQL would compare text. Raises an error unless the columns can hold fingerprints and
@@ -126,8 +107,7 @@ BEGIN
     END IF;
     key := format('CAST(pg_catalog.jsonb_build_array(%s) AS pg_catalog.text)', key);
     only_free := CASE WHEN simsql._is_distributed(table_name) THEN ''
-                      ELSE format('JOIN %s AS t ON %s WHERE t.xmin OPERATOR(pg_catalog.=) v.version AND %s '
-                                  'FOR NO KEY UPDATE OF t SKIP LOCKED', rows_of, same_key,
-                                  simsql._same_recipe(table_name, columns[1])) END;
+                      ELSE format('JOIN %s AS t ON %s WHERE t.xmin OPERATOR(pg_catalog.=) v.version '
+                                  'FOR NO KEY UPDATE OF t SKIP LOCKED', rows_of, same_key) END;
 END
 $$;

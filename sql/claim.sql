@@ -77,7 +77,7 @@ $$;
 CREATE OR REPLACE VIEW simsql._claim_keys WITH (security_barrier) AS
 SELECT r.id AS index_id,
        pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) AS key,
-       r.table_id, r.column_name, r.distance, r.scope_columns, r.recipe
+       r.table_id, r.column_name, r.distance, r.scope_columns
   FROM simsql.registry AS r
   JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
  CROSS JOIN simsql._claim_secret AS s
@@ -160,8 +160,6 @@ DECLARE
     lock bigint;
     is_taken boolean;
     nearest simsql.match;
-    recipe text;
-    claimed_recipe text;
 BEGIN
     -- The search below is a statement of its own. Its snapshot is taken after the locks, because this
     -- function is VOLATILE and the transaction is READ COMMITTED. An older snapshot would not show the rows
@@ -171,8 +169,8 @@ BEGIN
     END IF;
     LOOP
         BEGIN
-            SELECT k.index_id, k.key, k.column_name, k.distance, k.scope_columns, k.recipe
-              INTO STRICT index_id, key, indexed_column, of_index, scope_columns, recipe
+            SELECT k.index_id, k.key, k.column_name, k.distance, k.scope_columns
+              INTO STRICT index_id, key, indexed_column, of_index, scope_columns
               FROM simsql._claim_keys AS k
              WHERE k.table_id = claim.table_name
                AND (claim.column_name IS NULL OR k.column_name = claim.column_name);
@@ -181,8 +179,8 @@ BEGIN
             WHEN no_data_found OR too_many_rows OR object_not_in_prerequisite_state THEN
                 SELECT i.id INTO index_id FROM simsql._index(table_name, column_name) AS i;
                 PERFORM simsql._make_claim_secret();
-                SELECT k.key, k.column_name, k.distance, k.scope_columns, k.recipe
-                  INTO key, indexed_column, of_index, scope_columns, recipe
+                SELECT k.key, k.column_name, k.distance, k.scope_columns
+                  INTO key, indexed_column, of_index, scope_columns
                   FROM simsql._claim_keys AS k
                  WHERE k.index_id = locals.index_id;
                 IF NOT FOUND THEN
@@ -193,13 +191,6 @@ BEGIN
                 END IF;
             WHEN undefined_table THEN PERFORM simsql._refuse_worker('claim');
         END;
-        -- The fingerprint is one of the recipe that the index had before this waited.
-        IF recipe <> claimed_recipe THEN
-            RAISE EXCEPTION 'simsql.claim: the recipe of the simhash index on % has changed while the claim '
-                            'waited', table_name
-                USING ERRCODE = 'serialization_failure', HINT = 'Claim again, in a new transaction.';
-        END IF;
-        claimed_recipe := recipe;
         IF scope IS NOT NULL OR scope_columns <> '{}' THEN
             scope_hash := simsql._scope_hash(
                 simsql._searched_index(table_name, indexed_column, scope), scope);

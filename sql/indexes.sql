@@ -203,8 +203,7 @@ BEGIN
     PERFORM simsql._follow_table(table_name);
     found := ARRAY(SELECT r FROM simsql.registry AS r
                     WHERE r.table_id = drop_index.table_name
-                      AND CASE WHEN drop_index.column_name IS NULL THEN NOT simsql._is_next(r.column_name)
-                               ELSE r.column_name = drop_index.column_name END
+                      AND (drop_index.column_name IS NULL OR r.column_name = drop_index.column_name)
                     ORDER BY r.id);
     IF cardinality(found) = 0 THEN
         RAISE EXCEPTION 'simsql.drop_index: % has no simhash index%', table_name,

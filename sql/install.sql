@@ -45,6 +45,5 @@
 \ir load.sql
 \ir backfill.sql
 \ir clear_on_change.sql
-\ir change_recipe.sql
 \ir uninstall.sql
 \ir pin_search_path.sql

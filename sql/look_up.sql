@@ -80,12 +80,6 @@ CREATE OR REPLACE FUNCTION simsql._is_current() RETURNS boolean
 LANGUAGE sql VOLATILE
 RETURN pg_relation_is_updatable('simsql.registry_id_seq'::regclass, false) IS NOT NULL;
 
--- Whether a column is the second one of change_recipe, which searches do not see: see change_recipe.sql.
--- PostgreSQL inlines it.
-CREATE OR REPLACE FUNCTION simsql._is_next(column_name text) RETURNS boolean
-LANGUAGE sql IMMUTABLE
-RETURN column_name LIKE 'simsql!_%!_next' ESCAPE '!';
-
 -- Returns the index of a column, as the caller's snapshot sees it, or raises an error that tells what is
 -- wrong with it.
 CREATE OR REPLACE FUNCTION simsql._index(table_name regclass, column_name text) RETURNS simsql.registry
@@ -115,8 +109,7 @@ BEGIN
                                     table_name, coalesce(column_name, 'fingerprint'));
         WHEN too_many_rows THEN
             columns := ARRAY(SELECT r.column_name FROM simsql.registry AS r
-                              WHERE r.table_id = _index.table_name AND NOT simsql._is_next(r.column_name)
-                              ORDER BY r.id);
+                              WHERE r.table_id = _index.table_name ORDER BY r.id);
             RAISE EXCEPTION 'simsql: % has % simhash indexes', table_name, cardinality(columns)
                 USING ERRCODE = 'ambiguous_column',
                       HINT = format('Name the column: column_name => one of %s.',

@@ -43,44 +43,33 @@ BEGIN
           FROM simsql._searchable AS s
          WHERE s.table_id = near.table_name
            AND (near.column_name IS NULL OR s.column_name = near.column_name);
-        IF NOT is_sound THEN
-            PERFORM simsql._index(table_name, column_name);
-        END IF;
-        IF scope IS NOT NULL OR scope_columns <> '{}' THEN
-            fits := jsonb_typeof(scope) = 'object' AND scope - scope_columns = '{}' AND scope_columns <> '{}';
-            FOR place IN 1 .. cardinality(scope_columns) LOOP
-                fits := fits AND jsonb_typeof(scope -> scope_columns[place]) IN ('string', 'number', 'boolean');
-            END LOOP;
-            IF fits IS NOT TRUE THEN
-                PERFORM simsql._searched_index(table_name, column_name, scope);
-            END IF;
-        END IF;
-        IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
-            asked := simsql._distance(distance, of_index);
-        END IF;
-        IF index_id <= 32 THEN{calls}
-        ELSIF scope IS NULL THEN
-            RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
-                           USING fingerprint, asked;
-        ELSE
-            RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
-                           USING fingerprint, asked, scope;
-        END IF;
     EXCEPTION
         WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
-        WHEN undefined_table OR undefined_function THEN
-            IF index_id IS NULL THEN
-                PERFORM simsql._refuse_worker('near');
-            -- Whatever the snapshot of the statement.
-            ELSIF to_regprocedure('simsql.search_' || index_id || CASE scope_columns
-                                  WHEN '{}' THEN '(bigint,integer)' ELSE '(bigint,integer,jsonb)' END) IS NULL
-            THEN
-                RAISE EXCEPTION 'simsql.near: the simhash index on % was replaced while the search waited',
-                                table_name
-                    USING ERRCODE = 'serialization_failure', HINT = 'Search again, in a new transaction.';
-            END IF;
-            RAISE;
+        WHEN undefined_table THEN PERFORM simsql._refuse_worker('near');
     END;
+    IF NOT is_sound THEN
+        PERFORM simsql._index(table_name, column_name);
+    END IF;
+    IF scope IS NOT NULL OR scope_columns <> '{}' THEN
+        fits := jsonb_typeof(scope) = 'object' AND scope - scope_columns = '{}' AND scope_columns <> '{}';
+        FOR place IN 1 .. cardinality(scope_columns) LOOP
+            fits := fits AND jsonb_typeof(scope -> scope_columns[place]) IN ('string', 'number', 'boolean');
+        END LOOP;
+        IF fits IS NOT TRUE THEN
+            PERFORM simsql._searched_index(table_name, column_name, scope);
+        END IF;
+    END IF;
+    IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
+        asked := simsql._distance(distance, of_index);
+    END IF;
+    IF index_id <= 32 THEN{calls}
+    ELSIF scope IS NULL THEN
+        RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
+                       USING fingerprint, asked;
+    ELSE
+        RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
+                       USING fingerprint, asked, scope;
+    END IF;
 END
 $$
 $create$, jsonb_build_object('calls', calls[1]));
@@ -136,7 +125,7 @@ BEGIN
         SELECT n.fingerprint
           FROM simsql.near(searched, near_rows.fingerprint, distance, column_name, scope) AS n);
     index := (SELECT r FROM simsql.registry AS r
-               WHERE r.table_id = searched AND NOT simsql._is_next(r.column_name)
+               WHERE r.table_id = searched
                  AND (near_rows.column_name IS NULL OR r.column_name = near_rows.column_name));
     RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*') USING found_fingerprints, fingerprint;
 END
@@ -175,8 +164,7 @@ DECLARE
         SELECT n.fingerprint FROM simsql.near($1, $2, $3, $4, $5) AS n);
     index constant simsql.registry := (
         SELECT r FROM simsql.registry AS r
-         WHERE r.table_id = $1 AND NOT simsql._is_next(r.column_name)
-           AND ($4 IS NULL OR r.column_name = $4));
+         WHERE r.table_id = $1 AND ($4 IS NULL OR r.column_name = $4));
     columns constant text := (
         SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
           FROM simsql._json_columns($1) AS c);

@@ -28,7 +28,7 @@ BEGIN
             SELECT DISTINCT q.fp, t.{"column"}, bit_count((t.{"column"} # q.fp)::bit(64))::integer
               FROM unnest($1) AS q (fp)
               JOIN {rows} AS t ON bit_count((t.{"column"} # q.fp)::bit(64)) <= $2{scope_of_rows}
-             WHERE {guard} AND {exists}$sql$, '{}', shared)];
+             WHERE {guard}$sql$, '{}', shared)];
     WHEN 'join' THEN
         statements := ARRAY(
             SELECT simsql._render($sql$
@@ -37,7 +37,7 @@ BEGIN
                           FROM unnest($1) AS u (fp) CROSS JOIN unnest({'flips'}::bigint[]) AS f (flip)) AS q
                   JOIN {rows} AS t ON (t.{"column"} & {'lead_mask'}::bigint) = q.prefix
                  WHERE bit_count((t.{"column"} # q.fp)::bit(64)) <= $2{not_earlier}{scope_of_rows}
-                   AND {guard} AND {exists}$sql$,
+                   AND {guard}$sql$,
                 jsonb_build_object('lead_mask', t.lead_mask, 'flips', t.flips::text,
                                    'not_earlier', t.not_earlier), shared)
               FROM simsql._join_tables(design.blocks, design.lead, 0, distance, 'q.fp',

@@ -6,12 +6,6 @@ CREATE OR REPLACE FUNCTION simsql._candidates() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 2000;
 
--- The function of single searches, as to_regprocedure reads it.
-CREATE OR REPLACE FUNCTION simsql._search_signature(index simsql.registry) RETURNS text
-LANGUAGE sql IMMUTABLE
-RETURN format('simsql.search_%s(bigint,integer%s)', index.id,
-              CASE WHEN index.scope_columns <> '{}' THEN ',jsonb' END);
-
 -- What the templates of an index refer to, as `shared` of _render. Values of the scope are those of `scope`,
 -- or SQL expressions in `variables`: scope_1, scope_2 and so on.
 CREATE OR REPLACE FUNCTION simsql._parts(index simsql.registry, scope jsonb, variables jsonb DEFAULT '{}')
@@ -33,11 +27,6 @@ BEGIN
             index, ' AND t.%2$I = %3$s', scope, variables) END,
         'no_scope', CASE WHEN scoped THEN simsql._for_scope(index, ' AND t.%2$I IS NULL') END,
         'guard', simsql._guard(index),
-        -- PostgreSQL refuses to parse it once the index has been dropped: a search that has waited for the
-        -- end of change_recipe would read the column that has taken over the name. Workers of Citus do not
-        -- have the function, and their tables do not change their recipe like this.
-        'exists', CASE WHEN simsql._is_distributed(index.table_id) THEN 'true'
-                       ELSE format('%L::regprocedure IS NOT NULL', simsql._search_signature(index)) END,
         'candidate_limit', simsql._candidates());
 END
 $$;

@@ -14,7 +14,6 @@ alembic_utils.
 
 from simsql.alembic.autogenerate import include_object, register
 from simsql.alembic.operations import (
-    ChangeSimhashRecipeOp,
     ChangeSimhashStorageOp,
     ClearFingerprintsOp,
     CreateSimhashIndexOp,
@@ -22,7 +21,6 @@ from simsql.alembic.operations import (
 )
 
 __all__ = [
-    "ChangeSimhashRecipeOp",
     "ChangeSimhashStorageOp",
     "ClearFingerprintsOp",
     "CreateSimhashIndexOp",

@@ -36,9 +36,6 @@ _OWN_NAME = re.compile(r"simsql_\d+_\w+|zz_simsql_clear_\d+(_\w+)?")
 # partitions, with a further number.
 _BTREE = re.compile(r"simsql_\d+_\d+(_\d+)?")
 
-# The second column of a change of the recipe that has not ended, which has an index of its own.
-_NEXT = re.compile(r"simsql_\d+_next")
-
 # A child of the logger alembic, which the alembic.ini of every project configures.
 log = logging.getLogger("alembic.autogenerate.simsql")
 
@@ -117,12 +114,8 @@ def leave_out(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: set[str
     attached = {_key(context, *row) for row in connection.execute(statement)}
 
     def include(item: Any, name: str | None, kind: str, reflected: bool, compare_to: Any) -> bool:
-        if kind not in {"table", "index", "column"} or not reflected or compare_to is not None:
+        if kind not in {"table", "index"} or not reflected or compare_to is not None:
             return True
-        if kind == "column":
-            return _NEXT.fullmatch(name or "") is None
-        if kind == "index" and any(_NEXT.fullmatch(column.name) for column in item.columns):
-            return False
         schema = (item if kind == "table" else item.table).schema
         return (schema, name) not in attached and not (kind == "index" and _BTREE.fullmatch(name or ""))
 
@@ -169,8 +162,7 @@ def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[
     for row in connection.execute(statement).mappings():
         key, column = _key(context, row["schema"], row["table_name"]), row["column_name"]
         if (
-            not _NEXT.fullmatch(column)
-            and key.schema in schemas
+            key.schema in schemas
             and context.run_name_filters(key.name, "table", {"schema_name": key.schema})
             and context.run_name_filters(column, "column", {"schema_name": key.schema, "table_name": key.name})
         ):

@@ -14,7 +14,7 @@ from alembic.util import CommandError
 from sqlalchemy import BigInteger, Column, Dialect, MetaData, Table, null, text, update
 from sqlalchemy.dialects.postgresql.base import PGDialect
 
-from simsql.database import IndexSpec, RecipeChange, install_schema, open_engine, schema_sql
+from simsql.database import IndexSpec, install_schema, schema_sql
 from simsql.database.index_spec import Storage, is_text_recipe
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
@@ -392,26 +392,11 @@ class ClearFingerprintsOp(ColumnOp):
         comment = [
             f"Fingerprints of {old} cannot be compared with those of {new}, so the column is cleared.",
             self._refill(),
-            *self._instead(),
         ]
         if not self.undoes:
             comment.append(f"To keep the old ones, name {old} in the model and generate this revision again.")
         # A name may hold a line break, and what follows it would be code.
         return [*(f"# {' '.join(line.splitlines())}" for line in comment), str(super().render(context))]
-
-    def _instead(self) -> list[str]:
-        """Return a sentence on the operation that keeps searches complete, if the texts are known."""
-        if not self.texts or self.undoes or not is_text_recipe(self.new_recipe):
-            return []
-        change = ChangeSimhashRecipeOp(
-            self.table_name,
-            self.column_name,
-            recipe=self.new_recipe or DEFAULT_RECIPE.id,
-            source=self.texts if len(self.texts) > 1 else next(iter(self.texts)),
-            schema=self.schema,
-        )
-        call = f"op.{change.name}({', '.join(change.arguments())})"
-        return [f"To change nothing but the recipe, without a gap: {call}"]
 
     def _refill(self) -> str:
         """Return a sentence on how to compute the new fingerprints."""
@@ -430,99 +415,12 @@ class ClearFingerprintsOp(ColumnOp):
         return f"Fill it in again afterwards: simsql backfill {command}{recipe}"
 
 
-class ChangeSimhashRecipeOp(ColumnOp):
-    """Give a simhash index another recipe, and its column the fingerprints of that recipe."""
-
-    name = kind = "change_simhash_recipe"
-
-    def __init__(
-        self,
-        table_name: str,
-        column_name: str,
-        *,
-        recipe: Recipe | str,
-        source: str | Mapping[str, int],
-        schema: str | None = None,
-        old_recipe: Recipe | str | None = None,
-    ) -> None:
-        super().__init__(table_name, column_name, schema=schema)
-        self.recipe = recipe
-        self.source = source if isinstance(source, str) else dict(source)
-        self.old_recipe = old_recipe
-
-    @classmethod
-    def change_simhash_recipe(
-        cls,
-        operations: Operations,
-        table_name: str,
-        column_name: str,
-        *,
-        recipe: Recipe | str,
-        source: str | Mapping[str, int],
-        schema: str | None = None,
-    ) -> None:
-        """Give a simhash index another recipe while others read and write: see `simsql.database.RecipeChange`.
-
-        `recipe` is the id of the new recipe, or the recipe if its id is not enough; `source` names the text
-        column, or several with their weights. The operation opens an autocommit block: the earlier operations of
-        the migration are committed. So make it the last operation of its migration. If the migration is
-        interrupted, run it again and it resumes. `simsql index change-recipe --prepare` does beforehand what takes
-        long.
-        """
-        operations.invoke(cls(table_name, column_name, recipe=recipe, source=source, schema=schema))
-
-    def reverse(self) -> ChangeSimhashRecipeOp:
-        """Return the operation that undoes this one; UsageError without `old_recipe`."""
-        if self.old_recipe is None:
-            raise UsageError(
-                f"the recipe of {self.table_name}.{self.column_name} before the change is not known:"
-                " pass old_recipe=..."
-            )
-        return ChangeSimhashRecipeOp(
-            self.table_name,
-            self.column_name,
-            recipe=self.old_recipe,
-            source=self.source,
-            schema=self.schema,
-            old_recipe=self.recipe,
-        )
-
-    def options(self) -> dict[str, object]:
-        """Return the named arguments of the operation."""
-        recipe = self.recipe.id if isinstance(self.recipe, Recipe) else self.recipe
-        return {"recipe": recipe, "source": self.source}
-
-    def run(self, operations: Operations) -> None:
-        """Run the operation; it computes fingerprints, which no SQL script can."""
-        context = operations.migration_context
-        if context.as_sql:
-            raise CommandError(
-                f"change_simhash_recipe({self.table_name!r}, ...) computes fingerprints, so it has no SQL:"
-                " run simsql index change-recipe"
-            )
-        connection = operations.get_bind()
-        translation = connection.get_execution_options().get("schema_translate_map") or {}
-        table = Table(self.table_name, MetaData(), schema=translation.get(self.schema, self.schema))
-        name = connection.dialect.identifier_preparer.format_table(table)
-        recipe = self.recipe if isinstance(self.recipe, Recipe) else Recipe.from_id(self.recipe)
-        # A backfill needs the psycopg of synchronous programs.
-        usable = connection.dialect.driver == "psycopg" and not connection.dialect.is_async
-        engine = connection.engine if usable else open_engine(connection.engine.url)
-        try:
-            with context.autocommit_block():
-                RecipeChange(engine, name, self.source, recipe, self.column_name).run()
-        finally:
-            if not usable:
-                engine.dispose()
-
-
 OPERATIONS: tuple[type[SimsqlOp], ...] = (
     InstallSimsqlOp,
     UninstallSimsqlOp,
     CreateSimhashIndexOp,
     DropSimhashIndexOp,
     ChangeSimhashStorageOp,
-    ChangeSimhashRecipeOp,
     ClearFingerprintsOp,
 )
 

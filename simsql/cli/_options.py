@@ -121,7 +121,6 @@ MEANINGS = {
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
     "--output": Meaning("FILE", "Write the results to this file instead of stdout (-)", "-o"),
     "--pairs": Meaning("N", "Draw this many pairs (1 or more)"),
-    "--prepare": Meaning(None, "Stop before the switch"),
     "--quiet": Meaning(None, "Print only results and errors: no progress, summary or remarks", "-q"),
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
     "--report": Meaning("FILE", "Write a page to look at the clusters and their texts in a browser"),

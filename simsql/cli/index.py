@@ -13,16 +13,13 @@ from simsql.cli._options import (
     NewRecipeName,
     Storage,
     TableName,
-    Workers,
     argument,
     distance_option,
     number_option,
     option,
 )
 from simsql.cli._recipes import parse_recipe
-from simsql.cli.load import parse_weight
-from simsql.cores import usable_cores
-from simsql.database import RecipeChange, SearchIndex, change_storage, create_index, drop_index, read_status
+from simsql.database import SearchIndex, change_storage, create_index, drop_index, read_status
 from simsql.database.index import Finding, verify
 from simsql.database.install import Status
 from simsql.documents import printable
@@ -178,46 +175,6 @@ def change_storage_command(
     with run.open() as engine, run.stages().shares("index") as report:
         change_storage(engine, table, storage.value, column, report=report)
     print(f"simhash index on {printable(table)}: {storage}")
-
-
-@command("change-recipe", group)
-def change_recipe_command(
-    *,
-    table: TableName,
-    text_column: Annotated[
-        list[str],
-        option(
-            "--text-column",
-            "; repeat it to combine several columns, each with its weight",
-            metavar="NAME[=WEIGHT]",
-        ),
-    ],
-    column: IndexedColumn = None,
-    recipe: NewRecipeName = None,
-    prepare: Annotated[bool, option("--prepare")] = False,
-    workers: Workers = None,
-    run: Working,
-) -> None:
-    """Give an index another recipe.
-
-    Fingerprint all rows again, into a second column with an index of its own, while others read and write. Then
-    replace the old column and its index in one short transaction. Until then, searches and writers use the old
-    recipe. If it is interrupted, run it again and it resumes.
-    """
-    made_by = parse_recipe(recipe) or DEFAULT_RECIPE
-    stages = run.stages()
-    with run.open() as engine:
-        change = RecipeChange(engine, table, dict(map(parse_weight, text_column)), made_by, column)
-        if not change.is_done:
-            with stages.shares("fingerprints") as report:
-                change.fill(workers=workers or usable_cores(), report=report)
-            with stages.shares("index") as report:
-                change.build(report=report)
-        if not prepare:
-            with stages.stage("switch"):
-                change.switch()
-    state = "" if change.is_done else "prepared for "
-    print(f"simhash index on {printable(table)}({printable(change.column)}): {state}recipe {made_by.id}")
 
 
 @command("drop", group)

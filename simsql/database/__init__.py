@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simsql.database.change_recipe import RecipeChange
     from simsql.database.connect import open_engine
     from simsql.database.index import change_storage, create_index, drop_index
     from simsql.database.index_spec import IndexSpec
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IndexSpec",
-    "RecipeChange",
     "SearchIndex",
     "change_storage",
     "create_index",
@@ -34,7 +32,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "RecipeChange": "change_recipe",
     "open_engine": "connect",
     **dict.fromkeys(("change_storage", "create_index", "drop_index"), "index"),
     "IndexSpec": "index_spec",

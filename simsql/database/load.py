@@ -204,18 +204,10 @@ def find_target(
     Raises UsageError if no column is given and the table has no index or several, and as `check_sketch_column`;
     psycopg.Error if there is no such table.
     """
-    raw = raw_connection(connection)
-    # From here on, the recipe cannot change in this transaction: the end of such a change waits for it.
-    raw.execute(
-        "SELECT simsql._hold(t.id) FROM (SELECT CAST(%s AS pg_catalog.regclass) AS id) AS t"
-        " WHERE pg_catalog.has_table_privilege(t.id, 'SELECT')",
-        [table],
-    )
-    found = raw.execute(
+    found = raw_connection(connection).execute(
         "SELECT column_name, recipe FROM simsql.registry"
-        " WHERE table_id OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass)"
-        " AND (NOT simsql._is_next(column_name) OR column_name OPERATOR(pg_catalog.=) %s) ORDER BY id",
-        [table, column],
+        " WHERE table_id OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass) ORDER BY id",
+        [table],
     )
     recipes: dict[str, str | None] = dict(found)
     if column is None:

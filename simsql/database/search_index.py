@@ -19,11 +19,12 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
+from sqlalchemy.types import TypeEngine
 
 from simsql.database.backfill import Backfill, Filled
 from simsql.database.connect import READ_COMMITTED, begin, check_engine
 from simsql.database.index import Finding, Report, verify
-from simsql.database.index_spec import agreed_recipe, check_distance, other_recipes
+from simsql.database.index_spec import agreed_recipe, check_distance
 from simsql.database.load import find_target
 from simsql.database.results import (
     Batch,
@@ -86,39 +87,23 @@ def _call(function: str, *arguments: ColumnElement[Any], more: Iterable[ColumnEl
 
 
 def _search(
-    function: str, query: ColumnElement[Any], *columns: str, more: Iterable[ColumnElement[Any]] = ()
+    function: str, query: TypeEngine[Any], *columns: str, more: Iterable[ColumnElement[Any]] = ()
 ) -> Select[Any]:
-    called = _call(function, query, _WITHIN, more=more)
+    called = _call(function, bindparam("query", type_=query), _WITHIN, more=more)
     return select(*called.table_valued(*columns).c)
 
 
 # Building such a statement takes longer than a search.
 _WITHIN = bindparam("within", type_=Integer())
-_GIVEN: ColumnElement[Any] = bindparam("query", type_=BIGINT())
-# The recipe of the index may have changed since it was read: then PostgreSQL refuses the fingerprint of a text.
-_OF_TEXT: ColumnElement[Any] = func.simsql._of_recipe(
-    _GIVEN,
-    bindparam("in_table", type_=REGCLASS()),
-    *(bindparam(name, type_=Text()) for name in ("recipe_column", "recipe", "other_recipes")),
-)
-
-
-def _searches(function: str, *columns: str, more: Iterable[ColumnElement[Any]] = ()) -> dict[bool, Select[Any]]:
-    """Return the statement of a search, by whether it is one for a text."""
-    queries = ((False, _GIVEN), (True, _OF_TEXT))
-    return {is_text: _search(function, query, *columns, more=more) for is_text, query in queries}
-
-
-_NEAR = _searches("near", "fingerprint", "distance")
+_NEAR = _search("near", BIGINT(), "fingerprint", "distance")
 _SKETCH = (
     bindparam("sketch_column", None, Text()),
     bindparam("sketch", None, BIGINT()),
     bindparam("differing", None, Integer()),
 )
-_NEAR_ROWS = _searches("_near_documents", "fingerprint", "distance", "document", more=_SKETCH)
-_QUERIES = bindparam("query", type_=ARRAY(BIGINT))
-_NEAR_MANY = _search("near_many", _QUERIES, "query", "fingerprint", "distance")
-_CLAIM = _searches("claim", "fingerprint", "distance")
+_NEAR_ROWS = _search("_near_documents", BIGINT(), "fingerprint", "distance", "document", more=_SKETCH)
+_NEAR_MANY = _search("near_many", ARRAY(BIGINT), "query", "fingerprint", "distance")
+_CLAIM = _search("claim", BIGINT(), "fingerprint", "distance")
 _ANY_INDEX = func.simsql._index(
     bindparam("in_table", type_=REGCLASS()), bindparam("of_column", type_=Text())
 ).table_valued("column_name", "recipe")
@@ -210,7 +195,7 @@ class SearchIndex:
         """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first."""
         with begin(self._bind) as connection:
             query = self._query(connection, fingerprint, text)
-            rows = connection.execute(_NEAR["recipe" in query], self._arguments(distance) | query)
+            rows = connection.execute(_NEAR, self._arguments(distance, query))
             return [Match(from_bigint(match), bits) for match, bits in rows]
 
     def near_rows(
@@ -242,8 +227,7 @@ class SearchIndex:
         elif text_column is not None or sketch_column is not None:
             raise UsageError("text_column= and sketch_column= need similarity=: pass it, or omit them")
         with begin(self._bind) as connection:
-            query = self._query(connection, fingerprint, text)
-            arguments = self._arguments(distance) | query
+            arguments = self._arguments(distance, self._query(connection, fingerprint, text))
             if similarity is not None and sketch_column is not None:
                 check_sketch_column(connection, self._table, sketch_column)
                 arguments |= {
@@ -251,7 +235,7 @@ class SearchIndex:
                     "sketch": to_bigint(sketch(text or "")),
                     "differing": sketch_distance(similarity),
                 }
-            rows = connection.execute(_NEAR_ROWS["recipe" in query], arguments)
+            rows = connection.execute(_NEAR_ROWS, arguments)
             found = [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
         if similarity is None or not found:
             return found
@@ -278,8 +262,7 @@ class SearchIndex:
                 "a claim lasts until its transaction ends: pass the Connection of the insert, not an Engine"
             )
         query = self._query(self._bind, fingerprint, text)
-        claimed = self._bind.execute(_CLAIM["recipe" in query], self._arguments(distance) | query)
-        row = claimed.one_or_none()
+        row = self._bind.execute(_CLAIM, self._arguments(distance, query)).one_or_none()
         return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
 
     def near_many(
@@ -318,7 +301,7 @@ class SearchIndex:
         that of the index, or if none was given and the id is not enough.
         """
         with begin(self._bind) as connection:
-            return self._read_recipe(connection)[1]
+            return self._read_recipe(connection)
 
     def verify(self) -> list[Finding]:
         """Return the faults of the index, or of all indexes of the table if no column was given.
@@ -405,17 +388,15 @@ class SearchIndex:
 
     def _query(
         self, connection: Connection, fingerprint: OneFingerprint | NotGiven, text: str | None
-    ) -> dict[str, object]:
-        """Return the parameters of a query: the fingerprint and, if it is that of a text, its recipe."""
-        if not isinstance(fingerprint, NotGiven):
-            if text is not None:
-                raise UsageError("pass either a fingerprint or text=, not both")
-            return {"query": to_bigint(fingerprint)}
-        if text is None:
-            raise UsageError("pass either a fingerprint or text=")
-        column, recipe = self._read_recipe(connection)
-        names = {"recipe_column": column, "recipe": recipe.id, "other_recipes": other_recipes(recipe.id)}
-        return {"query": to_bigint(simhash(text, recipe)), **names}
+    ) -> int | None:
+        """Return the query fingerprint as a bigint."""
+        if isinstance(fingerprint, NotGiven):
+            if text is None:
+                raise UsageError("pass either a fingerprint or text=")
+            fingerprint = simhash(text, self._read_recipe(connection))
+        elif text is not None:
+            raise UsageError("pass either a fingerprint or text=, not both")
+        return to_bigint(fingerprint)
 
     def _text_of(self, row: Mapping[str, Any], column: str) -> str | None:
         """Return the text of a row; raise UsageError if the column is not there or holds something else."""
@@ -426,16 +407,14 @@ class SearchIndex:
             raise UsageError(f"column {column} of {self._table} does not hold texts")
         return value
 
-    def _read_recipe(self, connection: Connection) -> tuple[str, Recipe]:
-        """Return the column and the recipe of the index."""
+    def _read_recipe(self, connection: Connection) -> Recipe:
         parameters = {"in_table": self._table, "of_column": self._column}
         found = connection.execute(_RECIPE, parameters).one()
-        recipe = agreed_recipe(found.recipe, self._recipe, f"{self._table}({found.column_name})")
-        return found.column_name, recipe
+        return agreed_recipe(found.recipe, self._recipe, f"{self._table}({found.column_name})")
 
-    def _arguments(self, distance: int | None) -> dict[str, object]:
-        """Return the parameters of a statement, without those of a query."""
-        return _parameters(self._table, self._column, self._scope, distance, None)
+    def _arguments(self, distance: int | None, query: int | list[int] | None = None) -> dict[str, object]:
+        """Return the parameters of a statement."""
+        return _parameters(self._table, self._column, self._scope, distance, query)
 
     def _results(
         self, row: type[Row], search: Callable[..., Iterator[Batch]], distance: int | None

@@ -2,18 +2,16 @@
 
 A search passes its recipe along, and PostgreSQL compares it in the same statement. A write cannot: the database
 may have no simsql, or the role may not use it. So the first fingerprint that is computed for a table sends a query
-of its own, in the transaction of the write. Each engine remembers the answer for a while. During a change of the
-recipe, every transaction asks, and holds the table so that the change ends before or after it.
+of its own, in the transaction of the write. Each engine remembers the answer for a while.
 
 Nothing is refused if the answer is not clear: no index, an index without a recipe or with a user's own name, and
 in a write, no simsql in the database or no privilege to read its registry.
 """
 
-import re
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import (
     Column,
@@ -22,8 +20,6 @@ from sqlalchemy import (
     Dialect,
     Table,
     Text,
-    Transaction,
-    false,
     func,
     literal,
     select,
@@ -33,7 +29,6 @@ from sqlalchemy import column as name_column
 from sqlalchemy import table as name_table
 from sqlalchemy.exc import DontWrapMixin
 
-from simsql.database.change_recipe import REMEMBERED
 from simsql.database.index_spec import differs_for_sure, other_recipes
 from simsql.database.sketches import refuse_other_sketches
 from simsql.errors import UsageError
@@ -42,6 +37,7 @@ from simsql.sqlalchemy.expressions import TableName
 from simsql.sqlalchemy.sources import is_sketch
 
 _TRANSLATION = "schema_translate_map"
+_REMEMBER = 60.0  # seconds
 
 # A failed statement would abort the transaction. This one cannot fail, because it names no object of simsql.
 _READABLE = text(
@@ -61,18 +57,6 @@ class _Recipes(NamedTuple):
     by_column: Mapping[str, str]
     comments: Mapping[str, str | None]
     read_at: float
-    read_in: ref[Transaction] | None
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether a change of a recipe is under way."""
-        return any(re.fullmatch(r"simsql_\d+_next", column) for column in self.by_column)
-
-    def are_current(self, connection: Connection) -> bool:
-        """Return whether they need not be read again. The end of a change waits for what was read before it."""
-        if self.is_changing:
-            return self.read_in is not None and self.read_in() is connection.get_transaction() is not None
-        return time.monotonic() - self.read_at < REMEMBERED
 
 
 _attributes = name_table("pg_attribute", *map(name_column, ("attrelid", "attname", "attnum")), schema="pg_catalog")
@@ -110,7 +94,7 @@ def refuse_other_recipe(
     known = _known.setdefault(connection.dialect, {})
     key = translation.get(table.schema, table.schema), table.name
     read = known.get(key)
-    if read is not None and read.are_current(connection):
+    if read is not None and time.monotonic() - read.read_at < _REMEMBER:
         try:
             _refuse(read, column, recipe)
         except _OtherRecipeError:
@@ -139,7 +123,6 @@ def _refuse(read: _Recipes, column: Column[Any], recipe: Recipe | None) -> None:
 
 
 def _read_recipes(connection: Connection, table: Table, translation: Mapping[Any, Any]) -> _Recipes:
-    """Return the recipes of a table's indexes; if one of them is changing, hold the table until the commit."""
     options = {_TRANSLATION: translation} if translation else {}
     comments: dict[str, str | None] = {}
     sketched = [column.name for column in table.columns if is_sketch(column)]
@@ -149,22 +132,9 @@ def _read_recipes(connection: Connection, table: Table, translation: Mapping[Any
         statement = select(_attributes.c.attname, comment).where(*of_table)
         comments = dict(map(tuple, connection.execute(statement, execution_options=options)))
     if connection.execute(_READABLE).scalar_one() < len(_registry.columns):
-        return _Recipes({}, comments, time.monotonic(), None)
+        return _Recipes({}, comments, time.monotonic())
     registered = select(_registry.c.column_name, _registry.c.recipe).where(
         _registry.c.table_id == TableName(table), _registry.c.recipe.is_not(None)
     )
-    transaction = connection.get_transaction()
-
-    def read(held_by: Transaction | None) -> _Recipes:
-        rows = connection.execute(registered, execution_options=options)
-        by_column = {row.column_name: row.recipe for row in rows}
-        return _Recipes(by_column, comments, time.monotonic(), None if held_by is None else ref(held_by))
-
-    found = read(None)
-    if found.is_changing:
-        # Without the privilege, a write at the very end of the change may come too late.
-        may_hold = select(func.pg_catalog.has_table_privilege(TableName(table), "SELECT"))
-        if connection.execute(may_hold, execution_options=options).scalar_one():
-            connection.execute(select(literal(1)).select_from(table).where(false()), execution_options=options)
-        found = read(transaction)
-    return found
+    rows = connection.execute(registered, execution_options=options)
+    return _Recipes({row.column_name: row.recipe for row in rows}, comments, time.monotonic())

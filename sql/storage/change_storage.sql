@@ -40,7 +40,7 @@ $$;
 -- keep it waiting forever, and PostgreSQL may not notice. Each attempt therefore checks for such a
 -- transaction and raises an error. The first attempts do not wait: while this waits, PostgreSQL ends the
 -- other transaction at once, although this one should give way.
-CREATE OR REPLACE FUNCTION simsql._lock_out(index simsql.registry, caller text) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._lock_out(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -51,14 +51,14 @@ DECLARE
     relations constant text := (
         SELECT string_agg('ONLY ' || c.oid::regclass, ', ' ORDER BY c.oid = index.table_id DESC, c.oid)
           FROM pg_class AS c
-         WHERE c.oid IN (SELECT simsql._with_partitions(index.table_id))
+         WHERE c.oid = index.table_id
             OR c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r'
                AND c.relname ~ format('^keys_%s_\d+$', index.id));
     attempt integer := 1;
     is_deadlock boolean;
 BEGIN
     LOOP
-        PERFORM simsql._check_no_concurrent_change(index.table_id, caller);
+        PERFORM simsql._check_no_concurrent_change(index.table_id, 'change_storage');
         WITH RECURSIVE waiting AS (
             SELECT l.pid FROM pg_locks AS l
              WHERE l.relation = index.table_id AND l.granted AND l.pid <> pg_backend_pid()
@@ -67,7 +67,7 @@ BEGIN
             SELECT b.pid FROM waiting AS w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS b (pid))
         SELECT EXISTS (SELECT FROM waiting AS w WHERE w.pid = pg_backend_pid()) INTO is_deadlock;
         IF is_deadlock THEN
-            RAISE EXCEPTION 'simsql.%: a transaction that has searched % waits to write to it', caller,
+            RAISE EXCEPTION 'simsql.change_storage: a transaction that has searched % waits to write to it',
                             index.table_name
                 USING ERRCODE = 'deadlock_detected',
                       HINT = 'Writers do not wait for the command simsql index change-storage. '
@@ -80,7 +80,7 @@ BEGIN
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             IF clock_timestamp() > deadline THEN
-                RAISE EXCEPTION 'simsql.%: % is in use and could not be locked within %', caller,
+                RAISE EXCEPTION 'simsql.change_storage: % is in use and could not be locked within %',
                                 index.table_name, lock_timeout
                     USING ERRCODE = 'lock_not_available',
                           HINT = 'Try again later, or with a longer lock_timeout.';
@@ -110,7 +110,7 @@ BEGIN
     LOOP
         BEGIN
             IF is_alone THEN
-                PERFORM simsql._lock_out(index, 'change_storage');
+                PERFORM simsql._lock_out(index);
             END IF;
             PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', 'change_storage');
             index := simsql._check_storage_change(table_name, storage, column_name);
@@ -121,7 +121,7 @@ BEGIN
             ELSIF storage = 'tables' THEN
                 renewed := simsql._renew(index);
                 PERFORM simsql._give(renewed, simsql._owner(index));
-                PERFORM simsql._lock_out(index, 'change_storage');
+                PERFORM simsql._lock_out(index);
                 PERFORM simsql._drop_objects(index);
                 RETURN renewed.id;
             ELSE
@@ -133,7 +133,7 @@ BEGIN
             IF storage = 'expression' AND NOT keep
                AND to_regclass(format('simsql.keys_%s_0', index.id)) IS NOT NULL
             THEN
-                PERFORM simsql._lock_out(index, 'change_storage');
+                PERFORM simsql._lock_out(index);
                 PERFORM simsql._tables_drop(index);
             END IF;
             RETURN index.id;

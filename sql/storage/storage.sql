@@ -257,7 +257,6 @@ SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
                 AND NOT pg_relation_is_publishable(r.table_id))
         ELSE simsql._expression_is_sound(r)
         END) IS TRUE OR simsql._is_searchable(r) AS sound
-  FROM simsql.registry AS r
- WHERE NOT simsql._is_next(r.column_name);
+  FROM simsql.registry AS r;
 
 GRANT SELECT ON simsql._searchable TO PUBLIC;

@@ -1,7 +1,5 @@
 """A model of another recipe than the index is a difference, and no old fingerprint gets the new recipe's name."""
 
-import re
-
 import pytest
 from alembic import command
 from alembic.util import CommandError
@@ -9,10 +7,8 @@ from alembic_project import Project
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
-from simsql.alembic import ChangeSimhashRecipeOp
-from simsql.database import RecipeChange, SearchIndex
+from simsql.database import SearchIndex
 from simsql.database.transfer import to_bigint
-from simsql.errors import UsageError
 from simsql.fingerprint import KNOWN_RECIPES
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
 
@@ -175,39 +171,3 @@ def test_plain_sql_and_a_translated_schema(project):
     project.engine = project.engine.execution_options(schema_translate_map={"app": "tenant"})
     project.upgrade()
     assert project.execute("SELECT fingerprint FROM tenant.article") == [(None,)]
-
-
-def test_the_recipe_changes_while_others_search(filled, monkeypatch):
-    monkeypatch.setattr("simsql.database.change_recipe.MARGIN", 0)
-    monkeypatch.setattr("simsql.database.change_recipe.REMEMBERED", 0)
-    filled.metadata = models(Fingerprint(source="body"))
-    revision = filled.revise()
-    (instead,) = re.findall(r"without a gap: (op\..*)", revision.text)
-    assert instead == (
-        "op.change_simhash_recipe('article', 'fingerprint', recipe='words12-log-1', source='body text')"
-    )
-    max((filled.folder / "versions").glob("*.py")).unlink()
-    filled.write(instead, instead.replace("words12", "words3"))
-    RecipeChange(filled.engine, "article", "body text", DEFAULT_RECIPE).fill()
-    filled.metadata = models(Fingerprint(source="body", recipe=TRIGRAMS))
-    assert filled.differences() == []  # the second column is not compared
-    filled.upgrade()
-    filled.metadata = models(Fingerprint(source="body"))
-    filled.check()
-    assert foreign_fingerprints(filled, DEFAULT_RECIPE) == 0
-    assert own_texts_found(filled, DEFAULT_RECIPE) == len(TEXTS)
-    with pytest.raises(CommandError, match="computes fingerprints, so it has no SQL"):
-        filled.sql(command.upgrade, "head")
-    filled.downgrade("-1")
-    assert foreign_fingerprints(filled, TRIGRAMS) == 0
-    assert own_texts_found(filled, TRIGRAMS) == len(TEXTS)
-
-
-def test_a_change_of_the_recipe_can_be_reversed():
-    options = {"recipe": TRIGRAMS, "source": {"title": 3, "body": 1}, "schema": "news"}
-    change = ChangeSimhashRecipeOp("article", "fingerprint", **options, old_recipe=DEFAULT_RECIPE)
-    assert change.to_diff_tuple()[4] == {"recipe": TRIGRAMS.id, "source": {"title": 3, "body": 1}}
-    assert change.reverse().options()["recipe"] == DEFAULT_RECIPE.id
-    assert change.reverse().reverse().to_diff_tuple() == change.to_diff_tuple()
-    with pytest.raises(UsageError, match=r"article.fingerprint before the change is not known"):
-        ChangeSimhashRecipeOp("article", "fingerprint", **options).reverse()

@@ -71,23 +71,3 @@ def test_dedup_into_a_table(connection, database_url, file, tmp_path):
     assert connection.execute("SELECT recipe FROM simsql.indexes").fetchone() == (RECIPE.id,)
     run(*at).failed(1, f"table kept has fingerprints with recipe {RECIPE.id}", "--recipe")
     assert run(*at, "--recipe", file).done().table["known already"] == "3"
-
-
-def test_change(posts, database_url, file, monkeypatch):
-    monkeypatch.setattr("simsql.database.change_recipe.MARGIN", 0)
-    monkeypatch.setattr("simsql.database.change_recipe.REMEMBERED", 0)
-    posts.execute("INSERT INTO post VALUES ('x', %s), ('y', '?')", [FOX])
-    command = ["index", "change-recipe", "post", "--text-column", "body", "--database", database_url]
-    prepared = run(*command, "--prepare").done()
-    assert prepared.lines == ["simhash index on post(fp): prepared for recipe words12-log-1"]
-    # Nothing has changed for others.
-    assert run("near", "post", "--text", FOX, "--recipe", file, "--database", database_url).done().lines == []
-    run(*command, "--recipe", "words2-log-1").failed(2, "to the recipe words12-log-1 has begun: finish it")
-    for _ in range(2):
-        assert run(*command).done().lines == ["simhash index on post(fp): recipe words12-log-1"]
-        assert posts.execute("SELECT id, fp FROM post ORDER BY id").fetchall() == [
-            ("x", to_bigint(simhash(FOX))),
-            ("y", None),
-        ]
-    assert run("near", "post", "--text", FOX, "--database", database_url).done().lines
-    assert run(*command, "--recipe", file).done().lines == [f"simhash index on post(fp): recipe {RECIPE.id}"]

@@ -19,7 +19,7 @@ ESCAPE = "\x1b"
 TEXTS = {str(number): f"a text of some words about the number {number // 2}" for number in range(6)}
 
 
-NO_INDEX = "SELECT simsql.drop_index('article', column_name) FROM simsql.indexes;"
+NO_INDEX = "SELECT simsql.drop_index('article') FROM simsql.indexes;"
 FRESH = f"""
     {NO_INDEX}
     TRUNCATE article RESTART IDENTITY;
@@ -79,9 +79,6 @@ CASES = {
     "index vacuum": Case(f"article {DATABASE}", ("keys",)),
     "index change-storage": Case(f"article expression {DATABASE}", ("index",), FRESH),
     "index drop": Case(f"article {DATABASE}", before=FRESH, silent=True),
-    "index change-recipe": Case(
-        f"article --text-column body --recipe words3-log-1 --prepare {DATABASE}", ("fingerprints", "index"), FRESH
-    ),
 }
 
 

@@ -391,20 +391,6 @@ def test_an_index_that_is_created_again_while_a_claim_waits_lets_no_other_claim_
     check_waiting_claim(articles, connect, create_again)
 
 
-def test_a_recipe_that_changes_while_a_claim_waits_ends_the_claim(articles, connect):
-    articles.execute("UPDATE simsql.registry SET recipe = 'words3-log-1'")
-    with articles.transaction(force_rollback=True):
-        claim(articles, CENTRE)
-        numbers = held(articles)
-    articles.execute("SELECT pg_advisory_lock(l) FROM unnest(%s::bigint[]) AS l", [list(numbers)])
-    with blocked(connect, lambda other: claim(other, CENTRE)) as waiting:
-        articles.execute("SELECT simsql.drop_index('article')")
-        articles.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1')")
-        articles.execute("SELECT pg_advisory_unlock_all()")
-        with pytest.raises(errors.SerializationFailure, match=r"the recipe of the simhash index .* has changed"):
-            waiting.result()
-
-
 def test_a_scope_column_that_changes_while_a_claim_waits_lets_no_other_claim_pass(connection, connect):
     connection.execute("CREATE TABLE article (at date, fingerprint bigint)")
     connection.execute(

@@ -145,7 +145,7 @@ def test_an_engine_asks_again_after_a_while(session, database, monkeypatch):
     session.add(Article(body=WORDS))
     session.commit()
     index(database, TRIGRAMS.id)
-    monkeypatch.setattr(recipes, "REMEMBERED", 0)
+    monkeypatch.setattr(recipes, "_REMEMBER", 0)
     session.add(Article(body=OTHER))
     with pytest.raises(UsageError, match=SAYS):
         session.flush()

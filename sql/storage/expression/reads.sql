@@ -34,7 +34,7 @@ AS $$
     'matches', $sql$SELECT m.fingerprint, m.distance
   FROM (SELECT DISTINCT bit_count((c.fingerprint # $1)::bit(64))::integer AS distance, c.fingerprint
           FROM ({source}) AS c) AS m
- WHERE {guard} AND {exists}
+ WHERE {guard}
  ORDER BY m.distance, m.fingerprint$sql$,
     -- The table may be partitioned, so only counting tells its rows.
     'pays', $sql${least_rows} IS NOT NULL
@@ -50,7 +50,7 @@ AS $$
                SELECT q.fp, t.{"column"} AS fingerprint FROM {rows} AS t
                 WHERE (t.{"column"} & {'lead_mask'}::bigint) = q.prefix
                   AND bit_count((t.{"column"} # q.fp)::bit(64)) <= $2{scope_of_rows} OFFSET 0) AS r
-         WHERE {guard} AND {exists}{not_earlier}$sql$,
+         WHERE {guard}{not_earlier}$sql$,
 
     'size', $sql$SELECT count(*) FROM (
         SELECT FROM {rows} AS t WHERE t.{"column"} IS NOT NULL{scope_of_rows} AND {guard} LIMIT $1) AS c$sql$,

@@ -66,7 +66,7 @@ AS $$
          WHERE bit_count((c.fingerprint # $1)::bit(64)) <= $2) AS m
  CROSS JOIN LATERAL (SELECT FROM ONLY {table} AS t
                       WHERE t.{"column"} = m.fingerprint{scope_of_rows} LIMIT 1) AS live
- WHERE {guard} AND {exists}
+ WHERE {guard}
  ORDER BY m.distance, m.fingerprint$sql$,
     -- A key takes 36 bytes.
     'pays', $sql$pg_relation_size('simsql.keys_{id}_0') / 36 >= {least_rows}$sql$,
