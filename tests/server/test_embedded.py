@@ -150,7 +150,10 @@ def postmaster_pid(folder: Path) -> int:
 
 def watcher_pid(folder: Path) -> int:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        arguments = path.read_bytes()
+        try:
+            arguments = path.read_bytes()
+        except OSError:
+            continue  # the process has ended
         if b"watcher.py" in arguments and os.fsencode(folder) in arguments:
             return int(path.parent.name)
     pytest.fail("there is no watcher")
