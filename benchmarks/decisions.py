@@ -3,7 +3,7 @@
 The truth is found by brute force, without code of simsql: the Jaccard index of the sets of word trigrams of every
 pair of texts, with two empty words before and after each. A word of a Chinese text is a character.
 
-First table, of each data set and rule:
+Of each data set and rule:
 
 - reported: of the pairs of texts in one cluster, the share with an index of at least 0.6 (precision), and of the
   pairs with such an index, the share in one cluster (recall);
@@ -12,8 +12,6 @@ First table, of each data set and rule:
 - F1 of each: the harmonic mean of precision and recall of pairs, of those in one cluster against an index of 0.6,
   and of those with the same kept text against an index of 0.7;
 - chained: of the pairs in one cluster, the share that the rule itself does not find near or similar.
-
-Second table: candidates that are compared, beside those of MinHash LSH of datasketch; each in one process.
 """
 
 import json
@@ -22,14 +20,12 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +37,6 @@ from simsql.hamming import find_pairs
 REPORTED, DROPPED = 0.6, 0.7
 OLD_DISTANCE, SMALLER_DISTANCE, DISTANCE = 7, 10, 12
 _WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+")
-_PERMUTATIONS = 128
 
 Pair = tuple[int, int]
 
@@ -249,53 +244,6 @@ def rule_table(corpora: Sequence[Corpus]) -> Iterator[str]:
             yield _line([corpus.name, name, *judge(corpus, outcome)])
 
 
-def minhash_pairs(datasketch: Any, corpus: Corpus) -> list[Pair]:
-    """Return the candidates of an index of MinHash signatures of word trigrams."""
-    index = datasketch.MinHashLSH(threshold=REPORTED, num_perm=_PERMUTATIONS)
-    found = []
-    for place, text in enumerate(corpus.texts):
-        words = _WORD.findall(text.lower())
-        signature = datasketch.MinHash(num_perm=_PERMUTATIONS)
-        signature.update_batch({" ".join(words[at : at + 3]).encode() for at in range(max(1, len(words) - 2))})
-        found += [(other, place) for other in index.query(signature)]
-        index.insert(place, signature)
-    return found
-
-
-def _near_pairs_of(corpus: Corpus, distance: int, sketches: bool = False) -> list[Pair]:
-    found = near_pairs(corpus.texts, distance)
-    return filter_pairs(corpus.texts, found) if sketches else found
-
-
-def peer_table(corpora: Sequence[Corpus]) -> Iterator[str]:
-    """Yield the lines of the table of candidates, which are checked in the same way."""
-    systems: dict[str, Callable[[Corpus], list[Pair]]] = {
-        f"simsql, distance {distance}": partial(_near_pairs_of, distance=distance)
-        for distance in (SMALLER_DISTANCE, DISTANCE)
-    }
-    systems[f"simsql, distance {DISTANCE}, sketches"] = partial(_near_pairs_of, distance=DISTANCE, sketches=True)
-    try:
-        import datasketch  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        print(f"datasketch is left out: {error}", file=sys.stderr)
-    else:
-        name = f"datasketch MinHash LSH, {_PERMUTATIONS} permutations, {REPORTED}"
-        systems[name] = partial(minhash_pairs, datasketch)
-    titles = ["candidates", "similar", "precision", "recall", "F1", "CPU seconds"]
-    yield _line(["texts", "candidates of", *titles])
-    yield _line(["---", "---", *["---:"] * len(titles)])
-    for corpus in corpora:
-        wanted = set(corpus.alike)
-        for name, find in systems.items():
-            start = time.process_time()
-            candidates = find(corpus)
-            found = _places(check_pairs(corpus.texts, candidates))
-            seconds = time.process_time() - start
-            shares = [_share(*counts) for counts in _precision_and_recall(found, wanted)]
-            counts = [f"{len(candidates):,}", f"{len(found):,}"]
-            yield _line([corpus.name, name, *counts, *shares, _f1(found, wanted), f"{seconds:.2f}"])
-
-
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -313,7 +261,7 @@ def read_corpora(folder: Path) -> list[Corpus]:
 
 
 def main() -> int:
-    """Print the tables. Return the exit code: 2 if the data are missing."""
+    """Print the table. Return the exit code: 2 if the data are missing."""
     try:
         corpora = read_corpora(find_folder())
     except MissingDataError as error:
@@ -321,8 +269,6 @@ def main() -> int:
         return 2
     print("### What is reported and dropped\n")
     print("\n".join(rule_table(corpora)))
-    print("\n### Beside MinHash\n")
-    print("\n".join(peer_table(corpora)))
     return 0
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import simsql
-from benchmarks import charts, limits
+from benchmarks import charts, limits, templates
 from benchmarks.decisions import (
     Corpus,
     Outcome,
@@ -98,6 +98,27 @@ def test_shares_of_bits_and_prefixes():
     bits = charts._count_bits(values)
     assert (bits[0], bits[1], bits[63]) == (pytest.approx(2 / 3), 0, pytest.approx(1 / 3))
     assert charts._count_buckets(values) == [pytest.approx(256 / 3), pytest.approx(128 / 3)] + [0] * 126
+
+
+def test_pages_that_share_a_template():
+    pages, articles = templates.make_pages(0.75, templates=2)
+    assert len(set(articles)) == 120 < len(pages)
+    pairs = check_pairs(pages, near_pairs(pages, 12))
+    kept, clusters, simpler = templates.decide(pages, pairs)
+    similar = set(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
+
+    def strangers(representatives):
+        joined = combinations(sorted(set(kept)), 2)
+        return [(a, b) for a, b in joined if representatives[a] == representatives[b] and (a, b) not in similar]
+
+    assert not strangers(clusters)
+    assert strangers(simpler)
+    assert all((min(page, simpler[page]), max(page, simpler[page])) in similar | {(page, page)} for page in kept)
+    assert templates._judge({(0, 1), (0, 2), (1, 2)}, templates._joined([5, 5, 7, 7])) == [
+        "0.333",
+        "0.500",
+        "0.400",
+    ]
 
 
 def test_the_charts_of_the_page_are_small():

@@ -64,6 +64,9 @@ MEANINGS = {
     "--disk": Meaning("SIZE", "Recommend only designs up to this size on disk: 500MB, 2GB (1GB is 1024MB)"),
     "--distance": Meaning("BITS", "Allow up to this many differing bits (0 to 64)", "-d"),
     "--drop-indexes": Meaning(None, "Also drop all simhash indexes"),
+    "--documents": Meaning(
+        "N", "Estimate what each rule costs on a collection of this many documents (1 or more)"
+    ),
     "--drop-list": Meaning(
         "FILE", "Write the paths and ids of documents that a clean-up could drop, one per line"
     ),

@@ -135,6 +135,11 @@ class TextSpool(_Spool):
         super().__init__()
         self._starts, self._sizes = array("q"), array("q")
 
+    @property
+    def count(self) -> int:
+        """The number of texts that were appended."""
+        return len(self._starts)
+
     def append(self, text: str) -> None:
         """Append the next text. Halves of surrogate pairs are kept as they are."""
         start, size = self.add_text(text)

@@ -10,7 +10,9 @@ from simsql.evaluate.labels import Labelled
 from simsql.evaluate.measures import NO_FINGERPRINT, LabelledPairs, RuleFigures, evaluate_pairs
 from simsql.fingerprint import Recipe, simhash_many, similarity_many
 
-_DISTANCES = range(17)
+DISTANCES = range(17)
+"""Those that are measured."""
+
 _SHOWN = 3  # ids that are not found
 
 
@@ -29,7 +31,7 @@ class LabelledTexts:
         distance = np.bitwise_count(a.data ^ b.data).astype(np.int64)
         distance[a.mask | b.mask] = NO_FINGERPRINT
         pairs = LabelledPairs(distance, self._similarities, self._alike, self._weights)
-        return evaluate_pairs(pairs, _DISTANCES, similarities)
+        return evaluate_pairs(pairs, DISTANCES, similarities)
 
 
 def find_texts(
@@ -37,16 +39,18 @@ def find_texts(
     paths: Sequence[str],
     open_reader: Callable[[], DocumentReader],
     stages: Stages,
+    keep: Callable[[str], None] | None = None,
 ) -> tuple[LabelledTexts, SkipCount]:
     """Look up the texts of pairs with ids in the documents of a reader, which is opened if it is needed.
 
-    `paths` are those of the reader. Also return what it has skipped. Raises SimsqlError for ids that no document
-    has, or several have.
+    `paths` are those of the reader. Also return what it has skipped. With `keep`, which gets the text of each
+    document, the documents are read in any case. Raises SimsqlError for ids that no document has, or several
+    have.
     """
     wanted = {name: pair.place for pair in reversed(pairs) for name in _ids_to_look_up(pair)}
     known: dict[str, str] = {}
     skips = SkipCount()
-    if wanted:
+    if wanted or keep:
         if not paths:
             place = next(pair.place for pair in pairs if list(_ids_to_look_up(pair)))
             raise SimsqlError(
@@ -57,6 +61,8 @@ def find_texts(
         with stages.stage("read", reader.bytes_total) as report:
             for item in reader.documents(report):
                 _add_wanted(known, item, wanted)
+                if keep:
+                    keep(item.text)
                 del item  # a long document is not kept while the next one is read
     if missing := [f"{printable(name)!r} ({place})" for name, place in wanted.items() if name not in known]:
         more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""

@@ -5,6 +5,7 @@ Depends only on NumPy, not on a database. Fingerprints are unsigned 64-bit integ
 """
 
 from simsql.hamming._join import PairTask
+from simsql.hamming._join import expected_seconds as expected_seconds
 from simsql.hamming.design import Costs, Design
 from simsql.hamming.match import find_matches
 from simsql.hamming.pairs import connected_components, find_clusters, find_pairs, hamming_distance

@@ -7,6 +7,7 @@ from program import run
 from servers import find_programs
 
 import simsql as library
+from simsql.database import open_engine
 
 pytestmark = pytest.mark.parametrize(
     "server", find_programs()[:1], indirect=True, ids=lambda program: program.name
@@ -101,3 +102,26 @@ def test_why_a_search_does_not_find_a_row(simsql, connection):
     for number in range(4):
         connection.execute(f"DELETE FROM simsql.keys_1_{number}")
     assert explain("same")[-1].startswith("not found: the index has no key of the row: look for faults")
+
+
+def test_row_level_security_may_be_why(simsql, connection, database_url, new_role):
+    role = new_role()
+    connection.execute("ALTER TABLE article ADD PRIMARY KEY (id)")
+    simsql("index", "create", "article", "fingerprint").done()
+    connection.execute(
+        "CREATE POLICY own ON article FOR SELECT USING (tenant = 1);"
+        f"ALTER TABLE article ENABLE ROW LEVEL SECURITY; GRANT SELECT ON article TO {role}"
+    )
+    url = open_engine(database_url).url.set(username=role).render_as_string(hide_password=False)
+
+    def explain(key, database):
+        return (
+            run("near", "article", "--fingerprint", 0, "--explain", key, "--database", database).done().lines[-1]
+        )
+
+    found = "found: the search finds it: distance {} is at most 3"
+    assert (explain("4", database_url), explain("5", url)) == (found.format(2), found.format(3))
+    # The role learns no more of a row that is hidden than of one that is not there.
+    hidden = "not found: article has no row with this primary key, or row-level security hides it from this role"
+    assert explain("4", url) == explain("6", url) == hidden
+    assert explain("6", database_url) == "not found: article has no row with this primary key"
