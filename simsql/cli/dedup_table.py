@@ -52,6 +52,8 @@ def dedup_table_command(
     with run.open() as engine:
         summary = dedup_table(engine, options, stages)
     print(f"{options.into}: {summary.decided:,} rows")
+    if summary.ignored:
+        run.remark(summary.ignored)
     print_summary(_counts(summary), stages, run.console)
 
 

@@ -44,6 +44,8 @@ class TableSummary:
     """Rows whose text has no fingerprint. No decision is written about them."""
     stored_column: str | None
     """The column whose fingerprints were used, if any."""
+    ignored: str | None
+    """Which column of fingerprints or sketches was not used, and why."""
     stored: int
     """Rows whose fingerprint was used."""
     unread: int
@@ -80,7 +82,8 @@ def dedup_table(engine: Engine, options: TableOptions, stages: Stages) -> TableS
         int(np.count_nonzero(order.scope == 0)),
         texts.without_text,
         len(spool.counts) - len(rows.place),
-        texts.stored_column,
+        texts.columns.fingerprint,
+        texts.columns.ignored,
         texts.stored,
         len(alone),
         len(decided.row),
@@ -101,11 +104,10 @@ class _Texts:
         self._fingerprints: list[Fingerprints] = []
         self._sketches: list[U64] = [np.zeros(0, dtype=np.uint64)]
         self._unread = array("q")  # for each row whose text was not read: place, fingerprint, sketch
-        self._stored = source.find_stored(options.recipe, options.sketch_column)
-        if self._stored and not options.rules.checks_texts:
-            self._stored = self._stored._replace(sketch=None)
-        self.stored_column = self._stored.fingerprint if self._stored else None
-        if self._stored is None:
+        self.columns = source.find_stored(options.recipe, options.text_column, options.sketch_column)
+        if not options.rules.checks_texts:
+            self.columns = self.columns._replace(sketch=None)
+        if self.columns.fingerprint is None:
             self._add(simhash_items_with_tokens(self._rows(), self._recipe, options.workers))
         else:
             self._add(self._complete(self._rows()))
@@ -150,7 +152,7 @@ class _Texts:
             yield rows, fingerprints, tokens, sketches_of_tokens(tokens)
 
     def _rows(self) -> Iterator[tuple[Row, str]]:
-        for number, found in enumerate(self._source.rows(self._stored), 1):
+        for number, found in enumerate(self._source.rows(self.columns), 1):
             self._report(number)
             if found is None:
                 self.without_text += 1

@@ -46,6 +46,11 @@ def test_decisions_go_to_a_new_table(articles):
         ("d", False, False, "d"),
     ]
     dedup("--into", "decisions").failed(2, "decisions exists already: choose another name with --into")
+    connection.execute("ALTER TABLE article ADD sketch bigint")
+    remark = (
+        "not used: sketch of article, because no simhash index of the table that you can read has recipe words12"
+    )
+    assert remark in dedup("--into", "decisions", "--replace").done().err
 
 
 def test_options_are_those_of_files(articles):

@@ -476,14 +476,49 @@ def test_with_sketches_only_texts_that_may_be_similar_are_read(connection, dedup
     alone = sum(row[0] == key == row[4] for key, row in before.items())
     assert 3 < found.unread <= alone
     assert (found.without_text, found.without_words, found.decided) == (1, 1, len(TEXTS))
-    with pytest.raises(UsageError, match="column fingerprint of article has not the sketches of the texts"):
+    assert found.ignored is None
+    with pytest.raises(UsageError, match="column fingerprint of article: the row with id"):
         dedup(into="wrong", sketch_column="fingerprint")
     with pytest.raises(UsageError, match="column body of article is not bigint"):
         dedup(into="wrong", sketch_column="body")
     # A column of other numbers that is called so is not used.
     connection.execute("UPDATE article SET sketch = id")
-    assert dedup(scope_columns=scopes, all_scopes=not scopes, into="yet").unread == 0
+    found = dedup(scope_columns=scopes, all_scopes=not scopes, into="yet")
+    assert found.unread == 0
+    assert found.ignored.startswith("not used: sketch of article, because the row with id ")
     assert decided(connection, "yet") == before
+
+
+def test_a_stale_sketch_is_named_with_its_remedy(connection, dedup):
+    connection.execute('CREATE TABLE article (id int, "part of" date, body text, PRIMARY KEY (id, "part of"))')
+    connection.execute("ALTER TABLE article ADD fingerprint bigint, ADD sketch bigint")
+    row = [to_bigint(simhash(ALIKE)), to_bigint(sketch(ALIKE))]
+    connection.execute("INSERT INTO article VALUES (7, 'infinity', %s, %s, %s)", [ALIKE, *row])
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words3-log-1')")
+    unused = "not used: fingerprint and sketch of article, because no simhash index"
+    assert dedup(into="other").ignored.startswith(unused)
+    connection.execute("SELECT simsql.drop_index('article', 'fingerprint')")
+    named = (
+        "not used: sketch of article, because no simhash index of the table that you can read has recipe words12"
+    )
+    assert dedup(into="plain", sketch_column="sketch").ignored.startswith(named)
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1')")
+    assert dedup(into="right", sketch_column="sketch").ignored is None
+    connection.execute("UPDATE article SET sketch = sketch + 1")
+    backfill = "simsql backfill article --column fingerprint --text-column body"
+    stale = "the row with id 7, part of infinity has another sketch than its text"
+    with pytest.raises(UsageError) as raised:
+        dedup(into="wrong", sketch_column="sketch")
+    assert (
+        str(raised.value) == f"column sketch of article: {stale}: run {backfill} --sketch-column sketch --all-rows"
+    )
+    assert stale in dedup(into="ignored").ignored
+    connection.execute("UPDATE article SET sketch = NULL")
+    assert dedup(into="empty").ignored.endswith(f"it has no sketches. Fill it: {backfill} --sketch-column sketch")
+    connection.execute("UPDATE article SET fingerprint = 0")
+    assert "infinity has another fingerprint than its body" in dedup(into="changed").ignored
+    connection.execute("UPDATE article SET fingerprint = NULL")
+    assert dedup(into="none").ignored.endswith(f"it has no fingerprints. Fill it: {backfill}")
 
 
 @pytest.mark.parametrize("why", ["recipe", "column"])

@@ -9,6 +9,7 @@ Only the condition of the user's own may call functions.
 """
 
 import contextlib
+import shlex
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from simsql.database.load import FoundTable, find_table
 from simsql.database.transfer import raw_connection
 from simsql.decide.documents import I64
 from simsql.dedup.tables.options import TableOptions
+from simsql.documents import printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import Recipe, simhash_many
 from simsql.fingerprint import sketch as sketch_of
@@ -80,8 +82,12 @@ _SCOPE = """
 _NO_NUMBER = sql.SQL("CAST(NULL AS pg_catalog.int8)")
 _GUARD = sql.SQL("NOT EXISTS (SELECT FROM {rows_of} AS g TABLESAMPLE pg_catalog.system (0) WHERE false)")
 _SAMPLE_OF = (
-    "SELECT {t}.{text}, {t}.{stored}, {sketch} FROM {rows_of} AS {t}"
+    "SELECT {t}.tableoid, {t}.ctid, {t}.{text}, {t}.{stored}, {sketch} FROM {rows_of} AS {t}"
     " WHERE {t}.{text} IS NOT NULL AND {t}.{stored} IS NOT NULL AND {guard} LIMIT {sample}"
+)
+_KEY_AT = (
+    "SELECT {keys} FROM {rows_of} AS {t} WHERE {guard} AND {t}.tableoid OPERATOR(pg_catalog.=) %s"
+    " AND {t}.ctid OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.tid)"
 )
 _ORDER = (
     "SELECT {t}.tableoid, {t}.ctid, {rank}, {scope} FROM {rows_of} AS {t} WHERE {guard} AND ({where})"
@@ -125,10 +131,12 @@ class Row(NamedTuple):
 
 
 class StoredColumns(NamedTuple):
-    """The columns with the fingerprints and, if there is one, the sketches of the texts."""
+    """The columns with the fingerprints and the sketches of the texts, if they can be used."""
 
-    fingerprint: str
+    fingerprint: str | None
     sketch: str | None
+    ignored: str | None
+    """Why one that is there is not used."""
 
 
 class KeyOrder(NamedTuple):
@@ -199,7 +207,7 @@ class SourceTable:
         order = np.argsort(place)
         return KeyOrder(place[order], order, by_value[order], scope[order])
 
-    def find_stored(self, recipe: Recipe, sketch_column: str | None) -> StoredColumns | None:
+    def find_stored(self, recipe: Recipe, text_column: str, sketch_column: str | None) -> StoredColumns:
         """Return the column with the fingerprints of the texts by this recipe, if an index tells its recipe.
 
         A column that has other fingerprints in a sample, as that of another text has, is not one. The same holds
@@ -208,38 +216,78 @@ class SourceTable:
         """
         if sketch_column is not None and self._find_column(sketch_column)[1] != "bigint":
             raise UsageError(f"column {sketch_column} of {self.name} is not bigint: it cannot hold sketches")
-        if not self._can_read_registry():
-            return None
         by_name = self.raw.execute(_COLUMN, [self._found.oid, "sketch"]).fetchone() or (False, "")
         sketches = sketch_column or ("sketch" if by_name[1] == "bigint" else None)
         sketch = self.compose("{t}.{sketch}", sketch=sketches) if sketches else _NO_NUMBER
-        for column, recipe_id in self.raw.execute(_INDEXES, [self._found.oid]).fetchall():
+        indexes = self.raw.execute(_INDEXES, [self._found.oid]).fetchall() if self._can_read_registry() else []
+        owned = [column for column in (*(column for column, _ in indexes), sketches) if column]
+        ignored = self._ignoring(owned, f"no simhash index of the table that you can read has recipe {recipe.id}")
+        for column, recipe_id in indexes:
             if not same_recipe(recipe_id, recipe.id):
                 continue
             sample = self.raw.execute(self.compose(_SAMPLE_OF, stored=column, sketch=sketch)).fetchall()
-            texts = [text for text, _, _ in sample]
-            made = simhash_many(texts, recipe)
-            stored = np.array([value for _, value, _ in sample], dtype=np.int64).view(np.uint64)
-            if not len(sample) or np.ma.getmaskarray(made).any() or not bool((made.data == stored).all()):
-                continue
-            there = [(found, text) for text, _, found in sample if found is not None]
-            own = [sketch_of(text) == found % (1 << 64) for found, text in there]
-            if sketch_column is not None and not all(own):
-                raise UsageError(f"column {sketch_column} of {self.name} has not the sketches of the texts")
-            return StoredColumns(str(column), sketches if own and all(own) else None)
-        return None
+            made = simhash_many([text for _, _, text, _, _ in sample], recipe)
+            stored = np.array([value for *_, value, _ in sample], dtype=np.int64).view(np.uint64)
+            (wrong,) = np.nonzero(np.ma.getmaskarray(made) | (made.data != stored))
+            filling = (
+                f"simsql backfill {shlex.join([self.name, '--column', column, '--text-column', text_column])}"
+            )
+            if len(wrong):
+                row = self._name_row(*sample[wrong[0]][:2])
+                why = f"{row} has another fingerprint than its {text_column}. If it should have that one, run"
+                ignored = self._ignoring([column], f"{why} {filling} --all-rows")
+            elif not sample:
+                ignored = self._ignoring([column], f"it has no fingerprints. Fill it: {filling}")
+            else:
+                return self._with_sketches(column, sketches, sample, filling, required=sketch_column is not None)
+        return StoredColumns(None, None, ignored)
 
-    def rows(self, stored: StoredColumns | None) -> Iterator[tuple[Row, str | None] | None]:
+    def _with_sketches(
+        self, column: str, sketches: str | None, sample: Sequence[tuple[Any, ...]], filling: str, *, required: bool
+    ) -> StoredColumns:
+        """Return the columns, that of the sketches only if it has those of the texts in the sample."""
+        if sketches is None:
+            return StoredColumns(column, None, None)
+        filling = f"{filling} --sketch-column {shlex.quote(sketches)}"
+        there = [
+            (part, tid, sketch_of(text) == found % (1 << 64))
+            for part, tid, text, _, found in sample
+            if found is not None
+        ]
+        wrong = next(((part, tid) for part, tid, own in there if not own), None)
+        if wrong:
+            why = f"{self._name_row(*wrong)} has another sketch than its text"
+            remedy = f"{filling} --all-rows"
+            if required:
+                raise UsageError(f"column {sketches} of {self.name}: {why}: run {remedy}")
+            return StoredColumns(column, None, self._ignoring([sketches], f"{why}. To use it, run {remedy}"))
+        if not there:
+            return StoredColumns(
+                column, None, self._ignoring([sketches], f"it has no sketches. Fill it: {filling}")
+            )
+        return StoredColumns(column, sketches, None)
+
+    def _ignoring(self, columns: Sequence[str], why: str) -> str | None:
+        return f"not used: {' and '.join(columns)} of {self.name}, because {why}" if columns else None
+
+    def _name_row(self, part: int, tid: str) -> str:
+        """Return words for the row at a place, with its primary key as PostgreSQL prints it."""
+        keys = self.key_columns(self._found.relation)
+        found = self.raw.execute(self.compose(_KEY_AT, keys=keys), [part, tid]).pgresult
+        values = (
+            [printable((found.get_value(0, at) or b"").decode()) for at in range(len(self.keys))] if found else []
+        )
+        return f"the row with {', '.join(f'{key} {value}' for key, value in zip(self.keys, values, strict=False))}"
+
+    def rows(self, stored: StoredColumns) -> Iterator[tuple[Row, str | None] | None]:
         """Yield each row of a scope with its text, or None for a row whose text is null.
 
         Few of them are in memory at a time. `stored` are the columns of `find_stored`. With a column of sketches,
         the text is None if the row has a fingerprint and a sketch.
         """
-        fingerprint = self.compose("{t}.{stored}", stored=stored.fingerprint) if stored else _NO_NUMBER
-        sketch = self.compose("{t}.{stored}", stored=stored.sketch) if stored and stored.sketch else _NO_NUMBER
-        content = self.compose(
-            _MISSING if stored and stored.sketch else "{t}.{text}", fingerprint=fingerprint, sketch=sketch
-        )
+        fingerprint = self.compose("{t}.{stored}", stored=stored.fingerprint) if stored.fingerprint else _NO_NUMBER
+        sketch = self.compose("{t}.{stored}", stored=stored.sketch) if stored.sketch else _NO_NUMBER
+        content = self.compose(_MISSING if stored.sketch else "{t}.{text}", fingerprint=fingerprint, sketch=sketch)
         read = self.compose(_READ, content=content, fingerprint=fingerprint, sketch=sketch)
         for part, tid, text, without, number, other in self._fetch("simsql_rows", read):
             yield None if without else (Row(self._place(part, tid), number, other, len(text or "")), text)
