@@ -12,13 +12,14 @@ from simsql.cli._app import command
 from simsql.cli._options import Printing, Reading, number_option, option, path_option, read_path, share_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
+from simsql.decide.rules import Rules
 from simsql.documents import STDOUT, Outputs, open_output, printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.documents.spool import TextSpool
 from simsql.errors import SimsqlError, UsageError
 from simsql.evaluate.chart import Panel, draw_chart, rule_panels
 from simsql.evaluate.costs import Costs
-from simsql.evaluate.labelled_texts import DISTANCES, find_texts
+from simsql.evaluate.labelled_texts import MOST_DISTANCE, find_texts
 from simsql.evaluate.labels import Labels, read_labels
 from simsql.evaluate.measures import Estimate, RuleFigures, best_rule
 from simsql.fingerprint import DEFAULT_RECIPE
@@ -118,7 +119,7 @@ def evaluate_command(
         if documents:
             with stages.stage("estimate costs"):
                 for name, made_by in recipes.items():
-                    costs[name] = Costs(example, made_by, documents, max(DISTANCES))
+                    costs[name] = Costs(example, made_by, documents, MOST_DISTANCE)
     if chart:
         panels: list[Panel] = []
         for name, figures in results:
@@ -190,9 +191,12 @@ def _advise(results: Sequence[_Result], best: RuleFigures | None, labels: Labels
         return
     name = next(name for name, figures in results if any(rule is best for rule in figures))
     recipe = "" if name == DEFAULT_RECIPE.id else f" --recipe {shlex.quote(name)}"
+    rules = Rules(best.distance, best.similarity or 0.0)
+    # The figures are those of pairs in clusters; with this option, they are also those of dropped texts.
+    drop = "" if rules.drop == rules.similarity else f" --drop-similarity {rules.similarity:g}"
     yield (
-        f"recommended: simsql dedup --distance {best.distance} --similarity {best.similarity or 0:g}{recipe}, with"
-        f" a precision of {best.precision.value:.2f} ({_interval(best.precision)}) and a recall of"
+        f"recommended: simsql dedup --distance {rules.distance} --similarity {rules.similarity:g}{drop}{recipe},"
+        f" with a precision of {best.precision.value:.2f} ({_interval(best.precision)}) and a recall of"
         f" {best.recall.value:.2f} ({_interval(best.recall)})"
     )
     alike = sum(pair.alike for pair in labels.pairs)

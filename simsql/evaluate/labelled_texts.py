@@ -10,7 +10,8 @@ from simsql.evaluate.labels import Labelled
 from simsql.evaluate.measures import NO_FINGERPRINT, LabelledPairs, RuleFigures, evaluate_pairs
 from simsql.fingerprint import Recipe, simhash_many, similarity_many
 
-DISTANCES = range(17)
+MOST_DISTANCE = 16
+DISTANCES = range(MOST_DISTANCE + 1)
 """Those that are measured."""
 
 _SHOWN = 3  # ids that are not found

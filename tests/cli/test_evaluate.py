@@ -92,8 +92,8 @@ def test_tables_and_a_recommendation_for_people(labels, documents):
     assert found.lines[1].split() == ["distance", "found", "precision", "95%", "recall", "95%", "F1", "95%"]
     assert found.lines[20] == "words12-log-1, similarity at least 0.5"
     said = re.search(
-        r"\n\nrecommended: simsql dedup --distance \d+ --similarity 0(?:\.5)?, with a precision of \d\.\d\d"
-        r" \(\d\.\d\d-\d\.\d\d\) and a recall of (\S+) \((\S+)-(\S+)\)\n"
+        r"\n\nrecommended: simsql dedup --distance \d+ --similarity (?:0|0\.5 --drop-similarity 0\.5),"
+        r" with a precision of \d\.\d\d \(\d\.\d\d-\d\.\d\d\) and a recall of (\S+) \((\S+)-(\S+)\)\n"
         r"few labels \(near-duplicates: \d+, others: \d+, left out: 1\): with 50 of each, the intervals are"
         r" more reliable\n"
         r"the figures hold for pairs like these; to estimate a collection, label pairs from simsql sample\n$",
@@ -101,6 +101,12 @@ def test_tables_and_a_recommendation_for_people(labels, documents):
     )
     assert said, found.out
     assert said[2] <= said[1] <= said[3]
+    # From 0.7 on, the default of --drop-similarity is the same.
+    equal = write_lines(
+        labels.with_name("equal.jsonl"), [{"text_a": "one two", "text_b": "one two", "label": "yes"}]
+    )
+    strict = run("evaluate", equal, "--similarity", 0.75)
+    assert re.search(r"--similarity 0\.75, with", strict.done().err)
     # In other formats it goes to stderr.
     assert run("evaluate", labels, documents, "--similarity", 0.5).err in found.out
 
