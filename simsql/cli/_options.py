@@ -62,7 +62,7 @@ MEANINGS = {
         " default $SIMSQL_DATABASE, else an embedded server",
     ),
     "--disk": Meaning("SIZE", "Recommend only designs up to this size on disk: 500MB, 2GB (1GB is 1024MB)"),
-    "--distance": Meaning("BITS", "Allow up to this many differing bits (0 to 64)", "-d"),
+    "--distance": Meaning("BITS", "Allow up to this many differing bits", "-d"),
     "--drop-indexes": Meaning(None, "Also drop all simhash indexes"),
     "--documents": Meaning(
         "N", "Estimate what each rule costs on a collection of this many documents (1 or more)"
@@ -251,7 +251,7 @@ def path_option(name: str, more: str = "") -> Any:
 
 def distance_option(more: str) -> Any:
     """Return --distance."""
-    return number_option("--distance", more, least=0, most=64)
+    return number_option("--distance", f" (0 to 64){more}", least=0, most=64)
 
 
 SearchDistance = Annotated[int | None, distance_option("; by default, that of the index")]

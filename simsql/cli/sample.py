@@ -9,7 +9,6 @@ from simsql.cli._options import (
     Paths,
     Reading,
     Workers,
-    distance_option,
     number_option,
     path_option,
 )
@@ -18,8 +17,12 @@ from simsql.cli._terminal import Telling, print_skips
 from simsql.cores import usable_cores
 from simsql.documents import STDOUT, Outputs
 from simsql.errors import UsageError
+from simsql.evaluate.labelled_texts import MOST_DISTANCE
 from simsql.evaluate.sample import write_sample
 from simsql.fingerprint import DEFAULT_RECIPE
+
+# Documents with equal fingerprints count as one, and evaluate measures no larger distance.
+_RANGE = f" (1 to {MOST_DISTANCE}) in a pair"
 
 
 @command("sample")
@@ -27,7 +30,7 @@ def sample_command(
     *,
     paths: Paths,
     pairs: Annotated[int, number_option("--pairs", ", at least one for each distance", least=1)] = 200,
-    distance: Annotated[int, distance_option(" in a pair")] = 16,
+    distance: Annotated[int, number_option("--distance", _RANGE, least=1, most=MOST_DISTANCE)] = MOST_DISTANCE,
     seed: Annotated[int, number_option("--seed", least=0)] = 0,
     recipe: NewRecipeName = None,
     output: Annotated[Path | None, path_option("--output", ": .csv, .tsv, or else JSON lines")] = None,
@@ -42,8 +45,6 @@ def sample_command(
     weight), and an empty label. Fill in near-duplicate, not or unsure, and run simsql evaluate. Documents with
     equal fingerprints count as one.
     """
-    if not distance:
-        raise UsageError("--distance must be between 1 and 64: documents with equal fingerprints count as one")
     if pairs < distance:
         raise UsageError(f"--pairs must be at least {distance}, one for each distance, not {pairs}")
     made_by = parse_recipe(recipe) or DEFAULT_RECIPE

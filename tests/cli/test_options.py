@@ -140,7 +140,7 @@ def test_a_server_is_in_a_folder(tmp_path, arguments):
 def test_quiet(tmp_path, connection, database_url):
     create_articles(connection, [1, 3])
     lines = write_lines(tmp_path / "a.jsonl", [{"id": "a", "text": "some words"}, {"id": "b"}])
-    pair = {"text": "other words", "text_a": "some words", "text_b": "words", "label": "yes"}
+    pair = {"text": "some words words", "text_a": "some words", "text_b": "words", "label": "yes"}
     labels = write_lines(tmp_path / "l.jsonl", [pair])
     numbers = tmp_path / "numbers"
     numbers.write_text("1\n3\n")
@@ -148,7 +148,7 @@ def test_quiet(tmp_path, connection, database_url):
     for arguments in (
         ["dedup", lines, *at],
         ["evaluate", labels],
-        ["sample", lines, labels, "--distance", 64],
+        ["sample", lines, labels],
         ["fingerprint", lines],
         ["load", "article", lines, *at],
         ["backfill", "article", "--text-column", "body", *at],

@@ -81,10 +81,10 @@ def test_from_a_sample_to_figures(documents, tmp_path):
 def test_texts_that_are_hard_to_write(tmp_path):
     rows = [{"text": f'half \ud800 of\ta "pair",\rيوم 日本語 number {number}'} for number in range(3)]
     path = write_lines(tmp_path / "texts.jsonl", rows)
-    found = rows_of(run("sample", path, "--distance", 30))
+    found = rows_of(run("sample", path, "--distance", 16))
     assert found[0]["id_a"].startswith(f"{path}:")
     assert {row["text_a"].replace("?", "\ud800") for row in found} <= {row["text"] for row in rows}
-    assert run("sample", path, "--distance", 30, "--output", tmp_path / "pairs.tsv").done().stdout == b""
+    assert run("sample", path, "--distance", 16, "--output", tmp_path / "pairs.tsv").done().stdout == b""
     with (tmp_path / "pairs.tsv").open(newline="", encoding="utf-8") as file:
         assert file.readline().endswith("weight\ttext_a\ttext_b\n")
         file.seek(0)
@@ -98,5 +98,6 @@ def test_what_cannot_be_drawn(tmp_path, documents):
     apart = write_lines(tmp_path / "apart.jsonl", {"a": "one", "b": "two", "c": "..."})
     said = "no two documents of 3 have different fingerprints within 5 bits: there is nothing to label"
     run("sample", apart, "--distance", 5).failed(1, said)
-    run("sample", apart, "--distance", 0).failed(2, "--distance must be between 1 and 64")
+    run("sample", apart, "--distance", 0).failed(2, "it must be between 1 and 16, not 0")
+    run("sample", apart, "--distance", 17).failed(2, "it must be between 1 and 16, not 17")
     run("sample", write_lines(tmp_path / "bad.jsonl", [{"id": 1}])).failed(1, "no documents in", "no field")
