@@ -41,7 +41,7 @@ def postgresql_errors() -> Iterator[None]:
 class Connecting:
     """The options of every command that works in a database."""
 
-    database: Annotated[str | None, option("--database")] = None
+    database: Annotated[str | None, option("--database", ", else an embedded server")] = None
     server_dir: Annotated[Path | None, option("--server-dir", parser=read_folder)] = None
 
     @property

@@ -59,7 +59,7 @@ MEANINGS = {
     "--database": Meaning(
         "URL",
         "Connect to this PostgreSQL database: postgresql://user@host/name, or a URL for any SQLAlchemy driver; by"
-        " default $SIMSQL_DATABASE, else an embedded server",
+        " default $SIMSQL_DATABASE",
     ),
     "--disk": Meaning("SIZE", "Recommend only designs up to this size on disk: 500MB, 2GB (1GB is 1024MB)"),
     "--distance": Meaning("BITS", "Allow up to this many differing bits", "-d"),

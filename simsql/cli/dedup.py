@@ -1,7 +1,7 @@
 """`simsql dedup`: clusters of near-duplicates in files."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +34,11 @@ from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 
 
+@dataclass(frozen=True)
+class _Connecting(Connecting):
+    database: Annotated[str | None, option("--database", ", else none: everything stays in memory")] = None
+
+
 @command("dedup")
 def dedup_command(
     *,
@@ -43,7 +48,7 @@ def dedup_command(
     recipe: NewRecipeName = None,
     reading: Reading,
     workers: Workers = None,
-    connecting: Connecting,
+    connecting: _Connecting,
     store_in: Annotated[
         str | None,
         option("--table", "; by default, simsql_documents with --server-dir, and none with --database"),
