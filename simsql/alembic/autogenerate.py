@@ -11,7 +11,7 @@ from alembic import util
 from alembic.autogenerate import comparators, renderers
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import Operations
-from alembic.operations.ops import CreateTableOp, DropTableOp, UpgradeOps
+from alembic.operations.ops import AddColumnOp, CreateTableOp, DropTableOp, UpgradeOps
 from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, text
 
 from simsql.alembic.operations import (
@@ -21,6 +21,7 @@ from simsql.alembic.operations import (
     CreateSimhashIndexOp,
     InstallSimsqlOp,
     SimsqlOp,
+    backfill_command,
 )
 from simsql.database.index_spec import IndexSpec, Storage, is_text_recipe, same_recipe
 from simsql.hamming import Design
@@ -38,6 +39,8 @@ _BTREE = re.compile(r"simsql_\d+_\d+(_\d+)?")
 
 # A child of the logger alembic, which the alembic.ini of every project configures.
 log = logging.getLogger("alembic.autogenerate.simsql")
+
+_alembics_render_added = renderers.dispatch(AddColumnOp)
 
 RenderItem = Callable[[str, Any, AutogenContext], str | Literal[False]]
 
@@ -338,6 +341,24 @@ def _render(context: AutogenContext, operation: SimsqlOp) -> str | list[str]:
     return operation.render(context)
 
 
+def _render_added(context: AutogenContext, operation: AddColumnOp) -> list[str]:
+    """Render a new column as Alembic does; before a column of sketches, with a comment on how to fill it."""
+    rendered = _alembics_render_added(context, operation)
+    column = operation.column
+    if not isinstance(column.type, Sketch):
+        return [rendered]
+    text_column = "COLUMN"
+    if column.type.sources:
+        (source,) = column.type.sources.names
+        known = {} if column.table is None else column.table.c
+        # A source is the name of an attribute. Only the mapper knows its column.
+        text_column = known[source].name if source in known else f"COLUMN_OF_{source}"
+    options = ("--text-column", text_column, "--sketch-column", column.name)
+    command = backfill_command(operation.table_name, operation.schema, *options)
+    # A name may hold a line break, and what follows it would be code.
+    return [f"# Fill it in afterwards: {' '.join(command.splitlines())}", rendered]
+
+
 @cache  # Alembic runs env.py for every command, but refuses to register an operation twice
 def register() -> None:
     """Add simsql's operations to `op`, and simhash indexes to autogenerate and check.
@@ -348,6 +369,7 @@ def register() -> None:
         Operations.register_operation(operation.name)(operation)
         Operations.implementation_for(operation)(_run)
         renderers.dispatch_for(operation)(_render)
+    renderers.dispatch_for(AddColumnOp, replace=True)(_render_added)
     # Indexes are compared after tables, because the comparison depends on created and dropped tables. Up to
     # Alembic 1.17, comparators run in the order of their registration, and Alembic's own comes first.
     if hasattr(util, "DispatchPriority"):

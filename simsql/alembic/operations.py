@@ -407,12 +407,17 @@ class ClearFingerprintsOp(ColumnOp):
             recipe = ""
         except ValueError:
             recipe = " --recipe FILE"
-        names = [name for name in (self.schema, self.table_name) if name is not None]
-        table = ".".join(name if re.fullmatch("[a-z_][a-z0-9_]*", name) else f'"{name}"' for name in names)
         texts = [name if weight == 1 else f"{name}={weight}" for name, weight in self.texts.items()] or ["COLUMN"]
         columns = [part for name in texts for part in ("--text-column", name)]
-        command = shlex.join([table, "--column", self.column_name, *columns])
-        return f"Fill it in again afterwards: simsql backfill {command}{recipe}"
+        command = backfill_command(self.table_name, self.schema, "--column", self.column_name, *columns)
+        return f"Fill it in again afterwards: {command}{recipe}"
+
+
+def backfill_command(table: str, schema: str | None, *options: str) -> str:
+    """Return the command that fills columns of a table."""
+    names = [name for name in (schema, table) if name is not None]
+    name = ".".join(part if re.fullmatch("[a-z_][a-z0-9_]*", part) else f'"{part}"' for part in names)
+    return f"simsql backfill {shlex.join([name, *options])}"
 
 
 OPERATIONS: tuple[type[SimsqlOp], ...] = (

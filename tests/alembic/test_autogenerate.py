@@ -39,6 +39,8 @@ def test_a_table_gains_a_column_of_sketches(project):
     assert revision.names == (["add_column"], ["drop_column"])
     assert "sa.Column('sketch', simsql.sqlalchemy.Sketch()" in revision.text
     assert revision.text.count("import simsql.sqlalchemy\n") == 1
+    filling = "# Fill it in afterwards: simsql backfill article --text-column body --sketch-column sketch\n"
+    assert revision.text.count(filling) == revision.text.count("# Fill it in") == 1
     project.downgrade("-1")
     project.metadata = models()
     assert project.differences() == []
