@@ -101,26 +101,27 @@ Indexes = dict[TableKey, dict[str, CreateSimhashIndexOp]]
 
 
 def leave_out(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: set[str | None]) -> None:  # noqa: ARG001
-    """Exclude simsql's schema, the B-trees of simhash indexes, and partitions without a model.
+    """Exclude simsql's schema, the B-trees of simhash indexes, and partitions and simsql's tables without a model.
 
-    Alembic would drop them, the partitions with their rows.
+    Alembic would drop them, the tables with their rows.
     """
     schemas.discard(SCHEMA)
     connection = context.connection
     if connection is None or context.dialect.name != "postgresql":
         return
-    # Partitions, and their parts of B-trees.
+    # Partitions, and their parts of B-trees; the tables that dedup and dedup-table create, by their comments.
     statement = text(
         "SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-        " WHERE c.relispartition"
+        " WHERE c.relispartition OR obj_description(c.oid, 'pg_class')"
+        " ~ '^(documents of simsql dedup, recipe |decisions of simsql dedup-table$)'"
     )
-    attached = {_key(context, *row) for row in connection.execute(statement)}
+    left_out = {_key(context, *row) for row in connection.execute(statement)}
 
     def include(item: Any, name: str | None, kind: str, reflected: bool, compare_to: Any) -> bool:
         if kind not in {"table", "index"} or not reflected or compare_to is not None:
             return True
         schema = (item if kind == "table" else item.table).schema
-        return (schema, name) not in attached and not (kind == "index" and _BTREE.fullmatch(name or ""))
+        return (schema, name) not in left_out and not (kind == "index" and _BTREE.fullmatch(name or ""))
 
     # Before the hook of the user, which is not asked about these.
     context._object_filters.insert(0, include)

@@ -2,6 +2,7 @@
 
 from alembic.autogenerate.rewriter import Rewriter
 from alembic_project import article, models
+from program import run
 from sqlalchemy import Column, Index, MetaData
 
 from simsql.alembic import CreateSimhashIndexOp
@@ -119,6 +120,18 @@ def test_render_item_and_prefixes(project):
     assert "sa.Column('fingerprint', Print(), nullable=True)" in text
     assert "import simsql" not in text
     assert "    operations.create_simhash_index('article', 'fingerprint', distance=3" in text
+
+
+def test_tables_of_documents_and_decisions_are_left_out(project, tmp_path):
+    project.metadata = models(SimhashIndex("fingerprint"))
+    project.migrate()
+    at = ["--database", project.engine.url.render_as_string(hide_password=False)]
+    (tmp_path / "a.txt").write_text("some words")
+    run("dedup", tmp_path / "a.txt", "--table", "kept", *at).done()
+    run("dedup-table", "kept", "--text-column", "name", "--into", "decisions", *at).done()
+    project.check()
+    project.execute("COMMENT ON TABLE decisions IS NULL")
+    assert project.revise().names[0] == ["drop_table"]
 
 
 def test_partitions_and_the_b_trees_of_indexes_are_left_out(project, caplog):
