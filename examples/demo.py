@@ -23,10 +23,10 @@ SEARCH = """\
 SELECT document.name, near.distance
   FROM simsql.near('document', simsql.fp(:fingerprint), 3) AS near
   JOIN document USING (fingerprint)
- ORDER BY near.distance, document.name"""
+ ORDER BY near.distance, document.fingerprint, document.id
+ LIMIT 5"""
 PLAN = "SELECT * FROM simsql.explain_near('document', simsql.fp(:fingerprint), 3)"
 LEFT_OUT = ("Buffers:", "Heap Fetches:", "Index Searches:")
-SHOWN = 5
 
 
 class Base(DeclarativeBase):
@@ -66,14 +66,14 @@ def demonstrate(url: URL, options: list[str]) -> None:
     given = {"fingerprint": simhash(licence)}
     with Session(engine) as session:
         show("Texts near the licence of simsql, in SQL", SEARCH)
-        for name, distance in session.execute(text(SEARCH), given).fetchmany(SHOWN):
+        for name, distance in session.execute(text(SEARCH), given):
             print(f"{distance:>3}  {name}")
         show("The first half of the plan: prefix range scans, then bit_count", PLAN)
         plan = "\n".join(session.scalars(text(PLAN), given)).partition("\nPlanning Time")[0]
         print("\n".join(line for line in plan.splitlines() if not line.lstrip().startswith(LEFT_OUT)))
-        show("The same search through a model", "near(Document.fingerprint, text=licence, distance=3)")
-        statement = near(Document.fingerprint, text=licence, distance=3)
-        for document, distance in session.execute(statement).fetchmany(SHOWN):
+        show("The same search through a model", "near(Document.fingerprint, text=licence, distance=3).limit(5)")
+        statement = near(Document.fingerprint, text=licence, distance=3).limit(5)
+        for document, distance in session.execute(statement):
             print(f"{distance:>3}  {document.name}")
     engine.dispose()
     show("The state of the index", "$ simsql status")
