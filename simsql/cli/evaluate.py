@@ -146,7 +146,8 @@ def evaluate_command(
 def _rows(results: Sequence[_Result], best: RuleFigures | None, costs: _Costs) -> Iterator[Sequence[Any]]:
     for name, figures in results:
         for rule in figures:
-            estimates = (*rule.precision, *rule.recall, *rule.f1)
+            exact = (*rule.precision, *rule.recall, *rule.f1)
+            estimates = (None if figure is None else round(figure, 6) for figure in exact)
             row = name, rule.distance, rule.similarity, rule.found, *estimates, rule is best
             yield row + _cost_cells(name, rule, costs)
 

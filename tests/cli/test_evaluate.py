@@ -63,8 +63,8 @@ def test_figures_are_those_of_a_plain_count(labels, documents, texts):
             if near and (row["similarity"] is None or simsql.similarity(a, b) >= row["similarity"]):
                 found.append(pair["label"] == "near-duplicate")
         assert row["found"] == len(found)
-        assert row["recall"] == pytest.approx(sum(found) / alike)
-        assert row["precision"] == (pytest.approx(sum(found) / len(found)) if found else None)
+        assert row["recall"] == pytest.approx(sum(found) / alike, abs=1e-6)
+        assert row["precision"] == (pytest.approx(sum(found) / len(found), abs=1e-6) if found else None)
         assert row["recall_low"] <= row["recall"] <= row["recall_high"]
     (recommended,) = (row for row in rows if row["recommended"])
     assert recommended["f1"] == max(row["f1"] for row in rows)
@@ -144,6 +144,9 @@ def test_weights_count(tmp_path):
     found = run("evaluate", write_lines(tmp_path / "labels.jsonl", rows))
     first = rows_of(found)[0]
     assert (first["found"], first["precision"], first["recall"]) == (1, 1.0, 0.25)
+    rows = [{"text_a": a, "text_b": other, "label": 1, "weight": w} for other, w in ((a, 1), ("...", 2))]
+    third = rows_of(run("evaluate", write_lines(tmp_path / "third.jsonl", rows)))[0]
+    assert (third["recall"], third["recall_low"], third["f1"]) == (0.333333, 0.0, 0.5)
     assert "near-duplicates beyond the distance of simsql sample are missing from the recall" in found.err
 
 

@@ -75,7 +75,7 @@ def test_from_a_sample_to_figures(documents, tmp_path):
     assert alike
     for figure in figures[:13]:
         within = sum(distance <= figure["distance"] for distance in alike)
-        assert figure["recall"] == pytest.approx(within / len(alike))
+        assert figure["recall"] == pytest.approx(within / len(alike), abs=1e-6)
 
 
 def test_texts_that_are_hard_to_write(tmp_path):
