@@ -123,7 +123,10 @@ class DocumentReader:
             return f"no documents in {where}: found nothing to read"
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.skips.by_reason.most_common())
         first = self.skips.examples[0]
-        return f"no documents in {where}: skipped {reasons}; the first was {first.place}: {first.detail}"
+        advice = ""
+        if "-" in map(str, self._paths) and self.skips.by_reason["not JSON"]:
+            advice = "; stdin must be JSON lines: save a table as a .csv or .tsv file"
+        return f"no documents in {where}: skipped {reasons}; the first was {first.place}: {first.detail}{advice}"
 
 
 def _known_encoding(encoding: str) -> str:

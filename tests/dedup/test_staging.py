@@ -218,6 +218,11 @@ def test_nothing_but_bad_input_says_what_was_wrong_first(tmp_path, home):
     (tmp_path / "b").write_bytes(bytes(100))
     found = run("dedup", tmp_path, home=home)
     found.failed(1, "skipped 2 not JSON, 1 binary; the first was ", f"{tmp_path}/a.jsonl:1: ")
+    assert "stdin" not in found.err
+    table = run("dedup", "-", home=home, stdin=b"id,text\na,some words\n")
+    table.failed(
+        1, "skipped 2 not JSON; the first was ", "; stdin must be JSON lines: save a table as a .csv or .tsv"
+    )
 
 
 def test_missing_paths_are_named_before_any_work(tmp_path):
