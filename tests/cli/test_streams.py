@@ -57,7 +57,7 @@ CASES = {
         "DROP TABLE IF EXISTS decisions",
     ),
     "evaluate": Case("{labels} {lines}", ("read",), rows=True),
-    "sample": Case("{lines} --distance 40 --pairs 40", ("read and fingerprint", "find pairs")),
+    "sample": Case("{lines} --pairs 40", ("read and fingerprint", "find pairs")),
     "fingerprint": Case("{lines}", ("fingerprint",)),
     "load": Case(f"article {{lines}} {DATABASE}", ("read, fingerprint, load",), FRESH, silent=True),
     "find-pairs": Case("--input {numbers}"),
