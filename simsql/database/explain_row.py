@@ -7,6 +7,7 @@ from psycopg import sql
 from sqlalchemy import Connection, text
 
 from simsql.database.search_index import SearchIndex
+from simsql.database.sketches import check_sketch_column, check_text_column
 from simsql.database.transfer import encode_scope, from_bigint, raw_connection
 from simsql.errors import UsageError
 from simsql.fingerprint import estimate_similarity, simhash, similarity, sketch, sketch_distance
@@ -58,10 +59,14 @@ def explain_row(
     """Explain why a search in an index finds the row with this primary key, or does not.
 
     The values of a key of several columns are separated by commas. The row is looked for without the index: this
-    reads the table. Raises UsageError if the table has no primary key, and sqlalchemy.exc.DBAPIError if the index
-    refuses searches.
+    reads the table. Raises UsageError if the table has no primary key and for columns without texts or sketches,
+    and sqlalchemy.exc.DBAPIError if the index refuses searches.
     """
     index = SearchIndex(connection, table, column, scope=scope)
+    if wanted.text_column is not None:
+        check_text_column(connection, table, wanted.text_column)
+    if wanted.sketch_column is not None:
+        check_sketch_column(connection, table, wanted.sketch_column)
     matches = {match.fingerprint for match in index.near(wanted.fingerprint, wanted.distance)}
     parameters = {"table": table, "column": column, "scope": encode_scope(scope)}
     target = connection.execute(_TARGET, parameters).one()
@@ -78,11 +83,11 @@ def explain_row(
         return ExplainedRow(key, False, None, None, None, reason)
     fingerprint = from_bigint(int(stored))
     distance = (fingerprint ^ wanted.fingerprint).bit_count()
-    own = None if wanted.text_column is None else _column(document, table, wanted.text_column)
+    own = None if wanted.text_column is None else document[wanted.text_column]
     alike = similarity(wanted.text, own) if wanted.similarity is not None else None
     estimate = None
     if wanted.sketch_column is not None and wanted.text is not None:
-        bits = _column(document, table, wanted.sketch_column)
+        bits = document[wanted.sketch_column]
         estimate = estimate_similarity(sketch(wanted.text), None if bits is None else from_bigint(int(bits)))
     within = target.distance if wanted.distance is None else wanted.distance
     why: str | None = None
@@ -122,9 +127,3 @@ def _read_row(connection: Connection, target: Any, key: str) -> tuple[dict[str, 
     ).format(**parts)
     found = raw_connection(connection).execute(statement, [key]).fetchone()
     return found and (found[0], bool(found[1]))
-
-
-def _column(document: dict[str, Any], table: str, column: str) -> Any:
-    if column not in document:
-        raise UsageError(f"{table} has no column {column}")
-    return document[column]
