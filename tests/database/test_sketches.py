@@ -125,10 +125,10 @@ def test_backfill_keeps_fingerprints_and_renews_sketches(articles, database):
     articles.execute("UPDATE article SET sketch = NULL WHERE id < 20")
     articles.execute("UPDATE article SET fingerprint = NULL WHERE id BETWEEN 10 AND 29")
     articles.execute("UPDATE article SET sketch = 5 WHERE id = 25")  # stale, as its fingerprint was
-    assert index.backfill("body", sketch_column="sketch", batch_rows=7) == (30, 2, 0, 0)
+    assert index.backfill("body", sketch_column="sketch", batch_rows=7) == (20, 2, 0, 0, 21)
     assert stored(articles) == [*EXPECTED[:1], (1, 7, EXPECTED[1][2]), *EXPECTED[2:]]
-    assert index.backfill("body", sketch_column="sketch") == (0, 2, 0, 0)
-    assert index.backfill("body", sketch_column="sketch", all_rows=True, workers=2) == (1, 2, 0, 60)
+    assert index.backfill("body", sketch_column="sketch") == (0, 2, 0, 0, 0)
+    assert index.backfill("body", sketch_column="sketch", all_rows=True, workers=2) == (1, 2, 0, 60, 0)
     assert stored(articles) == EXPECTED
     with pytest.raises(UsageError, match="a sketch is of one text, not of body, title"):
         index.backfill({"body": 1, "title": 2}, sketch_column="sketch")
