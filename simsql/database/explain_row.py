@@ -63,10 +63,7 @@ def explain_row(
     and sqlalchemy.exc.DBAPIError if the index refuses searches.
     """
     index = SearchIndex(connection, table, column, scope=scope)
-    if wanted.text_column is not None:
-        check_text_column(connection, table, wanted.text_column)
-    if wanted.sketch_column is not None:
-        check_sketch_column(connection, table, wanted.sketch_column)
+    _check_columns(connection, table, wanted)
     matches = {match.fingerprint for match in index.near(wanted.fingerprint, wanted.distance)}
     parameters = {"table": table, "column": column, "scope": encode_scope(scope)}
     target = connection.execute(_TARGET, parameters).one()
@@ -116,6 +113,13 @@ def explain_row(
             )
     found = f"the search finds it: distance {distance} is at most {within}"
     return ExplainedRow(key, why is None, distance, estimate, alike, why or found)
+
+
+def _check_columns(connection: Connection, table: str, wanted: Wanted) -> None:
+    if wanted.text_column is not None:
+        check_text_column(connection, table, wanted.text_column)
+    if wanted.sketch_column is not None:
+        check_sketch_column(connection, table, wanted.sketch_column)
 
 
 def _read_row(connection: Connection, target: Any, key: str) -> tuple[dict[str, Any], bool] | None:

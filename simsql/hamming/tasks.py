@@ -37,8 +37,9 @@ def pair_tasks(fingerprints: Fingerprints, distance: int = 3, parts: int = 1) ->
     """Return the tasks that together find all pairs of distinct fingerprints within `distance` bits (0..64).
 
     The cheapest way for these fingerprints takes one pass over them, or a few. Each pass that can be divided is
-    cut into `parts` tasks (1..2**20) and one for pairs that agree in its prefix; any other is one task. Tasks are small values to be
-    pickled; pass each to `pairs_of_task`, with the same fingerprints. Arguments and errors as for `find_pairs`.
+    cut into `parts` tasks (1..2**20) and one for pairs that agree in its prefix; any other is one task.
+    Tasks are small values to be pickled; pass each to `pairs_of_task`, with the same fingerprints. Arguments and
+    errors as for `find_pairs`.
     """
     distance = whole_number("distance", distance, 0, FINGERPRINT_BITS)
     parts = whole_number("parts", parts, 1, 1 << 20)

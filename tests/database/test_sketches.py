@@ -198,7 +198,7 @@ def test_only_columns_of_the_same_sketches_are_used(connection, database):
         ({"text": "a", "similarity": 1.5, "text_column": "body"}, "between 0 and 1, not 1.5"),
         ({"text": "a", "similarity": float("nan"), "text_column": "body"}, "between 0 and 1, not nan"),
         ({"text": "a", "sketch_column": "sketch"}, "need similarity="),
-        ({"text": "a", "similarity": 0, "text_column": "fingerprint"}, "fingerprint of article is bigint, not text"),
+        ({"text": "a", "similarity": 0, "text_column": "id"}, "column id of article is integer, not text"),
         ({"text": "a", "similarity": 0, "text_column": "title"}, "article has no column title"),
     ],
 )
