@@ -24,7 +24,7 @@ from sqlalchemy.types import TypeEngine
 from simsql.database.backfill import Backfill, Filled
 from simsql.database.connect import READ_COMMITTED, begin, check_engine
 from simsql.database.index import Finding, Report, verify
-from simsql.database.index_spec import agreed_recipe, check_distance
+from simsql.database.index_spec import agreed_recipe, check_distance, check_similarity
 from simsql.database.load import find_target
 from simsql.database.results import (
     Batch,
@@ -217,13 +217,13 @@ class SearchIndex:
         whose text has changed since their sketch was made.
 
         Raises UsageError for a similarity out of range or without a text and its column, for a column of another
-        type, and if these sketches cannot be compared with those of `simsql.sketch`.
+        type, and if these sketches cannot be compared with those of `simsql.sketch`; TypeError for a similarity
+        that is not a number.
         """
         if similarity is not None:
             if text is None or text_column is None:
                 raise UsageError("similarity= compares texts: pass text= and text_column=")
-            if not 0 <= similarity <= 1:
-                raise UsageError(f"similarity must be between 0 and 1, not {similarity}")
+            check_similarity(similarity)
         elif text_column is not None or sketch_column is not None:
             raise UsageError("text_column= and sketch_column= need similarity=: pass it, or omit them")
         with begin(self._bind) as connection:

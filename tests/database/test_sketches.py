@@ -236,6 +236,11 @@ def test_only_columns_of_a_text_type_are_compared(connection, database, type_nam
                 search()
 
 
+def test_a_similarity_is_a_number(database):
+    with pytest.raises(TypeError, match=r"similarity must be a number between 0 and 1, not '0\.6'"):
+        SearchIndex(database, "article").near_rows(text="a", similarity="0.6", text_column="body")
+
+
 def test_sketches_need_texts(connection, database):
     connection.execute(CREATE)
     create_index(connection)
