@@ -27,9 +27,11 @@ AS $$
                       WHERE t.oid = d.objid))
        AND NOT (d.classid = 'pg_class'::regclass
                 AND (d.objid IN (SELECT b.index
-                                   FROM simsql._btrees(a.attrelid, index.scope_columns || index.column_name) AS b
+                                   FROM simsql._btrees(a.attrelid,
+                                                       index.scope_columns || index.column_name) AS b
                                    JOIN pg_index AS i ON i.indexrelid = b.index
-                                  WHERE i.indnatts = 1 + cardinality(index.scope_columns) AND NOT i.indisunique)
+                                  WHERE i.indnatts = 1 + cardinality(index.scope_columns)
+                                    AND NOT i.indisunique)
                      OR (SELECT c.relname FROM pg_class AS c WHERE c.oid = d.objid) ~ '^simsql_\d+_\d+$'))
      UNION ALL
     SELECT 'NOT NULL' FROM pg_attribute AS a
@@ -82,9 +84,11 @@ BEGIN
     EXECUTE format('ALTER TABLE %1$s ADD COLUMN %2$I bigint; COMMENT ON COLUMN %1$s.%2$I IS %3$L', table_name,
                    next_column, recipe);
     FOR privileges IN
-        SELECT format('GRANT %s (%I) ON %s TO %s %s', p.privilege_type, next_column, table_name,
-                      CASE p.grantee WHEN 0 THEN 'PUBLIC' ELSE p.grantee::regrole::text END,
-                      CASE WHEN p.is_grantable THEN 'WITH GRANT OPTION' END)
+        SELECT simsql._render('GRANT {privilege} ({"column"}) ON {table} TO {grantee} {option}',
+                   jsonb_build_object(
+                       'privilege', p.privilege_type, 'column', next_column, 'table', table_name::text,
+                       'grantee', CASE p.grantee WHEN 0 THEN 'PUBLIC' ELSE p.grantee::regrole::text END,
+                       'option', CASE WHEN p.is_grantable THEN 'WITH GRANT OPTION' END))
           FROM pg_attribute AS a CROSS JOIN LATERAL aclexplode(a.attacl) AS p
          WHERE a.attrelid = table_name AND a.attname = index.column_name
     LOOP

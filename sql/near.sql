@@ -49,7 +49,8 @@ BEGIN
         IF scope IS NOT NULL OR scope_columns <> '{}' THEN
             fits := jsonb_typeof(scope) = 'object' AND scope - scope_columns = '{}' AND scope_columns <> '{}';
             FOR place IN 1 .. cardinality(scope_columns) LOOP
-                fits := fits AND jsonb_typeof(scope -> scope_columns[place]) IN ('string', 'number', 'boolean');
+                fits := fits
+                        AND jsonb_typeof(scope -> scope_columns[place]) IN ('string', 'number', 'boolean');
             END LOOP;
             IF fits IS NOT TRUE THEN
                 PERFORM simsql._searched_index(table_name, column_name, scope);
@@ -63,7 +64,8 @@ BEGIN
             RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
                            USING fingerprint, asked;
         ELSE
-            RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
+            RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id
+                                 || '($1, $2, $3)'
                            USING fingerprint, asked, scope;
         END IF;
     EXCEPTION
