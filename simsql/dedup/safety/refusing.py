@@ -10,7 +10,7 @@ from simsql.dedup.safety.confirming import Confirmer, Location
 from simsql.dedup.store.store import StoredDocument
 from simsql.documents import Skip
 
-_AT_ONCE = 5_000  # pairs of documents
+_AT_ONCE = 1_000  # pairs of documents, which fit the cache
 
 
 def refuse_drops(

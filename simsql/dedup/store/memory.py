@@ -25,7 +25,7 @@ from simsql.documents import Skip, Stages
 from simsql.documents.spool import TokenSpool
 from simsql.fingerprint import Recipe
 
-_LISTED = 10_000  # members of clusters that are listed at a time
+_LISTED = 1_000  # members of clusters that are listed at a time: they fit the cache
 _DIGITS = 12  # of the number of a line
 _LINE_BITS = 40
 
