@@ -38,8 +38,10 @@ def _reason(
 ) -> tuple[str, str] | None:
     """Return why a document must not be dropped, in short and in full; None if it may be."""
     place, place_of_kept = located.get(dropped.id), located.get(kept.id)
-    if place and place_of_kept and not place.overlaps(place_of_kept) and not confirmer.holds_records(place):
-        return None
+    if place and place_of_kept:
+        apart = not place.overlaps(place_of_kept)
+        if apart and not confirmer.holds_records(place) and not confirmer.holds_records(place_of_kept):
+            return None
     which = f"{kept.place}, which is kept in its favour,"
     if not kept.present:
         return "kept text not read", f"{which} came from standard input in an earlier run"
@@ -47,6 +49,8 @@ def _reason(
         return "changed", f"{which} has changed since this run read it: run again"
     if not place:
         return "changed", "it has changed since this run read it: run again"
+    if not place.overlaps(place_of_kept) and not confirmer.holds_records(place):
+        return "same file", f"{which} is also read as records, which could be dropped"
     return "same file", f"{which} is in the same file"
 
 
