@@ -23,8 +23,11 @@ logging.getLogger("sqlalchemy.pool").addHandler(logging.NullHandler())
 
 
 @contextmanager
-def postgresql_errors() -> Iterator[None]:
-    """Raise SimsqlError for errors of PostgreSQL or the driver."""
+def postgresql_errors(install: str = "simsql install") -> Iterator[None]:
+    """Raise SimsqlError for errors of PostgreSQL or the driver.
+
+    `install` is the command that installs simsql in the database.
+    """
     try:
         yield
     except Exception as error:
@@ -34,7 +37,7 @@ def postgresql_errors() -> Iterator[None]:
 
         if not isinstance(error, PostgresqlError):
             raise
-        raise SimsqlError(f"PostgreSQL: {one_line(error).removeprefix('simsql: ')}") from error
+        raise SimsqlError(f"PostgreSQL: {one_line(error, install).removeprefix('simsql: ')}") from error
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,13 @@ class Connecting:
     def is_given(self) -> bool:
         """Whether an option chooses the database."""
         return bool(self.database or self.server_dir)
+
+    @property
+    def install(self) -> str:
+        """The command that installs simsql in the database. A URL may have a password, so it is not repeated."""
+        if self.server_dir:
+            return f"simsql install --server-dir {shlex.quote(str(self.server_dir))}"
+        return "simsql install with the same --database" if self.database else "simsql install"
 
     def chosen(self) -> ChosenDatabase:
         """Return the database that the options or the environment choose."""
@@ -68,7 +78,7 @@ class Connecting:
         chosen = self.chosen()
         if (folder := chosen.server_dir) and not new and not holds_server(folder):
             raise SimsqlError(f"{folder} has no server: create one with simsql server {shlex.quote(str(folder))}")
-        with postgresql_errors(), chosen.open(scratch=scratch) as engine:
+        with postgresql_errors(self.install), chosen.open(scratch=scratch) as engine:
             yield engine
 
 

@@ -107,7 +107,7 @@ def list_command(*, run: Listing) -> None:
     with run.open() as engine:
         status = read_status(engine)
     if status.version is None:
-        raise SimsqlError("schema simsql is not installed: run simsql install")
+        raise SimsqlError(f"schema simsql is not installed: run {run.install}")
     print_indexes(run.format, status)
     if not status.indexes:
         run.remark("there are no simhash indexes")

@@ -109,7 +109,8 @@ def backfill_command(
             workers=workers or usable_cores(),
             report=report,
         )
-    print(f"Fingerprinted {_rows(filled.written)}")
+    sketched = f", sketched {_rows(filled.sketched)}" if sketch_column else ""
+    print(f"Fingerprinted {_rows(filled.written)}{sketched}")
     if filled.unchanged:
         print(f"Left {_rows(filled.unchanged)} unchanged: the fingerprints are up to date")
     if filled.without_features:

@@ -133,8 +133,16 @@ def _print_near(form: Format, rows: Sequence[MatchingRow], compared: bool) -> No
     print_rows(
         form,
         (*columns, *(_column_of_row(name, [found.row[name] for found in rows], columns) for name in names)),
-        ((*(getattr(found, column.name) for column in columns), *found.row.values()) for found in rows),
+        (
+            (*(_cell(form, getattr(found, column.name)) for column in columns), *found.row.values())
+            for found in rows
+        ),
     )
+
+
+def _cell(form: Format, value: float) -> float | str:
+    is_similarity = isinstance(value, float)
+    return show_similarity(value) if is_similarity and form is Format.TABLE else value
 
 
 def _column_of_row(name: str, cells: Sequence[object], before: Sequence[Column]) -> Column:

@@ -74,9 +74,9 @@ def status_command(*, printing: Printing, connecting: Connecting) -> None:
         return
     print(f"PostgreSQL     {status.server}")
     if status.version is None:
-        print("schema simsql  not installed: run simsql install")
+        print(f"schema simsql  not installed: run {connecting.install}")
         return
-    advice = ", outdated: run simsql install" if outdated else ""
+    advice = f", outdated: run {connecting.install}" if outdated else ""
     print(f"schema simsql  {status.version} (revision {status.revision}{advice})")
     print(f"indexes        {len(status.indexes):,}")
     if status.indexes:

@@ -30,13 +30,15 @@ class Filled(NamedTuple):
     """The result of a backfill."""
 
     written: int
-    """Rows that have got a fingerprint or a sketch, or another one than before."""
+    """Rows that have got a fingerprint, or another one than before."""
     without_features: int
     """Rows whose text has no features: their fingerprint is null."""
     busy: int
     """Rows that others were writing each time it looked. Another backfill finds them, if they still need it."""
     unchanged: int
     """Rows that had the values of their text already: only `all_rows` looks at such rows."""
+    sketched: int
+    """Rows that have got a sketch, or another one than before."""
 
 
 _Values = Sequence[int | None]
@@ -149,7 +151,8 @@ class Backfill:
         self._all_rows = all_rows
         self._batch_rows = batch_rows
         self._report = report
-        self._written = self._unchanged = self._empty = self._done = self._total = 0
+        self._written = dict.fromkeys(_VALUES, 0)
+        self._unchanged = self._empty = self._done = self._total = 0
         self._missed: list[str] = []
 
     def run(self, workers: int | None) -> Filled:
@@ -160,7 +163,8 @@ class Backfill:
         for _ in range(_LOOKS):
             keys, self._missed = self._missed, []
             self._fill(self._read_again(keys), None)
-        return Filled(self._written, self._empty, len(self._missed), self._unchanged)
+        fingerprinted, sketched = self._written.values()
+        return Filled(fingerprinted, self._empty, len(self._missed), self._unchanged, sketched)
 
     def _read(self) -> Iterator[_Row]:
         """Yield the rows that need a value, by primary key."""
@@ -201,8 +205,11 @@ class Backfill:
             )
             written = {number for (number,) in numbers}
             missed = [row.key for number, (row, _) in enumerate(changed, 1) if number not in written]
+            for number in written:
+                row, values = changed[number - 1]
+                for name, value, before in zip(_VALUES, values, row.values, strict=False):
+                    self._written[name] += value != before
         self._missed += missed
-        self._written += len(changed) - len(missed)
         self._unchanged += sum(values[0] is not None and values == row.values for row, values in batch)
         left = set(missed)
         self._empty += sum(values[0] is None for row, values in batch if row.key not in left)

@@ -137,8 +137,11 @@ def _translate_value(name: str, renamed: str, value: str) -> str:
     return _SWITCHES.get(renamed, {}).get(value.lower(), value)
 
 
-def one_line(error: PostgresqlError) -> str:
-    """Return the message of a PostgreSQL or psycopg error, with its hint, in one line."""
+def one_line(error: PostgresqlError, install: str = "simsql install") -> str:
+    """Return the message of a PostgreSQL or psycopg error, with its hint, in one line.
+
+    `install` is the command that installs simsql in this database.
+    """
     original = error.orig if isinstance(error, DBAPIError) else error
     diagnostic = getattr(original, "diag", None)
     message = getattr(diagnostic, "message_primary", None) or str(original)
@@ -146,7 +149,7 @@ def one_line(error: PostgresqlError) -> str:
     if (isinstance(original, psycopg.errors.InvalidSchemaName) and "simsql" in message) or (
         isinstance(original, psycopg.errors.UndefinedTable) and '"simsql.registry"' in message
     ):
-        hint = "simsql is not installed in the database: run simsql install"
+        hint = f"simsql is not installed in the database: run {install}"
     elif "local user with ID" in message:  # libpq would connect as that user
         hint = "Name a user in the URL: postgresql://user@host/database"
     elif isinstance(original, psycopg.errors.InvalidName):

@@ -1,12 +1,14 @@
 """Explain why a search finds a row of an indexed table, or does not."""
 
 from dataclasses import dataclass
+from math import floor
 from typing import Any
 
 from psycopg import sql
 from sqlalchemy import Connection, text
 
 from simsql.database.search_index import SearchIndex
+from simsql.database.sketches import check_sketch_column, check_text_column
 from simsql.database.transfer import encode_scope, from_bigint, raw_connection
 from simsql.errors import UsageError
 from simsql.fingerprint import estimate_similarity, simhash, similarity, sketch, sketch_distance
@@ -58,10 +60,11 @@ def explain_row(
     """Explain why a search in an index finds the row with this primary key, or does not.
 
     The values of a key of several columns are separated by commas. The row is looked for without the index: this
-    reads the table. Raises UsageError if the table has no primary key, and sqlalchemy.exc.DBAPIError if the index
-    refuses searches.
+    reads the table. Raises UsageError if the table has no primary key and for columns without texts or sketches,
+    and sqlalchemy.exc.DBAPIError if the index refuses searches.
     """
     index = SearchIndex(connection, table, column, scope=scope)
+    _check_columns(connection, table, wanted)
     matches = {match.fingerprint for match in index.near(wanted.fingerprint, wanted.distance)}
     parameters = {"table": table, "column": column, "scope": encode_scope(scope)}
     target = connection.execute(_TARGET, parameters).one()
@@ -78,11 +81,11 @@ def explain_row(
         return ExplainedRow(key, False, None, None, None, reason)
     fingerprint = from_bigint(int(stored))
     distance = (fingerprint ^ wanted.fingerprint).bit_count()
-    own = None if wanted.text_column is None else _column(document, table, wanted.text_column)
+    own = None if wanted.text_column is None else document[wanted.text_column]
     alike = similarity(wanted.text, own) if wanted.similarity is not None else None
     estimate = None
     if wanted.sketch_column is not None and wanted.text is not None:
-        bits = _column(document, table, wanted.sketch_column)
+        bits = document[wanted.sketch_column]
         estimate = estimate_similarity(sketch(wanted.text), None if bits is None else from_bigint(int(bits)))
     within = target.distance if wanted.distance is None else wanted.distance
     why: str | None = None
@@ -103,14 +106,27 @@ def explain_row(
         if alike is None:
             why = f"column {wanted.text_column} of the row is null"
         elif alike < wanted.similarity:
-            why = f"similarity {alike:.2f} is below {wanted.similarity:g}"
+            why = f"similarity {_show(alike)} is below {wanted.similarity:g}"
         elif estimate is not None and estimate < max(0.0, 1 - limit / 32):
             why = (
                 f"the sketches differ in more than {limit} bits, so the texts were not compared: the sketch of the"
                 " row is stale, or this is one of few such pairs"
             )
     found = f"the search finds it: distance {distance} is at most {within}"
-    return ExplainedRow(key, why is None, distance, estimate, alike, why or found)
+    also = "" if alike is None else f", and similarity {_show(alike)} is at least {wanted.similarity:g}"
+    return ExplainedRow(key, why is None, distance, estimate, alike, why or found + also)
+
+
+def _show(similarity: float) -> str:
+    """Return a similarity rounded down: 0.599 must not look like 0.6."""
+    return f"{floor(similarity * 100 + 1e-9) / 100:.2f}"
+
+
+def _check_columns(connection: Connection, table: str, wanted: Wanted) -> None:
+    if wanted.text_column is not None:
+        check_text_column(connection, table, wanted.text_column)
+    if wanted.sketch_column is not None:
+        check_sketch_column(connection, table, wanted.sketch_column)
 
 
 def _read_row(connection: Connection, target: Any, key: str) -> tuple[dict[str, Any], bool] | None:
@@ -122,9 +138,3 @@ def _read_row(connection: Connection, target: Any, key: str) -> tuple[dict[str, 
     ).format(**parts)
     found = raw_connection(connection).execute(statement, [key]).fetchone()
     return found and (found[0], bool(found[1]))
-
-
-def _column(document: dict[str, Any], table: str, column: str) -> Any:
-    if column not in document:
-        raise UsageError(f"{table} has no column {column}")
-    return document[column]

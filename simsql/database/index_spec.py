@@ -4,6 +4,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, get_args
 
 from sqlalchemy import ColumnElement, Integer, Text, cast, literal, literal_column
@@ -110,6 +111,14 @@ def check_distance(distance: int | None) -> int | None:
     Raises UsageError for a distance out of range, and TypeError if it is not an integer.
     """
     return None if distance is None else whole_number("distance", distance, 0, FINGERPRINT_BITS)
+
+
+def check_similarity(similarity: float) -> None:
+    """Raise UsageError for a similarity out of range, and TypeError if it is not a number."""
+    if not isinstance(similarity, Real):
+        raise TypeError(f"similarity must be a number between 0 and 1, not {similarity!r}")
+    if not 0 <= similarity <= 1:
+        raise UsageError(f"similarity must be between 0 and 1, not {similarity}")
 
 
 def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> Recipe:

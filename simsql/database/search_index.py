@@ -24,7 +24,7 @@ from sqlalchemy.types import TypeEngine
 from simsql.database.backfill import Backfill, Filled
 from simsql.database.connect import READ_COMMITTED, begin, check_engine
 from simsql.database.index import Finding, Report, verify
-from simsql.database.index_spec import agreed_recipe, check_distance
+from simsql.database.index_spec import agreed_recipe, check_distance, check_similarity
 from simsql.database.load import find_target
 from simsql.database.results import (
     Batch,
@@ -38,7 +38,7 @@ from simsql.database.results import (
     find_matches_of_rows,
     find_pairs_of_rows,
 )
-from simsql.database.sketches import check_sketch_column
+from simsql.database.sketches import check_sketch_column, check_text_column
 from simsql.database.transfer import (
     NOT_GIVEN,
     NotGiven,
@@ -216,18 +216,20 @@ class SearchIndex:
         sketch is compared. Of the rows that are just as similar as asked, this misses one in 400 or fewer, and all
         whose text has changed since their sketch was made.
 
-        Raises UsageError for a similarity out of range or without a text and its column, and if these sketches
-        cannot be compared with those of `simsql.sketch`.
+        Raises UsageError for a similarity out of range or without a text and its column, for a column of another
+        type, and if these sketches cannot be compared with those of `simsql.sketch`; TypeError for a similarity
+        that is not a number.
         """
         if similarity is not None:
             if text is None or text_column is None:
                 raise UsageError("similarity= compares texts: pass text= and text_column=")
-            if not 0 <= similarity <= 1:
-                raise UsageError(f"similarity must be between 0 and 1, not {similarity}")
+            check_similarity(similarity)
         elif text_column is not None or sketch_column is not None:
             raise UsageError("text_column= and sketch_column= need similarity=: pass it, or omit them")
         with begin(self._bind) as connection:
             arguments = self._arguments(distance, self._query(connection, fingerprint, text))
+            if text_column is not None:
+                check_text_column(connection, self._table, text_column)
             if similarity is not None and sketch_column is not None:
                 check_sketch_column(connection, self._table, sketch_column)
                 arguments |= {
@@ -239,7 +241,7 @@ class SearchIndex:
             found = [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
         if similarity is None or not found:
             return found
-        texts = [self._text_of(match.row, str(text_column)) for match in found]
+        texts = [match.row[str(text_column)] for match in found]
         values = similarity_many([text] * len(texts), texts).tolist()
         compared = (match._replace(similarity=value) for match, value in zip(found, values, strict=True))
         return [match for match in compared if match.similarity is not None and match.similarity >= similarity]
@@ -397,15 +399,6 @@ class SearchIndex:
         elif text is not None:
             raise UsageError("pass either a fingerprint or text=, not both")
         return to_bigint(fingerprint)
-
-    def _text_of(self, row: Mapping[str, Any], column: str) -> str | None:
-        """Return the text of a row; raise UsageError if the column is not there or holds something else."""
-        if column not in row:
-            raise UsageError(f"{self._table} has no column {column}")
-        value = row[column]
-        if value is not None and not isinstance(value, str):
-            raise UsageError(f"column {column} of {self._table} does not hold texts")
-        return value
 
     def _read_recipe(self, connection: Connection) -> Recipe:
         parameters = {"in_table": self._table, "of_column": self._column}

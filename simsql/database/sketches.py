@@ -1,4 +1,4 @@
-"""Columns of sketches, and the id of the sketches in them.
+"""Columns of sketches and of their texts, and the id of the sketches in a column.
 
 The comment of a column names its sketches:
 
@@ -25,19 +25,21 @@ _ID = re.compile(r"\bminhash\d+-\d+\b", re.ASCII)
 _COLUMN = text(
     "SELECT pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.col_description(a.attrelid, a.attnum),"
     " EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id OPERATOR(pg_catalog.=) a.attrelid"
-    " AND r.column_name OPERATOR(pg_catalog.=) a.attname)"
-    " FROM pg_catalog.pg_attribute AS a"
+    " AND r.column_name OPERATOR(pg_catalog.=) a.attname), t.typcategory OPERATOR(pg_catalog.=) 'S'"
+    " FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid OPERATOR(pg_catalog.=) a.atttypid"
     " WHERE a.attrelid OPERATOR(pg_catalog.=) CAST(:table AS pg_catalog.regclass)"
-    " AND a.attname OPERATOR(pg_catalog.=) CAST(:column AS pg_catalog.name) AND NOT a.attisdropped"
+    " AND CAST(a.attname AS pg_catalog.text) OPERATOR(pg_catalog.=) CAST(:column AS pg_catalog.text)"
+    " AND NOT a.attisdropped"
 )
 
 
 class FoundColumn(NamedTuple):
-    """A column: its type in SQL, its comment, and whether it has a simhash index."""
+    """A column: its type in SQL, its comment, whether it has a simhash index, and whether it holds texts."""
 
     type: str
     comment: str | None
     indexed: bool
+    holds_texts: bool
 
 
 def find_column(connection: Connection, table: str, column: str) -> FoundColumn | None:
@@ -48,6 +50,15 @@ def find_column(connection: Connection, table: str, column: str) -> FoundColumn 
     """
     found = connection.execute(_COLUMN, {"table": table, "column": column}).one_or_none()
     return None if found is None else FoundColumn(*found)
+
+
+def check_text_column(connection: Connection, table: str, column: str) -> None:
+    """Raise UsageError unless a column of texts is there."""
+    found = find_column(connection, table, column)
+    if found is None:
+        raise UsageError(f"{table} has no column {column}")
+    if not found.holds_texts:
+        raise UsageError(f"column {column} of {table} is {found.type}, not text: name the column of the texts")
 
 
 def check_sketch_column(connection: Connection, table: str, column: str) -> None:

@@ -70,25 +70,25 @@ NOT_GIVEN = NotGiven.NOT_GIVEN
 
 
 @overload
-def to_bigint(fingerprint: None) -> None: ...
+def to_bigint(fingerprint: None, what: str = ...) -> None: ...
 @overload
-def to_bigint(fingerprint: SupportsIndex) -> int: ...
+def to_bigint(fingerprint: SupportsIndex, what: str = ...) -> int: ...
 @overload
-def to_bigint(fingerprint: OneFingerprint) -> int | None: ...
-def to_bigint(fingerprint: OneFingerprint) -> int | None:
+def to_bigint(fingerprint: OneFingerprint, what: str = ...) -> int | None: ...
+def to_bigint(fingerprint: OneFingerprint, what: str = "fingerprint") -> int | None:
     """Return the bigint, in [-2**63, 2**63), with the bits of a fingerprint in [0, 2**64).
 
     Return None, which is NULL in PostgreSQL, for None or a masked element. Raises ValueError for a number outside
-    the range, and TypeError for a value that is not an integer.
+    the range, and TypeError for a value that is not an integer; they call it a fingerprint, or `what` it is.
     """
     if fingerprint is None or is_missing(fingerprint):
         return None
     if isinstance(fingerprint, str):
-        raise TypeError("a fingerprint is an int, not a str: pass a text as text=...")
+        raise TypeError(f"a {what} is an int, not a str: pass a text as text=...")
     number = operator.index(fingerprint)
     if not 0 <= number < _WHOLE:
         hint = "; a negative number is a bigint from PostgreSQL: from_bigint converts it" if number < 0 else ""
-        raise UsageError(f"{number} is not a fingerprint: they range from 0 to 2**64 - 1{hint}")
+        raise UsageError(f"{number} is not a {what}: they range from 0 to 2**64 - 1{hint}")
     return number - _WHOLE if number >= _HALF else number
 
 

@@ -35,14 +35,17 @@ class ClusterWriter(NamedTuple):
 
 def describe_member(member: Member) -> dict[str, Any]:
     """Return what the output says about a member: distance and similarity are to the representative."""
+    document = member.document
+    similarity = _round(document.representative_similarity)
+    same = document.kept_similarity == document.representative_similarity
     return {
-        "id": member.document.name,
-        "place": member.document.place,
+        "id": document.name,
+        "place": document.place,
         "distance": member.distance,
-        "similarity": _round(member.document.representative_similarity),
+        "similarity": similarity,
         "kept": member.kept.label,
         "kept_distance": member.kept_distance,
-        "kept_similarity": _round(member.document.kept_similarity),
+        "kept_similarity": similarity if same else _round(document.kept_similarity),
         "droppable": member.droppable,
     }
 

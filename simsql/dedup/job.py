@@ -30,6 +30,7 @@ from simsql.documents import (
     Selection,
     SkipCount,
     Stages,
+    open_output,
     printable,
     storable,
 )
@@ -149,14 +150,18 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             with stages.stage("check files"):
                 refused = refuse_drops(store.clusters, confirmer)
             in_clusters = int(np.count_nonzero(verdicts.cluster))
-            clusters = write_clusters(store.clusters(), in_clusters, stages, options.output, refused)
-            if texts and options.output.report:
-                # Here: the templates take longer to import than a short run.
-                from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
+            # All files take their names at the end: if one cannot be written, the others stay as they are.
+            with ExitStack() as files:
+                clusters = write_clusters(store.clusters(), in_clusters, stages, options.output, refused, files)
+                if texts and options.output.report:
+                    # Here: the templates take longer to import than a short run.
+                    from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
 
-                with stages.stage("write report"):
-                    run = RunOfFiles(options.paths, options.recipe, store.rules, stored, rows, texts)
-                    write_run_report(options.output.report, run, store.clusters(), refused)
+                    with stages.stage("write report"):
+                        run = RunOfFiles(options.paths, options.recipe, store.rules, stored, rows, texts)
+                        page = files.enter_context(open_output(options.output.report))
+                        write_run_report(page, run, store.clusters(), refused)
+                        page.flush()
     return DedupSummary(
         intake.read - reader.skips.by_reason[READ_TWICE],
         intake.wordless,

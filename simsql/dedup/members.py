@@ -17,15 +17,10 @@ class Member(NamedTuple):
     droppable: bool
     """Whether a clean-up could drop it and keep `kept`."""
 
-    @property
-    def distance(self) -> int:
-        """The distance from the representative's fingerprint, in bits."""
-        return _distance(self.document, self.representative)
-
-    @property
-    def kept_distance(self) -> int:
-        """The distance from the fingerprint of the document that is kept, in bits."""
-        return _distance(self.document, self.kept)
+    distance: int
+    """The distance from the representative's fingerprint, in bits."""
+    kept_distance: int
+    """The distance from the fingerprint of the document that is kept, in bits."""
 
 
 def arrange_members(documents: Sequence[StoredDocument], refused: Container[int]) -> list[Member]:
@@ -35,25 +30,38 @@ def arrange_members(documents: Sequence[StoredDocument], refused: Container[int]
     unless its id is one of those in `refused`.
     """
     by_id = {document.id: document for document in documents}
-    members = [
-        Member(
-            document,
-            by_id[document.representative],
-            by_id[document.kept],
-            document.kept != document.id and document.seen and document.id not in refused,
+    representative = by_id[documents[0].representative]
+    distances = {document.id: _distance(document, representative) for document in documents}
+    places = {
+        document.id: (
+            document.id != representative.id,
+            -(document.representative_similarity or 0),
+            distances[document.id],
+            document.name,
+            document.id,
         )
         for document in documents
-    ]
+        if document.kept == document.id
+    }
+    members = []
+    for document in documents:
+        is_kept = document.kept == document.id
+        members.append(
+            Member(
+                document,
+                representative,
+                by_id[document.kept],
+                not is_kept and document.seen and document.id not in refused,
+                distances[document.id],
+                0 if is_kept else _distance(document, by_id[document.kept]),
+            )
+        )
 
     def place(member: Member) -> tuple[object, ...]:
-        document, kept = member.document, member.kept
+        document = member.document
         return (
-            kept.id != kept.representative,
-            -(kept.representative_similarity or 0),
-            _distance(kept, member.representative),
-            kept.name,
-            kept.id,
-            document.id != kept.id,
+            places[member.kept.id],
+            document.id != member.kept.id,
             -(document.kept_similarity or 0),
             member.kept_distance,
             document.name,

@@ -2,18 +2,18 @@
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from simsql.decide.rules import Rules
 from simsql.dedup.members import Member, arrange_members
 from simsql.dedup.store.store import Rows, StoredDocument
-from simsql.documents import open_output, printable
+from simsql.documents import printable
 from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
 from simsql.report import Closeness, ReportedMember, RunReport, write_report
 from simsql.report.content import Decision
+from simsql.report.page import Writable
 
 _PATHS = 5  # of the input, which the report names
 
@@ -39,7 +39,7 @@ class RunOfFiles:
 
 
 def write_run_report(
-    path: Path, run: RunOfFiles, clusters: Iterable[Sequence[StoredDocument]], refused: Container[int]
+    file: Writable, run: RunOfFiles, clusters: Iterable[Sequence[StoredDocument]], refused: Container[int]
 ) -> None:
     """Write the report of a run. `refused` are the ids of documents that are not droppable."""
     rules = run.rules
@@ -56,8 +56,7 @@ def write_run_report(
         rules.similarity if rules.checks_texts else None,
         rules.drop if rules.checks_texts else None,
     )
-    with open_output(path) as file:
-        write_report(file, found)
+    write_report(file, found)
 
 
 def _describe(member: Member) -> ReportedMember:

@@ -52,43 +52,45 @@ def write_clusters(
     stages: Stages,
     wanted: ClusterOutput,
     refused: Mapping[int, Skip],
+    files: ExitStack,
 ) -> ClusterCount:
-    """Write the clusters and the drop list, and count them. `refused` are the ids of documents not to drop."""
+    """Write the clusters and the drop list, and count them. `refused` are the ids of documents not to drop.
+
+    The files take their names when `files` ends well, together with others.
+    """
     count = ClusterCount()
     for skip in refused.values():
         count.refused.add(skip)
-    with ExitStack() as stack:
-        # The files take their names after the stage has ended well, together.
-        output = stack.enter_context(open_output(wanted.clusters))
-        drop_list = stack.enter_context(open_output(wanted.drop_list)) if wanted.drop_list else None
-        # A progress bar would break up the lines of the output.
-        shown = STDOUT not in (wanted.clusters or STDOUT, wanted.drop_list) or not sys.stdout.isatty()
-        with stages.stage("write clusters", members_total, shown=shown) as report:
-            if wanted.writer.head:
-                output.write(wanted.writer.head)
-            for documents in clusters:
-                members = arrange_members(documents, refused)
-                droppable = [member.document for member in members if member.droppable]
-                count.clusters += 1
-                count.members += len(members)
-                count.droppable += len(droppable)
-                for document in documents:
-                    if document.shared:
-                        count.shared += 1
-                        count.example = count.example or document
-                output.write(wanted.writer.cluster(count.clusters, members))
-                if drop_list:
-                    for document in droppable:
-                        name = _listed_name(document)
-                        if ambiguity := _ambiguity(document, name, null=wanted.null):
-                            count.unlisted.add(Skip(printable(name), *ambiguity))
-                        else:
-                            drop_list.write(name + ("\0" if wanted.null else "\n"))
-                report(count.members)
-            # Before the first of them takes its name: a full disk fails both.
-            for file in (output, drop_list):
-                if file:
-                    file.flush()
+    output = files.enter_context(open_output(wanted.clusters))
+    drop_list = files.enter_context(open_output(wanted.drop_list)) if wanted.drop_list else None
+    # A progress bar would break up the lines of the output.
+    shown = STDOUT not in (wanted.clusters or STDOUT, wanted.drop_list) or not sys.stdout.isatty()
+    with stages.stage("write clusters", members_total, shown=shown) as report:
+        if wanted.writer.head:
+            output.write(wanted.writer.head)
+        for documents in clusters:
+            members = arrange_members(documents, refused)
+            droppable = [member.document for member in members if member.droppable]
+            count.clusters += 1
+            count.members += len(members)
+            count.droppable += len(droppable)
+            for document in documents:
+                if document.shared:
+                    count.shared += 1
+                    count.example = count.example or document
+            output.write(wanted.writer.cluster(count.clusters, members))
+            if drop_list:
+                for document in droppable:
+                    name = _listed_name(document)
+                    if ambiguity := _ambiguity(document, name, null=wanted.null):
+                        count.unlisted.add(Skip(printable(name), *ambiguity))
+                    else:
+                        drop_list.write(name + ("\0" if wanted.null else "\n"))
+            report(count.members)
+        # Before the first of them takes its name: a full disk fails both.
+        for file in (output, drop_list):
+            if file:
+                file.flush()
     return count
 
 

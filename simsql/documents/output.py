@@ -57,8 +57,10 @@ class Output:
 
     def write(self, text: str) -> None:
         """Write text. Raises SimsqlError if that fails."""
-        with _naming(self._path):
+        try:  # a context manager would take longer than the writing
             self._file.write(text)
+        except OSError as error:
+            raise _unwritable(self._path, error) from error
 
     def flush(self) -> None:
         """Write buffered text. Raises SimsqlError if that fails."""
@@ -276,7 +278,11 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SimsqlError(f"{_show(path)} cannot be written: {error.strerror or error}") from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> SimsqlError:
+    return SimsqlError(f"{_show(path)} cannot be written: {error.strerror or error}")
 
 
 def _show(path: Path) -> str:

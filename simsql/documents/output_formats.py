@@ -104,7 +104,7 @@ def print_json(row: dict[str, Any]) -> None:
 
 
 def _print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> int:
-    """Print a table. At a terminal, long texts are cut off so that a row fits on a line."""
+    """Print a table. Long texts are cut off so that a row fits the terminal, or 80 characters without one."""
     shown = ([_show(column, cell) for column, cell in zip(columns, row, strict=True)] for row in rows)
     # The first rows decide the widths, so that a table of any length is printed as it arrives.
     measured = list(islice(shown, _MEASURED))
@@ -112,12 +112,10 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> in
         return 0
     headings = [_head(column) for column in columns]
     widths = [max(map(cell_len, cells)) for cells in zip(headings, *measured, strict=True)]
-    at_terminal = sys.stdout.isatty()
-    if at_terminal:
-        widths = _fit(widths, columns, Console().width)
+    widths = _fit(widths, columns, Console().width)
     lines = 0
     for cells in chain([headings], measured, shown):
-        print(_GAP.join(_align(columns, widths, cells, cut=at_terminal)).rstrip())
+        print(_GAP.join(_align(columns, widths, cells)).rstrip())
         lines += 1
     return lines - 1
 
@@ -134,10 +132,10 @@ def _fit(widths: list[int], columns: Sequence[Column], room: int) -> list[int]:
     return widths
 
 
-def _align(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str], *, cut: bool) -> Iterator[str]:
+def _align(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> Iterator[str]:
     for column, width, cell in zip(columns, widths, cells, strict=True):
         missing = width - cell_len(cell)
-        if missing < 0 and cut and column.kind == "long":
+        if missing < 0 and column.kind == "long":
             yield set_cell_size(cell, width - 1) + "…"
         else:
             left = column.kind in ("text", "long")

@@ -170,7 +170,9 @@ def gather(items: Iterable[Document | Skip]) -> Iterator[list[Document | Skip]]:
 def _open_ranges(found: Found, reader: FileReader) -> Range | None:
     """Return the range of a file that holds its records; None if it cannot be cut."""
     path, layout, read = found.path, reader.layout, reader.format_of(found)
-    if path is None or _is_read_whole(found, reader) or is_named_compressed(path) or not _holds_records(read):
+    # A pipe is opened once, or what its writer has written goes to nobody.
+    can_be_cut = path and found.size is not None and not is_named_compressed(path) and _holds_records(read)
+    if path is None or not can_be_cut or _is_read_whole(found, reader):
         return None
     try:
         file = OpenFile(path)

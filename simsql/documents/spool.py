@@ -119,9 +119,13 @@ class TokenSpool(_Spool):
         (first,) = np.nonzero(np.diff(starts - places, prepend=-1))
         lengths = np.diff(places[first], append=len(tokens))
         runs = np.stack((starts[first], places[first], lengths), axis=1) * _TOKEN
+        descriptor = self._file.fileno()
         with naming_temporary_files():
             for start, place, length in runs[np.argsort(starts[first])].tolist():
-                self._read_into(buffer[place : place + length], start)
+                part = buffer[place : place + length]
+                size = os.preadv(descriptor, [part], start)
+                if size < length:
+                    self._read_into(part[size:], start + size)
         return tokens
 
 

@@ -44,26 +44,25 @@ def compare_features(hashes: U64, counts: I64, groups: I64, left: I64, right: I6
 
 
 class _Numbered:
-    """Features of documents, numbered within each group, without those of a single document."""
+    """Features of documents, numbered within each group, without those that occur once in their group."""
 
     def __init__(self, hashes: U64, counts: I64, groups: I64) -> None:
         documents = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         self._group = np.repeat(np.arange(len(groups)), groups)
         ends = np.cumsum(counts)[np.cumsum(groups) - 1]
         place, new = _order(hashes, ends)
-        document = documents[place]
-        first = new.copy()
-        first[1:] |= document[1:] != document[:-1]
-        document, new = document[first], new[first]
-        self.sizes = np.bincount(document, minlength=len(counts))
+        single = new.copy()
+        single[:-1] &= new[1:]
+        (several,) = np.nonzero(~single)
+        document, new = documents[place[several]], new[several]
+        again = ~new
+        again[1:] &= document[1:] == document[:-1]
+        self.sizes = counts - np.bincount(document[again], minlength=len(counts))
 
-        starts = np.flatnonzero(new)
-        frequency = np.diff(starts, append=len(document))
-        common = frequency > 1
-        self._documents = document[np.repeat(common, frequency)]
-        of_group = np.bincount(self._group[document[starts[common]]], minlength=len(groups))
-        columns = np.arange(np.count_nonzero(common)) - np.repeat(np.cumsum(of_group) - of_group, of_group)
-        self._columns = np.repeat(columns, frequency[common])
+        self._documents, new = document[~again], new[~again]
+        group = self._group[self._documents]
+        of_group = np.bincount(group[new], minlength=len(groups))
+        self._columns = np.cumsum(new) - 1 - (np.cumsum(of_group) - of_group)[group]
         self._widths = _rounded(-(-of_group // 64))
 
     def count_shared(self, left: I64, right: I64) -> I64:

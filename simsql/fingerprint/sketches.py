@@ -41,6 +41,7 @@ _AT_ONCE = 1 << 16
 _LOST = 1 / 400
 
 U32 = NDArray[np.uint32]
+Sketches = NDArray[Any] | Iterable[int | None] | TextColumn
 
 
 def sketch(text: str) -> int | None:
@@ -148,18 +149,18 @@ def estimate_similarity(a: int, b: int) -> float: ...
 @overload
 def estimate_similarity(a: int | None, b: int | None) -> float | None: ...
 @overload
-def estimate_similarity(a: NDArray[Any], b: NDArray[Any] | int | None) -> NDArray[np.float64]: ...
+def estimate_similarity(a: Sketches, b: Sketches | int | None) -> NDArray[np.float64]: ...
 @overload
-def estimate_similarity(a: int | None, b: NDArray[Any]) -> NDArray[np.float64]: ...
-def estimate_similarity(
-    a: int | NDArray[Any] | None, b: int | NDArray[Any] | None
-) -> float | NDArray[np.float64] | None:
+def estimate_similarity(a: int | None, b: Sketches) -> NDArray[np.float64]: ...
+def estimate_similarity(a: int | Sketches | None, b: int | Sketches | None) -> float | NDArray[np.float64] | None:
     """Return the similarity of two texts as estimated from their sketches, from 0.0 to 1.0 in steps of 1/32.
 
     It is 1 - d / 32 for d differing bits, or 0.0 if that is negative. Its standard error is at most .125, and .10
-    if the similarity is .6. The result is None if a sketch is None. If an argument is an array of uint64, the
-    result is an array of float64, broadcast by the rules of NumPy, and masked where an argument is masked or None.
-    Raises ValueError for ints outside [0, 2**64), TypeError for anything but ints and unsigned integer arrays.
+    if the similarity is .6. The result is None if a sketch is None. If an argument has several sketches, the
+    result is an array of float64, broadcast by the rules of NumPy, and masked where an argument is masked, null or
+    None. Several sketches are an array of uint64, an iterable of ints, or a column of pyarrow or Polars: of
+    uint64, or of int64 with the bits of a bigint. Raises ValueError for ints outside [0, 2**64) and for different
+    numbers of sketches, TypeError for anything else.
     """
     left, right = _one_side(a), _one_side(b)
     if left is None or right is None:
@@ -169,17 +170,44 @@ def estimate_similarity(
         return np.ma.MaskedArray(np.zeros(known.shape), mask=True)
     if isinstance(left, int) and isinstance(right, int):
         return max(0.0, 1 - (left ^ right).bit_count() / 32)
+    try:
+        np.broadcast_shapes(np.shape(left), np.shape(right))
+    except ValueError:
+        raise UsageError(
+            f"a and b must have as many sketches, not the shapes {np.shape(left)} and {np.shape(right)}"
+        ) from None
     estimates: NDArray[np.float64] = np.maximum(0.0, 1 - np.bitwise_count(np.bitwise_xor(left, right)) / 32)
     return estimates
 
 
-def _one_side(side: int | NDArray[Any] | None) -> int | U64 | None:
-    if side is None or side is np.ma.masked:
-        return None
-    if isinstance(side, np.ndarray):
+def _one_side(side: int | Sketches | None) -> int | U64 | None:
+    if isinstance(side, np.ndarray) and side is not np.ma.masked:
         if side.dtype.kind != "u":
             raise TypeError(f"sketches must be an array of uint64, not of {side.dtype}")
         return side.astype(np.uint64, copy=False)
+    if isinstance(side, TextColumn):
+        return _read_column(side)
+    if isinstance(side, Iterable) and not isinstance(side, str | bytes) and side is not np.ma.masked:
+        found = [_one_sketch(value) for value in side]
+        missing = np.array([value is None for value in found], dtype=bool)
+        values = np.array([value or 0 for value in found], dtype=np.uint64)
+        return np.ma.MaskedArray(values, mask=missing) if missing.any() else values
+    return _one_sketch(side)
+
+
+def _read_column(column: Any) -> U64:
+    """Return the sketches of a column of pyarrow or Polars; neither package is imported here."""
+    kind = str(getattr(column, "type", None) or getattr(column, "dtype", None)).lower()
+    if kind not in ("int64", "uint64"):
+        raise TypeError(f"sketches must be a column of int64 or uint64, not of {kind}")
+    values: U64 = np.asarray(column.fill_null(0)).view(np.uint64)
+    nulls = np.asarray(column.is_null())
+    return np.ma.MaskedArray(values, mask=nulls) if nulls.any() else values
+
+
+def _one_sketch(side: object) -> int | None:
+    if side is None or side is np.ma.masked:
+        return None
     if isinstance(side, bool) or not isinstance(side, int | np.integer):
         raise TypeError(f"a sketch must be an int in [0, 2**64), not {side!r}")
     if not 0 <= side < 1 << _BITS:

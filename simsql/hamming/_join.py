@@ -82,13 +82,15 @@ class PairTask(NamedTuple):
     """A part of finding all pairs within `distance`: a small value that can be pickled and kept.
 
     It compares the keys that meet in a pass, or all with all if there is none; `part` of `parts`. With a radius,
-    part 0 compares keys that agree in the prefix, and the others those that differ within the radius.
+    part 0 compares keys that agree in the prefix, and the others those that differ within the radius. `keys` is
+    the number of keys.
     """
 
     distance: int
     here: Pass | None
     part: int
     parts: int
+    keys: int
 
 
 class _Plan(NamedTuple):
@@ -147,9 +149,9 @@ class Join:
             return []
         if not self._plan.passes:
             parts = 1 if self._spanning else parts
-            return [PairTask(self._distance, None, part, parts) for part in range(parts)]
+            return [PairTask(self._distance, None, part, parts, self._keys.size) for part in range(parts)]
         return [
-            PairTask(self._distance, here, part, parts)
+            PairTask(self._distance, here, part, parts, self._keys.size)
             for here in self._plan.passes
             for part in range(parts + 1 if here.radius else 1)
         ]

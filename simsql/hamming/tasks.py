@@ -22,7 +22,7 @@ from simsql.hamming._checks import (
     fingerprint_column,
     whole_number,
 )
-from simsql.hamming._columns import Fingerprints
+from simsql.hamming._columns import Column, Fingerprints
 from simsql.hamming._join import Join, PairTask, Pass
 from simsql.hamming._sketches import filter_of
 from simsql.hamming.blocks import BitOrder, block_masks
@@ -37,8 +37,9 @@ def pair_tasks(fingerprints: Fingerprints, distance: int = 3, parts: int = 1) ->
     """Return the tasks that together find all pairs of distinct fingerprints within `distance` bits (0..64).
 
     The cheapest way for these fingerprints takes one pass over them, or a few. Each pass that can be divided is
-    cut into `parts` tasks (1..2**20) and one for pairs that agree in its prefix. Tasks are small values to be
-    pickled; pass each to `pairs_of_task`, with the same fingerprints. Arguments and errors as for `find_pairs`.
+    cut into `parts` tasks (1..2**20) and one for pairs that agree in its prefix; any other is one task.
+    Tasks are small values to be pickled; pass each to `pairs_of_task`, with the same fingerprints. Arguments and
+    errors as for `find_pairs`.
     """
     distance = whole_number("distance", distance, 0, FINGERPRINT_BITS)
     parts = whole_number("parts", parts, 1, 1 << 20)
@@ -51,16 +52,23 @@ def pairs_of_task(
     """Yield the pairs of one task as uint64 arrays of shape (n, 2), the smaller fingerprint first.
 
     The fingerprints are those of all tasks, in any order. Each pair comes from one task alone, once. `sketches` as
-    for `find_pairs`. Memory is a few times that of the fingerprints, whatever the number of pairs.
+    for `find_pairs`. Memory is a few times that of the fingerprints, whatever the number of pairs. Raises
+    UsageError if there are more or fewer distinct fingerprints than the task was made for.
     """
     if not isinstance(task, PairTask):
         raise TypeError(f"task must be one of pair_tasks, not {task!r}")
-    if sketches is None:
-        join = Join(distinct_fingerprints(fingerprints), task.distance)
-    else:
-        passing = filter_of(fingerprints, sketches)
-        join = Join(passing.fingerprints, task.distance, sketches=passing)
-    return _pairs_of(join, task)
+    if not isinstance(fingerprints, np.ndarray | Column):
+        fingerprints = list(fingerprints)  # read twice below
+    passing = None if sketches is None else filter_of(fingerprints, sketches)
+    keys = distinct_fingerprints(fingerprints) if passing is None else passing.fingerprints
+    found = keys.size
+    if passing is not None and found != task.keys:  # some may have no sketch
+        found = distinct_fingerprints(fingerprints).size
+    if found != task.keys:
+        raise UsageError(
+            f"the task is for {task.keys} distinct fingerprints, not {found}: pass those that pair_tasks was given"
+        )
+    return _pairs_of(Join(keys, task.distance, sketches=passing), task)
 
 
 def pair_buckets(fingerprints: Fingerprints, distance: int = 3) -> NDArray[np.int64]:
@@ -109,10 +117,9 @@ def pairs_in_buckets(
         )
     passing = None if sketches is None else filter_of(values, sketches)
     return itertools.chain.from_iterable(
-        _pairs_of(
-            Join(distinct_fingerprints(values[rows]), distance, sketches=passing), PairTask(distance, here, 0, 1)
-        )
+        _pairs_of(Join(keys, distance, sketches=passing), PairTask(distance, here, 0, 1, keys.size))
         for here, rows in zip(passes, in_block, strict=True)
+        for keys in [distinct_fingerprints(values[rows])]
     )
 
 

@@ -4,6 +4,7 @@ Both are unsigned in Python and bigint in PostgreSQL, and follow the texts of th
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
+from simsql.database.index_spec import check_similarity
 from simsql.database.transfer import NOT_GIVEN, NotGiven, from_bigint, to_bigint
+from simsql.errors import UsageError
 from simsql.fingerprint import sketch
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.events import follow_sources
@@ -28,6 +31,8 @@ class Bits64(TypeDecorator[int]):
 
     impl = BigInteger
     cache_ok = True
+    called = "fingerprint"
+    """What errors call a value."""
 
     def __init__(self, sources: Sources | None) -> None:
         super().__init__()
@@ -46,7 +51,7 @@ class Bits64(TypeDecorator[int]):
 
     def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
         """Return the bigint. Raises ValueError for a number outside [0, 2**64)."""
-        return to_bigint(value)
+        return to_bigint(value, self.called)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
         """Return the unsigned number."""
@@ -54,7 +59,7 @@ class Bits64(TypeDecorator[int]):
 
     def literal_processor(self, dialect: Dialect) -> Callable[[int], str]:  # noqa: ARG002
         """Return a function that renders a number in the text of a statement."""
-        return _as_literal
+        return partial(_as_literal, called=self.called)
 
     def compare_values(self, x: Any, y: Any) -> bool:
         """Return whether two values of an attribute are the same bits, regardless of their types."""
@@ -65,8 +70,8 @@ class Bits64(TypeDecorator[int]):
         return super().compare_values(one, other)
 
 
-def _as_literal(value: int | None) -> str:
-    bigint = to_bigint(value)
+def _as_literal(value: int | None, called: str) -> str:
+    bigint = to_bigint(value, called)
     # PostgreSQL reads -9223372036854775808 as a minus and a number that is too large for a bigint.
     return "NULL" if bigint is None else f"CAST('{bigint}' AS BIGINT)"
 
@@ -105,6 +110,7 @@ class Sketch(Bits64):
     __module__ = "simsql.sqlalchemy"
 
     cache_ok = True
+    called = "sketch"
     comparator_factory = _Comparator
 
     def __init__(self, source: str | None = None) -> None:
@@ -118,12 +124,15 @@ def is_similar(
 ) -> list[ColumnElement[bool]]:
     """Return the condition that rows have a sketch that is this similar to that of a text.
 
-    There is none if `similarity` is None. `searched` is the fingerprint column of the rows.
+    There is none if `similarity` is None. `searched` is the fingerprint column of the rows. Raises ArgumentError,
+    and TypeError for a similarity that is not a number.
     """
     if similarity is None:
         return []
-    if not 0 <= similarity <= 1:
-        raise ArgumentError(f"similarity must be between 0 and 1, not {similarity}")
+    try:
+        check_similarity(similarity)
+    except UsageError as error:
+        raise ArgumentError(str(error)) from None
     if text is None:
         raise ArgumentError("similarity= compares texts, and there is no text: pass text=")
     sources = searched.type.sources if isinstance(searched.type, Bits64) else None

@@ -67,7 +67,8 @@ def test_sketches_are_filled_with_the_fingerprints(posts, database_url):
     posts.execute("ALTER TABLE post ADD sketch bigint")
     posts.execute("UPDATE post SET fp = 5 WHERE slug = 'p7'")
     options = ["--text-column", "body", "--sketch-column", "sketch", "--database", database_url]
-    assert run("backfill", "post", *options).done().lines[0] == "Fingerprinted 400 rows"
+    posts.execute("UPDATE post SET fp = 6 WHERE slug = 'p8'")
+    assert run("backfill", "post", *options).done().lines[0] == "Fingerprinted 398 rows, sketched 400 rows"
     expected = {f"p{number}": to_bigint(sketch(f"text {number}")) for number in range(1, 401)}
     found = dict(posts.execute("SELECT slug, sketch FROM post").fetchall())
     assert found == expected | {"none": None, "null": None}

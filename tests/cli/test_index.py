@@ -134,7 +134,8 @@ def test_what_postgresql_refuses(table, index):
 def test_a_database_without_simsql(empty_database):
     url = empty_database.url.render_as_string(hide_password=False)
     run("index", "list", "--database", url).failed(1, "schema simsql is not installed: run simsql install")
-    run("index", "verify", "--database", url).failed(1, "run simsql install")
+    run("index", "verify", "--database", url).failed(1, "run simsql install with the same --database")
+    run("index", "verify", SIMSQL_DATABASE=url).failed(1, "is not installed in the database: run simsql install")
 
 
 def test_an_interrupted_build_goes_on(table, database_url, index):

@@ -71,6 +71,8 @@ def test_texts_are_loaded_with_sketches_and_compared(posts, database_url, tmp_pa
     csv = run(*search, "--similarity", 0.9, *columns, "--format", "csv").done().lines
     assert csv[0].startswith("fingerprint,distance,similarity,fp,body,slug")
     assert csv[1].startswith(f"{simhash(FOX)},0,1.0,{values['same'][0]},{FOX.upper()},same")
+    table = run(*search, "--similarity", 0, *columns, "--format", "table").done().lines
+    assert [line.split()[2] for line in table] == ["similarity", "1.00", "0.64"]
     run(*search, *columns).failed(2, "--text-column and --sketch-column need --similarity")
     run(*search, "--similarity", 1, *columns[4:]).failed(2, "use --text or --file, and --text-column")
 

@@ -239,6 +239,11 @@ def test_a_server_is_held_open_until_it_is_told_to_end(end, code, said):
         assert url.startswith("postgresql://")
         with psycopg.connect(url) as connection:
             assert connection.execute("SELECT current_database()").fetchone() == ("simsql",)
+        data = ["--server-dir", folder / "data"]
+        missing = f"run simsql install --server-dir {folder / 'data'}"
+        for command in (["index", "create", "article", "fp"], ["index", "list"]):
+            run(*command, *data).failed(1, missing)
+        assert missing in run("status", "--format", "table", *data).done().out
         run("install", "--database", url).done()
         assert json.loads(run("status", "--server-dir", folder / "data").done().out)["indexes"] == 0
         process.send_signal(end)

@@ -83,8 +83,8 @@ def test_tables_with_any_key(connection, database):
             )
         filled = SearchIndex(database, "article", "fingerprint").backfill("body", batch_rows=7)
         assert stale(connection) == [], key
-        assert filled == (42, 9, 0, 0)
-        assert SearchIndex(database, "article", "fingerprint").backfill("body") == (0, 9, 0, 0)
+        assert filled == (42, 9, 0, 0, 0)
+        assert SearchIndex(database, "article", "fingerprint").backfill("body") == (0, 9, 0, 0, 0)
 
 
 def test_a_key_that_is_sorted_by_operators_outside_the_search_path(connection, database):
@@ -117,7 +117,7 @@ def test_a_key_that_is_sorted_by_operators_outside_the_search_path(connection, d
             " FROM generate_series(0, 29) AS g"
         )
         connection.execute(f"ALTER TABLE other.article ADD PRIMARY KEY ({key})")
-        assert SearchIndex(database, "other.article", "fp").backfill("body", batch_rows=4) == (30, 0, 0, 0)
+        assert SearchIndex(database, "other.article", "fp").backfill("body", batch_rows=4) == (30, 0, 0, 0, 0)
         connection.execute("ALTER TABLE other.article DROP CONSTRAINT article_pkey")
 
 
@@ -131,7 +131,7 @@ def test_odd_names_and_several_columns(connection, database):
     insert = sql.SQL("INSERT INTO {}.{} VALUES (1, 'Wolves', 'and sheep'), (2, NULL, 'sheep'), (3, NULL, NULL)")
     connection.execute(insert.format(*names[:2]))
     quoted = sql.SQL("{}.{}").format(*names[:2]).as_string(connection)
-    assert SearchIndex(database, quoted, column).backfill({title: 3, "body": 1}, batch_rows=1) == (2, 0, 0, 0)
+    assert SearchIndex(database, quoted, column).backfill({title: 3, "body": 1}, batch_rows=1) == (2, 0, 0, 0, 0)
     found = connection.execute(sql.SQL("SELECT {} FROM {}.{} ORDER BY {}").format(names[4], *names[:3])).fetchall()
     both = to_bigint(simhash_parts([("Wolves", 3), ("and sheep", 1)]))
     assert found == [(both,), (expected("sheep"),), (None,)]
@@ -143,7 +143,8 @@ def test_the_index_has_the_keys_and_its_recipe_is_taken(connection, database):
         index_column(transaction, "article", "fingerprint", recipe=RECIPE)
     connection.execute("INSERT INTO article SELECT g, 'text ' || g FROM generate_series(1, 50) AS g")
     shares = []
-    assert SearchIndex(database, "article").backfill("body", batch_rows=20, report=shares.append) == (50, 0, 0, 0)
+    filled = SearchIndex(database, "article").backfill("body", batch_rows=20, report=shares.append)
+    assert filled == (50, 0, 0, 0, 0)
     assert (stale(connection, recipe=RECIPE), missing_keys(connection)) == ([], [])
     assert shares == sorted(shares)
     assert shares[-1] == 1
@@ -163,12 +164,12 @@ def test_all_rows_get_the_fingerprints_of_another_recipe(connection, database):
         )
 
     # Those without a text have none then, six without words had none before.
-    assert fill(RECIPE) == (28 + 6, 6 + 6, 0, 0)
+    assert fill(RECIPE) == (28 + 6, 6 + 6, 0, 0, 0)
     assert stale(connection, recipe=RECIPE) == []
     before = connection.execute("SELECT ctid FROM article ORDER BY id").fetchall()
-    assert fill(RECIPE) == (0, 6, 0, 28)
+    assert fill(RECIPE) == (0, 6, 0, 28, 0)
     assert connection.execute("SELECT ctid FROM article ORDER BY id").fetchall() == before
-    assert fill(Recipe()) == (28, 6, 0, 0)
+    assert fill(Recipe()) == (28, 6, 0, 0, 0)
     assert stale(connection) == []
 
 
@@ -179,7 +180,7 @@ def test_partitions(connection, database):
     for low in (0, 20):
         connection.execute(f"CREATE TABLE part_{low} PARTITION OF article FOR VALUES FROM ({low}) TO ({low + 20})")
     connection.execute("INSERT INTO article SELECT g, 'text ' || g FROM generate_series(0, 39) AS g")
-    assert SearchIndex(database, "article", "fingerprint").backfill("body", batch_rows=6) == (40, 0, 0, 0)
+    assert SearchIndex(database, "article", "fingerprint").backfill("body", batch_rows=6) == (40, 0, 0, 0, 0)
     assert stale(connection) == []
 
 
@@ -199,7 +200,7 @@ def test_what_is_written_between_reading_and_writing_is_not_overwritten(connecti
             connection.execute("UPDATE article SET fingerprint = 77 WHERE id = 5")
             connection.execute("UPDATE article SET body = NULL WHERE id = 6")
 
-    assert SearchIndex(database, "article").backfill("body", batch_rows=1, report=write) == (4, 0, 0, 0)
+    assert SearchIndex(database, "article").backfill("body", batch_rows=1, report=write) == (4, 0, 0, 0, 0)
     assert stale(connection) == [("text 5", 77)]
     found = connection.execute("SELECT id, body, views FROM article ORDER BY id").fetchall()
     assert found == [
@@ -219,9 +220,9 @@ def test_a_locked_row_is_left_to_the_next_backfill(connection, connect, database
     writer = connect()
     with writer.transaction():
         writer.execute("UPDATE article SET body = 'other words' WHERE id = 3")
-        assert SearchIndex(database, "article").backfill("body") == (4, 0, 1, 0)
+        assert SearchIndex(database, "article").backfill("body") == (4, 0, 1, 0, 0)
     assert stale(connection) == [("other words", None)]
-    assert SearchIndex(database, "article").backfill("body") == (1, 0, 0, 0)
+    assert SearchIndex(database, "article").backfill("body") == (1, 0, 0, 0, 0)
     assert stale(connection) == []
 
 
@@ -231,7 +232,7 @@ def test_a_reference_to_a_row_does_not_keep_its_fingerprint_back(connection, con
     writer = connect()
     with writer.transaction():
         writer.execute("INSERT INTO remark VALUES (0), (3)")
-        assert SearchIndex(database, "article").backfill("body") == (2, 0, 0, 0)
+        assert SearchIndex(database, "article").backfill("body") == (2, 0, 0, 0, 0)
 
 
 def test_beside_writers_no_fingerprint_is_of_another_text(connection, connect, database):

@@ -1,6 +1,7 @@
 """Columns of sketches: loaded, filled, checked, and used by near_rows, which compares texts."""
 
 import random
+import re
 
 import pytest
 from articles import create_index
@@ -9,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from simsql import Recipe, UsageError, hamming_distance, simhash, similarity, sketch
 from simsql.database import SearchIndex, load_rows, to_bigint
+from simsql.database.explain_row import Wanted, explain_row
 from simsql.fingerprint import sketch_distance
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -123,10 +125,10 @@ def test_backfill_keeps_fingerprints_and_renews_sketches(articles, database):
     articles.execute("UPDATE article SET sketch = NULL WHERE id < 20")
     articles.execute("UPDATE article SET fingerprint = NULL WHERE id BETWEEN 10 AND 29")
     articles.execute("UPDATE article SET sketch = 5 WHERE id = 25")  # stale, as its fingerprint was
-    assert index.backfill("body", sketch_column="sketch", batch_rows=7) == (30, 2, 0, 0)
+    assert index.backfill("body", sketch_column="sketch", batch_rows=7) == (20, 2, 0, 0, 21)
     assert stored(articles) == [*EXPECTED[:1], (1, 7, EXPECTED[1][2]), *EXPECTED[2:]]
-    assert index.backfill("body", sketch_column="sketch") == (0, 2, 0, 0)
-    assert index.backfill("body", sketch_column="sketch", all_rows=True, workers=2) == (1, 2, 0, 60)
+    assert index.backfill("body", sketch_column="sketch") == (0, 2, 0, 0, 0)
+    assert index.backfill("body", sketch_column="sketch", all_rows=True, workers=2) == (1, 2, 0, 60, 0)
     assert stored(articles) == EXPECTED
     with pytest.raises(UsageError, match="a sketch is of one text, not of body, title"):
         index.backfill({"body": 1, "title": 2}, sketch_column="sketch")
@@ -196,7 +198,7 @@ def test_only_columns_of_the_same_sketches_are_used(connection, database):
         ({"text": "a", "similarity": 1.5, "text_column": "body"}, "between 0 and 1, not 1.5"),
         ({"text": "a", "similarity": float("nan"), "text_column": "body"}, "between 0 and 1, not nan"),
         ({"text": "a", "sketch_column": "sketch"}, "need similarity="),
-        ({"text": "a", "similarity": 0, "text_column": "id"}, "column id of article does not hold texts"),
+        ({"text": "a", "similarity": 0, "text_column": "id"}, "column id of article is integer, not text"),
         ({"text": "a", "similarity": 0, "text_column": "title"}, "article has no column title"),
     ],
 )
@@ -206,6 +208,37 @@ def test_searches_that_cannot_compare_texts_are_refused(connection, database, op
     load(database, [[1, "a"]], text_column="body")
     with pytest.raises(UsageError, match=message):
         SearchIndex(database, "article").near_rows(**options)
+
+
+@pytest.mark.parametrize("type_name", ["bytea", "jsonb", "text[]", "varchar(9)", "words"])
+def test_only_columns_of_a_text_type_are_compared(connection, database, type_name):
+    connection.execute("CREATE DOMAIN words AS text")
+    value = {"jsonb": '"a b"', "text[]": "{a b}"}.get(type_name, "a b")
+    connection.execute(f"CREATE TABLE article (id int PRIMARY KEY, body {type_name}, fingerprint bigint)")
+    create_index(connection)
+    connection.execute("INSERT INTO article VALUES (1, %s, %s)", [value, to_bigint(simhash("a b"))])
+    with database.connect() as using:
+
+        def near():
+            found = SearchIndex(using, "article").near_rows(text="a b", similarity=1, text_column="body")
+            return [match.similarity for match in found]
+
+        def explain():
+            wanted = Wanted(simhash("a b"), None, "a b", 1, "body", None)
+            return [explain_row(using, "article", None, None, "1", wanted).similarity]
+
+        for search in (near, explain):
+            if type_name in ("varchar(9)", "words"):
+                assert search() == [1.0]
+                continue
+            refused = re.escape(f"column body of article is {type_name}, not text: name the column of the texts")
+            with pytest.raises(UsageError, match=refused):
+                search()
+
+
+def test_a_similarity_is_a_number(database):
+    with pytest.raises(TypeError, match=r"similarity must be a number between 0 and 1, not '0\.6'"):
+        SearchIndex(database, "article").near_rows(text="a", similarity="0.6", text_column="body")
 
 
 def test_sketches_need_texts(connection, database):

@@ -412,6 +412,19 @@ def test_links_to_one_file_are_not_dropped(newest, tmp_path):
     assert drop.read_text().splitlines() == [f"{paths[0]}:2", f"{paths[1]}:2"]
 
 
+def test_a_kept_file_is_not_one_whose_records_are_dropped(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = [text_about(f"topic {number}") for number in range(3)]
+    for number, text in enumerate(texts):
+        Path(f"a{number}.txt").write_text(text)
+    Path("c.jsonl").write_text("".join(as_line(text=text) + "\n" for text in texts))
+    Path("c_text.txt").hardlink_to("c.jsonl")
+    shutil.copy("c.jsonl", "x.txt")
+    found = command("dedup", ".", "--keep", "first", "--drop-list", "drop").done()
+    assert lines_of(Path("drop")) == [f"c.jsonl:{line}" for line in (1, 2, 3)]
+    assert "x.txt: same file: c_text.txt, which is kept in its favour, is also read as records" in found.err
+
+
 def test_a_name_that_is_also_the_place_of_another_document(newest, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     one, two = text_about("one"), text_about("two")

@@ -286,6 +286,7 @@ class TestJsonLines:
             ("true", "not an object", "a boolean"),
             ("null", "not an object", "null"),
             ("[" * 200_000, "not JSON", "too deep"),
+            ('{"n": ' + "[" * 500 + "]" * 500 + ', "text": "a"}', "not JSON", "too deep"),
             ('{"text": "a", "n": ' + "9" * 5000 + "}", "not JSON", "too long"),
             ("{}", "no field", "'text'"),
             ('{"body": "a", "id": 1}', "no field", "'body', 'id'"),
@@ -302,6 +303,12 @@ class TestJsonLines:
         assert (skip.place, skip.reason) == ("stdin:2", reason)
         assert detail in skip.detail
         assert skip.detail.isprintable()
+
+    def test_brackets_that_are_not_deep(self):
+        brackets = "[" * 600 + '\\"' + "{" * 600
+        row = '{"text": "' + brackets + '", "n": ' + "[" * 498 + "[], []" + "]" * 498 + "}"
+        (found,) = from_stdin(row.encode())
+        assert found.text == json.loads(row)["text"]
 
     def test_a_line_in_another_encoding_is_skipped_alone(self):
         before, skip, after = from_stdin(b'{"text": "a"}\n{"text": "na\xefve"}\n{"text": "b"}\n')

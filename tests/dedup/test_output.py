@@ -94,9 +94,10 @@ def test_files_of_any_name(lines, home, out, name):
 
 
 @needs_full
-def test_a_run_that_fails_while_writing_leaves_the_old_file(lines, home, out):
+@pytest.mark.parametrize("option", ["--drop-list", "--report"])
+def test_a_run_that_fails_while_writing_leaves_the_old_file(lines, home, out, option):
     (out / "clusters").write_text("old")
-    options = ["--output", out / "clusters", "--drop-list", "/dev/full"]
+    options = ["--output", out / "clusters", option, "/dev/full"]
     run("dedup", lines, *options, home=home).failed(1, "/dev/full cannot be written: No space left on device")
     assert (out / "clusters").read_text() == "old"
     assert left_in(out) == ["clusters"]

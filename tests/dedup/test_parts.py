@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import threading
 from pathlib import Path
 from unittest import mock
 
@@ -261,3 +262,13 @@ def test_what_another_process_cannot_read_is_read_here(tmp_path):
     ):
         found = take_in(Removing([path]), 2, tokens=tokens, texts=texts)
     assert found["texts"] == [f"text {number}" for number in range(100)]
+
+
+def test_a_named_pipe_is_opened_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with mock.patch.object(parts, "OpenFile", side_effect=AssertionError):
+        writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b'{"text": "a"}\n',))
+        writer.start()
+        _, items = read_parts(DocumentReader([tmp_path / "pipe"]), 100)
+        writer.join()
+    assert [item.text for item in items] == ["a"]

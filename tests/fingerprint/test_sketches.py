@@ -3,6 +3,8 @@
 from unittest import mock
 
 import numpy as np
+import polars
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,6 +133,33 @@ def test_estimates_of_ints_and_arrays():
     assert estimate_similarity(some, 1).tolist() == [31 / 32, None, 31 / 32]
     assert estimate_similarity(some, None).tolist() == [None, None, None]
     assert estimate_similarity(some.data[:, None], some.data).shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        list,
+        iter,
+        lambda values: polars.Series(values, dtype=polars.UInt64),
+        lambda values: pyarrow.array(values, pyarrow.uint64()),
+        lambda values: pyarrow.chunked_array([values[:1], values[1:]], pyarrow.uint64()),
+        lambda values: polars.Series([-1, *values], dtype=polars.Int64)[1:],
+        lambda values: pyarrow.array([-1, *values], pyarrow.int64())[1:],
+    ],
+)
+def test_estimates_of_columns_and_lists(make):
+    assert estimate_similarity(make([0, None, 3]), 1).tolist() == [31 / 32, None, 31 / 32]
+    assert estimate_similarity(make([0, 3]), make([3, 3])).tolist() == [30 / 32, 1.0]
+    assert estimate_similarity(None, make([0, 3])).tolist() == [None, None]
+    assert estimate_similarity(make([]), make([])).tolist() == []
+    with pytest.raises(ValueError, match=r"a and b must have as many sketches, not the shapes \(3,\) and \(2,\)"):
+        estimate_similarity(make([0, 1, 2]), make([0, 1]))
+
+
+def test_a_column_of_bigints_keeps_its_bits():
+    assert estimate_similarity(pyarrow.array([-1]), BITS_64).tolist() == [1.0]
+    with pytest.raises(TypeError, match="a column of int64 or uint64, not of string"):
+        estimate_similarity(pyarrow.array(["a"]), 1)
 
 
 @pytest.mark.parametrize(

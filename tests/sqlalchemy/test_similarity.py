@@ -1,8 +1,10 @@
 """Searches that also compare sketches: near(text=..., similarity=...) in models and on tables."""
 
+from functools import partial
+
 import pytest
 from sqlalchemy import select, text
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, StatementError
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 
 from simsql import estimate_similarity, simhash, sketch
@@ -112,6 +114,16 @@ def refused(message, column=Article.fingerprint, *arguments, **options):
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])
 def test_a_similarity_out_of_range_is_refused(value):
     refused(f"between 0 and 1, not {value}", text="a", similarity=value)
+
+
+def test_values_of_other_types_are_named(session):
+    for search in (Article.fingerprint.near, partial(near, Article.fingerprint)):
+        with pytest.raises(TypeError, match=r"similarity must be a number between 0 and 1, not '0\.5'"):
+            search(text="a", similarity="0.5")
+    with pytest.raises(StatementError, match="a sketch is an int, not a str: pass a text as text="):
+        session.scalars(select(Article.sketch.similarity("text")))
+    with pytest.raises(StatementError, match="-1 is not a sketch: they range from 0"):
+        session.scalars(select(Article.id).where(Article.sketch == -1))
 
 
 def test_a_similarity_needs_a_text_one_source_and_a_sketch():

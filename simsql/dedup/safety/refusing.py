@@ -10,7 +10,7 @@ from simsql.dedup.safety.confirming import Confirmer, Location
 from simsql.dedup.store.store import StoredDocument
 from simsql.documents import Skip
 
-_AT_ONCE = 5_000  # pairs of documents
+_AT_ONCE = 1_000  # pairs of documents, which fit the cache
 
 
 def refuse_drops(
@@ -25,9 +25,8 @@ def refuse_drops(
     refused = {}
     pairs = _dropped(read_clusters())
     while some := list(islice(pairs, _AT_ONCE)):
-        located = confirmer.locate(
-            {document.reference: None for pair in some for document in pair if document.present}
-        )
+        present = {document.id: document for pair in some for document in pair if document.present}
+        located = confirmer.locate(document.reference for document in present.values())
         for dropped, kept in some:
             if reason := _reason(dropped, kept, located, confirmer):
                 refused[dropped.id] = Skip(dropped.place, *reason)
@@ -38,17 +37,21 @@ def _reason(
     dropped: StoredDocument, kept: StoredDocument, located: Mapping[int, Location], confirmer: Confirmer
 ) -> tuple[str, str] | None:
     """Return why a document must not be dropped, in short and in full; None if it may be."""
+    place, place_of_kept = located.get(dropped.id), located.get(kept.id)
+    if place and place_of_kept:
+        apart = not place.overlaps(place_of_kept)
+        if apart and not confirmer.holds_records(place) and not confirmer.holds_records(place_of_kept):
+            return None
     which = f"{kept.place}, which is kept in its favour,"
     if not kept.present:
         return "kept text not read", f"{which} came from standard input in an earlier run"
-    if kept.id not in located:
+    if not place_of_kept:
         return "changed", f"{which} has changed since this run read it: run again"
-    if dropped.id not in located:
+    if not place:
         return "changed", "it has changed since this run read it: run again"
-    place = located[dropped.id]
-    if place.overlaps(located[kept.id]) or confirmer.holds_records(place):
-        return "same file", f"{which} is in the same file"
-    return None
+    if not place.overlaps(place_of_kept) and not confirmer.holds_records(place):
+        return "same file", f"{which} is also read as records, which could be dropped"
+    return "same file", f"{which} is in the same file"
 
 
 def _dropped(clusters: Iterable[Sequence[StoredDocument]]) -> Iterator[tuple[StoredDocument, StoredDocument]]:

@@ -25,7 +25,7 @@ from simsql.documents import Skip, Stages
 from simsql.documents.spool import TokenSpool
 from simsql.fingerprint import Recipe
 
-_LISTED = 10_000  # members of clusters that are listed at a time
+_LISTED = 1_000  # members of clusters that are listed at a time: they fit the cache
 _DIGITS = 12  # of the number of a line
 _LINE_BITS = 40
 
@@ -126,8 +126,8 @@ class MemoryStore:
     def _sources(self, ids: I64) -> Iterator[Iterable[Any]]:
         """Yield the columns of `Reference` behind the id."""
         ordinals, columns = self.ordinals[ids - 1], self.columns
-        yield columns.names.some(ordinals)
-        yield self._places(ordinals)
+        yield (names := columns.names.some(ordinals))
+        yield spell_places(names, columns.origin[ordinals], columns.line[ordinals], self._origins)
         yield (line or None for line in columns.line[ordinals].tolist())
         yield spell_digests(columns.identity[ordinals])
         yield spell_digests(columns.text_digest[ordinals])
