@@ -56,6 +56,22 @@ def test_every_row_and_every_other_column_stays_as_it_is(articles):
     ]
 
 
+def test_partitions_are_cleared_like_the_table(connection):
+    connection.execute(
+        "CREATE TABLE article (id integer, title text, body text, fingerprint bigint) PARTITION BY LIST (id)"
+    )
+    # The columns of this one have other numbers.
+    connection.execute("CREATE TABLE one (fingerprint bigint, body text, gone integer, id integer, title text)")
+    connection.execute("ALTER TABLE one DROP COLUMN gone")
+    connection.execute("ALTER TABLE article ATTACH PARTITION one FOR VALUES IN (1)")
+    connection.execute("INSERT INTO article VALUES (1, 'a', 'b', 5)")
+    connection.execute(CLEAR)
+    for table in ("article", "one"):
+        assert after(connection, "body = 'y'", table) is None
+        assert after(connection, "body = 'y', fingerprint = 6", table) == 6
+        assert after(connection, "id = 1", table) == 5
+
+
 def test_renames_change_nothing(articles):
     articles.execute("CREATE SCHEMA other")
     for rename in (
