@@ -128,6 +128,8 @@ def main() -> None:
     parser.add_argument("--keep", type=Keep, choices=list(Keep), default=Rules.keep)
     given = parser.parse_args()
     rules = Rules(given.distance, given.similarity, keep=given.keep)
+    if given.work:
+        given.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="simsql-", dir=given.work) as folder:
         work = Path(folder)
         with duckdb.connect(work / "tables.duckdb") as connection:
