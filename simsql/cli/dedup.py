@@ -22,7 +22,6 @@ from simsql.cli._options import (
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, count_skips, print_skips, print_summary
 from simsql.cores import usable_cores
-from simsql.decide.rules import show_similarity
 from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
 from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
@@ -31,7 +30,7 @@ from simsql.dedup.writing import ClusterCount, ClusterOutput
 from simsql.documents import STDOUT, printable
 from simsql.documents.output_formats import Format, choose_format, format_of_file, print_json
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE
+from simsql.fingerprint import DEFAULT_RECIPE, show_similarity
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,10 @@ from simsql.database import SearchIndex
 from simsql.database.explain_row import ExplainedRow, Wanted, explain_row
 from simsql.database.results import Member, Pair, Results, Row
 from simsql.database.search_index import MatchingRow, PrimaryKeys
-from simsql.decide.rules import show_similarity
 from simsql.documents import UnfitError, printable, read_document, read_single_text
 from simsql.documents.output_formats import Column, Format, print_json, print_rows
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import simhash
+from simsql.fingerprint import show_similarity, simhash
 
 _Item = TypeVar("_Item")
 

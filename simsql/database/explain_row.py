@@ -1,7 +1,6 @@
 """Explain why a search finds a row of an indexed table, or does not."""
 
 from dataclasses import dataclass
-from math import floor
 from typing import Any
 
 from psycopg import sql
@@ -11,7 +10,14 @@ from simsql.database.search_index import SearchIndex
 from simsql.database.sketches import check_sketch_column, check_text_column
 from simsql.database.transfer import encode_scope, from_bigint, raw_connection
 from simsql.errors import UsageError
-from simsql.fingerprint import estimate_similarity, simhash, similarity, sketch, sketch_distance
+from simsql.fingerprint import (
+    estimate_similarity,
+    show_similarity,
+    simhash,
+    similarity,
+    sketch,
+    sketch_distance,
+)
 
 _TARGET = text(
     "SELECT r.column_name, r.distance, simsql._rows_of(r) AS rows, simsql._guard(r) AS guard,"
@@ -106,20 +112,15 @@ def explain_row(
         if alike is None:
             why = f"column {wanted.text_column} of the row is null"
         elif alike < wanted.similarity:
-            why = f"similarity {_show(alike)} is below {wanted.similarity:g}"
+            why = f"similarity {show_similarity(alike)} is below {wanted.similarity:g}"
         elif estimate is not None and estimate < max(0.0, 1 - limit / 32):
             why = (
                 f"the sketches differ in more than {limit} bits, so the texts were not compared: the sketch of the"
                 " row is stale, or this is one of few such pairs"
             )
     found = f"the search finds it: distance {distance} is at most {within}"
-    also = "" if alike is None else f", and similarity {_show(alike)} is at least {wanted.similarity:g}"
+    also = "" if alike is None else f", and similarity {show_similarity(alike)} is at least {wanted.similarity:g}"
     return ExplainedRow(key, why is None, distance, estimate, alike, why or found + also)
-
-
-def _show(similarity: float) -> str:
-    """Return a similarity rounded down: 0.599 must not look like 0.6."""
-    return f"{floor(similarity * 100 + 1e-9) / 100:.2f}"
 
 
 def _check_columns(connection: Connection, table: str, wanted: Wanted) -> None:

@@ -4,17 +4,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import floor
 from typing import Any
 
 from simsql.errors import UsageError
 
 DROP_SIMILARITY = 0.7
-
-
-def show_similarity(similarity: float) -> str:
-    """Return a similarity with two decimals, rounded down: 0.699 must not look like 0.7."""
-    return f"{floor(similarity * 100 + 1e-9) / 100:.2f}"
 
 
 class Keep(StrEnum):

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from simsql.decide.rules import show_similarity
 from simsql.dedup.members import Member
 from simsql.documents import format_rows, printable
 from simsql.documents.output_formats import Format
+from simsql.fingerprint import show_similarity
 
 _JSON = json.JSONEncoder(ensure_ascii=False)
 _SHOWN = 10  # members of a cluster in a table

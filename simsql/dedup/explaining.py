@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simsql.decide.rules import show_similarity
 from simsql.decide.verdicts import Verdicts
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.store.store import Store
 from simsql.documents import printable
 from simsql.errors import UsageError
-from simsql.fingerprint import sketch_distance
+from simsql.fingerprint import show_similarity, sketch_distance
 
 _PLACES = 5  # that an error names
 

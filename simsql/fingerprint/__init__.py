@@ -33,6 +33,7 @@ from simsql.fingerprint.documents import simhash_items_with_tokens as simhash_it
 from simsql.fingerprint.documents import tokens_of_items as tokens_of_items
 from simsql.fingerprint.features import IdfTable as IdfTable
 from simsql.fingerprint.html_text import html_parts, simhash_html
+from simsql.fingerprint.jaccard import show_similarity as show_similarity
 from simsql.fingerprint.jaccard import similarity, similarity_many
 from simsql.fingerprint.processes import map_in_processes as map_in_processes
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer

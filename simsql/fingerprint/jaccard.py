@@ -7,6 +7,7 @@ has n + 2 trigrams: every word is in three, and a text of one word has features,
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from math import floor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,11 @@ def similarity_many(
         values.append(result)
         masks.append(missing)
     return np.ma.MaskedArray(np.concatenate(values), mask=np.concatenate(masks))
+
+
+def show_similarity(similarity: float) -> str:
+    """Return a similarity with two decimals, rounded down: 0.699 must not look like 0.7."""
+    return f"{floor(similarity * 100 + 1e-9) / 100:.2f}"
 
 
 def compare_tokens(tokens: U64, counts: I64, left: I64, right: I64) -> NDArray[np.float64]:
