@@ -270,7 +270,7 @@ def ask_engine(engine, statement):
 def test_reading_for_a_database(newest, out, how):
     engine, url = newest
     process = spawn("dedup", "-", "--database", url, "--table", "kept", "--output", out / "clusters")
-    here = READING + " AND datname = current_database()"
+    here = READING + " AND datname = current_database() AND to_regclass('kept') IS NOT NULL"
     wait_until(lambda: ask_engine(engine, here), "it reads", process)
     interrupt(process, how)
     check_interrupted(process, how, out)
