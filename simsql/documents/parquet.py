@@ -26,7 +26,8 @@ from simsql.documents.ranges import Bytes, MovedError, OpenFile
 MISSING = "Parquet needs pip install 'simsql[parquet]'"
 
 _BUFFER = 1 << 18  # bytes of a column that are read at once
-_MOST_ROWS = 256  # of a batch: a value of a dictionary takes no room in the file, but each row has a copy of it
+# Of a batch. A value of a dictionary takes no room in the file, but each row has a copy of it.
+_LEAST_ROWS, _MOST_ROWS = 16, 256
 _BATCH = 1 << 21  # bytes of texts in a batch
 _WIDEST = 4  # bytes of a character
 
@@ -38,10 +39,8 @@ class RowGroup(NamedTuple):
     first: int
     """The number of rows before it in the file."""
     rows: int
-    compressed: int
-    """Bytes in the file."""
     size: int
-    """Bytes in memory."""
+    """Bytes of all columns before they are compressed."""
 
 
 class ParquetTable:
@@ -81,27 +80,20 @@ class ParquetTable:
         ]
         self.groups: list[RowGroup] = []
         """The row groups of the file, in order."""
-        first = 0
+        self.rows = 0
+        """The number of rows in all of them."""
         try:
             for number in range(self._file.metadata.num_row_groups):
-                group = self._describe(number, first)
+                group = self._describe(number, self.rows)
                 self.groups.append(group)
-                first += group.rows
+                self.rows += group.rows
         except _errors() as error:
             raise _damaged(error) from None
 
     def _describe(self, number: int, first: int) -> RowGroup:
         group = self._file.metadata.row_group(number)
-        starts = tuple(f"{name}." for name in self._columns)  # a nested column is stored as several
-        columns = [group.column(position) for position in range(group.num_columns)]
-        read = [column for column in columns if f"{column.path_in_schema}.".startswith(starts)]
-        return RowGroup(
-            number,
-            first,
-            group.num_rows,
-            sum(max(column.total_compressed_size, 0) for column in read),
-            sum(max(column.total_uncompressed_size, 0) for column in read),
-        )
+        # Of all columns. To ask for a single one ends the process if the file is damaged there.
+        return RowGroup(number, first, max(group.num_rows, 0), max(group.total_byte_size, 0))
 
     def grouped(self, size: int) -> Iterator[list[RowGroup]]:
         """Yield neighbouring row groups that together take about this many bytes, or one that takes more."""
@@ -130,9 +122,10 @@ class ParquetTable:
                 yield Skip(printable(self._opened.name), "corrupt", f"rows {rows}: {_damaged(error).detail}")
 
     def _batches(self, group: RowGroup) -> Iterator[Any]:
-        size = min(_MOST_ROWS, group.rows * _BATCH // max(group.size, 1))
+        size = group.rows * _BATCH // max(group.size, 1)
+        size = min(max(size, _LEAST_ROWS), _MOST_ROWS)
         return self._file.iter_batches(  # type: ignore[no-any-return]
-            max(size, 1), row_groups=[group.number], columns=self._columns, use_threads=False
+            size, row_groups=[group.number], columns=self._columns, use_threads=False
         )
 
     def _rows(self, batch: Any, number: int) -> Iterator[Document | Skip]:

@@ -160,7 +160,7 @@ def _split_file(found: Found, reader: FileReader) -> Iterator[Part]:
 def _split_parquet(found: Found, reader: FileReader) -> Iterator[Part]:
     """Yield the row groups of a Parquet file. Those that take longer than a part should are read here."""
     assert found.path  # noqa: S101 - a stream has no name
-    name, left = storable(found.path), found.size or 0
+    name, total, left = storable(found.path), found.size or 0, found.size or 0
     try:
         file = OpenFile(found.path)
         opened = Opened(name, found.path, file.status)
@@ -169,7 +169,8 @@ def _split_parquet(found: Found, reader: FileReader) -> Iterator[Part]:
         yield _group([found], reader)  # which is then skipped
         return
     for groups in table.grouped(PART):
-        size = min(sum(group.compressed for group in groups), left)
+        rows = sum(group.rows for group in groups)
+        size = min(total * rows // max(table.rows, 1), left)
         left -= size
         if sum(group.size for group in groups) <= _LONGEST * PART:
             yield RowGroups(file, name, groups, reader.layout, size)
