@@ -267,8 +267,8 @@ def ask_engine(engine, statement):
 
 
 @EITHER
-def test_reading_for_a_database(newest, out, how):
-    engine, url = newest
+def test_reading_for_a_database(empty_database, out, how):
+    engine, url = empty_database, empty_database.url.render_as_string(hide_password=False)
     process = spawn("dedup", "-", "--database", url, "--output", out / "clusters")
     here = READING + " AND datname = current_database()"
     wait_until(lambda: ask_engine(engine, here), "it reads", process)
