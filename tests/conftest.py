@@ -31,6 +31,8 @@ settings.load_profile("untimed")
 # Else numpy starts a thread per processor for its linear algebra, which nothing here uses, in each of the hundreds
 # of processes that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Else each of these processes compiles the modules of simsql again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 PROGRAMS = find_programs()
 TESTS = Path(__file__).parent
