@@ -22,6 +22,7 @@ from simsql.cli._options import (
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, count_skips, print_skips, print_summary
 from simsql.cores import usable_cores
+from simsql.database.chosen import ChosenDatabase
 from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
 from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
@@ -35,7 +36,7 @@ from simsql.fingerprint import DEFAULT_RECIPE, show_similarity
 
 @dataclass(frozen=True)
 class _Connecting(Connecting):
-    database: Annotated[str | None, option("--database", ", else none: everything stays in memory")] = None
+    database: Annotated[str | None, option("--database", ", and only for --table")] = None
 
 
 @command("dedup")
@@ -50,7 +51,7 @@ def dedup_command(
     connecting: _Connecting,
     store_in: Annotated[
         str | None,
-        option("--table", "; by default, simsql_documents with --server-dir, and none with --database"),
+        option("--table", "; by default simsql_documents with --server-dir, else none: all is in memory"),
     ] = None,
     redecide: Annotated[bool, option("--redecide")] = False,
     output: Annotated[Path | None, path_option("--output")] = None,
@@ -70,7 +71,7 @@ def dedup_command(
     member in the other formats. A table shows up to ten members of each cluster; at a terminal, it is the default
     and ends after the 20 largest clusters. Every document that could be dropped is similar to one that is kept.
     Documents that cannot be read are skipped, counted and listed in the summary on stderr. Nothing is kept, and no
-    PostgreSQL is needed, without --database and --server-dir.
+    PostgreSQL is needed, without --table and --server-dir.
     """
     if not (paths or explain):
         raise typer.BadParameter("name the files to read", ctx=context, param_hint="PATH")
@@ -82,7 +83,8 @@ def dedup_command(
     chosen = form or (format_of_file(output) if output else choose_format(None))
     first = FirstClusters() if form is None and chosen is Format.TABLE and not explain else None
     writer = CLUSTER_WRITERS[Format.TABLE]._replace(cluster=first.keep) if first else CLUSTER_WRITERS[chosen]
-    target = connecting.chosen()
+    # Without a table, the default of the environment is not used.
+    target = connecting.chosen() if store_in or connecting.is_given else ChosenDatabase()
     options = DedupOptions(
         paths or [],
         rules=deciding.rules(),

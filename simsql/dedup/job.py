@@ -101,12 +101,12 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     """Decide about documents, write the clusters of near-duplicates, and return a summary.
 
     Clusters go to `options.output` or stdout. Output files appear only when complete. A run that fails or is
-    interrupted changes neither them nor a kept table, unless its documents and decisions are stored already. A run
+    interrupted changes neither them nor the table, unless its documents and decisions are stored already. A run
     that explains stores neither documents nor decisions. Raises UsageError for invalid arguments, SimsqlError if
     there are no documents, the embedded server fails or the table cannot be used, and DBAPIError of SQLAlchemy for
     PostgreSQL errors.
     """
-    if not options.paths and not (options.destination.table or options.destination.server_dir):
+    if not options.paths and not options.destination.stays:
         raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
     outputs = options.outputs()
     reader = options.open_reader(options.paths, outputs)

@@ -124,7 +124,7 @@ def test_an_empty_name_is_not_the_default(arguments):
 
 def test_an_empty_variable_is_not_the_default():
     run("status", SIMSQL_DATABASE="").failed(2, "SIMSQL_DATABASE is empty: set it to a URL, or unset it")
-    run("dedup", ".", SIMSQL_DATABASE="").failed(2, "SIMSQL_DATABASE is empty")
+    run("dedup", ".", "--table", "x", SIMSQL_DATABASE="").failed(2, "SIMSQL_DATABASE is empty")
     run("status", SIMSQL_HOME="").failed(2, "SIMSQL_HOME is empty: set it to a folder, or unset it")
 
 
@@ -146,7 +146,7 @@ def test_quiet(tmp_path, connection, database_url):
     numbers.write_text("1\n3\n")
     at = ["--database", database_url]
     for arguments in (
-        ["dedup", lines, *at],
+        ["dedup", lines, "--table", "kept", *at],
         ["evaluate", labels],
         ["sample", lines, labels],
         ["fingerprint", lines],

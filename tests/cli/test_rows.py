@@ -135,10 +135,10 @@ def test_results_in_a_table_of_the_database_have_no_format(call):
     call("pairs", "article", "--into", "found", "--format", "csv").failed(2, "leave out --format and --keys")
 
 
-def test_clusters_of_files(tmp_path, connection, database_url):
+def test_clusters_of_files(tmp_path):
     texts = {f"copy {number}": "One and the same text." for number in range(12)}
     lines = write_lines(tmp_path / "a.jsonl", {**texts, 'a "name"': "Something else", "b": "something ELSE"})
-    dedup = ["dedup", lines, "--database", database_url]
+    dedup = ["dedup", lines]
     found = run_at_terminal(*dedup, redirected={"stderr"})
     header, first, *others = found.terminal.splitlines()
     assert header.split() == ["cluster", "size", "distance", "similarity", "document"]
@@ -167,13 +167,13 @@ def test_clusters_of_files(tmp_path, connection, database_url):
     run_at_terminal(*dedup, "--output", tmp_path / "out", redirected={"stderr"})
     assert json.loads((tmp_path / "out").read_text().splitlines()[1])["size"] == 2
     none = write_lines(tmp_path / "none.jsonl", {"a": "one text", "b": "quite another thing"})
-    assert run("dedup", none, "--database", database_url, "--format", "table").done().out == ""
+    assert run("dedup", none, "--format", "table").done().out == ""
 
 
-def test_a_terminal_shows_the_largest_clusters(tmp_path, database_url):
+def test_a_terminal_shows_the_largest_clusters(tmp_path):
     texts = {f"{number} {copy}": f"This text is about {number}." for number in range(30) for copy in range(2)}
     lines = write_lines(tmp_path / "a.jsonl", texts)
-    dedup = ["dedup", lines, "--distance", 0, "--database", database_url]
+    dedup = ["dedup", lines, "--distance", 0]
     found = run_at_terminal(*dedup, redirected={"stderr"})
     *_, last, end = found.terminal.splitlines()
     assert len(found.terminal.splitlines()) == 1 + 20 * 2 + 1

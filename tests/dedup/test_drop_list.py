@@ -351,7 +351,7 @@ def test_a_text_that_changes_during_a_run_is_not_kept(newest, tmp_path):
 
     for _, b, text, _ in made.values():
         write_copy(b, text)
-    dropped = run(newest[1], None, [root], root, change)
+    dropped = run(newest[1], "kept", [root], root, change)
     assert dropped, "nothing is tested"
     apply(dropped, [root])
     names = {text: name for name, (_, _, text, _) in made.items()}
@@ -394,7 +394,7 @@ def test_a_kept_file_that_this_run_overwrites_is_not_kept(newest, tmp_path):
     assert json.loads(a.read_text())["representative"] == str(b)
 
 
-def test_links_to_one_file_are_not_dropped(newest, tmp_path):
+def test_links_to_one_file_are_not_dropped(tmp_path):
     text = text_about("one")
     (tmp_path / "a.txt").write_text(text)
     (tmp_path / "b.txt").hardlink_to(tmp_path / "a.txt")
@@ -402,13 +402,13 @@ def test_links_to_one_file_are_not_dropped(newest, tmp_path):
     (tmp_path / "b.jsonl").hardlink_to(tmp_path / "a.jsonl")
     drop = tmp_path / "drop"
     paths = [tmp_path / name for name in ("a.txt", "b.txt")]
-    found = command("dedup", *paths, "--database", newest[1], "--drop-list", drop).done()
+    found = command("dedup", *paths, "--drop-list", drop).done()
     assert drop.read_text() == ""
     assert found.table["documents that could be dropped"] == "0"
     assert found.table["same file"] == "1"
     assert f"not droppable: {paths[1]}: same file: {paths[0]}, which is kept" in found.err
     paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
-    command("dedup", *paths, "--database", newest[1], "--drop-list", drop).done()
+    command("dedup", *paths, "--drop-list", drop).done()
     assert drop.read_text().splitlines() == [f"{paths[0]}:2", f"{paths[1]}:2"]
 
 
@@ -425,27 +425,26 @@ def test_a_kept_file_is_not_one_whose_records_are_dropped(tmp_path, monkeypatch)
     assert "x.txt: same file: c_text.txt, which is kept in its favour, is also read as records" in found.err
 
 
-def test_a_name_that_is_also_the_place_of_another_document(newest, tmp_path, monkeypatch):
+def test_a_name_that_is_also_the_place_of_another_document(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     one, two = text_about("one"), text_about("two")
     Path("t.csv").write_text(f"id,text\n1,{one}\n1,{two}\nt.csv:2,{two}\n")
-    command("dedup", "t.csv", "--database", newest[1], "--drop-list", "drop").done()
+    command("dedup", "t.csv", "--drop-list", "drop").done()
     assert Path("drop").read_text() == "t.csv:4\n"
     Path("0.txt").write_text(two)
     Path("a.jsonl:1").write_text(two)
     Path("a.jsonl").write_text(as_line(id="k", text=one) + "\n")
     paths = "0.txt", "a.jsonl", "./a.jsonl:1"
-    found = command("dedup", *paths, "--database", newest[1], "--drop-list", "drop").done()
+    found = command("dedup", *paths, "--drop-list", "drop").done()
     assert Path("drop").read_text() == ""
     assert "a.jsonl:1: place and path: the path of this file" in found.err
 
 
-def test_a_file_whose_name_looks_like_an_option(newest, tmp_path, monkeypatch):
+def test_a_file_whose_name_looks_like_an_option(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("+a.txt", "-rf"):
         Path(name).write_text(text_about("one"))
-    options = "--database", newest[1], "--drop-list", "drop", "--null"
-    command("dedup", "./+a.txt", "./-rf", *options).done()
+    command("dedup", "./+a.txt", "./-rf", "--drop-list", "drop", "--null").done()
     assert Path("drop").read_text() == "./-rf\0"
 
 

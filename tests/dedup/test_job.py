@@ -220,30 +220,6 @@ def test_without_a_terminal_there_are_no_bars(home, lines):
 # On every server
 
 
-def test_a_database_without_a_table_keeps_nothing_of_the_documents(database, database_url, lines, groups):
-    def tables():
-        with database.connect() as connection:
-            return connection.exec_driver_sql(
-                "SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace"
-                " WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' ORDER BY 1, 2"
-            ).all()
-
-    before = tables()
-    assert run("dedup", lines, "--database", database_url).done().groups == groups
-    assert tables() == before
-    assert read_status(database).indexes == ()
-
-
-def test_only_a_table_that_stays_needs_the_schema(empty_database, lines, groups):
-    url = empty_database.url.render_as_string(hide_password=False)
-    assert run("dedup", lines, "--database", url).done().groups == groups
-    assert read_status(empty_database).revision is None
-    assert run("dedup", lines, "--database", url, "--table", "kept").done().groups == groups
-    status = read_status(empty_database)
-    assert status.revision == status.newest_revision
-    assert [index.table_name for index in status.indexes] == ["public.kept"]
-
-
 def test_a_table_stays_and_a_later_run_adds_to_it(database, database_url, tmp_path, texts, groups):
     options = ["--database", database_url, "--table", "kept"]
     names = list(texts)

@@ -32,7 +32,7 @@ def text_about(subject: object, words: int = 30) -> str:
 
 def run(
     url: str,
-    table: str | None,
+    table: str,
     paths: Sequence[str | Path],
     folder: Path,
     before: Callable[[], object] = lambda: None,

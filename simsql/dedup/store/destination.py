@@ -15,15 +15,17 @@ from simsql.fingerprint import Recipe
 
 @dataclass(frozen=True)
 class Destination(ChosenDatabase):
-    """The database for the documents, and their table. Without a database, they are in memory."""
+    """The database for the documents, and their table. Without these, they are in memory."""
 
     table: str | None = None
-    """Table name, with an optional schema. The table stays, and later runs add to it."""
+    """Table name, with an optional schema; None for the default with `server_dir`. Later runs add to the table."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.table and not self.stays:
             raise UsageError("--table needs a database that stays: add --server-dir DIR or --database URL")
+        if self.database and not self.table:
+            raise UsageError("--database needs --table NAME; without both, everything stays in memory")
 
 
 @contextmanager

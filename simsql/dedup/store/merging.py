@@ -67,8 +67,6 @@ def stage(store: DocumentTable, documents: Iterable[StagedDocument]) -> int:
     """COPY documents to a temporary table of this connection, and return their number."""
     # The source may be slow.
     store.connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-    if not store.kept:
-        store.table.create(store.connection)
     store.staged.create(store.connection)
     return copy_rows(store.connection, f"pg_temp.{STAGED}", StagedDocument._fields, documents)
 
@@ -101,56 +99,53 @@ def merge(store: DocumentTable) -> Loaded:
     look-up stays as it is, even if another run has changed it since. Raises SimsqlError if one was deleted since:
     its fingerprint was not computed again.
     """
-    if store.kept:
-        # Without the lock, two runs that write the same documents or build the index could deadlock.
-        take_lock(store.connection, cast(cast(store.sql_name, REGCLASS), BigInteger))
-        # The decisions of this run are about the documents of this moment.
-        lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(store.identifier)
-        raw_connection(store.connection).execute(lock)
+    # Without the lock, two runs that write the same documents or build the index could deadlock.
+    take_lock(store.connection, cast(cast(store.sql_name, REGCLASS), BigInteger))
+    # The decisions of this run are about the documents of this moment.
+    lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(store.identifier)
+    raw_connection(store.connection).execute(lock)
     table, staged = store.table, store.staged
     same_document = table.c.identity == staged.c.identity
     total = store.connection.execute(select(func.count()).select_from(staged)).scalar_one()
     values = {name: staged.c[name] for name in SHARED} | {"place": _absolute(staged.c.place)}
-    changed = 0
-    if store.kept:
-        # Another run may have stored the same text since the look-up, and decided about it.
-        stored = and_(table.c.fingerprint.is_not(None), or_(table.c.words.is_not(None), staged.c.words.is_(None)))
-        same_text = and_(same_document, table.c.text_digest == staged.c.text_digest)
-        store.connection.execute(update(staged).values(known=True).where(same_text, stored, ~staged.c.known))
-        where = ("name", "place", "line")
-        data = (*where, "text_digest", "characters", "fingerprint", "value", *_WORDS)
-        changed = store.connection.execute(
-            update(table)
-            .values({name: values[name] for name in data} | dict.fromkeys(DECISIONS, null()))
-            .where(
-                same_document,
-                ~staged.c.known,
-                or_(
-                    table.c.text_digest != staged.c.text_digest,
-                    and_(table.c.fingerprint.is_(None), staged.c.fingerprint.is_not(None)),
-                ),
-            )
-        ).rowcount
-        # A record may be in another line, and a file may be reached by another path.
+    # Another run may have stored the same text since the look-up, and decided about it.
+    stored = and_(table.c.fingerprint.is_not(None), or_(table.c.words.is_not(None), staged.c.words.is_(None)))
+    same_text = and_(same_document, table.c.text_digest == staged.c.text_digest)
+    store.connection.execute(update(staged).values(known=True).where(same_text, stored, ~staged.c.known))
+    where = ("name", "place", "line")
+    data = (*where, "text_digest", "characters", "fingerprint", "value", *_WORDS)
+    changed = store.connection.execute(
+        update(table)
+        .values({name: values[name] for name in data} | dict.fromkeys(DECISIONS, null()))
+        .where(
+            same_document,
+            ~staged.c.known,
+            or_(
+                table.c.text_digest != staged.c.text_digest,
+                and_(table.c.fingerprint.is_(None), staged.c.fingerprint.is_not(None)),
+            ),
+        )
+    ).rowcount
+    # A record may be in another line, and a file may be reached by another path.
+    store.connection.execute(
+        update(table)
+        .values({name: values[name] for name in where})
+        .where(same_text, table.c.place != values["place"])
+    )
+    # Tables of version 0.1.0 have no words.
+    store.connection.execute(
+        update(table)
+        .values({name: staged.c[name] for name in _WORDS})
+        .where(same_text, table.c.words.is_(None), staged.c.words.is_not(None))
+    )
+    if store.rules.keep_field is not None:
+        if store.recorded_rules(store.connection).get("keep_field") != store.rules.keep_field:
+            store.connection.execute(update(table).values(value=null()).where(table.c.value.is_not(None)))
         store.connection.execute(
             update(table)
-            .values({name: values[name] for name in where})
-            .where(same_text, table.c.place != values["place"])
+            .values(value=staged.c.value)
+            .where(same_text, table.c.value.is_distinct_from(staged.c.value))
         )
-        # Tables of version 0.1.0 have no words.
-        store.connection.execute(
-            update(table)
-            .values({name: staged.c[name] for name in _WORDS})
-            .where(same_text, table.c.words.is_(None), staged.c.words.is_not(None))
-        )
-        if store.rules.keep_field is not None:
-            if store.recorded_rules(store.connection).get("keep_field") != store.rules.keep_field:
-                store.connection.execute(update(table).values(value=null()).where(table.c.value.is_not(None)))
-            store.connection.execute(
-                update(table)
-                .values(value=staged.c.value)
-                .where(same_text, table.c.value.is_distinct_from(staged.c.value))
-            )
     new = select(*values.values()).where(~staged.c.known).order_by(staged.c.ordinal)
     added = store.connection.execute(
         insert(table)

@@ -42,16 +42,14 @@ class Results:
         self._connection = table.connection
 
     def save(self, documents: Documents, verdicts: Verdicts) -> None:
-        """Write the decisions that have changed into a table that is kept, and list the members of clusters."""
+        """Write the decisions that have changed, and list the members of clusters."""
         kept, representative = documents.id[verdicts.kept], documents.id[verdicts.representative]
-        stored = np.zeros(len(documents.id), dtype=bool)
-        if self._table.kept:
-            stored = (
-                documents.fresh  # it may have had a decision
-                | (kept != documents.kept)
-                | (representative != documents.representative)
-                | verdicts.undecided
-            )
+        stored = (
+            documents.fresh  # it may have had a decision
+            | (kept != documents.kept)
+            | (representative != documents.representative)
+            | verdicts.undecided
+        )
         listed = np.flatnonzero(stored | (verdicts.cluster > 0))
         decided = Table(
             DECIDED,

@@ -85,11 +85,7 @@ def take_lock(connection: Connection, number: ColumnElement[int]) -> None:
 
 
 class DocumentTable:
-    """A table with one row per document: its name, where it was read, and its fingerprint.
-
-    A table that is not kept is temporary. Only a kept table has a simhash index: a run groups its documents in
-    memory.
-    """
+    """A table with one row per document: its name, its place, its fingerprint, and the decision about it."""
 
     rules: Rules
     """The rules of the decisions of this run."""
@@ -98,17 +94,8 @@ class DocumentTable:
     connection: Connection
     """The connection of this run, in a transaction, which is rolled back at the end unless you `commit`."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        table: str,
-        schema: str | None = None,
-        *,
-        recipe: Recipe,
-        kept: bool,
-    ) -> None:
+    def __init__(self, engine: Engine, table: str, schema: str | None = None, *, recipe: Recipe) -> None:
         self.engine = engine
-        self.kept = kept
         self.holds_documents = False
         """Whether earlier runs have stored documents."""
         self.created_by_older = False
@@ -137,8 +124,7 @@ class DocumentTable:
             Column("undecided", Boolean, nullable=False, server_default=false()),
             schema=schema,
             # The recipe of the fingerprints, which outlives the index.
-            comment=f"{_COMMENT}{recipe.id}" if kept else None,
-            prefixes=[] if kept else ["TEMPORARY"],
+            comment=f"{_COMMENT}{recipe.id}",
         )
         self.staged = Table(
             STAGED,
@@ -165,7 +151,7 @@ class DocumentTable:
     def opened(self, rules: Rules, *, redecide: bool, create: bool) -> Iterator[Self]:
         """Prepare the table for a run, and open the connection of the run.
 
-        Create the schema and the table that is kept, if they are missing. Add columns of newer versions. Without
+        Create the schema and the table, if they are missing. Add columns of newer versions. Without
         `create`, the rules are those of the decisions in the table, if it holds any.
 
         One connection for all steps: its temporary tables record what the run has read and decided. It is closed
@@ -177,12 +163,11 @@ class DocumentTable:
         sqlalchemy.exc.DBAPIError if the role lacks a privilege.
         """
         self.rules, self.redecide = rules, redecide
-        if self.kept:
-            if not create:
-                self.rules = self._rules_of_table() or rules
-            install_schema(self.engine)
-            with self.engine.begin() as connection:
-                self._prepare(connection, create=create)
+        if not create:
+            self.rules = self._rules_of_table() or rules
+        install_schema(self.engine)
+        with self.engine.begin() as connection:
+            self._prepare(connection, create=create)
         with self.engine.connect() as connection:
             try:
                 connection.begin()
@@ -253,7 +238,7 @@ class DocumentTable:
 
     def recorded_rules(self, connection: Connection) -> dict[str, Any]:
         """Return the rules of the decisions in the table; none if it holds no decisions."""
-        recorded = self._comment(connection).partition(_RULES)[2] if self.kept else ""
+        recorded = self._comment(connection).partition(_RULES)[2]
         rules: dict[str, Any] = json.loads(recorded or "{}")
         return rules
 

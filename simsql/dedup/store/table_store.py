@@ -57,10 +57,9 @@ class TableStore(Results):
         return TableRows(self._table, self._read, self._tokens)
 
     def commit(self, stages: Stages) -> None:
-        """Commit. A table that is kept gets its index before."""
-        if self._table.kept:
-            with stages.stage("index"):
-                self._table.keep_rules()
+        """Index the table, if it is new, and commit."""
+        with stages.stage("index"):
+            self._table.keep_rules()
         self._table.commit()
 
     def count(self) -> int:
@@ -101,8 +100,8 @@ class TableStore(Results):
             ordinal += len(names)
 
     def _words(self, batch: Columns) -> tuple[Iterable[bytes | None], Iterable[str | None]]:
-        """Return the hashes of the words of documents, and their digests, for a table that is kept."""
-        if not self._table.kept or self._tokens is None:
+        """Return the hashes of the words of documents, and their digests."""
+        if self._tokens is None:
             return [None] * len(batch.known), [None] * len(batch.known)
         hashes = self._tokens.read_at(batch.token_start, batch.token_count).astype("<u8")
         words = np.split(hashes, np.cumsum(batch.token_count)[:-1])
@@ -118,13 +117,12 @@ class TableStore(Results):
 def open_table(
     destination: Destination, recipe: Recipe, rules: Rules, stages: Stages, *, redecide: bool, create: bool
 ) -> Iterator[TableStore]:
-    """Open the table of documents: see `open_store`. Without a name, that of the user's database is temporary."""
-    kept = bool(destination.table or destination.server_dir)
+    """Open the table of documents: see `open_store`."""
     name = _split_name(destination.table or DEFAULT_TABLE)
     with ExitStack() as stack:
         with stages.stage("connect" if destination.database else "start the server"):
             engine = stack.enter_context(destination.open())
-            table = DocumentTable(engine, *name, recipe=recipe, kept=kept)
+            table = DocumentTable(engine, *name, recipe=recipe)
             stack.enter_context(table.opened(rules, redecide=redecide, create=create))
         yield TableStore(table)
 
