@@ -189,9 +189,17 @@ def new_role(server: Server, _roles: list[str]) -> Callable[[], str]:
 
 
 @pytest.fixture
-def database_url(server: Server, _roles: list[str]) -> Iterator[str]:
+def fill() -> Callable[[psycopg.Connection], object] | None:
+    """What fills the databases of tests before they begin, or None. It is called once for each server."""
+    return None
+
+
+@pytest.fixture
+def database_url(
+    server: Server, _roles: list[str], fill: Callable[[psycopg.Connection], object] | None
+) -> Iterator[str]:
     """The URL of a new database with simsql installed."""
-    with server.new_database() as url:
+    with server.new_database(**({"template": server.template(fill)} if fill else {})) as url:
         yield _in_full(url)
 
 
