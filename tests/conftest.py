@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,8 +33,9 @@ settings.load_profile("untimed")
 # Else numpy starts a thread per processor for its linear algebra, which nothing here uses, in each of the hundreds
 # of processes that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Else each of these processes compiles the modules of simsql again.
+# Else each of these processes compiles the modules of simsql again, and each run compiles all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 PROGRAMS = find_programs()
 TESTS = Path(__file__).parent
