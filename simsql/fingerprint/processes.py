@@ -39,8 +39,8 @@ def map_in_processes(
     """Yield the result of `work` for each batch, in order. `work` and the batches are pickled.
 
     This process is one of the workers, and works while the others start. A single batch starts none. `load`
-    returns the size of a batch in batches of the usual size, which bounds the memory of the queued batches. Raises
-    SimsqlError if another process is killed.
+    returns the size of a batch in batches of the usual size, which bounds the memory of the queued batches. If a
+    process cannot be started, the others do its work. Raises SimsqlError if one is killed.
     """
     begun = list(itertools.islice(batches, 2))
     if len(begun) < 2:
@@ -50,12 +50,16 @@ def map_in_processes(
     del begun
     found: deque[Future[Result]] = deque()
     others: list[_Other[Batch, Result]] = []
+    most = workers - 1
     try:
         for batch in batches:
             other = min(others, key=_Other.load, default=None)
-            if (other is None or other.load()) and len(others) < workers - 1:
-                other = _Other(work)
-                others.append(other)
+            if (other is None or other.load()) and len(others) < most:
+                try:
+                    other = _Other(work)
+                    others.append(other)
+                except OSError:  # too many processes or open files
+                    most = len(others)
             if other and other.load() < _AHEAD:
                 found.append(other.submit(batch, load(batch)))
             else:

@@ -1,10 +1,12 @@
 """Parts of files that processes read on their own: the same documents as when files are read from the start."""
 
+import contextlib
 import gzip
 import io
 import json
 import os
 import pickle
+import resource
 import threading
 from pathlib import Path
 from unittest import mock
@@ -24,7 +26,7 @@ from simsql.dedup.store.memory import MemoryStore
 from simsql.documents import Document, DocumentReader, Layout, parts
 from simsql.documents.ranges import MovedError, Range
 from simsql.documents.spool import TextSpool, TokenSpool
-from simsql.fingerprint import DEFAULT_RECIPE, simhash, sketch
+from simsql.fingerprint import DEFAULT_RECIPE, map_in_processes, simhash, sketch
 
 LINES = st.one_of(
     st.builds(
@@ -272,3 +274,29 @@ def test_a_named_pipe_is_opened_once(tmp_path):
         _, items = read_parts(DocumentReader([tmp_path / "pipe"]), 100)
         writer.join()
     assert [item.text for item in items] == ["a"]
+
+
+@contextlib.contextmanager
+def no_more_files():
+    """As many files are open as the system allows."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_no_file_is_skipped_because_others_are_open(tmp_path):
+    path = write(tmp_path / "a.txt", "a")
+    reader = DocumentReader([path])
+    with no_more_files(), pytest.raises(OSError, match="Too many open files"):
+        list(reader)
+    assert [item.text for item in reader] == ["a"]
+
+
+def test_processes_that_cannot_be_started_are_not_needed():
+    with no_more_files():
+        assert list(map_in_processes(eval, iter("12345"), 3, len)) == [1, 2, 3, 4, 5]
