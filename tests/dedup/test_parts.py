@@ -95,6 +95,15 @@ def test_tables(tmp_path_factory, data, size, limit):
     check(path, size, max_document=limit)
 
 
+def test_a_file_is_cut_after_a_long_line(tmp_path):
+    line = b'{"text": "a"}\n'
+    data = line * 3 + b'{"text": "' + b"long " * 1000 + b'"}\n' + line * 50
+    found = check(write(tmp_path / "a.jsonl", data + b"x" * 5000), 30)
+    assert len(found) > 20
+    assert max(part.size for part in found) < 6000
+    assert found[-1].end is None
+
+
 def test_a_file_that_can_be_cut_is_cut(tmp_path):
     lines = b'{"id": 1, "text": "a"}\n' * 50
     rows = b"id,text\n" + b'1,"a ""b"" ,\nc"\n2,d"e\n' * 50
