@@ -69,6 +69,28 @@ BEGIN
 END
 $$;
 
+-- Keeps the default index of a table the same until the end of the transaction. Claims in two indexes take different
+-- locks, so set_default_index waits for the claims in one before others begin in the other.
+CREATE OR REPLACE FUNCTION simsql._hold_default(table_name regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended('simsql.default', table_name::oid::bigint));
+END
+$$;
+
+-- The index in which a claim will be, for a caller who makes the fingerprint for it.
+CREATE OR REPLACE FUNCTION simsql._claimed_index(table_name regclass, column_name text) RETURNS simsql.registry
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF column_name IS NULL THEN
+        PERFORM simsql._hold_default(table_name);
+    END IF;
+    RETURN simsql._index(table_name, column_name);
+END
+$$;
+
 -- The key of each index whose columns the caller can read. The view reads the secret with the privileges of
 -- its owner, but has_column_privilege checks those of the caller, which a SECURITY DEFINER function would not
 -- know. A role that can read the column learns no more from the key than which fingerprints are being
@@ -77,7 +99,7 @@ $$;
 CREATE OR REPLACE VIEW simsql._claim_keys WITH (security_barrier) AS
 SELECT r.id AS index_id,
        pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) AS key,
-       r.table_id, r.column_name, r.distance, r.scope_columns
+       r.table_id, r.column_name, r.distance, r.scope_columns, r.is_default
   FROM simsql.registry AS r
   JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
  CROSS JOIN simsql._claim_secret AS s
@@ -167,13 +189,16 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM simsql._check_read_committed('claim');
     END IF;
+    IF column_name IS NULL THEN
+        PERFORM simsql._hold_default(table_name);
+    END IF;
     LOOP
         BEGIN
             SELECT k.index_id, k.key, k.column_name, k.distance, k.scope_columns
               INTO STRICT index_id, key, indexed_column, of_index, scope_columns
               FROM simsql._claim_keys AS k
              WHERE k.table_id = claim.table_name
-               AND (claim.column_name IS NULL OR k.column_name = claim.column_name);
+               AND simsql._is_meant(k.column_name, k.is_default, claim.column_name);
         EXCEPTION
             -- The last one: there is no secret. _index tells what is wrong with the index.
             WHEN no_data_found OR too_many_rows OR object_not_in_prerequisite_state THEN

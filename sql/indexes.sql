@@ -115,10 +115,12 @@ BEGIN
     END IF;
     PERFORM simsql._drop_orphans();
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
-                                      recipe, scope_columns, scope_types, ready, storage)
+                                      recipe, scope_columns, scope_types, ready, storage, is_default)
     VALUES (index.table_id, simsql._full_name(table_name), index.column_name, index.distance, index.blocks,
             index.lead, index.inner_blocks, index.recipe, index.scope_columns,
-            simsql._scope_types(table_name, index.scope_columns), NOT online, index.storage)
+            simsql._scope_types(table_name, index.scope_columns), NOT online, index.storage,
+            CASE WHEN EXISTS (SELECT FROM simsql.registry AS d
+                               WHERE d.table_id = index.table_id AND d.is_default) THEN false END)
     RETURNING r.* INTO index;
     PERFORM simsql._drop_key_tables(index.id);
     PERFORM simsql._drop_searches(index.id);

@@ -33,6 +33,7 @@
 \ir storage/change_storage.sql
 \ir indexes.sql
 \ir list_indexes.sql
+\ir default_index.sql
 \ir vacuum.sql
 \ir build.sql
 \ir verify.sql

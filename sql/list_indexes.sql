@@ -15,7 +15,8 @@ SELECT r.id,
        simsql._state(r) AS state,
        r.storage,
        a.all_visible,
-       a.hint
+       a.hint,
+       coalesce(r.is_default, count(*) OVER (PARTITION BY r.table_id) = 1) AS is_default
   FROM simsql.registry AS r
   LEFT JOIN LATERAL simsql._storage_advice(r) AS a ON true;
 

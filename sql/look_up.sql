@@ -80,6 +80,12 @@ CREATE OR REPLACE FUNCTION simsql._is_current() RETURNS boolean
 LANGUAGE sql VOLATILE
 RETURN pg_relation_is_updatable('simsql.registry_id_seq'::regclass, false) IS NOT NULL;
 
+-- Whether a call means an index of its table: the one on the column that it names, or else the default index.
+-- PostgreSQL inlines it.
+CREATE OR REPLACE FUNCTION simsql._is_meant(column_name text, is_default boolean, named text) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN named IS NULL THEN is_default IS NOT false ELSE column_name = named END;
+
 -- Returns the index of a column, as the caller's snapshot sees it, or raises an error that tells what is
 -- wrong with it.
 CREATE OR REPLACE FUNCTION simsql._index(table_name regclass, column_name text) RETURNS simsql.registry
@@ -96,7 +102,7 @@ BEGIN
         SELECT s.id, s.sound INTO STRICT index_id, is_sound
           FROM simsql._searchable AS s
          WHERE s.table_id = _index.table_name
-           AND (_index.column_name IS NULL OR s.column_name = _index.column_name);
+           AND simsql._is_meant(s.column_name, s.is_default, _index.column_name);
     EXCEPTION
         WHEN no_data_found THEN
             PERFORM simsql._check_sound(r)
@@ -112,8 +118,9 @@ BEGIN
                               WHERE r.table_id = _index.table_name ORDER BY r.id);
             RAISE EXCEPTION 'simsql: % has % simhash indexes', table_name, cardinality(columns)
                 USING ERRCODE = 'ambiguous_column',
-                      HINT = format('Name the column: column_name => one of %s.',
-                                    array_to_string(columns, ', '));
+                      HINT = format('Name the column: column_name => one of %s. Or choose the one for searches '
+                                    'that name none: SELECT simsql.set_default_index(%L, %L);',
+                                    array_to_string(columns, ', '), table_name, columns[1]);
     END;
     SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
     IF NOT is_sound THEN

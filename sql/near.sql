@@ -42,7 +42,7 @@ BEGIN
           INTO STRICT index_id, of_index, scope_columns, is_sound
           FROM simsql._searchable AS s
          WHERE s.table_id = near.table_name
-           AND (near.column_name IS NULL OR s.column_name = near.column_name);
+           AND simsql._is_meant(s.column_name, s.is_default, near.column_name);
     EXCEPTION
         WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
         WHEN undefined_table THEN PERFORM simsql._refuse_worker('near');
@@ -126,7 +126,7 @@ BEGIN
           FROM simsql.near(searched, near_rows.fingerprint, distance, column_name, scope) AS n);
     index := (SELECT r FROM simsql.registry AS r
                WHERE r.table_id = searched
-                 AND (near_rows.column_name IS NULL OR r.column_name = near_rows.column_name));
+                 AND simsql._is_meant(r.column_name, r.is_default, near_rows.column_name));
     RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*') USING found_fingerprints, fingerprint;
 END
 $$;
@@ -164,7 +164,7 @@ DECLARE
         SELECT n.fingerprint FROM simsql.near($1, $2, $3, $4, $5) AS n);
     index constant simsql.registry := (
         SELECT r FROM simsql.registry AS r
-         WHERE r.table_id = $1 AND ($4 IS NULL OR r.column_name = $4));
+         WHERE r.table_id = $1 AND simsql._is_meant(r.column_name, r.is_default, $4));
     columns constant text := (
         SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
           FROM simsql._json_columns($1) AS c);

@@ -84,6 +84,8 @@ CREATE TABLE simsql.registry (
     storage     text NOT NULL DEFAULT 'tables' CHECK (storage IN ('tables', 'expression')),
     -- Those that the scope columns had when the index was created.
     scope_types regtype[] NOT NULL DEFAULT '{}',
+    -- Whether it is the default index of its table; null if the table has none.
+    is_default  boolean,
     UNIQUE (table_id, column_name)
 );
 

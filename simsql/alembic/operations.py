@@ -23,6 +23,7 @@ from simsql.sqlalchemy.expressions import (
     ChangeSimhashStorage,
     CreateSimhashIndex,
     DropSimhashIndex,
+    SetDefaultSimhashIndex,
     SimhashIndexDDL,
 )
 
@@ -328,6 +329,37 @@ class ChangeSimhashStorageOp(ColumnOp):
         return {"storage": self.storage}
 
 
+class SetDefaultSimhashIndexOp(ColumnOp):
+    """Let searches that name no column use a simhash index."""
+
+    name = kind = "set_default_simhash_index"
+
+    def __init__(self, table_name: str, column_name: str, *, missing: int = 0, schema: str | None = None) -> None:
+        super().__init__(table_name, column_name, schema=schema)
+        self.missing = missing
+
+    @classmethod
+    def set_default_simhash_index(
+        cls,
+        operations: Operations,
+        table_name: str,
+        column_name: str,
+        *,
+        missing: int = 0,
+        schema: str | None = None,
+    ) -> None:
+        """Let searches that name no column use this index, if the table has several, from the next commit on.
+
+        If another index was the default until now, then at most `missing` rows may have a fingerprint for that one
+        and none for this one. Nobody waits. To undo it, name the other column.
+        """
+        operations.invoke(cls(table_name, column_name, missing=missing, schema=schema))
+
+    def statement(self) -> SimhashIndexDDL:
+        """Return the statement that runs on the table."""
+        return SetDefaultSimhashIndex(str(self.column_name), self.missing)
+
+
 class ClearFingerprintsOp(ColumnOp):
     """Set all fingerprints of a column to NULL.
 
@@ -426,6 +458,7 @@ OPERATIONS: tuple[type[SimsqlOp], ...] = (
     CreateSimhashIndexOp,
     DropSimhashIndexOp,
     ChangeSimhashStorageOp,
+    SetDefaultSimhashIndexOp,
     ClearFingerprintsOp,
 )
 

@@ -238,12 +238,14 @@ _COMMANDS_OF_CALLS = {
     "create_index": ("index create", _NEW_INDEX, 2),
     "drop_index": ("index drop", ("table_name", "column_name"), 1),
     "repair": ("index verify --repair", ("table_name",), 1),
+    "set_default_index": ("index set-default", ("table_name", "column_name", "missing"), 2),
     "uninstall": ("uninstall", ("drop_indexes",), 0),
     "vacuum": ("index vacuum", ("table_name", "column_name"), 1),
     "verify": ("index verify", ("table_name", "column_name"), 1),
 }
 _OPTIONS_OF_CALLS = {name: f"--{name.replace('_', '-')}" for name in _DESIGN} | {
     "column_name": "--column",
+    "missing": "--missing",
     "scope": "--scope-column",
 }
 

@@ -121,6 +121,7 @@ MEANINGS = {
         "Show the fewest tables whose prefixes have at least this many bits, for searches that flip no bits"
         " (0 to 64 minus the distance)",
     ),
+    "--missing": Meaning("ROWS", "Allow that this many rows have no fingerprint for the new default index"),
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
     "--output": Meaning("FILE", "Write the results to this file instead of stdout (-)", "-o"),
     "--pairs": Meaning("N", "Draw this many pairs (1 or more)"),

@@ -19,7 +19,7 @@ from simsql.cli._options import (
     option,
 )
 from simsql.cli._recipes import parse_recipe
-from simsql.database import SearchIndex, change_storage, create_index, drop_index, read_status
+from simsql.database import SearchIndex, change_storage, create_index, drop_index, read_status, set_default_index
 from simsql.database.index import Finding, verify
 from simsql.database.install import Status
 from simsql.documents import printable
@@ -175,6 +175,25 @@ def change_storage_command(
     with run.open() as engine, run.stages().shares("index") as report:
         change_storage(engine, table, storage.value, column, report=report)
     print(f"simhash index on {printable(table)}: {storage}")
+
+
+@command("set-default", group)
+def set_default_command(
+    *,
+    table: TableName,
+    column: ColumnName,
+    missing: Annotated[int, number_option("--missing", least=0)] = 0,
+    connecting: Connecting,
+) -> None:
+    """Choose the index for searches that name no column.
+
+    It matters to a table with several indexes, as while its fingerprints change to another recipe. If another
+    index was the default until now, every row with a fingerprint for that one must have one for this one. Nobody
+    waits for the change.
+    """
+    with connecting.open() as engine:
+        set_default_index(engine, table, column, missing=missing)
+    print(f"default index of {printable(table)}: {printable(column)}")
 
 
 @command("drop", group)

@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, TypeVar
+
+from sqlalchemy import Connection, Engine
 
 from simsql.cli._app import command
 from simsql.cli._database import Listing
@@ -77,7 +79,7 @@ def near_command(
     wanted = None if fingerprint is None else _parse_fingerprint(fingerprint)
     within, given, limit = parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
     content = "" if wanted is not None else _read_text(text, file, encoding, limit, run)
-    with run.open() as engine, engine.connect() as connection:
+    with run.open() as engine, _snapshot(engine) as connection:
         index = SearchIndex(connection, table, column, scope=within, recipe=given)
         if wanted is None or given:
             made_by = index.recipe()
@@ -190,6 +192,13 @@ def clusters_command(*, wanted: _WholeTable, run: Listing) -> None:
     _list("clusters", SearchIndex.clusters, _print_clusters, wanted, run)
 
 
+@contextmanager
+def _snapshot(engine: Engine) -> Iterator[Connection]:
+    """Begin a transaction whose statements see one state: the same rows, and the same default index of a table."""
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
+        yield connection
+
+
 def _list(
     what: str,
     search: Callable[[SearchIndex, int | None], Results[Row]],
@@ -204,7 +213,7 @@ def _list(
     scope = parse_scope(wanted.scope)
     # A progress bar would break up the lines of the output.
     shown = into is not None or not sys.stdout.isatty()
-    with run.open() as engine, engine.begin() as connection:
+    with run.open() as engine, _snapshot(engine) as connection:
         results = search(SearchIndex(connection, wanted.table, wanted.column, scope=scope), wanted.distance)
         keys = PrimaryKeys(connection, wanted.table, wanted.column, scope=scope) if wanted.keys else None
         with run.stages().stage(f"find {what}", shown=shown):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simsql.database.connect import open_engine
-    from simsql.database.index import change_storage, create_index, drop_index
+    from simsql.database.index import change_storage, create_index, drop_index, set_default_index
     from simsql.database.index_spec import IndexSpec
     from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema
     from simsql.database.load import load_rows
@@ -27,13 +27,14 @@ __all__ = [
     "open_engine",
     "read_status",
     "schema_sql",
+    "set_default_index",
     "to_bigint",
     "uninstall_schema",
 ]
 
 _MODULES = {
     "open_engine": "connect",
-    **dict.fromkeys(("change_storage", "create_index", "drop_index"), "index"),
+    **dict.fromkeys(("change_storage", "create_index", "drop_index", "set_default_index"), "index"),
     "IndexSpec": "index_spec",
     **dict.fromkeys(("install_schema", "read_status", "schema_sql", "uninstall_schema"), "install"),
     "load_rows": "load",

@@ -83,6 +83,23 @@ def drop_index(engine_or_connection: Engine | Connection, table: str, column: st
         connection.execute(statement, {"table": table, "column": column})
 
 
+def set_default_index(
+    engine_or_connection: Engine | Connection, table: str, column: str, *, missing: int = 0
+) -> None:
+    """Let searches that name no column use the index on this column, if the table has several.
+
+    If another index was the default until now, then at most `missing` rows may have a fingerprint for that one and
+    none for this one. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: more such rows, no such index,
+    missing privileges.
+    """
+    statement = text(
+        "SELECT simsql.set_default_index("
+        "CAST(:table AS regclass), CAST(:column AS text), CAST(:missing AS bigint))"
+    )
+    with begin(engine_or_connection, **READ_COMMITTED) as connection:
+        connection.execute(statement, {"table": table, "column": column, "missing": missing})
+
+
 def change_storage(
     engine: Engine, table: str, storage: Storage, column: str | None = None, *, report: Report | None = None
 ) -> int:

@@ -93,6 +93,11 @@ def _search(
     return select(*called.table_valued(*columns).c)
 
 
+def _read_index(function: str) -> Select[Any]:
+    arguments = bindparam("in_table", type_=REGCLASS()), bindparam("of_column", type_=Text())
+    return select(*getattr(func.simsql, function)(*arguments).table_valued("column_name", "recipe").c)
+
+
 # Building such a statement takes longer than a search.
 _WITHIN = bindparam("within", type_=Integer())
 _NEAR = _search("near", BIGINT(), "fingerprint", "distance")
@@ -104,16 +109,14 @@ _SKETCH = (
 _NEAR_ROWS = _search("_near_documents", BIGINT(), "fingerprint", "distance", "document", more=_SKETCH)
 _NEAR_MANY = _search("near_many", ARRAY(BIGINT), "query", "fingerprint", "distance")
 _CLAIM = _search("claim", BIGINT(), "fingerprint", "distance")
-_ANY_INDEX = func.simsql._index(
-    bindparam("in_table", type_=REGCLASS()), bindparam("of_column", type_=Text())
-).table_valued("column_name", "recipe")
-_RECIPE = select(_ANY_INDEX.c.column_name, _ANY_INDEX.c.recipe)
+_RECIPE = _read_index("_index")
+_RECIPE_FOR_CLAIM = _read_index("_claimed_index")
 _INDEX = _call("_searched_index").table_valued("column_name", "distance")
 _CHECK = select(_INDEX.c.column_name, func.simsql._distance(_WITHIN, _INDEX.c.distance))
 
 
 def _parameters(
-    table: str, column: str | None, scope: Scope | None, distance: int | None, query: int | list[int] | None
+    table: str, column: str | None, scope: Scope | None, distance: int | None, query: int | list[int] | None = None
 ) -> dict[str, object]:
     """Return the parameters of the statements above."""
     return {
@@ -152,7 +155,8 @@ class SearchIndex:
     table
         A name as in SQL, with schema and quotes if needed.
     column
-        The unquoted name of the fingerprint column. If the table has only one index, omit it.
+        The unquoted name of the fingerprint column. Omit it if the table has only one index, or for the default
+        one of several: see `set_default_index`.
     scope
         A value for each scope column, if the index has a scope. Searches find only rows with these values.
     recipe
@@ -194,8 +198,7 @@ class SearchIndex:
     ) -> list[Match]:
         """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first."""
         with begin(self._bind) as connection:
-            query = self._query(connection, fingerprint, text)
-            rows = connection.execute(_NEAR, self._arguments(distance, query))
+            rows = connection.execute(_NEAR, self._query(connection, fingerprint, text, distance))
             return [Match(from_bigint(match), bits) for match, bits in rows]
 
     def near_rows(
@@ -227,7 +230,7 @@ class SearchIndex:
         elif text_column is not None or sketch_column is not None:
             raise UsageError("text_column= and sketch_column= need similarity=: pass it, or omit them")
         with begin(self._bind) as connection:
-            arguments = self._arguments(distance, self._query(connection, fingerprint, text))
+            arguments = self._query(connection, fingerprint, text, distance)
             if text_column is not None:
                 check_text_column(connection, self._table, text_column)
             if similarity is not None and sketch_column is not None:
@@ -263,8 +266,8 @@ class SearchIndex:
             raise UsageError(
                 "a claim lasts until its transaction ends: pass the Connection of the insert, not an Engine"
             )
-        query = self._query(self._bind, fingerprint, text)
-        row = self._bind.execute(_CLAIM, self._arguments(distance, query)).one_or_none()
+        query = self._query(self._bind, fingerprint, text, distance, _RECIPE_FOR_CLAIM)
+        row = self._bind.execute(_CLAIM, query).one_or_none()
         return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
 
     def near_many(
@@ -303,7 +306,7 @@ class SearchIndex:
         that of the index, or if none was given and the id is not enough.
         """
         with begin(self._bind) as connection:
-            return self._read_recipe(connection)
+            return self._read_recipe(connection)[1]
 
     def verify(self) -> list[Finding]:
         """Return the faults of the index, or of all indexes of the table if no column was given.
@@ -389,32 +392,37 @@ class SearchIndex:
             return backfill.run(workers)
 
     def _query(
-        self, connection: Connection, fingerprint: OneFingerprint | NotGiven, text: str | None
-    ) -> int | None:
-        """Return the query fingerprint as a bigint."""
+        self,
+        connection: Connection,
+        fingerprint: OneFingerprint | NotGiven,
+        text: str | None,
+        distance: int | None,
+        read_index: Select[Any] = _RECIPE,
+    ) -> dict[str, object]:
+        """Return the parameters of a search: a text is searched for in the index whose recipe it was given."""
+        column = self._column
         if isinstance(fingerprint, NotGiven):
             if text is None:
                 raise UsageError("pass either a fingerprint or text=")
-            fingerprint = simhash(text, self._read_recipe(connection))
+            column, recipe = self._read_recipe(connection, read_index)
+            fingerprint = simhash(text, recipe)
         elif text is not None:
             raise UsageError("pass either a fingerprint or text=, not both")
-        return to_bigint(fingerprint)
+        return _parameters(self._table, column, self._scope, distance, to_bigint(fingerprint))
 
-    def _read_recipe(self, connection: Connection) -> Recipe:
+    def _read_recipe(self, connection: Connection, read_index: Select[Any] = _RECIPE) -> tuple[str, Recipe]:
+        """Return the column and the recipe of the index."""
         parameters = {"in_table": self._table, "of_column": self._column}
-        found = connection.execute(_RECIPE, parameters).one()
-        return agreed_recipe(found.recipe, self._recipe, f"{self._table}({found.column_name})")
-
-    def _arguments(self, distance: int | None, query: int | list[int] | None = None) -> dict[str, object]:
-        """Return the parameters of a statement."""
-        return _parameters(self._table, self._column, self._scope, distance, query)
+        column, found = connection.execute(read_index, parameters).one()
+        return column, agreed_recipe(found, self._recipe, f"{self._table}({column})")
 
     def _results(
         self, row: type[Row], search: Callable[..., Iterator[Batch]], distance: int | None
     ) -> Results[Row]:
         """Return the results of a search, of which the index and the arguments are checked now."""
         with begin(self._bind) as connection:
-            column, within = connection.execute(_CHECK, self._arguments(distance)).one()
+            parameters = _parameters(self._table, self._column, self._scope, distance)
+            column, within = connection.execute(_CHECK, parameters).one()
         return Results(
             lambda: begin(self._bind), row, lambda reader: search(reader, self._table, column, self._scope, within)
         )

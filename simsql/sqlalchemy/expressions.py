@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from sqlalchemy import (
+    BigInteger,
     ClauseElement,
     Column,
     ColumnElement,
@@ -292,6 +293,19 @@ class ChangeSimhashStorage(SimhashIndexDDL):
         """Return the statement as a keyword and an expression."""
         storage, column = literal(self.storage, Text()), literal(self.column, Text())
         return "SELECT ", func.simsql.change_storage(table, storage, column)
+
+
+class SetDefaultSimhashIndex(SimhashIndexDDL):
+    """Let searches that name no column use a simhash index."""
+
+    def __init__(self, column: str, missing: int) -> None:
+        self.column = column
+        self.missing = missing
+
+    def call(self, table: TableName) -> tuple[str, ClauseElement]:
+        """Return the statement as a keyword and an expression."""
+        column, missing = literal(self.column, Text()), literal(self.missing, BigInteger())
+        return "SELECT ", func.simsql.set_default_index(table, column, missing)
 
 
 def declared_indexes(table: Table) -> Iterator[DeclaredIndex]:

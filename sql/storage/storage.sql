@@ -121,6 +121,9 @@ BEGIN
     PERFORM simsql._tables_drop(index);
     PERFORM simsql._drop_searches(index.id);
     DELETE FROM simsql.registry AS r WHERE r.id = index.id;
+    IF FOUND AND index.is_default THEN  -- it is not only the objects of a former id
+        UPDATE simsql.registry AS r SET is_default = NULL WHERE r.table_id = index.table_id;
+    END IF;
 END
 $$;
 
@@ -217,7 +220,7 @@ $$;
 -- reading all. Each is compared as its name and a suffix: how it fires, the names of its columns, or "!" for
 -- one that never runs and has a transition table. Every trigger has a suffix, so no other trigger can match.
 CREATE OR REPLACE VIEW simsql._searchable AS
-SELECT r.id, r.table_id, r.column_name, r.distance, r.scope_columns,
+SELECT r.id, r.table_id, r.column_name, r.is_default, r.distance, r.scope_columns,
        (CASE r.storage WHEN 'tables' THEN
         r.ready
         AND NOT (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = r.table_id)

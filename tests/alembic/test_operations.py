@@ -197,6 +197,27 @@ def test_an_online_build(project, server, tmp_path):
     assert project.indexes() == expected
 
 
+def test_the_default_index_of_a_table(project):
+    switch = "op.set_default_simhash_index('article', '{}', missing=1)"
+    second = "op.add_column('article', sa.Column('second', sa.BigInteger()))"
+    project.write(f"{TABLE}\nop.create_simhash_index('article', 'fingerprint')")
+    project.write(f"{switch.format('fingerprint')}\n{second}\nop.create_simhash_index('article', 'second')")
+    project.write(switch.format("second"), switch.format("fingerprint"))
+    project.upgrade("0002")
+    default = "SELECT column_name FROM simsql.indexes WHERE is_default"
+    assert project.execute(default) == [("fingerprint",)]
+    project.execute("INSERT INTO article VALUES (1, 1), (2, 2)")
+    with pytest.raises(DBAPIError, match=r"2 rows of public.article with .* have none in second"):
+        project.upgrade("0003")
+    project.execute("DELETE FROM article WHERE id = 1")
+    project.upgrade("0003")
+    assert project.execute(default) == [("second",)]
+    project.downgrade("0002")
+    assert project.execute(default) == [("fingerprint",)]
+    script = project.sql(command.upgrade, "0002:0003")
+    assert "SELECT simsql.set_default_index('article'::regclass, 'second', 1);" in script
+
+
 def test_schema_translate_map(project):
     project.execute("CREATE SCHEMA tenant")
     project.write(f"{TABLE}\nop.create_simhash_index('article', 'fingerprint')")

@@ -54,6 +54,19 @@ def test_the_command_that_an_error_names_helps(table, call, damage, command):
         call(*command).done()
 
 
+def test_the_commands_for_a_default_index_help(table, call):
+    table.execute('ALTER TABLE "Art icle" ADD COLUMN second bigint')
+    table.execute("""SELECT simsql.create_index('"Art icle"', 'second')""")
+    found = call(*SEARCH)
+    found.failed(1, "2 simhash indexes", "Name the column with --column: one of fingerprint, second")
+    call(*advised(found.err)[0]).done()
+    assert len(call(*SEARCH).done().out.splitlines()) == 3
+    found = call("index", "set-default", '"Art icle"', "second")
+    found.failed(1, '3 rows of public."Art icle" with a fingerprint in fingerprint have none in second')
+    call(*advised(found.err)[-1]).done()
+    assert call(*SEARCH).done().out == ""
+
+
 def test_the_commands_that_verify_names_help(table, call):
     table.execute(
         'DELETE FROM simsql.keys_2_0; DROP TRIGGER simsql_2_update ON "Art icle";'

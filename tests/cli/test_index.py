@@ -161,7 +161,7 @@ def test_an_interrupted_build_goes_on(table, database_url, index):
 
 def test_help():
     found = run("index", "--help").done()
-    for command in ("create", "list", "verify", "vacuum", "change-storage", "drop"):
+    for command in ("create", "list", "verify", "vacuum", "change-storage", "set-default", "drop"):
         assert f" {command} " in found.out
         assert f"Usage: simsql index {command}" in run("index", command, "--help").done().out
 

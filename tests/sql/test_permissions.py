@@ -32,6 +32,7 @@ USES = {
     "simsql.version": "SELECT simsql.version()",
     "simsql.create_index": "SELECT simsql.create_index('article', 'fingerprint')",
     "simsql.build": "CALL simsql.build('article', 'fingerprint')",
+    "simsql.set_default_index": "SELECT simsql.set_default_index('article', 'fingerprint')",
     "simsql.change_storage": "SELECT simsql.change_storage('article', 'expression')",
     "simsql.drop_index": "SELECT simsql.drop_index('article')",
     "simsql.vacuum": "CALL simsql.vacuum('article')",

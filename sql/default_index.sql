@@ -1,0 +1,56 @@
+-- set_default_index: which index of a table is searched if a search names no column.
+--
+-- A table has two indexes while its fingerprints change to another recipe: each recipe has a column of its own,
+-- so that no writer can mix them. This function is the step between: one committed update, which takes no lock
+-- that searches or writers wait for, and which the same function reverts. Claims that name no column wait for it,
+-- and it for them.
+
+CREATE OR REPLACE FUNCTION simsql.set_default_index(
+    table_name regclass, column_name text, missing bigint DEFAULT 0)
+RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    index simsql.registry;
+    before simsql.registry;
+    rows bigint;
+BEGIN
+    IF table_name IS NULL OR column_name IS NULL OR missing IS NULL THEN
+        RAISE EXCEPTION 'simsql.set_default_index: the table, the column and the number of missing fingerprints '
+                        'must not be null'
+            USING ERRCODE = 'null_value_not_allowed',
+                  HINT = 'For example: SELECT simsql.set_default_index(''article'', ''fingerprint'');';
+    END IF;
+    index := simsql._index(table_name, column_name);
+    PERFORM simsql._check_indexable(table_name, column_name, index.scope_columns, index.storage,
+                                    'set_default_index');
+    PERFORM simsql._lock(table_name, 'SHARE UPDATE EXCLUSIVE', 'set_default_index');
+    PERFORM pg_advisory_xact_lock(hashtextextended('simsql.default', table_name::oid::bigint));
+    SELECT r.* INTO before FROM simsql.registry AS r WHERE r.table_id = index.table_id AND r.is_default;
+    IF before.id <> index.id THEN
+        PERFORM simsql._check_sees_all(table_name, 'set_default_index');
+        EXECUTE simsql._render(
+            'SELECT count(*) FROM {rows_of} AS t WHERE t.{"before"} IS NOT NULL AND t.{"column"} IS NULL '
+            'AND {guard_before} AND {guard}',
+            jsonb_build_object('rows_of', simsql._rows_of(index), 'before', before.column_name,
+                               'column', column_name, 'guard_before', simsql._guard(before),
+                               'guard', simsql._guard(index)))
+           INTO rows;
+        IF rows > missing THEN
+            RAISE EXCEPTION 'simsql.set_default_index: % of % with a fingerprint in % % none in %',
+                            CASE rows WHEN 1 THEN '1 row' ELSE rows || ' rows' END, table_name,
+                            quote_ident(before.column_name), CASE rows WHEN 1 THEN 'has' ELSE 'have' END,
+                            quote_ident(column_name)
+                USING ERRCODE = 'object_not_in_prerequisite_state',
+                      HINT = format('Backfill the column, or let searches miss %s: '
+                                    'SELECT simsql.set_default_index(%L, %L, missing => %s);',
+                                    CASE rows WHEN 1 THEN 'it' ELSE 'them' END, table_name, column_name, rows);
+        END IF;
+    END IF;
+    UPDATE simsql.registry AS r SET is_default = r.id = index.id WHERE r.table_id = index.table_id;
+END
+$$;
+
+COMMENT ON FUNCTION simsql.set_default_index(regclass, text, bigint) IS
+    'let searches that name no column use the index of this one, if the table has several; missing: how many rows '
+    'may have a fingerprint for the default index before and none for this one';
