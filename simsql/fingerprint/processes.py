@@ -134,9 +134,11 @@ class _Other(Generic[Batch, Result]):
         while (future := self._owed.get()) is not None:
             try:
                 is_done, found = self._connection.recv()
-            except (EOFError, ConnectionError):
+            except (EOFError, OSError):  # the latter in the middle of a result
                 message = "a worker process was killed: the machine may have run out of memory"
                 is_done, found = False, SimsqlError(message)
+            except Exception as error:  # what cannot be unpickled here
+                is_done, found = False, error
             if is_done:
                 future.set_result(found)
             else:
@@ -168,7 +170,7 @@ def _serve(connection: Connection, work: Callable[[Any], Any], folder: str) -> N
     with contextlib.suppress(OSError):
         os.chdir(folder)
     _end_with_parent()
-    with contextlib.suppress(EOFError, ConnectionError):
+    with contextlib.suppress(EOFError, OSError):
         while True:
             connection.send(_do(work, connection.recv()))
 

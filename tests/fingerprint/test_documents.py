@@ -283,8 +283,17 @@ def test_processes_end_in_the_middle_of_a_batch():
     assert multiprocessing.active_children() == []
 
 
-def test_a_process_that_is_killed_is_named():
-    batches = iter([f"{ELSEWHERE} and __import__('os').kill(__import__('os').getpid(), 9)"] * 20)
+KILLED = "__import__('os').kill(__import__('os').getpid(), 9)"
+# It announces 256 bytes and sends two.
+SENDING = (
+    r"[__import__('os').write(each.fileno(), b'\0\0\1\0xx') for each in __import__('gc').get_objects()"
+    f" if type(each).__name__ == 'Connection'] and {KILLED}"
+)
+
+
+@pytest.mark.parametrize("end", [KILLED, SENDING])
+def test_a_process_that_is_killed_is_named(end):
+    batches = iter([f"{ELSEWHERE} and {end}"] * 20)
     with pytest.raises(SimsqlError, match="a worker process was killed"):
         list(map_in_processes(eval, batches, 2, lambda _: 1))
     assert multiprocessing.active_children() == []
