@@ -40,7 +40,7 @@ from simsql.documents.ranges import LINE_END, Bytes, Lines, OpenFile, Range, Tab
 PART = 1 << 21
 """Bytes of a part: small beside the memory of a process, large beside the cost of handing it to another one."""
 
-_LONGEST = 32  # parts: what has no line end for longer is not cut
+_LONGEST = 32  # parts: rows and lines are cut together up to this size
 _FILE = 1 << 12  # opening a file takes as long as reading this many bytes
 _DOCUMENT = 1 << 7  # the objects of a document take as much memory as a text of this length
 _COMPRESSION = 8
@@ -236,22 +236,20 @@ def _split_ranges(found: Found, whole: Range) -> Iterator[Part]:
     file, place, number = whole.file, whole.start, whole.number
     done = 0
     while True:
-        size, cut = PART, 0
+        size, cut, at_end = PART, 0, False
         try:
-            while not cut and size <= _LONGEST * PART:
+            while not (cut or at_end) and size <= _LONGEST * PART:
                 data = file.read(place, size)
                 at_end = len(data) < size
                 cut = len(data) if at_end else whole.form.cut(data)
                 size *= 2
-                if at_end:
-                    break
+            end = place + cut if cut or at_end else whole.form.find_end(file, place + len(data))
         except OSError as error:
             yield Gathered([unreadable(whole.name, error)], (found.size or 0) - done)
             return
-        if at_end or not cut:
-            end = place + len(data) if at_end else None
+        if at_end or end is None:
             yield whole._replace(start=place, end=end, number=number, size=max((found.size or 0) - done, 0))
             return
-        yield whole._replace(start=place, end=place + cut, number=number, size=place + cut - done)
-        number += whole.form.count_lines(data, cut)
-        place = done = place + cut
+        yield whole._replace(start=place, end=end, number=number, size=end - done)
+        number += whole.form.count_lines(data, cut) if cut else 1
+        place = done = end

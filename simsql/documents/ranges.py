@@ -134,6 +134,14 @@ class Lines(NamedTuple):
         """Return the number of line ends before `end`."""
         return data.count(b"\n", 0, end)
 
+    def find_end(self, file: OpenFile, place: int) -> int | None:
+        """Return where a line ends that goes on at this place; None for the end of the file."""
+        while data := file.read(place, _HELD):
+            if end := data.find(b"\n") + 1:
+                return place + end
+            place += len(data)
+        return None
+
 
 class Table(NamedTuple):
     """How the rows of a table are read."""
@@ -186,6 +194,10 @@ class Table(NamedTuple):
         """Return the number of line ends before `end`."""
         returns = data.count(b"\r", 0, end)
         return data.count(b"\n", 0, end) + (returns - data.count(b"\r\n", 0, end) if returns else 0)
+
+    def find_end(self, file: OpenFile, place: int) -> int | None:  # noqa: ARG002 - as in `Lines`
+        """Return None, the end of the file: a long row is most likely a quote that is never closed."""
+        return None
 
 
 class Range(NamedTuple):
