@@ -2,7 +2,7 @@
 
 Each reader takes an open `Stream`, its `Opened` and a `Layout`. It yields a `Document` for every text and
 a `Skip` for everything that it cannot use. The content of a file never makes it raise. Only failures of reading
-itself do (`content.READ_ERRORS`), after the documents before them.
+itself do (`compression.READ_ERRORS`), after the documents before them.
 """
 
 import csv
@@ -69,7 +69,7 @@ class Opened(NamedTuple):
 class Skip(NamedTuple):
     """A skipped document or file, and the reason.
 
-    `reason` is one of: "binary", "not utf-8" (or whatever the encoding is), "empty", "too long", "unreadable",
+    `reason` is one of: "binary" or another kind, "not utf-8" (or whatever the encoding is), "empty", "too long", "unreadable",
     "corrupt", "Parquet", "hidden", "excluded", "link", "special file", "records", "not JSON", "not an object",
     "no field", "ambiguous field", "no text", "not a string", "not CSV", "wrong number of fields".
     """

@@ -1,17 +1,14 @@
 """Open a file or a stream, and read it in its format."""
 
-import bz2
-import gzip
 import io
-import lzma
 import os
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from simsql.documents.content import READ_ERRORS, Stream
+from simsql.documents.compression import READ_ERRORS, find_decompressor, is_named_compressed
+from simsql.documents.content import Stream
 from simsql.documents.files import Found, unreadable
 from simsql.documents.input_formats import (
     Document,
@@ -28,15 +25,6 @@ from simsql.documents.input_formats import (
 )
 from simsql.documents.output_formats import DELIMITERS
 from simsql.documents.parquet import read_parquet
-
-_COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
-    (re.compile(rb"\x1f\x8b\x08"), gzip.open),
-    (re.compile(rb"\xfd7zXZ\0"), lzma.open),
-    # The second alternative is what an empty file becomes.
-    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.open),
-)
-
-_ENDINGS_OF_COMPRESSED = {".gz", ".xz", ".bz2"}
 
 Format = Callable[[Any, Opened, Layout], Iterator[Document | Skip]]
 """Yields the documents of a `Stream`. `read_parquet` needs the file itself."""
@@ -108,20 +96,10 @@ class FileReader:
             yield Skip(printable(opened.name), f"not {self.layout.encoding}", printable(str(error)))
 
 
-def find_decompressor(start: bytes) -> Callable[[Any], Any] | None:
-    """Return what opens a compressed file, given its first bytes; None for any other file."""
-    return next((decompressor for magic, decompressor in _COMPRESSED if magic.match(start)), None)
-
-
-def is_named_compressed(path: Path) -> bool:
-    """Return whether the ending of a name shows a compressed file."""
-    return path.suffix.lower() in {*_ENDINGS_OF_COMPRESSED, ".parquet"}
-
-
 def _format_of(path: Path) -> Format:
     endings = [ending.lower() for ending in path.suffixes[-2:]]
     if endings and endings[-1] == ".parquet":
         return read_parquet
-    if endings and endings[-1] in _ENDINGS_OF_COMPRESSED:
+    if is_named_compressed(path):
         endings.pop()
     return _FORMATS.get(endings[-1], read_text) if endings else read_text

@@ -11,8 +11,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from simsql.documents.compression import find_decompressor, is_named_compressed
 from simsql.documents.content import (
     SAMPLE,
     UnfitError,
@@ -33,7 +35,7 @@ from simsql.documents.input_formats import (
     record_of_line,
     storable,
 )
-from simsql.documents.opening import FileReader, Format, find_decompressor, is_named_compressed
+from simsql.documents.opening import FileReader, Format
 from simsql.documents.parquet import ParquetTable, RowGroups, read_parquet
 from simsql.documents.ranges import LINE_END, Bytes, Lines, OpenFile, Range, Table
 
@@ -116,7 +118,7 @@ def split(files: Iterable[Found | Skip], reader: FileReader) -> Iterator[Part]:
         group.append(found)
         weight += _FILE
         if isinstance(found, Found) and found.path:
-            weight += (found.size or 0) * (_COMPRESSION if is_named_compressed(found.path) else 1)
+            weight += (found.size or 0) * _expansion(found.path)
     if group:
         yield _group(group, reader)
 
@@ -130,8 +132,12 @@ def _is_read_whole(found: Found, reader: FileReader) -> bool:
     """Return whether any process can read a file, and as a whole."""
     if found.path is None or found.size is None or str(found.path).startswith(("/dev/", "/proc/")):
         return False  # or it is another file in another process
-    weight = _COMPRESSION if is_named_compressed(found.path) else 1
-    return found.size * weight < 2 * PART or not _holds_records(reader.format_of(found))
+    return found.size * _expansion(found.path) < 2 * PART or not _holds_records(reader.format_of(found))
+
+
+def _expansion(path: Path) -> int:
+    """Return how many times as large as a file its content may be."""
+    return _COMPRESSION if is_named_compressed(path) or path.suffix.lower() == ".parquet" else 1
 
 
 def _holds_records(read: Format) -> bool:
