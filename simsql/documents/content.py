@@ -73,20 +73,23 @@ class Stream(io.BufferedIOBase):
         self.consumed = 0
         """Number of bytes taken from the source."""
 
-    def sample(self) -> bytes:
-        """Return the first `SAMPLE` bytes, or all if there are fewer, without consuming them."""
-        while len(self._head) < SAMPLE and self._error is None:
+    def sample(self, size: int = SAMPLE) -> bytes:
+        """Return the first `size` bytes, or all if there are fewer, without consuming them."""
+        parts, left = [self._head], size - len(self._head)
+        while left > 0 and self._error is None:
             try:
-                data = self._take(SAMPLE - len(self._head))
+                data = self._take(left)
             except READ_ERRORS as error:
                 self._error = error
                 break
             if not data:
                 break
-            self._head += data
+            parts.append(data)
+            left -= len(data)
+        self._head = b"".join(parts)
         if not self._head and self._error is not None:
             raise self._error
-        return self._head
+        return self._head[:size]
 
     def readable(self) -> bool:
         """Return True: `io` asks before it reads."""
@@ -159,6 +162,14 @@ def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrappe
     """Return the lines of a file of records, with `UNDECODABLE` in place of invalid bytes."""
     encoding = encoding_of_records(stream.sample(), encoding)
     return wrap_lines(stream, encoding, newline)
+
+
+def decode_chunks(stream: Stream, encoding: str) -> Iterator[str]:
+    """Yield a stream piece by piece, with `UNDECODABLE` in place of invalid bytes."""
+    decoder = codecs.getincrementaldecoder(encoding)(_MARK_UNDECODABLE)
+    while data := stream.read1():
+        yield decoder.decode(data)
+    yield decoder.decode(b"", final=True)
 
 
 def wrap_lines(stream: io.BufferedIOBase, encoding: str, newline: str) -> io.TextIOWrapper:

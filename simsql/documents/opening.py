@@ -16,13 +16,13 @@ from simsql.documents.input_formats import (
     Opened,
     Skip,
     printable,
-    read_json,
     read_json_lines,
     read_lines,
     read_table,
     read_text,
     storable,
 )
+from simsql.documents.json_records import read_json, read_stream
 from simsql.documents.output_formats import DELIMITERS
 from simsql.documents.parquet import read_parquet
 
@@ -52,7 +52,7 @@ class FileReader:
 
     def format_of(self, found: Found) -> Format:
         """Return the function that reads the format of a file."""
-        read = read_json_lines if found.path is None or found.size is None else _format_of(found.path)
+        read = read_stream if found.path is None or found.size is None else _format_of(found.path)
         if self.lines and (found.size is None or read in (read_text, read_json)):
             return read_lines
         return read

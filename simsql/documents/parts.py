@@ -35,6 +35,7 @@ from simsql.documents.input_formats import (
     record_of_line,
     storable,
 )
+from simsql.documents.json_records import read_json
 from simsql.documents.opening import FileReader, Format
 from simsql.documents.parquet import ParquetTable, RowGroups, read_parquet
 from simsql.documents.ranges import LINE_END, Bytes, Lines, OpenFile, Range, Table
@@ -141,7 +142,7 @@ def _expansion(path: Path) -> int:
 
 
 def _holds_records(read: Format) -> bool:
-    return read in (read_json_lines, read_lines, read_parquet) or isinstance(read, partial)
+    return read in (read_json, read_json_lines, read_lines, read_parquet) or isinstance(read, partial)
 
 
 def _split_file(found: Found, reader: FileReader) -> Iterator[Part]:
@@ -208,7 +209,13 @@ def _open_ranges(found: Found, reader: FileReader) -> Range | None:
     """Return the range of a file that holds its records; None if it cannot be cut."""
     path, layout, read = found.path, reader.layout, reader.format_of(found)
     # A pipe is opened once, or what its writer has written goes to nobody.
-    can_be_cut = path and found.size is not None and not is_named_compressed(path) and _holds_records(read)
+    can_be_cut = (
+        path
+        and read is not read_json
+        and found.size is not None
+        and not is_named_compressed(path)
+        and _holds_records(read)
+    )
     if path is None or not can_be_cut or _is_read_whole(found, reader):
         return None
     try:

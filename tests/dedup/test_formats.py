@@ -107,23 +107,6 @@ class TestPlainText:
         assert "byte 5 " in one_skip(write(tmp_path / "a", codecs.BOM_UTF8 + b"na\xefve text")).detail
 
     @pytest.mark.parametrize(
-        ("content", "advice"),
-        [
-            ('[{"text": "a"}, {"text": "b"}]', "an array of records: convert it to JSON lines with jq -c '.[]'"),
-            ('\n[\n  {\n    "id": 1,\n    "text": "a"\n  },\n  {"cut', "an array of records: convert it"),
-            ('{"text": "a"}\n{"text": "b"}\n', "JSON lines: rename it to .jsonl"),
-        ],
-    )
-    def test_a_json_file_of_records_is_not_one_text(self, tmp_path, content, advice):
-        packed = write(tmp_path / "a.JSON.gz", gzip.compress(content.encode()))
-        skip = one_skip(packed)
-        assert (skip.reason, skip.place) == ("records", str(packed))
-        assert skip.detail.startswith(advice)
-        assert texts(packed, text_field="body") == [content]
-        assert texts(write(tmp_path / "a.txt", content)) == [content]
-        assert texts(write(tmp_path / "b.json", content), lines=True) == content.splitlines()
-
-    @pytest.mark.parametrize(
         "content",
         [
             '{"text": "a"}',
