@@ -113,6 +113,8 @@ def copy_records(
                 _Copy(stream, output, name, form, layout, chosen).run()
         while source.read(_CHUNK):
             pass
+    except BrokenPipeError:  # of what takes the copy
+        raise
     except READ_ERRORS as error:
         skip = unreadable(name, error)
         raise SimsqlError(f"{skip.place} cannot be copied: {skip.detail}") from error
