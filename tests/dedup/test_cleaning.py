@@ -8,8 +8,10 @@ import io
 import json
 import lzma
 import os
+import re
 import resource
 import shutil
+import subprocess
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest import mock
@@ -36,6 +38,7 @@ PACKED = {
     ".bz2": (bz2.compress, bz2.decompress),
     ".xz": (lzma.compress, lzma.decompress),
 }
+PAGE = Path(__file__).parents[2] / "docs/command-line.md"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 csv.field_size_limit(1 << 30)
 
@@ -81,10 +84,11 @@ def copy(name, data, chosen, **layout):
     return target.getvalue()
 
 
-def check_copy(folder, name, mark, text, codec, draw):
+def check_copy(folder, name, mark, data, codec, draw):
     """Copy a file without some of its records."""
     encoding = codec if codec != "utf-16" else "utf-16-le" if mark != codecs.BOM_UTF16_BE else "utf-16-be"
-    data = text if encoding == "utf-8" else text.decode("utf-8", "replace").encode(encoding, "replace")
+    if encoding != "utf-8":
+        data = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").encode(encoding, "replace")
     path = folder / name
     path.write_bytes(mark + data)
     layout = {"encoding": codec}
@@ -393,6 +397,54 @@ def test_nothing_half_written_stays(folder, paths):
     assert sorted(folder.rglob("*")) == before
     clean(paths, target)
     run("dedup", "a.jsonl", "-o", "clusters", "--clean", "/dev/full").failed(1, "/dev/full cannot be written")
+
+
+ODD = [
+    "-rf",
+    "--",
+    "a b",
+    "a\nb",
+    "*",
+    "$(touch pwned)",
+    "'\"",
+    "b\\n",
+    b"\xff".decode("utf-8", "surrogateescape"),
+    "é",
+]
+
+
+def test_the_documented_line_removes_files_of_any_name(folder, texts):
+    """Every file is read before and after: no text goes that has no copy which is kept."""
+    line = re.search(r"^\$ (xargs -0 .* < drop\.txt)$", PAGE.read_text(), re.MULTILINE)
+    shutil.rmtree(folder / "sub")
+    (folder / "a.jsonl").unlink()
+    for number, name in enumerate(ODD * 2):
+        path = folder / f"d {name}" / name
+        path.parent.mkdir(exist_ok=True)
+        path = path if number < len(ODD) else folder / name
+        path.write_text(f"{texts['fox']} {'' if number % 3 else 'bank'}")
+    (folder / "only").write_text(texts["alone"])
+    (folder / "link").symlink_to("only")
+
+    def read():
+        return {path: path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+    before = read()
+    for paths in (["d -rf", "d --"], ["."]):
+        run("dedup", *paths, "-o", "/dev/null", "--drop-list", "drop.txt", "--null").done()
+        names = (folder / "drop.txt").read_bytes().split(b"\0")[:-1]
+        subprocess.run(["bash", "-c", line[1]], check=True)
+        (folder / "drop.txt").unlink()
+        after = read()
+        assert len(before) - len(after) == len(names)
+        assert lost(set(before.values()), set(after.values())) == []
+        # A backslash may stand for a byte that is not UTF-8: these names are left out.
+        assert {path.name for path in before.keys() - after.keys()} <= set(ODD) - {"b\\n"}
+        before = after
+    assert len(after) < 8
+    run("dedup", ".", "-o", "/dev/null", "--drop-list", "drop.txt", "--null").done()
+    subprocess.run(["bash", "-c", line[1]], check=True)  # of nothing
+    assert read() == after | {folder / "drop.txt": ""}
 
 
 def test_later_runs_write_the_files_that_they_read(folder, newest, texts):
