@@ -164,5 +164,5 @@ def _short_number(number: int) -> str:
     for unit, size in (("M", 1_000_000), ("k", 1000)):
         if number >= size:
             tenths = number * 10 // size
-            return f"{tenths / 10:.1f}{unit}" if tenths < 100 else f"{tenths // 10}{unit}"  # noqa: PLR2004
+            return f"{tenths / 10:.1f}{unit}" if tenths < 100 else f"{tenths // 10}{unit}"
     return str(number)

@@ -18,7 +18,9 @@ from simsql.report.content import Closeness, Decision, ReportedMember, RunReport
 MAX_TEXT = 1 << 20
 """Characters of a text that a report shows at most."""
 
-MEMBER_OVERHEAD = 80  # bytes: the numbers that are known only when the member is written, and those of its decision
+MEMBER_OVERHEAD = (
+    80  # bytes: the numbers that are known only when the member is written, and those of its decision
+)
 CLUSTER_OVERHEAD = 160
 _SNIPPET = 90  # characters of a text that the list of clusters shows
 # Nothing that ends a script element, and nothing that UTF-8 cannot hold.
@@ -147,7 +149,7 @@ class Collected:
         self.decisions[member.decision] += 1
         names = (member.id, member.place)
         self._shared = [
-            name if known is None else commonprefix([known, name])
+            name if known is None else commonprefix([known, name])  # noqa: RUF071 - cut at a folder later
             for known, name in zip(self._shared, names, strict=True)
         ]
         if member.decision != "representative":

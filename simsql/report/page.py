@@ -115,7 +115,6 @@ class _Clusters:
             item = to_json([*self._places[number], len(all_rows), rows])
             yield f"{',' if number else ''}{item}"
 
-
     def decisions(self) -> Iterator[tuple[int, int, str, str]]:
         """Yield each cluster as plain text: its size, dropped members, beginning, and a line for each member."""
         prefixes = self._collected.prefixes
