@@ -55,6 +55,8 @@ def write_run_report(
     if rules.checks_texts:
         options |= {"similarity": f"{rules.similarity:g}", "drop similarity": f"{rules.drop:g}"}
     options["keep"] = rules.keep_field or str(rules.keep)
+    if rules.keep_under:
+        options["keep under"] = name_paths(rules.keep_under)
     found = RunReport(
         run.stored,
         options,
