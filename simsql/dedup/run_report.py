@@ -12,7 +12,7 @@ from simsql.decide.rules import Rules
 from simsql.dedup.members import Member, arrange_members
 from simsql.dedup.store.store import Rows, StoredDocument
 from simsql.dedup.writing import drop_list_name
-from simsql.documents import SkipCount, printable
+from simsql.documents import SkipCount, name_paths, printable
 from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
 from simsql.report import Closeness, ReportedMember, RunReport, write_report

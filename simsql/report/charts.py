@@ -143,8 +143,8 @@ def _draw(
         x = _MARGIN + place * (number + _GAP / 2)
         # If there is no room for all numbers, the highest bar has one.
         labelled = each.total and (each.total == highest or max(map(len, counts)) * _DIGIT <= place)
-        count = counts[number] if labelled else ""
-        bars.append(Bar(each, round(x, 1), round(place * (1 - _GAP), 1), round(y, 1), parts, count))
+        label = counts[number] if labelled else ""
+        bars.append(Bar(each, round(x, 1), round(place * (1 - _GAP), 1), round(y, 1), parts, label))
     most = max(bins, key=lambda each: each.total)
     summary = f"{title}: most, {most.total:,}, at {most.label}."
     if name == "similarity":  # a scale: ticks are between bars
