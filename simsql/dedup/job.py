@@ -181,7 +181,14 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                     from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
 
                     with stages.stage("write report"):
-                        run = RunOfFiles(options.paths, options.recipe, store.rules, stored, rows, texts)
+                        skipped = {
+                            "skipped": reader.skips,
+                            "not compared": intake.wordless,
+                            "not droppable": clusters.refused,
+                            "not in the drop list": clusters.unlisted,
+                        }
+                        null = options.output.null
+                        run = RunOfFiles(options.recipe, store.rules, stored, rows, texts, skipped, null)
                         page = files.enter_context(open_output(options.output.report))
                         write_run_report(page, run, store.clusters(), refused)
                         page.flush()

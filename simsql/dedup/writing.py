@@ -100,6 +100,12 @@ def write_clusters(
     return count
 
 
+def drop_list_name(document: StoredDocument, *, null: bool) -> str | None:
+    """Return the name of a document in the drop list; None if the line could mean something else."""
+    name = _listed_name(document)
+    return None if _ambiguity(document, name, null=null) else name
+
+
 def _listed_name(document: StoredDocument) -> str:
     """Return the name of a document in the drop list: its place, if its id could mean something else."""
     is_label = document.line is not None and document.name != document.place
