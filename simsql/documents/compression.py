@@ -51,9 +51,9 @@ COMPRESSIONS: dict[str, Compression] = {
 """The compressions by the endings of names."""
 
 
-def find_decompressor(start: bytes) -> Callable[[Any], Any] | None:
-    """Return what opens a compressed file, given its first bytes; None for any other file."""
-    return next((each.read for each in COMPRESSIONS.values() if each.magic.match(start)), None)
+def find_compression(start: bytes) -> Compression | None:
+    """Return the compression of a file, given its first bytes; None for any other file."""
+    return next((each for each in COMPRESSIONS.values() if each.magic.match(start)), None)
 
 
 def is_named_compressed(path: Path) -> bool:

@@ -6,8 +6,9 @@ The name of a file does not tell the shape: `.json` has both, and so has a strea
 import csv
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Literal
 
 from simsql.documents.content import (
@@ -51,20 +52,24 @@ def read_json(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Docume
 
 
 def read_stream(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
-    """Yield the records of standard input, a pipe or a device: JSON lines, a JSON array, or a table.
+    """Yield the records of standard input, a pipe or a device."""
+    return find_stream_format(stream, layout)(stream, opened, layout)
 
-    The first line of a table names the column of texts.
-    """
+
+def find_stream_format(
+    stream: Stream, layout: Layout
+) -> Callable[[Stream, Opened, Layout], Iterator[Document | Skip]]:
+    """Return what reads a stream: JSON lines, an array, or a table, whose first line names the column of texts."""
     start = _decode_start(stream, layout, SAMPLE)
     match = _START.match(start)
     if match and match[1]:
-        return read_json_array(stream, opened, layout)
+        return read_json_array
     if not match:
         for delimiter in (",", "\t"):
             header = next(csv.reader(start.splitlines()[:1], delimiter=delimiter), [])
             if layout.text_field in header:
-                return read_table(stream, opened, layout, delimiter=delimiter)
-    return read_json_lines(stream, opened, layout)
+                return partial(read_table, delimiter=delimiter)
+    return read_json_lines
 
 
 def read_json_array(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from simsql.documents.compression import READ_ERRORS, find_decompressor, is_named_compressed
+from simsql.documents.compression import READ_ERRORS, find_compression, is_named_compressed
 from simsql.documents.content import Stream
 from simsql.documents.files import Found, unreadable
 from simsql.documents.input_formats import (
@@ -52,7 +52,7 @@ class FileReader:
 
     def format_of(self, found: Found) -> Format:
         """Return the function that reads the format of a file."""
-        read = read_stream if found.path is None or found.size is None else _format_of(found.path)
+        read = read_stream if found.path is None or found.size is None else format_of_name(found.path)
         if self.lines and (found.size is None or read in (read_text, read_json)):
             return read_lines
         return read
@@ -85,9 +85,8 @@ class FileReader:
     def _decode(self, file: BinaryIO | io.FileIO, opened: Opened, read: Format) -> Iterator[Document | Skip]:
         stream = self.current = Stream(file)
         try:
-            decompressor = find_decompressor(stream.sample())
-            if decompressor:
-                stream = Stream(decompressor(stream))
+            if compression := find_compression(stream.sample()):
+                stream = Stream(compression.read(stream))
             yield from read(stream, opened, self.layout)
         except READ_ERRORS as error:
             yield unreadable(opened.name, error)
@@ -96,7 +95,8 @@ class FileReader:
             yield Skip(printable(opened.name), f"not {self.layout.encoding}", printable(str(error)))
 
 
-def _format_of(path: Path) -> Format:
+def format_of_name(path: Path) -> Format:
+    """Return what reads the format that the ending of a name shows."""
     endings = [ending.lower() for ending in path.suffixes[-2:]]
     if endings and endings[-1] == ".parquet":
         return read_parquet

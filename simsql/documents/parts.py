@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from simsql.documents.compression import find_decompressor, is_named_compressed
+from simsql.documents.compression import find_compression, is_named_compressed
 from simsql.documents.content import (
     SAMPLE,
     UnfitError,
@@ -224,7 +224,7 @@ def _open_ranges(found: Found, reader: FileReader) -> Range | None:
         encoding = encoding_of_records(start, layout.encoding)
     except (OSError, UnfitError, UnicodeError):
         return None  # which is then skipped
-    if not stat.S_ISREG(file.status.st_mode) or find_decompressor(start) or not _CAN_BE_CUT.fullmatch(encoding):
+    if not stat.S_ISREG(file.status.st_mode) or find_compression(start) or not _CAN_BE_CUT.fullmatch(encoding):
         return None
     place = len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0
     encoding = encoding.removesuffix("-sig")
