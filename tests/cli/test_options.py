@@ -83,7 +83,7 @@ def test_without_a_command_there_is_help():
         (["dedup", ".", "-d", "x"], "'x' is not a whole number from 0 to 64; see simsql dedup --help"),
         (
             ["dedup", ".", "--threshold", "0.8"],
-            "no such option: --threshold: use --similarity; see simsql dedup -",
+            "no such option: --threshold: use --similarity; see simsql dedup",
         ),
         (["find-pairs", "--threshold", "3"], "no such option: --threshold: use --distance; see simsql find-pairs"),
         (["dedup", ".", "--bit_diff=3"], "no such option: --bit_diff: use --distance; see simsql dedup --help"),
