@@ -8,7 +8,6 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -186,11 +185,11 @@ def _report(error: Exception) -> int:
         case UnicodeEncodeError():
             # Without the argument: a URL may hold a password.
             code, message = 2, "an option is not valid UTF-8: PostgreSQL needs names and URLs in UTF-8"
-        case BrokenProcessPool():
-            message = "a worker process was killed: the machine may have run out of memory"
         case BrokenPipeError(filename=None):  # its reader has read enough
             abandon(sys.stdout)
             return 128 + SIGPIPE
+        case OSError(errno=errno.EMFILE):
+            message = "too many open files: allow more, as with ulimit -n 1024"
         case OSError(filename=None):
             message = _describe_output(error)
             abandon(sys.stdout)
