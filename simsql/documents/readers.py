@@ -7,6 +7,7 @@ The format of a file is decided in this order:
   JSON lines, .csv and .tsv are tables. So does .parquet, which is not compressed as a whole.
 - `-` (standard input), named pipes and devices that the user names are JSON lines, a JSON array or a table.
 - A .json file is an array or lines of records if the first record has the text field.
+- With `Layout.main_content`, the main content of .html, .htm and .xhtml is one document.
 - Any other file is one document if its content is text.
 """
 
