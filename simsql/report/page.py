@@ -22,6 +22,7 @@ SIZE_LIMIT = 50_000_000
 _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = ("differences.js", "visible.js", "labels.js", "report.js")
 _FRAME = 200_000  # bytes: more than all that is not about a single cluster
+_ESCAPED = 10  # bytes of a character, at most
 _DROPPED = 2  # in the rows of members
 _CHUNK = 1 << 18  # characters of texts in one script element: the page parses those that it shows
 
@@ -42,7 +43,9 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
     with Collected() as collected:
         collected.gather(report)
         sizes = Sizes(collected)
-        limits = choose_limits(sizes, size_limit - _FRAME)
+        skips = [skip for each in report.skipped.values() for skip in each.examples]
+        listed = sum(_ESCAPED * len(skip.place + skip.detail) for skip in skips)
+        limits = choose_limits(sizes, size_limit - _FRAME - listed)
         clusters = _Clusters(collected, limits)
         style, script = (
             "\n".join((_PAGE / name).read_text(encoding="utf-8") for name in names)
