@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +24,8 @@ from simsql.documents.copying import Chosen, DifferentError, Target, can_copy, c
 from simsql.documents.input_formats import read_json, read_text
 from simsql.documents.opening import Format, format_of_name, is_named_compressed
 from simsql.documents.output import Output, is_special, naming_output, open_binary_output, open_output_folder
+from simsql.documents.parquet import read_parquet
+from simsql.documents.parquet_copying import copy_rows
 from simsql.documents.spool import StreamSpool
 from simsql.errors import SimsqlError, UsageError
 
@@ -106,7 +109,7 @@ class Cleaner:
                 raise UsageError(
                     f"--clean reads {name} twice, which a pipe does not allow: use - or save it as a file"
                 )
-            if not can_copy(form):
+            if form is not read_parquet and not can_copy(form):
                 raise UsageError(f"--clean does not copy the format of {name}: {_LEAVE_OUT}")
             if name in self._files:
                 raise UsageError(f"--clean cannot tell two files called {name} apart: rename one of them")
@@ -189,7 +192,10 @@ class Cleaner:
     def _copy(self, file: _Copied, output: Target) -> None:
         with self._open(file) as source:
             try:
-                copy_records(source, output, file.name, file.form, self._layout, file.chosen(), self._advance)
+                if file.form is read_parquet and isinstance(source, FileIO):
+                    copy_rows(source, output, file.name, self._layout, file.chosen(), self._advance)
+                else:
+                    copy_records(source, output, file.name, file.form, self._layout, file.chosen(), self._advance)
             except DifferentError:
                 raise _changed(file.name) from None
 
