@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from io import FileIO
 from pathlib import Path
 from typing import IO
 
@@ -192,7 +191,7 @@ class Cleaner:
     def _copy(self, file: _Copied, output: Target) -> None:
         with self._open(file) as source:
             try:
-                if file.form is read_parquet and isinstance(source, FileIO):
+                if file.form is read_parquet:
                     copy_rows(source, output, file.name, self._layout, file.chosen(), self._advance)
                 else:
                     copy_records(source, output, file.name, file.form, self._layout, file.chosen(), self._advance)

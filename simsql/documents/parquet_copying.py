@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ Advance = Callable[[int], None]
 
 
 def copy_rows(
-    file: io.FileIO, target: Target, name: str, layout: Layout, chosen: Chosen, advance: Advance
+    file: IO[bytes], target: Target, name: str, layout: Layout, chosen: Chosen, advance: Advance
 ) -> None:
     """Copy a Parquet file without the rows to remove.
 
@@ -33,21 +33,23 @@ def copy_rows(
     cannot be copied.
     """
     if len(chosen.lines):
-        try:
-            table = ParquetTable(io.BufferedReader(file), Opened(name), layout)
-        except UnfitError:
-            raise DifferentError from None
-        try:
-            _copy(table, target if chosen.removes else None, chosen, os.fstat(file.fileno()).st_size, advance)
-        except parquet_errors() as error:
-            raise SimsqlError(f"{printable(name)} cannot be copied: {printable(str(error))}") from error
-    if not chosen.removes:
+        with open(os.dup(file.fileno()), "rb") as opened:  # noqa: PTH123 - what is opened here is also closed
+            try:
+                table = ParquetTable(opened, Opened(name), layout)
+                _copy(table, target if chosen.removes else None, chosen)
+            except UnfitError:
+                raise DifferentError from None
+            except parquet_errors() as error:
+                raise SimsqlError(f"{printable(name)} cannot be copied: {printable(str(error))}") from error
+    if chosen.removes:
+        advance(os.fstat(file.fileno()).st_size)
+    else:
         file.seek(0)
         nothing = chosen._replace(lines=chosen.lines[:0])
         copy_records(file, target, name, read_parquet, layout, nothing, advance)
 
 
-def _copy(table: ParquetTable, target: Target | None, chosen: Chosen, size: int, advance: Advance) -> None:
+def _copy(table: ParquetTable, target: Target | None, chosen: Chosen) -> None:
     """Check the chosen rows, and write the others to a target, if there is one."""
     done = 0
     writer = _Writer(table, target) if target else None
@@ -59,7 +61,6 @@ def _copy(table: ParquetTable, target: Target | None, chosen: Chosen, size: int,
         done = stop
         if writer:
             writer.write(group, keep)
-            advance(size * group.rows // table.rows)
     if done < len(chosen.lines):
         raise DifferentError
     if writer:
