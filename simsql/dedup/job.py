@@ -164,7 +164,9 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         explanation = None
         clusters = ClusterCount()
         if options.explain:
-            explanation = explain_pair(store, comparison, verdicts, options.explain)
+            explanation = explain_pair(
+                store, comparison, verdicts, options.explain, main_content=options.layout.main_content
+            )
         else:
             store.commit(stages)
             with stages.stage("check files"):
@@ -192,8 +194,9 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                             "not droppable": clusters.refused,
                             "not in the drop list": clusters.unlisted,
                         }
-                        null = options.output.null
-                        run = RunOfFiles(options.recipe, store.rules, stored, rows, texts, skipped, null)
+                        run = RunOfFiles(
+                            options.recipe, store.rules, stored, rows, texts, skipped, options.output.null
+                        )
                         page = files.enter_context(open_output(options.output.report))
                         write_run_report(page, run, store.clusters(), refused)
                         page.flush()

@@ -94,6 +94,8 @@ class Layout:
     """Limit in bytes, after decompression, for a text, or the line or row of a record."""
     value_field: str | None = None
     """The field or column whose value is read beside the text, if a record has it."""
+    main_content: bool = False
+    """Whether the text of a web page is its main content, and not its source."""
 
 
 def storable(name: str | os.PathLike[str]) -> str:

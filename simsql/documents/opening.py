@@ -27,6 +27,7 @@ from simsql.documents.input_formats import (
     storable,
 )
 from simsql.documents.output_formats import DELIMITERS
+from simsql.documents.pages import is_page, read_page
 from simsql.documents.parquet import read_parquet
 
 _COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
@@ -67,6 +68,8 @@ class FileReader:
         read = read_json_lines if found.path is None or found.size is None else format_of_name(found.path)
         if self.lines and (found.size is None or read in (read_text, read_json)):
             return read_lines
+        if self.layout.main_content and read is read_text and found.path and is_page(found.path):
+            return read_page
         return read
 
     def read(self, found: Found) -> Iterator[Document | Skip]:
