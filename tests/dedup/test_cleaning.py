@@ -217,7 +217,8 @@ def files(draw):
     records = draw(RECORDS)
     if ending == ".parquet":
         ids, texts = zip(*records, strict=True)
-        columns = {"n": [{"a": [n]} for n in range(len(ids))], "id": ids, "text": [*texts[1:], None]}
+        numbers = [{"a": [n]} for n in range(len(ids) + 1)]
+        columns = {"n": numbers, "id": [*ids, "3"], "text": [*texts, None]}
         return ending, parquet_of(pa.table(columns), row_group_size=draw(st.integers(1, 7)))
     if ending in DELIMITERS:
         content = io.StringIO()
