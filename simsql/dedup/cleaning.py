@@ -19,8 +19,9 @@ from simsql.dedup.safety.identity import FileStatus, RecordFile, digest_text, fi
 from simsql.dedup.store.columns import Columns
 from simsql.dedup.store.store import StoredDocument
 from simsql.documents import STDOUT, DocumentReader, Layout, Report, SkipCount, Stages, printable, storable
+from simsql.documents.compression import is_named_compressed
 from simsql.documents.copying import Chosen, DifferentError, Target, can_copy, copy_records
-from simsql.documents.opening import Format, format_of_name, is_named_compressed
+from simsql.documents.opening import Format, format_of_name
 from simsql.documents.output import Output, is_special, naming_output, open_binary_output, open_output_folder
 from simsql.documents.parquet import read_parquet
 from simsql.documents.parquet_copying import copy_rows
@@ -140,7 +141,9 @@ class Cleaner:
         """Raise SimsqlError if a file of records cannot be copied, is new since the walk, or has such a skip."""
         for name, file in files.items():
             if not _can_copy(format_of_name(file.path)):
-                raise UsageError(f"--clean does not copy the format of {name}: convert it to JSON lines")
+                raise UsageError(
+                    f"--clean does not copy the format of {name}: convert it to JSON lines, or {_LEAVE_OUT}"
+                )
             if name not in self._files:
                 raise _changed(name)
             self._files[name].status = file.status

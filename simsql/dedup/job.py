@@ -43,7 +43,7 @@ from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 @dataclass(frozen=True)
 class DedupOptions:
-    """The input, rules, recipe and output of a run. `-` among the paths is JSON lines on stdin."""
+    """The input, rules, recipe and output of a run. `-` among the paths is stdin."""
 
     paths: Sequence[str]
     """No paths only to explain the decisions of a table that is kept."""

@@ -125,14 +125,14 @@ class _Clusters:
 
 
 def _describe(row: list[Any], prefixes: tuple[str, str]) -> str:
-    """Return a decision as a line of text. The columns are of the same width in all lines."""
+    """Return a decision as a line of text: decision, how close it is, and names, separated by tabs."""
     name, place, decision = row[:3]
     distance, similarity = row[4:6] if decision == _DROPPED else row[6:8]
-    close = "" if similarity is None else show_similarity(similarity)
-    bits = "" if decision == 0 else f"{distance} bit{'' if distance == 1 else 's'}"
+    close = "" if similarity is None else f"{show_similarity(similarity)}  "
+    close += f"{distance} bit{'' if distance == 1 else 's'}"
     shown = [printable(_without(value, prefix)) for value, prefix in zip((name, place), prefixes, strict=True)]
     names = shown[0] if name == place else f"{shown[0]}  ({shown[1]})"
-    return f"{'dropped' if decision == _DROPPED else 'kept':7}  {close if bits else '':4}  {bits:7}  {names}"
+    return f"{'dropped' if decision == _DROPPED else 'kept'}\t{close if decision else ''}\t{names}"
 
 
 def _without(name: str, prefix: str) -> str:

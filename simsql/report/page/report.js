@@ -213,6 +213,7 @@
     );
     markCurrent();
     $("page").textContent = `page ${number(state.page + 1)} of ${number(pages)}`;
+    $("pager").hidden = pages < 2;
     $("previous-page").disabled = state.page === 0;
     $("next-page").disabled = state.page === pages - 1;
   }
