@@ -108,6 +108,7 @@ def dedup_command(
         print(first.kept(), end="", flush=True)
     print_skips(summary.skips, telling.console)
     print_skips(summary.wordless, telling.console, what="not compared:")
+    print_skips(summary.forgotten, telling.console, what="forgotten:")
     if summary.unchecked:
         telling.console.print(_describe_unchecked(summary), soft_wrap=True, markup=False, highlight=False)
     if summary.explanation:
@@ -156,10 +157,13 @@ def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
     yield "documents", summary.documents
     if wordless := summary.wordless.by_reason.total():
         yield "  without words: no fingerprint", wordless
-    if summary.stored > summary.loaded.added:
+    forgotten = summary.forgotten.by_reason.total()
+    if forgotten or summary.stored > summary.loaded.added:
         yield "  new", summary.loaded.added
         yield "  changed", summary.loaded.changed
         yield "  known already", summary.loaded.unchanged
+        if forgotten:
+            yield "  gone: forgotten", forgotten
         yield "documents in the table", summary.stored
     if summary.unchecked:
         yield "  words not known: not compared", summary.unchecked

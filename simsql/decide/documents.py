@@ -40,8 +40,6 @@ class Documents(NamedTuple):
     representative_similarity: Similarities
     fresh: Flags
     """Whether there is no earlier decision about this text."""
-    undecided: Flags
-    """Whether an earlier run has not found it, as in `Verdicts`."""
 
     @classmethod
     def without_decisions(
@@ -56,9 +54,7 @@ class Documents(NamedTuple):
     ) -> "Documents":
         """Return documents about which no earlier run has decided."""
         unknown, none = np.full(len(ids), np.nan), np.zeros(len(ids), dtype=bool)
-        return cls(
-            ids, fingerprint, sketch, words, compared, characters, seen, ids, ids, unknown, unknown, ~none, none
-        )
+        return cls(ids, fingerprint, sketch, words, compared, characters, seen, ids, ids, unknown, unknown, ~none)
 
 
 class Nodes(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simsql.decide.documents import I64, NONE, PRESENT, Documents, Flags, Nodes, Similarities, States
+from simsql.decide.documents import GONE, I64, NONE, PRESENT, Documents, Flags, Nodes, Similarities, States
 from simsql.decide.earlier import stored_pairs
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs, Stars, centrality, choose_stars, join_pairs
@@ -39,10 +39,10 @@ class Verdicts(NamedTuple):
     representative_similarity: Similarities
     cluster: I64
     """Number of the cluster, from 1, the largest first; 0 for documents in none."""
-    undecided: Flags
-    """Whether the document is gone, so that a later run that finds it again decides anew."""
     present: Flags
     """Whether this run has read the document, or found it again."""
+    gone: Flags
+    """Whether this run has looked for the document and not found it. Then it is in no cluster."""
 
 
 def decide(
@@ -61,11 +61,11 @@ def decide(
     similarity that the evidence does not tell is NaN.
     """
     itself = np.arange(len(documents.id))
-    present = evidence.states == PRESENT
+    present, is_gone = evidence.states == PRESENT, evidence.states == GONE
     similarities = np.full((2, len(itself)), np.nan)
     if not nodes.total:
         none = np.zeros(len(itself), dtype=np.int64)
-        return Verdicts(itself, itself, similarities[0], similarities[1], none, none.astype(bool), present)
+        return Verdicts(itself, itself, similarities[0], similarities[1], none, present, is_gone)
     node = nodes.of_document
     compared = node != NONE
     gone = nodes.gone(evidence.states)
@@ -83,10 +83,9 @@ def decide(
         for row, target in enumerate(stars):
             similarities[row, compared] = _look_up(nodes.total, known, target)[node[compared]]
     cluster = np.zeros(len(itself), dtype=np.int64)
-    cluster[compared] = _number_clusters(stars.representative[node[compared]], -documents.characters[best])
-    # If a text that is gone and was kept comes back, it may be similar to one that is kept since.
-    undecided = compared & gone[node] & (stars.kept[node] == node)
-    return Verdicts(kept, representative, similarities[0], similarities[1], cluster, undecided, present)
+    listed = compared & ~is_gone
+    cluster[listed] = _number_clusters(stars.representative[node[listed]], -documents.characters[best])
+    return Verdicts(kept, representative, similarities[0], similarities[1], cluster, present, is_gone)
 
 
 def _best_documents(

@@ -1,7 +1,7 @@
 """The main job: files in, clusters of near-duplicates and decisions out."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,11 +14,11 @@ from simsql.dedup.cluster_formats import CLUSTER_STARTS
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.explaining import Explanation, explain_pair
-from simsql.dedup.safety.confirming import Confirmer
+from simsql.dedup.safety.confirming import Confirmer, Reference
 from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
 from simsql.dedup.store.intake import Intake
-from simsql.dedup.store.store import Loaded
+from simsql.dedup.store.store import Loaded, Store
 from simsql.dedup.writing import ClusterCount, ClusterOutput, write_clusters
 from simsql.documents import (
     READ_TWICE,
@@ -28,6 +28,7 @@ from simsql.documents import (
     Layout,
     Outputs,
     Selection,
+    Skip,
     SkipCount,
     Stages,
     open_output,
@@ -93,6 +94,8 @@ class DedupSummary:
     created_by_older: bool
     """Whether the table was created by version 0.1.0, which stored no decisions."""
     skips: SkipCount
+    forgotten: SkipCount
+    """Documents of earlier runs that are gone, and have been removed from the table."""
     clusters: ClusterCount
     explanation: Explanation | None
 
@@ -125,9 +128,11 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         store = stack.enter_context(opened)
         intake = Intake(store, reader, workers=options.workers, tokens=tokens, texts=texts)
         loaded = intake.take_in(stages)
+        confirmer = Confirmer(options.open_reader, intake.files, outputs.writes)
+        forgotten = SkipCount()
         with stages.stage("check texts" if store.rules.checks_texts else "compare fingerprints") as report:
+            _forget(store, confirmer.find_gone(store.find_unread(options.paths)), forgotten)
             rows = store.read_rows()
-            confirmer = Confirmer(options.open_reader, intake.files, outputs.writes)
             comparison = Comparison(
                 rows.documents, rows.tokens, store.rules, here=rows.here, workers=options.workers, report=report
             )
@@ -139,6 +144,8 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             )
             comparison.complete(verdicts)
         with stages.stage("find clusters"):
+            if not options.explain:
+                _forget(store, rows.references(np.flatnonzero(verdicts.gone)), forgotten)
             store.save(rows.documents, verdicts)
         stored = store.count()
         explanation = None
@@ -170,9 +177,18 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         int(np.count_nonzero(~rows.documents.compared)),
         store.created_by_older,
         reader.skips,
+        forgotten,
         clusters,
         explanation,
     )
+
+
+def _forget(store: Store, gone: Iterable[Reference], forgotten: SkipCount) -> None:
+    """Remove documents that are gone from the table, and count them."""
+    gone = list(gone)
+    store.forget(gone)
+    for document in gone:
+        forgotten.add(Skip(document.place, "gone", "its text is not there any more"))
 
 
 def _refuse_server_folder(options: DedupOptions) -> None:

@@ -93,7 +93,6 @@ def run(docs, table):
         kept_similarity=column((document.kept_similarity for document in docs), float),
         representative_similarity=column((document.representative_similarity for document in docs), float),
         fresh=column((document.fresh for document in docs), bool),
-        undecided=column((document.undecided for document in docs), bool),
     )
     nodes = group_nodes(given_documents, given_documents.seen, by_words=True)
     texts = [docs[position].text for position in nodes.example]
@@ -113,7 +112,7 @@ def run(docs, table):
     def compare(left, right):
         return column((alike(table, texts[a], texts[b]) for a, b in zip(left, right, strict=True)), float)
 
-    states = [PRESENT if document.seen else GONE if document.undecided else UNKNOWN for document in docs]
+    states = [PRESENT if document.seen else UNKNOWN for document in docs]
 
     by_id = {document.id: document for document in docs}
     seen = {document.text for document in docs if document.seen}
@@ -145,8 +144,7 @@ def run(docs, table):
     decided = [
         replace(
             document,
-            fresh=bool(verdicts.undecided[position]),
-            undecided=bool(verdicts.undecided[position]),
+            fresh=False,
             state=states[position],
             kept=docs[verdicts.kept[position]].id,
             representative=docs[verdicts.representative[position]].id,
@@ -156,6 +154,7 @@ def run(docs, table):
         for position, document in enumerate(docs)
     ]
     assert verdicts.present.tolist() == [state == PRESENT for state in states]
+    assert verdicts.gone.tolist() == [state == GONE for state in states]
     return decided, verdicts.cluster.tolist()
 
 
@@ -235,7 +234,7 @@ def decisions(docs):
 
 
 def check(docs, table):
-    """Decide, compare with the definition, and return the documents with their decisions."""
+    """Decide, compare with the definition, and return the documents that are not gone with their decisions."""
     decided, cluster = run(docs, table)
     found = {document.id: document.state for document in decided}
     now = [replace(document, state=found[document.id]) for document in docs]
@@ -256,14 +255,19 @@ def check(docs, table):
         if document.seen:
             assert kept.seen or kept.stream or not kept.gone
     groups = {}
+    there = []
     for document, number in zip(decided, cluster, strict=True):
-        groups.setdefault(document.representative, set()).add(number)
-    sizes = {centre: sum(document.representative == centre for document in decided) for centre in groups}
+        if document.state == GONE:
+            assert number == 0
+        else:
+            there.append(document)
+            groups.setdefault(document.representative, set()).add(number)
+    sizes = {centre: sum(document.representative == centre for document in there) for centre in groups}
     assert all(len(numbers) == 1 for numbers in groups.values())
     numbered = sorted((numbers.pop(), sizes[centre]) for centre, numbers in groups.items() if sizes[centre] > 1)
     assert [number for number, _ in numbered] == list(range(1, len(numbered) + 1))
     assert [size for _, size in numbered] == sorted((size for _, size in numbered), reverse=True)
-    return decided
+    return there
 
 
 @given(documents, tables)

@@ -32,7 +32,6 @@ _COLUMNS = {
     "representative": ("coalesce(t.representative, t.id)", ">i8"),
     "kept_similarity": ("coalesce(t.kept_similarity, 'NaN')", ">f8"),
     "representative_similarity": ("coalesce(t.representative_similarity, 'NaN')", ">f8"),
-    "undecided": ("t.undecided", "?"),
 }
 _STAGED_COLUMNS = {
     "ordinal": ("coalesce(s.ordinal, -1)", ">i8"),
@@ -85,10 +84,9 @@ class TableRows:
             rows["characters"].astype(np.int64),
             ordinal >= 0,
         )
-        documents = documents._replace(undecided=rows["undecided"])
         if store.holds_decisions():  # asked again: another run may have decided since
             own = {name: rows[name].astype(getattr(documents, name).dtype) for name in DECISIONS}
-            documents = documents._replace(fresh=~rows["known"] | rows["undecided"], **own)
+            documents = documents._replace(fresh=~rows["known"], **own)
         self.documents = documents
         self.criterion = criterion(store.rules, ids, documents.characters, self._rank_values(ids))
 
