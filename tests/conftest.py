@@ -1,6 +1,7 @@
 """PostgreSQL fixtures, and the choice of servers."""
 
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ settings.load_profile("untimed")
 # Else numpy starts a thread per processor for its linear algebra, which nothing here uses, in each of the hundreds
 # of processes that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Else each of these processes compiles the modules of simsql again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 PROGRAMS = find_programs()
 TESTS = Path(__file__).parent
@@ -101,6 +104,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         dropped = set(left_out)
         items[:] = [item for item in items if item not in dropped]
+
+
+def pytest_collection_finish() -> None:
+    # Else each full collection of garbage goes through all tests and all modules, a tenth of the time of models.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

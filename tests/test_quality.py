@@ -1,10 +1,10 @@
 """How well clusters agree with what makes texts near-duplicates: shared word trigrams, or characters.
 
 The figures are of public data that are not part of the project (`SIMSQL_SHARED`, else the folder `shared`
-beside the checkout). Each has a twin on texts that are made here, which never skips.
+beside the checkout). Each has a twin on texts that are made here, which never skips. That of the test of edited
+texts is in tests/dedup/test_ranking.py.
 """
 
-import csv
 import json
 import lzma
 import os
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import corpus
 import pytest
+from agreement import check_agreement, joined
 from program import run, write_lines
 
 from benchmarks.decisions import Corpus, by_program, check_pairs
@@ -40,36 +41,6 @@ def grams(items: str | list[str], size: int) -> set:
 
 def jaccard(left: set, right: set) -> float:
     return len(left & right) / max(len(left | right), 1)
-
-
-def joined(clusters: list[dict]) -> set[frozenset[str]]:
-    """The pairs of documents in one cluster."""
-    names = ([member["id"] for member in cluster["members"]] for cluster in clusters)
-    return {frozenset(pair) for members in names for pair in combinations(members, 2)}
-
-
-def check_agreement(clusters: list[dict], labelled: dict[frozenset[str], float]) -> None:
-    """`labelled` has every pair of documents whose Jaccard index is 0.5 or more."""
-    together = joined(clusters)
-    alike = {pair for pair, index in labelled.items() if index >= 0.9}
-    recall = len(alike & together) / len(alike)
-    precision = len(together & labelled.keys()) / len(together)
-    largest = max(cluster["size"] for cluster in clusters)
-    print(f"of pairs >= 0.9 in one cluster {recall:.4f}, of pairs in one cluster >= 0.5 {precision:.4f},", end=" ")
-    print(f"pairs {len(together)}, clusters {len(clusters)}, largest {largest}")
-    assert recall >= 0.95
-    assert precision >= 0.90
-    assert largest <= 50
-
-
-def test_civil_codes(home: Path) -> None:
-    """Sections of American civil codes, which states copied from each other and edited."""
-    path = data("civil_codes.jsonl.xz")
-    with data("civil_codes.pairs.csv").open(newline="", encoding="utf-8") as lines:
-        labelled = {
-            frozenset((row["id_a"], row["id_b"])): float(row["jaccard_word3"]) for row in csv.DictReader(lines)
-        }
-    check_agreement(run("dedup", path, home=home).done().clusters, labelled)
 
 
 def test_texts_that_are_edited(home: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from simsql.decide.rules import Keep, Rules
-from simsql.documents import STDOUT, DocumentReader, Layout, Outputs, Selection, printable
+from simsql.documents import STDOUT, DocumentReader, Layout, Outputs, Selection, printable, storable
 from simsql.documents.output_formats import Format, choose_format
 from simsql.errors import UsageError
 
@@ -100,10 +100,15 @@ MEANINGS = {
     "--into": Meaning("NAME", "Create this table and write the results to it"),
     "--keep": Meaning(
         "|".join(Keep),
-        "Of similar documents, keep the one most similar to the others, the one read first, or the longest",
+        "Of similar documents, keep the one most similar to the others, the one read first, the longest or, of"
+        " files, the one modified last, the one modified first, or the one with the shortest path",
     ),
     "--keep-field": Meaning(
         "NAME", "Keep the document with the highest number or text in this field or column instead"
+    ),
+    "--keep-under": Meaning(
+        "PATH",
+        "Drop no documents below this folder, or in this file, and keep them in favour of others; may be repeated",
     ),
     "--keys": Meaning(None, "Print the primary keys of the rows beside each fingerprint"),
     "--lead": Meaning("N", "Move this many blocks to the front of each key"),
@@ -131,7 +136,7 @@ MEANINGS = {
     "--redecide": Meaning(
         None,
         "Discard stored decisions and decide again; needed after a change of --distance, --similarity,"
-        " --drop-similarity, --keep or --keep-field",
+        " --drop-similarity, --keep, --keep-field or --keep-under",
     ),
     "--repair": Meaning(None, "Repair the faults of a table; writers to it wait until it is done"),
     "--replace": Meaning(None, "Replace the table of --into, if this command has created it before"),
@@ -243,6 +248,14 @@ def read_folder(written: str | Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise typer.BadParameter(f"{printable(str(folder))} is a file: name a folder")
     return folder
+
+
+def read_real_path(written: str | Path) -> str:
+    """Return the path of a folder or file that exists, without links."""
+    path = read_path(written)
+    if not path.exists():
+        raise typer.BadParameter(f"there is no folder or file {printable(storable(path))}")
+    return storable(path.resolve())
 
 
 def path_option(name: str, more: str = "") -> Any:

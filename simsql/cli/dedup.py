@@ -1,7 +1,7 @@
 """`simsql dedup`: clusters of near-duplicates in files."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,11 +18,13 @@ from simsql.cli._options import (
     Workers,
     option,
     path_option,
+    read_real_path,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, count_skips, print_skips, print_summary
 from simsql.cores import usable_cores
 from simsql.database.chosen import ChosenDatabase
+from simsql.decide.rules import Rules
 from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
 from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
@@ -39,12 +41,21 @@ class _Connecting(Connecting):
     database: Annotated[str | None, option("--database", ", and only for --table")] = None
 
 
+@dataclass(frozen=True)
+class _Deciding(Deciding):
+    keep_under: Annotated[list[str] | None, option("--keep-under", parser=read_real_path)] = None
+
+    def rules(self) -> Rules:
+        """Return the rules of the decisions."""
+        return replace(super().rules(), keep_under=tuple(self.keep_under or ()))
+
+
 @command("dedup")
 def dedup_command(
     *,
     context: typer.Context,
     paths: OptionalPaths = None,
-    deciding: Deciding,
+    deciding: _Deciding,
     recipe: NewRecipeName = None,
     reading: Reading,
     workers: Workers = None,

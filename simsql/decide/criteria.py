@@ -9,15 +9,38 @@ from simsql.decide.documents import I64
 from simsql.decide.rules import Keep, Rules
 
 
-def criterion(rules: Rules, order: I64, characters: I64, values: I64) -> I64:
+def criterion(rules: Rules, order: I64, characters: I64, values: I64, line: I64 | None = None) -> I64:
     """Return a number for each document, which is higher for preferred documents.
 
-    `order` is lower for documents that were read first, and `values` is higher for those with a higher value of
-    the field that decides.
+    `order` is lower for documents that were read first, and `values` is higher for those with a higher value, if
+    a value decides: that of a field, or that of `value_of_file`. `line` is the line of a record.
     """
-    if rules.keep_field is not None:
+    if not rules.by_value:
+        return {Keep.FIRST: -order, Keep.LONGEST: characters, Keep.CENTRAL: np.zeros_like(order)}[rules.keep]
+    if line is None or rules.keep not in (Keep.NEWEST, Keep.OLDEST):
         return values
-    return {Keep.FIRST: -order, Keep.LONGEST: characters, Keep.CENTRAL: np.zeros_like(order)}[rules.keep]
+    line = line if rules.keep is Keep.NEWEST else -line
+    # One number for both: equal pairs have the same.
+    by_pair = np.lexsort([line, values])
+    differs = (np.diff(values[by_pair]) != 0) | (np.diff(line[by_pair]) != 0)
+    ranks = np.zeros(len(by_pair), dtype=np.int64)
+    ranks[by_pair[1:]] = np.cumsum(differs)
+    return ranks
+
+
+def value_of_file(keep: Keep, path: str, modified: int) -> str | None:
+    """Return the value of the documents in a file, a number that is higher for those to keep, if files decide.
+
+    `modified` is when the file was modified.
+    """
+    match keep:
+        case Keep.NEWEST:
+            return str(modified)
+        case Keep.OLDEST:
+            return str(-modified)
+        case Keep.SHORTEST_PATH:
+            return str(-len(path))
+    return None
 
 
 def rank_values(values: Iterable[str]) -> dict[str, int]:

@@ -32,6 +32,8 @@ class Documents(NamedTuple):
     characters: I64
     seen: Flags
     """Whether this run has read the document."""
+    protected: Flags
+    """Whether the document is never dropped, and kept in favour of others."""
     kept: I64
     """The id of the document that an earlier run has kept in its favour: its own if it is kept."""
     representative: I64
@@ -51,10 +53,14 @@ class Documents(NamedTuple):
         compared: Flags,
         characters: I64,
         seen: Flags,
+        protected: Flags | None = None,
     ) -> "Documents":
         """Return documents about which no earlier run has decided."""
         unknown, none = np.full(len(ids), np.nan), np.zeros(len(ids), dtype=bool)
-        return cls(ids, fingerprint, sketch, words, compared, characters, seen, ids, ids, unknown, unknown, ~none)
+        if protected is None:
+            protected = none
+        read = ids, fingerprint, sketch, words, compared, characters, seen, protected
+        return cls(*read, ids, ids, unknown, unknown, ~none)
 
 
 class Nodes(NamedTuple):
@@ -76,6 +82,10 @@ class Nodes(NamedTuple):
         found = np.zeros(self.total, dtype=bool)
         found[self.of_document[chosen & (self.of_document != NONE)]] = True
         return found
+
+    def protected(self, documents: Documents, states: States) -> Flags:
+        """Return the nodes with a document that is never dropped and not gone."""
+        return self.of_documents(documents.protected & (states != GONE))
 
     def gone(self, states: States) -> Flags:
         """Return the nodes whose documents are all gone."""

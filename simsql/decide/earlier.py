@@ -6,8 +6,11 @@ from simsql.decide.documents import I64, NONE, Documents, Flags, Nodes, find_ids
 from simsql.decide.stars import SimilarPairs, Stars, join_pairs
 
 
-def earlier_stars(documents: Documents, nodes: Nodes, gone: Flags) -> Stars:
-    """Return the decisions of earlier runs about nodes that still hold; -1 for the others."""
+def earlier_stars(documents: Documents, nodes: Nodes, gone: Flags, protected: Flags) -> Stars:
+    """Return the decisions of earlier runs about nodes that still hold; -1 for the others.
+
+    A decision to drop a node that is `protected` since does not hold.
+    """
     node = nodes.of_document
     itself = np.arange(nodes.total)
     old = ~documents.fresh & (node != NONE)
@@ -27,6 +30,7 @@ def earlier_stars(documents: Documents, nodes: Nodes, gone: Flags) -> Stars:
         return result
 
     kept = decided(old, documents.kept, is_kept)
+    kept[protected & (kept != itself)] = NONE
     representative = decided(is_kept, documents.representative, is_representative)
     return Stars(kept, np.where(kept == itself, representative, NONE))
 

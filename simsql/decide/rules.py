@@ -1,6 +1,7 @@
 """The rules of a decision: what counts as similar, and which of similar documents is kept."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +21,15 @@ class Keep(StrEnum):
     """The one that was read first."""
     LONGEST = "longest"
     """The one with the longest text."""
+    NEWEST = "newest"
+    """The one whose file was modified last and, of the records of one file, the last one."""
+    OLDEST = "oldest"
+    """The one whose file was modified first and, of the records of one file, the first one."""
+    SHORTEST_PATH = "shortest-path"
+    """The one whose file has the path with the fewest characters."""
+
+
+_BY_FILE = (Keep.NEWEST, Keep.OLDEST, Keep.SHORTEST_PATH)
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,9 @@ class Rules:
     keep: Keep = Keep.CENTRAL
     keep_field: str | None = None
     """Keep the document with the highest value of this field instead."""
+    keep_under: tuple[str, ...] = ()
+    """Drop no document below these folders, or in these files, and keep them in favour of others. Absolute paths
+    without links, as `simsql.documents.storable` spells them."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.distance <= 64:
@@ -63,6 +76,20 @@ class Rules:
             return 0.0
         return max(DROP_SIMILARITY, self.similarity) if self.drop_similarity is None else self.drop_similarity
 
+    @property
+    def by_value(self) -> bool:
+        """Whether a value of each document decides which one is kept: that of a field, or one of its file."""
+        return self.keep_field is not None or self.keep in _BY_FILE
+
+    @property
+    def by_file(self) -> bool:
+        """Whether the file of a document matters."""
+        return self.keep in _BY_FILE or bool(self.keep_under)
+
+    def protects(self, path: str) -> bool:
+        """Return whether the documents in a file are never dropped, given its path as in `keep_under`."""
+        return any(path == under or path.startswith(f"{under.rstrip('/')}/") for under in self.keep_under)
+
     def to_json(self) -> str:
         """Return the rules as JSON, for the comment of a table."""
         return json.dumps(
@@ -72,6 +99,7 @@ class Rules:
                 "drop_similarity": self.drop,
                 "keep": str(self.keep),
                 "keep_field": self.keep_field,
+                "keep_under": self.keep_under,
             },
             ensure_ascii=False,
         )
@@ -80,8 +108,8 @@ class Rules:
     def from_recorded(cls, recorded: Mapping[str, Any]) -> "Rules":
         """Return the rules that `to_json` has recorded."""
         drop = recorded["drop_similarity"] if recorded["similarity"] else None
-        keep = Keep(recorded["keep"])
-        return cls(recorded["distance"], recorded["similarity"], drop, keep, recorded["keep_field"])
+        keep, under = Keep(recorded["keep"]), tuple(recorded["keep_under"])
+        return cls(recorded["distance"], recorded["similarity"], drop, keep, recorded["keep_field"], under)
 
     @staticmethod
     def describe(recorded: Mapping[str, Any]) -> str:
@@ -93,4 +121,5 @@ class Rules:
             options.append(f"--keep-field {recorded['keep_field']}")
         else:
             options.append(f"--keep {recorded['keep']}")
+        options += [f"--keep-under {shlex.quote(path)}" for path in recorded["keep_under"]]
         return " ".join(options)

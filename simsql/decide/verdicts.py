@@ -3,6 +3,8 @@
 Decisions of earlier runs stay, as long as the text that is kept is there. No document that this run has read is
 dropped in favour of one that is gone: such a document takes part in nothing new, it is neither kept in favour of
 others nor dropped.
+
+Protected documents are never dropped, as long as they are there. Several with the same words are all kept.
 """
 
 from collections.abc import Callable
@@ -55,10 +57,10 @@ def decide(
 ) -> Verdicts:
     """Decide about all documents.
 
-    A node is kept rather than others if an earlier run has kept it, then by its `criterion`, which is higher for
-    preferred documents, the sum of its similarities, the length of its text and its digest. Within a node, the
-    name of the document takes the place of the last three: `order_by_name` sorts positions of documents. A
-    similarity that the evidence does not tell is NaN.
+    A node is kept rather than others if it has a protected document, then if an earlier run has kept it, then by
+    its `criterion`, which is higher for preferred documents, the sum of its similarities, the length of its text
+    and its digest. Within a node, the length and the name of the document take the place of the last three:
+    `order_by_name` sorts positions of documents. A similarity that the evidence does not tell is NaN.
     """
     itself = np.arange(len(documents.id))
     present, is_gone = evidence.states == PRESENT, evidence.states == GONE
@@ -70,13 +72,17 @@ def decide(
     compared = node != NONE
     gone = nodes.gone(evidence.states)
     pairs = evidence.pairs.where(~gone[evidence.pairs.left] & ~gone[evidence.pairs.right])
-    is_kept = evidence.earlier.kept == np.arange(nodes.total)
+    protected = nodes.protected(documents, evidence.states)
+    # What was kept stays kept, and what is protected is kept like that.
+    earlier = evidence.earlier._replace(kept=np.where(protected, np.arange(nodes.total), evidence.earlier.kept))
+    is_kept = earlier.kept == np.arange(nodes.total)
     best = _best_documents(documents, nodes, criterion, evidence.states, order_by_name)
     central = centrality(nodes.total, pairs, rules.drop)
     # Equals stay in the order of their digests.
-    order = np.lexsort([-documents.characters[best], -central, -criterion[best], ~is_kept])
-    stars = choose_stars(order, pairs, similarity=rules.similarity, drop=rules.drop, earlier=evidence.earlier)
-    kept = np.where(compared, best[stars.kept[node]], itself)
+    order = np.lexsort([-documents.characters[best], -central, -criterion[best], ~is_kept, ~protected])
+    stars = choose_stars(order, pairs, similarity=rules.similarity, drop=rules.drop, earlier=earlier)
+    dropped = compared & ~(documents.protected & (evidence.states != GONE))
+    kept = np.where(dropped, best[stars.kept[node]], itself)
     representative = np.where(compared, best[stars.representative[node]], itself)
     if rules.checks_texts:
         known = join_pairs(pairs, stored_pairs(documents, nodes))
@@ -95,7 +101,7 @@ def _best_documents(
     node = nodes.of_document
     members = np.flatnonzero(node != NONE)
     is_kept = ~documents.fresh & (documents.kept == documents.id)
-    keys = [-documents.characters, -criterion, ~is_kept, state]
+    keys = [-documents.characters, -criterion, ~is_kept, ~documents.protected, state]
     members = members[np.lexsort([key[members] for key in keys] + [node[members]])]
     first = members[np.searchsorted(node[members], np.arange(nodes.total))]
     ties = node[members] != NONE

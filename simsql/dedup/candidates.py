@@ -18,8 +18,9 @@ from simsql.fingerprint import compare_pairs, documents_of, pairs_of, sketch_dis
 from simsql.hamming import find_matches, find_pairs
 from simsql.runs import consecutive, portions
 
-# Candidates that are compared together, eight bytes each: many, so that documents of crowds are seldom read again.
-_TOGETHER = 1 << 23
+# Candidates that are compared together, eight bytes each: many, so that documents of crowds are seldom read again,
+# and so that the processes which list them do not wait.
+_TOGETHER = 1 << 26
 # 100 million pairs take 2.4 GB, and a few times that until all is decided.
 _PAIRS_AT_MOST = 100_000_000
 # Candidates that are listed at a time, or those of one document.

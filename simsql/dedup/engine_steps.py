@@ -66,9 +66,9 @@ def describe(documents: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def check_rules(rules: Rules) -> None:
-    """Raise UsageError for rules that do not compare texts, or have a field that decides."""
-    if not rules.checks_texts or rules.keep_field is not None:
-        raise UsageError("on an engine, the similarity must be above 0, and no field can decide")
+    """Raise UsageError for rules that do not compare texts, or have a field or a file that decides."""
+    if not rules.checks_texts or rules.by_value or rules.by_file:
+        raise UsageError("on an engine, the similarity must be above 0, and neither fields nor files can decide")
 
 
 class Candidates:

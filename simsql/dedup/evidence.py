@@ -31,7 +31,7 @@ def gather_evidence(comparison: Comparison, look_for: LookFor | None = None) -> 
     searched = np.zeros(nodes.total, dtype=bool)
     while True:
         gone = nodes.gone(presence.states)
-        earlier = earlier_stars(documents, nodes, gone)
+        earlier = earlier_stars(documents, nodes, gone, nodes.protected(documents, presence.states))
         is_kept = earlier.kept == np.arange(nodes.total)
         new = (earlier.kept == NONE) | (is_kept & (earlier.representative == NONE))
         new &= ~gone & ~searched

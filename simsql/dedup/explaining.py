@@ -25,6 +25,8 @@ class ExplainedDocument:
     """The id of the document that is kept in its favour: its own if it is kept; None without a decision."""
     kept_similarity: float | None
     representative: str | None
+    protected: bool
+    """Whether it is never dropped, because of --keep-under."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +118,16 @@ class _Explainer:
 
     def _describe(self, id_: int, position: int | None) -> ExplainedDocument:
         if position is None or not self._documents.compared[position]:
-            return ExplainedDocument(self._labels[id_], None, None, None)
+            return ExplainedDocument(self._labels[id_], None, None, None, protected=False)
         targets = self._verdicts.kept[position], self._verdicts.representative[position]
         kept, representative = (self._labels[int(self._documents.id[target])] for target in targets)
         similarity = float(self._verdicts.kept_similarity[position])
         return ExplainedDocument(
-            self._labels[id_], kept, None if np.isnan(similarity) else similarity, representative
+            self._labels[id_],
+            kept,
+            None if np.isnan(similarity) else similarity,
+            representative,
+            protected=bool(self._documents.protected[position]),
         )
 
     def _similarity(self, a: int, b: int) -> float | None:
@@ -142,8 +148,9 @@ class _Explainer:
 def _decision(document: ExplainedDocument) -> str:
     name = printable(document.id)
     if document.kept == document.id:
+        name += " is kept, because of --keep-under" if document.protected else " is kept"
         if document.representative == document.id:
-            return f"{name} is kept"
-        return f"{name} is kept, in the cluster of {printable(document.representative or '')}"
+            return name
+        return f"{name}, in the cluster of {printable(document.representative or '')}"
     at = "" if document.kept_similarity is None else f" (similarity {show_similarity(document.kept_similarity)})"
     return f"{name} is dropped in favour of {printable(document.kept or '')}{at}"

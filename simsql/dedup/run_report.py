@@ -8,7 +8,7 @@ import numpy as np
 from simsql.decide.rules import Rules
 from simsql.dedup.members import Member, arrange_members
 from simsql.dedup.store.store import Rows, StoredDocument
-from simsql.documents import printable
+from simsql.documents import name_paths, printable
 from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
 from simsql.report import Closeness, ReportedMember, RunReport, write_report
@@ -48,6 +48,8 @@ def write_run_report(
     if rules.checks_texts:
         options |= {"similarity": f"{rules.similarity:g}", "drop similarity": f"{rules.drop:g}"}
     options["keep"] = rules.keep_field or str(rules.keep)
+    if rules.keep_under:
+        options["keep under"] = name_paths(rules.keep_under)
     found = RunReport(
         run.stored,
         options,

@@ -1,16 +1,17 @@
-"""Output files that only appear when they are complete."""
+"""Output files and folders that only appear when they are complete."""
 
 import os
 import re
 import secrets
 import shlex
+import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, Any, AnyStr, BinaryIO, Generic, Literal, TextIO
 
 from simsql.documents.input_formats import printable, storable
 from simsql.errors import SimsqlError, UsageError
@@ -48,23 +49,23 @@ _PAGE = re.compile(
 _COMMANDS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-class Output:
-    """A text file whose write errors name the file."""
+class Output(Generic[AnyStr]):
+    """A file whose write errors name the file."""
 
-    def __init__(self, file: IO[str], path: Path) -> None:
-        self._file = file
+    def __init__(self, file: IO[AnyStr], path: Path) -> None:
+        self._file: IO[AnyStr] = file
         self._path = path
 
-    def write(self, text: str) -> None:
-        """Write text. Raises SimsqlError if that fails."""
+    def write(self, data: AnyStr) -> None:
+        """Write text or bytes. Raises SimsqlError if that fails."""
         try:  # a context manager would take longer than the writing
-            self._file.write(text)
+            self._file.write(data)
         except OSError as error:
             raise _unwritable(self._path, error) from error
 
     def flush(self) -> None:
         """Write buffered text. Raises SimsqlError if that fails."""
-        with _naming(self._path):
+        with naming_output(self._path):
             self._file.flush()
 
 
@@ -202,7 +203,7 @@ def standard_output() -> TextIO | _Terminal:
 
 
 @contextmanager
-def open_output(path: Path | None) -> Iterator[Output | _Terminal | TextIO]:
+def open_output(path: Path | None) -> Iterator[Output[str] | _Terminal | TextIO]:
     """Open a file that gets its name only when it is complete, or standard output for None and `STDOUT`.
 
     Pipes and other special files are written directly. Raises SimsqlError if writing fails.
@@ -211,11 +212,38 @@ def open_output(path: Path | None) -> Iterator[Output | _Terminal | TextIO]:
         yield standard_output()
         sys.stdout.flush()
         return
-    with _writing(path) if _is_special(path) else _replacing(path) as output:
-        yield output
+    with _writing(path, "w") if _is_special(path) else _replacing(path, "x") as file:
+        yield Output(file, path)
 
 
-def abandon(file: IO[str]) -> None:
+@contextmanager
+def open_binary_output(path: Path) -> Iterator[Output[bytes] | BinaryIO]:
+    """Open a file for bytes, as `open_output`."""
+    if path == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with _writing(path, "wb") if _is_special(path) else _replacing(path, "xb") as file:
+        yield Output(file, path)
+
+
+@contextmanager
+def open_output_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder that gets its name, which is new or that of an empty folder, when it is complete."""
+    target = path.resolve()
+    unfinished = _unfinished(target)
+    try:
+        with naming_output(path):
+            unfinished.mkdir()
+        yield unfinished
+        with naming_output(path):
+            unfinished.rename(target)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def abandon(file: IO[Any]) -> None:
     """Discard all further output to a file, including buffered output."""
     try:
         descriptor = file.fileno()
@@ -227,12 +255,12 @@ def abandon(file: IO[str]) -> None:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[Output]:
-    with _naming(path):
-        file = path.open("w", encoding="utf-8")
+def _writing(path: Path, mode: Literal["w", "wb"]) -> Iterator[IO[Any]]:
+    with naming_output(path):
+        file = open(path, mode, encoding=_encoding(mode))  # noqa: PTH123, SIM115 - closed below
     try:
-        yield Output(file, path)
-        with _naming(path):
+        yield file
+        with naming_output(path):
             file.flush()
     except BaseException:
         abandon(file)  # the reader of the pipe may have gone, or may never read on
@@ -242,21 +270,18 @@ def _writing(path: Path) -> Iterator[Output]:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Output]:
+def _replacing(path: Path, mode: Literal["x", "xb"]) -> Iterator[IO[Any]]:
     target = path.resolve()
-    # The name is chosen before the file is there: an interrupt at any moment finds what it has to remove.
-    # Only the beginning of the target's name, which may be as long as a name can be.
-    unfinished = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}")
+    unfinished = _unfinished(target)
     file = None
     try:
-        with _naming(path):
-            file = open(  # noqa: SIM115 - Path.open takes no opener; closed below
-                unfinished, "x", encoding="utf-8", opener=_create_private if target.exists() else None
-            )
+        with naming_output(path):
+            opener = _create_private if target.exists() else None
+            file = open(unfinished, mode, encoding=_encoding(mode), opener=opener)  # noqa: SIM115
             if target.exists():
                 unfinished.chmod(target.stat().st_mode & 0o777)
-        yield Output(file, path)
-        with _naming(path):
+        yield file
+        with naming_output(path):
             file.close()
             unfinished.replace(target)
     except BaseException:
@@ -269,12 +294,26 @@ def _replacing(path: Path) -> Iterator[Output]:
             file.close()
 
 
+def _encoding(mode: str) -> str | None:
+    return None if "b" in mode else "utf-8"
+
+
+def _unfinished(target: Path) -> Path:
+    """Return another name for a target until it is complete.
+
+    It is chosen before anything is there: an interrupt at any moment finds what it has to remove. Only the
+    beginning of the target's name is in it, which may be as long as a name can be.
+    """
+    return target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}")
+
+
 def _create_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming_output(path: Path) -> Iterator[None]:
+    """Raise SimsqlError, which names the file, for errors of the system."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Texts and databases for the tests of the job, on the running embedded server."""
+"""Texts and databases for the tests of the job."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from program import kill_started, write_lines
 from sqlalchemy import Engine, NullPool, create_engine
-
-from simsql.server import scratch_database, start_embedded
 
 # Three texts that are near each other, a fourth that is like none, and a fifth that is a copy of the fourth.
 FOX = "The quick brown fox jumps over the lazy dog and runs away from the old barn near the river"
@@ -28,12 +26,9 @@ def _nothing_left_running() -> Iterator[None]:
 
 
 @pytest.fixture
-def newest(home: Path) -> Iterator[tuple[Engine, str]]:
-    """An engine and the URL of a new database of the embedded server: for what no version does differently."""
-    with start_embedded(home) as server, scratch_database(server) as url:
-        engine = create_engine(url, poolclass=NullPool)
-        yield engine, url.render_as_string(hide_password=False)
-        engine.dispose()
+def newest(database_url: str) -> tuple[Engine, str]:
+    """An engine and the URL of a new database with simsql: for what no version does differently."""
+    return create_engine(database_url, poolclass=NullPool), database_url
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Decisions that stay in a table: what a later run keeps, decides anew, or refuses."""
 
+import os
 from hashlib import blake2b
 
 import pytest
@@ -55,6 +56,7 @@ def test_other_rules_need_to_be_decided_afresh(kept, newest, tmp_path):
         ["--similarity", "0.5"],
         ["--drop-similarity", "0.75"],
         ["--keep", "first"],
+        ["--keep-under", tmp_path],
     ):
         run("dedup", *options, *other).failed(
             1,
@@ -180,6 +182,42 @@ def test_values_of_another_field_decide_nothing(tmp_path, newest):
     assert kept("score", {"score": 9}, {"score": 1}) == "a"
     assert kept("date", {}, {"date": "2026-01-01"}, redecide=True) == "b"
     assert kept("date", {"date": "2025-01-01"}, {}, redecide=True) == "a"
+
+
+def test_files_decide_in_later_runs_by_their_times_at_the_last_reading(tmp_path, drops):
+    paths = [tmp_path / name for name in "abc"]
+    for time, (path, name) in enumerate(zip(paths, "bac", strict=True)):
+        path.write_text(TEXTS[name])
+        os.utime(path, ns=(time, time))
+    newest = ["--keep", "newest", "--redecide"]
+    assert sorted(drops(*paths, options=newest)) == [f"{path}" for path in paths[:2]]
+    os.utime(paths[0], ns=(9, 9))
+    # Decisions stay, and the file that this run has not read has the time that it had.
+    assert sorted(drops(*paths[:2], options=newest[:2])) == [f"{path}" for path in paths[:2]]
+    assert sorted(drops(*paths[1:], options=newest)) == [f"{path}" for path in paths[1:]]
+
+
+def test_nothing_below_a_folder_is_dropped_in_any_run(tmp_path, drops):
+    for folder in ("archive", "inbox", "archive2"):
+        (tmp_path / folder).mkdir()
+    archive, inbox, other = tmp_path / "archive", tmp_path / "inbox", tmp_path / "archive2"
+    (tmp_path / "link").symlink_to(archive)
+    under = ["--keep-under", tmp_path / "link"]
+    (archive / "a").write_text(TEXTS["b"])
+    (other / "long").write_text(f"{TEXTS['a']} and more")
+    assert sorted(drops(archive, other, options=under)) == [f"{other / 'long'}"]
+    (inbox / "b").write_text(f"{TEXTS['a']} and more")
+    (inbox / "d").write_text(TEXTS["d"])
+    # This run has not read the archive. What it reads is dropped in favour of it, or kept.
+    assert sorted(drops(inbox, options=under)) == [f"{inbox / 'b'}"]
+    # Texts that are in the archive now, too: the same words take its place, and a similar one stays with it.
+    (archive / "copy of d").write_text(TEXTS["d"].upper())
+    (archive / "e").write_text(TEXTS["e"])
+    assert sorted(drops(tmp_path / "link", inbox, options=under)) == [f"{inbox / 'b'}", f"{inbox / 'd'}"]
+    # Rules of other folders: documents that this run has not read count by their places.
+    other_rules = ["--keep-under", other, "--redecide"]
+    everything = [archive / "a", archive / "e", inbox / "b", inbox / "d"]
+    assert sorted(drops(archive, inbox, options=other_rules)) == list(map(str, everything))
 
 
 def test_an_explanation_changes_nothing(kept, newest, tmp_path):

@@ -1,13 +1,17 @@
 """The rules of the decisions on the command line: thresholds, what is kept, and explanations."""
 
 import json
+import os
 import re
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from program import run, write_lines
 
-from simsql.decide.criteria import rank_values
-from simsql.decide.rules import Rules
+from simsql.decide.criteria import criterion, rank_values, value_of_file
+from simsql.decide.rules import Keep, Rules
 from simsql.errors import UsageError
 
 WORDS = [f"word{number}" for number in range(60)]
@@ -160,3 +164,58 @@ def test_a_pair_beyond_the_distance_is_apart(dedup, lines, home):
     assert found.lines[-1] == f"apart: distance {away} is above 12"
     run("dedup", lines, "--explain", "fox", "fox", home=home).failed(2, "'fox' is one document")
     run("dedup", lines, "--explain", "fox", "cat", home=home).failed(2, "no document is called 'cat'")
+
+
+# A file, or a stream without a path and a time, and the line of a record in it.
+PLACES = st.lists(
+    st.tuples(
+        st.none() | st.tuples(st.sampled_from(["/a", "/b", "/long/a"]), st.sampled_from([1, 2, 10**18 + 1])),
+        st.sampled_from([0, 1, 2, 1 << 40]),
+    ),
+    max_size=12,
+)
+
+
+@given(PLACES, st.sampled_from([Keep.NEWEST, Keep.OLDEST, Keep.SHORTEST_PATH]))
+def test_files_decide_by_their_times_and_paths(places, keep):
+    def preference(file, line):
+        path, time = file or ("", 0)
+        order = {Keep.NEWEST: (time, line), Keep.OLDEST: (-time, -line), Keep.SHORTEST_PATH: (-len(path),)}[keep]
+        return (file is not None, *order)
+
+    values = [file and value_of_file(keep, *file) for file, _ in places]
+    ranks = rank_values(filter(None, values)) | {None: 0}
+    lines = np.array([line for _, line in places], dtype=np.int64)
+    ranked = np.array([ranks[value] for value in values], dtype=np.int64)
+    found = criterion(Rules(keep=keep), lines * 0, lines * 0, ranked, lines).tolist()
+    expected = [preference(*place) for place in places]
+    for one, a in zip(found, expected, strict=True):
+        for other, b in zip(found, expected, strict=True):
+            assert (one > other, one == other) == (a > b, a == b)
+
+
+def test_the_time_and_the_path_of_files_decide(tmp_path, home):
+    """A folder of copies that differ in a word, and a file with two more."""
+    times = {"deep/er/b": 10**18, "c": 10**18 + 7, "long name": 3, "records.jsonl": 10**18 + 7}
+    (tmp_path / "deep/er").mkdir(parents=True)
+    for number, name in enumerate(times):
+        (tmp_path / name).write_text(without(30 + number))
+    write_lines(tmp_path / "records.jsonl", {"first": without(35), "last": without(36)})
+    for name, time in times.items():
+        os.utime(tmp_path / name, ns=(time, time))
+
+    def kept(keep, *options):
+        found = run("dedup", tmp_path, "--distance", "64", "--keep", keep, *options, home=home).done()
+        (cluster,) = found.clusters
+        return {member["kept"].removeprefix(f"{tmp_path}/") for member in cluster["members"]}
+
+    assert kept("newest") == {"last"}
+    assert kept("oldest") == {"long name"}
+    assert kept("shortest-path") == {"c"}
+    # Both stay, whichever of them is preferred.
+    under = ["--keep-under", tmp_path / "deep", "--keep-under", tmp_path / "records.jsonl"]
+    assert kept("oldest", *under) == {"first", "last", "deep/er/b"}
+    found = run("dedup", tmp_path, *under, "--distance", "64", "--explain", "first", tmp_path / "c", home=home)
+    assert "first is kept, because of --keep-under" in found.done().lines[-1]
+    run("dedup", tmp_path / "c", *under).failed(1, "no document that was read is below", "among the paths to read")
+    run("dedup", tmp_path, "--keep-under", tmp_path / "typo").failed(2, "--keep-under", "there is no folder or")

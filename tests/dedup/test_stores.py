@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from simsql.dedup.cluster_formats import CLUSTER_WRITERS
 from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import ClusterOutput
-from simsql.documents import Layout, SkipCount
+from simsql.documents import Layout, SkipCount, storable
 from simsql.documents.output_formats import Format
 from simsql.errors import SimsqlError
 
@@ -118,19 +119,22 @@ NASTY = {
     INPUTS,
     st.sampled_from([0.6, 0.3, 0.0]),
     st.sampled_from([*Keep, "value"]),
+    st.lists(st.sampled_from([*FILES, "."]), max_size=2),
     st.none() | st.tuples(st.sampled_from(IDS).map(str), st.sampled_from(FILES)),
 )
-@example(NASTY, 0.6, "value", None)
-@example(NASTY, 0.0, Keep.LONGEST, None)
-@example(NASTY, 0.6, Keep.CENTRAL, ("a.jsonl:10", "d.txt"))
-@example(NASTY, 0.6, Keep.CENTRAL, ("x", "d.txt"))
-@example(NASTY, 0.6, Keep.FIRST, ("e\\n.txt", "a.jsonl:1"))
+@example(NASTY, 0.6, "value", [], None)
+@example(NASTY, 0.0, Keep.LONGEST, [], None)
+@example(NASTY, 0.6, Keep.OLDEST, ["b.jsonl", "\udcff.txt"], None)
+@example(NASTY, 0.6, Keep.CENTRAL, [], ("a.jsonl:10", "d.txt"))
+@example(NASTY, 0.6, Keep.CENTRAL, [], ("x", "d.txt"))
+@example(NASTY, 0.6, Keep.FIRST, [], ("e\\n.txt", "a.jsonl:1"))
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_both_stores_give_the_same_bytes(newest, inputs, similarity, keep, explain):
+def test_both_stores_give_the_same_bytes(newest, inputs, similarity, keep, under, explain):
     rules = Rules(12, similarity, keep_field=keep) if keep == "value" else Rules(12, similarity, keep=keep)
     # As arguments of a command can be.
     explain = explain and tuple(name.encode("utf-8", "replace").decode().replace("\0", "") for name in explain)
     with folder_of(inputs):
+        rules = replace(rules, keep_under=tuple(storable(Path(name).resolve()) for name in under))
         expected = outcome(Destination(), rules, explain)
         assert expected == outcome(new_table(newest), rules, explain)
     if inputs is NASTY and not explain:

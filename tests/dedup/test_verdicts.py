@@ -28,6 +28,7 @@ class Document:
     """Documents with the same number have the same words."""
     characters: int
     criterion: int = 0
+    protected: bool = False
     seen: bool = True
     gone: bool = False
     stream: bool = False
@@ -53,6 +54,7 @@ documents = st.lists(
         text=st.integers(0, TEXTS - 1),
         characters=st.integers(1, 3),
         criterion=st.integers(0, 1),
+        protected=st.sampled_from([False, False, False, True]),
     ),
     unique_by=lambda document: document.id,
     max_size=14,
@@ -88,6 +90,7 @@ def run(docs, table):
         compared=np.ones(len(docs), dtype=bool),
         characters=column(document.characters for document in docs),
         seen=column((document.seen for document in docs), bool),
+        protected=column((document.protected for document in docs), bool),
         kept=column(document.kept or document.id for document in docs),
         representative=column(document.representative or document.id for document in docs),
         kept_similarity=column((document.kept_similarity for document in docs), float),
@@ -167,14 +170,19 @@ def by_definition(docs, table):
     texts = sorted({document.text for document in docs})
     by_id = {document.id: document for document in docs}
     gone = {text for text in texts if all(document.state == GONE for document in docs if document.text == text)}
+    protected = {document.text for document in docs if document.protected and document.state != GONE}
     kept_before, representing_before = earlier(docs, by_id, gone)
+    for text in protected & kept_before.keys():
+        if kept_before[text] != text:
+            del kept_before[text]
 
     def similar(a, b):
         return 0.0 if {a, b} & gone else alike(table, a, b)
 
     def rank(document):
         was_kept = not document.fresh and document.kept == document.id
-        return (document.state, not was_kept, -document.criterion, -document.characters, document.name)
+        protection = not document.protected, not was_kept
+        return (document.state, *protection, -document.criterion, -document.characters, document.name)
 
     best = {text: min((document for document in docs if document.text == text), key=rank) for text in texts}
     is_free = {
@@ -187,9 +195,11 @@ def by_definition(docs, table):
         others = [other for other in texts if other != text and (is_free[text] or is_free[other])]
         return sum(round(similar(text, other) * 2**32) for other in others if similar(text, other) >= RULES.drop)
 
+    kept_before |= {text: text for text in protected}
     order = sorted(
         texts,
         key=lambda text: (
+            text not in protected,
             kept_before.get(text) != text,
             -best[text].criterion,
             -central(text),
@@ -200,8 +210,13 @@ def by_definition(docs, table):
     kept, representative = stars.decide(
         order, similar, RULES.similarity, RULES.drop, kept_before, representing_before
     )
+    stays = {document.id for document in docs if document.protected and document.state != GONE}
     return {
-        document.id: (best[kept[document.text]].id, best[representative[document.text]].id) for document in docs
+        document.id: (
+            document.id if document.id in stays else best[kept[document.text]].id,
+            best[representative[document.text]].id,
+        )
+        for document in docs
     }
 
 
@@ -254,6 +269,7 @@ def check(docs, table):
             assert representative.state != GONE
         if document.seen:
             assert kept.seen or kept.stream or not kept.gone
+            assert kept is document or not document.protected
     groups = {}
     there = []
     for document, number in zip(decided, cluster, strict=True):
@@ -293,11 +309,17 @@ def test_later_runs_keep_the_decisions_that_still_hold(docs, table, data):
         left = []
         for document in decided:
             what = data.draw(
-                st.sampled_from(["same", "same", "unseen", "changed", "deleted", "gone", "stream", "back"])
+                st.sampled_from(
+                    ["same", "same", "unseen", "changed", "moved", "deleted", "gone", "stream", "back"]
+                )
             )
             if what == "changed":
                 text = data.draw(st.integers(0, TEXTS - 1))
-                document = Document(document.id, text, document.characters, document.criterion)  # noqa: PLW2901
+                document = Document(  # noqa: PLW2901
+                    document.id, text, document.characters, document.criterion, document.protected
+                )
+            if what == "moved":
+                document = replace(document, protected=not document.protected)  # noqa: PLW2901
             if what in ("unseen", "gone", "stream", "back"):
                 document = replace(  # noqa: PLW2901
                     document, gone=what == "gone", stream=what == "stream", seen=what == "back"
@@ -312,6 +334,9 @@ def test_later_runs_keep_the_decisions_that_still_hold(docs, table, data):
 @given(documents, tables)
 def test_earlier_decisions_stay_when_documents_are_added(docs, table):
     half = len(docs) // 2
+    # A copy with the same words takes the place of a kept document if it is protected.
+    words = {document.text for document in docs[:half] if not document.protected}
+    docs = [replace(document, protected=document.protected and document.text not in words) for document in docs]
     first = check(docs[:half], table)
     later = check(first + docs[half:], table)
     before, after = decisions(first), decisions(later)

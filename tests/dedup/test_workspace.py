@@ -220,8 +220,8 @@ def test_a_table_of_another_recipe_is_left_alone(newest, lines):
     found.failed(1, f"table kept has fingerprints with recipe {other}", "--table")
 
 
-def test_two_runs_on_one_table(newest, tmp_path, texts, groups):
-    engine, url = newest
+def test_two_runs_on_one_table(empty_database, tmp_path, texts, groups):
+    engine, url = empty_database, empty_database.url.render_as_string(hide_password=False)
     names = list(texts)
     options = ["--database", url, "--table", "kept"]
     first = write_lines(tmp_path / "a.jsonl", {name: texts[name] for name in names[:4]})

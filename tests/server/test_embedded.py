@@ -103,7 +103,7 @@ def spawn() -> Iterator[Spawn]:
 def environment(**more: str) -> dict[str, str]:
     packages = [path for path in sys.path if path.endswith("site-packages")]
     paths = os.pathsep.join([str(REPOSITORY), *packages])
-    return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **more}
+    return {**os.environ, "PYTHONPATH": paths, **more}
 
 
 def use(spawn: Spawn, folder: Path) -> Process:

@@ -103,6 +103,8 @@ class Columns(NamedTuple):
     values: Strings
     valued: NDArray[np.bool_]
     """Whether a document has a value, which is not empty then."""
+    protected: NDArray[np.bool_]
+    """Whether the rules protect a document: it is never dropped."""
     known: NDArray[np.bool_]
     """Whether the table had this text of this document at the look-up. Then the columns below are empty."""
     fingerprint: Fingerprints

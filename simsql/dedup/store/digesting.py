@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.decide.criteria import value_of_file
+from simsql.decide.rules import Rules
 from simsql.dedup.safety.identity import (
     digest_text,
     file_of,
@@ -64,14 +66,15 @@ class LookedUp(NamedTuple):
 class Digester:
     """Digests parts of the input. Tokens and texts are wanted if there are spools, which new processes share."""
 
-    def __init__(self, recipe: Recipe, tokens: TokenSpool | None, texts: TextSpool | None) -> None:
+    def __init__(self, recipe: Recipe, rules: Rules, tokens: TokenSpool | None, texts: TextSpool | None) -> None:
         self._recipe = recipe
+        self._rules = rules
         self._tokens = tokens
         self._texts = texts
 
     def __call__(self, part: Part) -> Digested | None:
         """Return the documents of a part; None if this process cannot read it."""
-        documents = _Documents(part, self._texts)
+        documents = _Documents(part, self._rules, self._texts)
         try:
             return documents.finish(list(self._fingerprint(documents.read())))
         except MovedError:
@@ -107,19 +110,23 @@ class _Fingerprinted(NamedTuple):
 class _Documents:
     """The documents of one part."""
 
-    def __init__(self, part: Part, texts: TextSpool | None) -> None:
+    def __init__(self, part: Part, rules: Rules, texts: TextSpool | None) -> None:
         self._part = part
+        self._rules = rules
         self._texts = texts
         self._skips = SkipCount()
         self._names: list[str] = []
         self._values: list[str | None] = []
-        # Origin, line, characters, start and size of the text, whether an earlier record may have the identity.
+        # Origin, line, characters, start and size of the text, whether an earlier record may have the identity,
+        # whether the document is protected.
         self._numbers = array("q")
         self._identities: list[str] = []
         self._digests: list[str] = []
         self._origins: list[Origin] = []
         self._files: list[bytes] = []
         self._path: object = self
+        self._of_file: tuple[str | None, bool] = None, False
+        """What `_ask_rules` says about the current file of records."""
 
     def read(self) -> Iterator[tuple[int, str]]:
         """Yield the positions and the texts of the documents to fingerprint."""
@@ -148,7 +155,9 @@ class _Documents:
                 start, size = self._texts.add(data), len(data)
         origin, repeatable = -1, False
         if line is None:
-            identity = hash_key(real_path(path or ""))
+            file = real_path(path or "")
+            identity = hash_key(file)
+            of_file = self._ask_rules(file, item)
         else:
             if path is not self._path:
                 self._open(item)
@@ -156,22 +165,31 @@ class _Documents:
             label = None if name == place or printable(name) == place else name
             repeatable = label is not None or not file
             identity = first_identity(file, label, line, digest)
+            of_file = self._of_file
         self._names.append(name)
-        self._values.append(value)
+        self._values.append(value or of_file[0])
         self._identities.append(identity)
         self._digests.append(digest)
-        self._numbers.extend((origin, line or 0, len(text), start, size, repeatable))
+        self._numbers.extend((origin, line or 0, len(text), start, size, repeatable, of_file[1]))
 
     def _open(self, item: Document) -> None:
         self._path = item.path
         status = item.status and status_of_file(item.status)
         self._origins.append(Origin(file_of(item.place, item.line), item.path, status))
         self._files.append(real_path(item.path) if item.path and status else b"")
+        self._of_file = self._ask_rules(self._files[-1], item)
+
+    def _ask_rules(self, file: bytes, item: Document) -> tuple[str | None, bool]:
+        """Return the value of a document, if its file decides, and whether it is protected."""
+        if not self._rules.by_file or not file or not item.status:
+            return None, False
+        path = file.decode("utf-8", "backslashreplace")  # as storable
+        return value_of_file(self._rules.keep, path, item.status.st_mtime_ns), self._rules.protects(path)
 
     def finish(self, found: Sequence[_Fingerprinted]) -> Digested:
         """Return the columns, given what was computed from the texts."""
-        origin, line, characters, start, size, repeatable = (
-            np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, 6).T
+        origin, line, characters, start, size, repeatable, protected = (
+            np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, 7).T
         )
         known = np.zeros(len(line), dtype=bool)
         identities = self._identities
@@ -202,6 +220,7 @@ class _Documents:
             characters,
             Strings.of(value or "" for value in self._values),
             np.array([value is not None for value in self._values], dtype=bool),
+            protected.astype(bool),
             known,
             spread_masked("fingerprint"),
             spread_masked("sketch"),

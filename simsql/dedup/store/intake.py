@@ -11,7 +11,7 @@ from simsql.dedup.store.columns import Columns, read_digests
 from simsql.dedup.store.digesting import Digested, Digester, LookedUp
 from simsql.dedup.store.settling import SettledIdentities
 from simsql.dedup.store.store import Loaded, Store
-from simsql.documents import Document, DocumentReader, Report, SkipCount, Stages
+from simsql.documents import Document, DocumentReader, Report, SkipCount, Stages, name_paths
 from simsql.documents.parts import PART, Part, gather
 from simsql.documents.ranges import Range
 from simsql.documents.spool import TextSpool, TokenSpool
@@ -42,6 +42,8 @@ class Intake:
         """Number of documents."""
         self.valued = 0
         """Number of documents with a value."""
+        self.protected = 0
+        """Number of documents that are never dropped."""
         self.wordless = SkipCount()
         """The texts without a fingerprint."""
         self._identities = SettledIdentities()
@@ -49,7 +51,7 @@ class Intake:
         self._reader = reader
         self._workers = workers or 1
         self._tokens = tokens
-        self._digest = Digester(store.recipe, tokens, texts)
+        self._digest = Digester(store.recipe, store.rules, tokens, texts)
 
     @property
     def files(self) -> dict[str, RecordFile]:
@@ -69,6 +71,12 @@ class Intake:
         field = self._store.rules.keep_field
         if self.read and not self.valued and field is not None:
             raise SimsqlError(f"no document has a field {field!r}: choose with --keep-field")
+        under = self._store.rules.keep_under
+        if under and not self.protected and not self._store.holds_documents:
+            raise SimsqlError(
+                f"no document that was read is below {name_paths(under)}: name the folder of --keep-under among"
+                " the paths to read, too"
+            )
         with stages.stage("load"):
             return self._store.merge(self._reader.skips.add)
 
@@ -83,6 +91,7 @@ class Intake:
             if number := len(columns.line):
                 self.read += number
                 self.valued += int(np.count_nonzero(columns.valued))
+                self.protected += int(np.count_nonzero(columns.protected))
                 yield columns
 
     def _digested(self) -> Iterator[Digested]:

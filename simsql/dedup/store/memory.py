@@ -233,13 +233,15 @@ class MemoryRows:
             counts > 0 if rules.checks_texts else ~self.here,
             columns.characters[ordinals],
             np.ones(len(ordinals), dtype=bool),
+            columns.protected[ordinals],
         )
         values = np.zeros(len(ordinals), dtype=np.int64)
         valued = columns.valued[ordinals]
         found = columns.values.some(ordinals[valued])
         ranks = rank_values(found)
         values[valued] = [ranks[value] for value in found]
-        self.criterion = criterion(rules, self.documents.id, self.documents.characters, values)
+        line = columns.line[ordinals]
+        self.criterion = criterion(rules, self.documents.id, self.documents.characters, values, line)
 
     def order_by_name(self, positions: I64) -> I64:
         """Return positions in the order of the names of their documents."""

@@ -95,7 +95,7 @@ def drop_duplicates(store: DocumentTable) -> Iterator[tuple[str, str]]:
 def merge(store: DocumentTable) -> Loaded:
     """Update the table with the staged documents. Other writers wait until the transaction ends.
 
-    Values of another field than that of the rules are removed from the table. A document that was known at the
+    Values of another kind than those of the rules are removed from the table. A document that was known at the
     look-up stays as it is, even if another run has changed it since. Raises SimsqlError if one was deleted since:
     its fingerprint was not computed again.
     """
@@ -138,8 +138,9 @@ def merge(store: DocumentTable) -> Loaded:
         .values({name: staged.c[name] for name in _WORDS})
         .where(same_text, table.c.words.is_(None), staged.c.words.is_not(None))
     )
-    if store.rules.keep_field is not None:
-        if store.recorded_rules(store.connection).get("keep_field") != store.rules.keep_field:
+    if store.rules.by_value:
+        recorded = store.recorded_rules(store.connection)
+        if (recorded.get("keep"), recorded.get("keep_field")) != (store.rules.keep, store.rules.keep_field):
             store.connection.execute(update(table).values(value=null()).where(table.c.value.is_not(None)))
         store.connection.execute(
             update(table)

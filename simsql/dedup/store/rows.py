@@ -6,16 +6,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from sqlalchemy import BigInteger, Column, ColumnElement, any_, literal, select
+from sqlalchemy import BigInteger, Column, ColumnElement, Text, any_, func, literal, or_, select
 from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.sql.expression import cast
 
 from simsql.database.transfer import raw_connection
 from simsql.decide.criteria import criterion, rank_values
-from simsql.decide.documents import I64, U64, Documents
+from simsql.decide.documents import I64, U64, Documents, Flags
 from simsql.dedup.candidates import Tokens
 from simsql.dedup.safety.confirming import Reference
 from simsql.dedup.store.columns import DIGEST
 from simsql.dedup.store.table import DECISIONS, DocumentTable
+from simsql.documents import printable
 from simsql.documents.spool import TokenSpool
 
 _HEADER = 19  # bytes of a binary COPY before the first row
@@ -32,6 +34,7 @@ _COLUMNS = {
     "representative": ("coalesce(t.representative, t.id)", ">i8"),
     "kept_similarity": ("coalesce(t.kept_similarity, 'NaN')", ">f8"),
     "representative_similarity": ("coalesce(t.representative_similarity, 'NaN')", ">f8"),
+    "line": ("coalesce(t.line, 0)", ">i8"),
 }
 _STAGED_COLUMNS = {
     "ordinal": ("coalesce(s.ordinal, -1)", ">i8"),
@@ -50,6 +53,7 @@ class ReadColumns(NamedTuple):
     """1 for documents that were not known at the look-up."""
     token_digest: NDArray[np.void]
     sketch: U64
+    protected: Flags
 
 
 class TableRows:
@@ -67,7 +71,8 @@ class TableRows:
         ordinal = rows["ordinal"].astype(np.int64)
         # The last one is for documents that this run has not read.
         none = np.zeros(1, dtype=np.int64)
-        last = ReadColumns(none, none, none - 1, none, none, np.zeros(1, DIGEST), none.astype(np.uint64))
+        digest, sketch, no = np.zeros(1, DIGEST), none.astype(np.uint64), none.astype(bool)
+        last = ReadColumns(none, none, none - 1, none, none, digest, sketch, no)
         found = ReadColumns._make(np.concatenate(columns)[ordinal] for columns in zip(*read, last, strict=True))
         self.text_start, self.text_size = found.text_start, found.text_size
         self.here = (found.new == 1) & (spool is not None)
@@ -83,12 +88,14 @@ class TableRows:
             compared if store.rules.checks_texts else np.ones(len(ids), dtype=bool),
             rows["characters"].astype(np.int64),
             ordinal >= 0,
+            found.protected | ((ordinal < 0) & self._are_protected(ids)),
         )
         if store.holds_decisions():  # asked again: another run may have decided since
             own = {name: rows[name].astype(getattr(documents, name).dtype) for name in DECISIONS}
             documents = documents._replace(fresh=~rows["known"], **own)
         self.documents = documents
-        self.criterion = criterion(store.rules, ids, documents.characters, self._rank_values(ids))
+        line, values = rows["line"].astype(np.int64), self._rank_values(ids)
+        self.criterion = criterion(store.rules, ids, documents.characters, values, line)
 
     def order_by_name(self, positions: I64) -> I64:
         """Return positions in the order of the names of their documents."""
@@ -101,13 +108,30 @@ class TableRows:
 
     def _rank_values(self, ids: I64) -> I64:
         """Return the rank of the value of each document, 0 for those without one."""
-        if self._store.rules.keep_field is None:
+        if not self._store.rules.by_value:
             return np.zeros(len(ids), dtype=np.int64)
         table = self._store.table.c
         chosen = select(table.id, table.value).where(table.value.is_not(None))
         found = {row.id: row.value for row in self._store.connection.execute(chosen)}
         ranks = rank_values(found.values())
         return np.array([ranks[found[id_]] if id_ in found else 0 for id_ in ids.tolist()], dtype=np.int64)
+
+    def _are_protected(self, ids: I64) -> Flags:
+        """Return which documents the rules protect by their places: nobody has looked where links lead."""
+        table = self._store.table.c
+        below = [
+            or_(
+                func.pg_catalog.starts_with(table.place, cast(f"{printable(path).rstrip('/')}/", Text)),
+                table.place == printable(path),
+                func.pg_catalog.starts_with(table.place, cast(f"{printable(path)}:", Text)),
+            )
+            for path in self._store.rules.keep_under
+        ]
+        found = np.zeros(len(ids), dtype=bool)
+        if below:
+            chosen = select(table.id).where(or_(*below))
+            found = np.isin(ids, np.array(self._store.connection.execute(chosen).scalars().all(), dtype=np.int64))
+        return found
 
     def references(self, positions: I64) -> Iterator[Reference]:
         """Yield where to find the documents at these positions, in their order."""

@@ -88,6 +88,7 @@ class TableStore(Results):
                     (~batch.known).astype(np.int64),
                     batch.token_digest,
                     batch.sketch.filled(0),
+                    batch.protected,
                 )
             )
             names = batch.names.to_list()

@@ -35,3 +35,8 @@ class TableOptions:
     def __post_init__(self) -> None:
         if self.all_scopes and self.scope_columns:
             raise UsageError("--all-scopes and --scope-column exclude each other: leave one out")
+        if self.rules.by_file:
+            raise UsageError(
+                f"--keep {self.rules.keep} is for files: name a column, such as the time of the last change, with"
+                " --keep-field"
+            )
