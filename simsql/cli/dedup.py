@@ -35,6 +35,8 @@ from simsql.documents.output_formats import Format, choose_format, format_of_fil
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, show_similarity
 
+_FOUND = 3  # the exit code of --against for documents that could be dropped
+
 
 @dataclass(frozen=True)
 class _Connecting(Connecting):
@@ -55,6 +57,7 @@ def dedup_command(
     *,
     context: typer.Context,
     paths: OptionalPaths = None,
+    against: Annotated[list[str] | None, option("--against")] = None,
     deciding: _Deciding,
     recipe: NewRecipeName = None,
     reading: Reading,
@@ -65,6 +68,7 @@ def dedup_command(
         option("--table", "; by default simsql_documents with --server-dir, else none: all is in memory"),
     ] = None,
     redecide: Annotated[bool, option("--redecide")] = False,
+    new_only: Annotated[bool, option("--new-only")] = False,
     output: Annotated[Path | None, path_option("--output")] = None,
     form: Formatted = None,
     drop_list: Annotated[Path | None, path_option("--drop-list")] = None,
@@ -98,6 +102,8 @@ def dedup_command(
     target = connecting.chosen() if store_in or connecting.is_given else ChosenDatabase()
     options = DedupOptions(
         paths or [],
+        against=against or (),
+        new_only=new_only,
         rules=deciding.rules(),
         redecide=redecide,
         recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
@@ -129,7 +135,10 @@ def dedup_command(
         telling.console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)
     print_skips(summary.clusters.refused, telling.console, what="not droppable:")
     print_skips(summary.clusters.unlisted, telling.console, what="not in the drop list:")
+    print_skips(summary.clusters.unread, telling.console, what="not checked:")
     print_summary(_counts(summary), stages, telling.console)
+    if against and summary.clusters.droppable:
+        raise typer.Exit(_FOUND)
 
 
 def _describe_unchecked(summary: DedupSummary) -> str:
@@ -182,6 +191,8 @@ def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
     found = summary.clusters
     yield "clusters", found.clusters
     yield "  documents in them", found.members
+    if unread := found.unread.by_reason.total():
+        yield "  dropped in favour of a text not read", unread
     yield "documents that could be dropped", found.droppable
     if refused := found.refused.by_reason.total():
         yield "not droppable", refused

@@ -54,8 +54,13 @@ def decide(
     rules: Rules,
     criterion: I64,
     order_by_name: Callable[[I64], I64],
+    *,
+    new_only: bool = False,
 ) -> Verdicts:
     """Decide about all documents.
+
+    With `new_only`, the members of clusters are documents whose decision is new or has changed, those that are
+    kept in their favour, and those that represent them.
 
     A node is kept rather than others if it has a protected document, then if an earlier run has kept it, then by
     its `criterion`, which is higher for preferred documents, the sum of its similarities, the length of its text
@@ -90,6 +95,10 @@ def decide(
             similarities[row, compared] = _look_up(nodes.total, known, target)[node[compared]]
     cluster = np.zeros(len(itself), dtype=np.int64)
     listed = compared & ~is_gone
+    if new_only:
+        new = np.flatnonzero(listed & (documents.fresh | (documents.id[kept] != documents.kept)))
+        listed[:] = False
+        listed[np.concatenate([new, kept[new], representative[new]])] = True
     cluster[listed] = _number_clusters(stars.representative[node[listed]], -documents.characters[best])
     return Verdicts(kept, representative, similarities[0], similarities[1], cluster, present, is_gone)
 

@@ -46,6 +46,11 @@ class DedupOptions:
 
     paths: Sequence[str]
     """No paths only to explain the decisions of a table that is kept."""
+    against: Sequence[str] = ()
+    """Files and folders to compare with: their documents are kept, and only the others are decided about."""
+    new_only: bool = False
+    """Whether to list only documents whose decision is new or has changed, with those kept in their favour. With
+    `against`, this is so."""
     rules: Rules = field(default_factory=Rules)
     redecide: bool = False
     """Whether to ignore the decisions of earlier runs."""
@@ -112,15 +117,17 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     if not options.paths and not options.destination.stays:
         raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
     outputs = options.outputs()
-    reader = options.open_reader(options.paths, outputs)
+    paths = [*options.paths, *options.against]
+    reader = options.open_reader(paths, outputs)
     _refuse_server_folder(options)
+    rules = _with_archive(options)
     with ExitStack() as stack:
         tokens = stack.enter_context(TokenSpool()) if options.rules.checks_texts else None
         texts = stack.enter_context(TextSpool()) if options.output.report else None
         opened = open_store(
             options.destination,
             options.recipe,
-            options.rules,
+            rules,
             stages,
             redecide=options.redecide,
             create=bool(options.paths),
@@ -133,20 +140,29 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         with stages.stage("check texts" if store.rules.checks_texts else "compare fingerprints") as report:
             _forget(store, confirmer.find_gone(store.find_unread(options.paths)), forgotten)
             rows = store.read_rows()
+            documents = rows.documents
+            if options.against:  # as if an earlier run had kept them, each in a cluster of its own
+                documents = documents._replace(fresh=~documents.protected)
             comparison = Comparison(
-                rows.documents, rows.tokens, store.rules, here=rows.here, workers=options.workers, report=report
+                documents, rows.tokens, store.rules, here=rows.here, workers=options.workers, report=report
             )
             evidence = gather_evidence(
                 comparison, lambda positions: confirmer.look_for(rows.references(positions))
             )
             verdicts = decide(
-                rows.documents, comparison.nodes, evidence, store.rules, rows.criterion, rows.order_by_name
+                documents,
+                comparison.nodes,
+                evidence,
+                store.rules,
+                rows.criterion,
+                rows.order_by_name,
+                new_only=options.new_only or bool(options.against),
             )
             comparison.complete(verdicts)
         with stages.stage("find clusters"):
             if not options.explain:
                 _forget(store, rows.references(np.flatnonzero(verdicts.gone)), forgotten)
-            store.save(rows.documents, verdicts)
+            store.save(documents, verdicts)
         stored = store.count()
         explanation = None
         clusters = ClusterCount()
@@ -165,7 +181,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                     from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
 
                     with stages.stage("write report"):
-                        run = RunOfFiles(options.paths, options.recipe, store.rules, stored, rows, texts)
+                        run = RunOfFiles(paths, options.recipe, store.rules, stored, rows, texts)
                         page = files.enter_context(open_output(options.output.report))
                         write_run_report(page, run, store.clusters(), refused)
                         page.flush()
@@ -174,13 +190,45 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         intake.wordless,
         loaded,
         stored,
-        int(np.count_nonzero(~rows.documents.compared)),
+        int(np.count_nonzero(~documents.compared)),
         store.created_by_older,
         reader.skips,
         forgotten,
         clusters,
         explanation,
     )
+
+
+def _with_archive(options: DedupOptions) -> Rules:
+    """Return the rules of a run, which keep the documents of the archive.
+
+    Raises UsageError for options that exclude each other, and for paths to new documents inside the archive.
+    """
+    if not options.against:
+        return options.rules
+    if options.destination.stays:
+        raise UsageError(
+            "--against works in memory: leave out --table and --server-dir; with them, new documents are compared"
+            " with those of earlier runs, and --new-only lists only the new ones"
+        )
+    if options.rules.keep_under:
+        raise UsageError("--against and --keep-under exclude each other: leave one out")
+    rules = replace(options.rules, keep_under=tuple(map(_real_path, options.against)))
+    for path in options.paths:
+        if rules.protects(_real_path(path)):
+            raise UsageError(
+                f"{printable(storable(path))} is in --against, so nothing in it would be new: leave it out, or"
+                " name folders that do not contain it"
+            )
+    return rules
+
+
+def _real_path(path: str) -> str:
+    """Return a path as the rules have it. Streams have their names, and `-` is standard input."""
+    found = Path(path)
+    if path == "-":
+        return path
+    return storable(found.resolve() if found.is_file() or found.is_dir() else found.absolute())
 
 
 def _forget(store: Store, gone: Iterable[Reference], forgotten: SkipCount) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simsql.dedup.cluster_formats import JSON_LINES, ClusterWriter
-from simsql.dedup.members import arrange_members
+from simsql.dedup.members import Member, arrange_members
 from simsql.dedup.store.store import StoredDocument
 from simsql.documents import STDOUT, Skip, SkipCount, Stages, open_output, printable
 
@@ -25,6 +25,8 @@ class ClusterCount:
     droppable: int = 0
     refused: SkipCount = field(default_factory=SkipCount)
     """Dropped documents that are not droppable, because nobody knows that their text is still there afterwards."""
+    unread: SkipCount = field(default_factory=SkipCount)
+    """Documents that an earlier run has dropped in favour of a text that this run has not read."""
     shared: int = 0
     """Members that share their name with another document."""
     example: StoredDocument | None = None
@@ -70,6 +72,7 @@ def write_clusters(
             output.write(wanted.writer.head)
         for documents in clusters:
             members = arrange_members(documents, refused)
+            _count_unread(members, count.unread)
             droppable = [member.document for member in members if member.droppable]
             count.clusters += 1
             count.members += len(members)
@@ -92,6 +95,13 @@ def write_clusters(
             if file:
                 file.flush()
     return count
+
+
+def _count_unread(members: Iterable[Member], unread: SkipCount) -> None:
+    for document, _, kept, *_ in members:
+        if not (document.seen or kept.present):
+            detail = f"this run has not read {kept.place}, which is kept in its favour"
+            unread.add(Skip(document.place, "kept text not read", detail))
 
 
 def _listed_name(document: StoredDocument) -> str:
