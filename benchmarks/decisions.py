@@ -29,7 +29,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.labelled import MissingDataError, Pairs, find_alike, find_folder, read_lines
+from benchmarks.figures import markdown_line
+from benchmarks.labelled import Pairs, find_alike, find_folder, read_lines
 from simsql.decide.stars import SimilarPairs
 from simsql.fingerprint import simhash_many, similarity_many, sketch_distance, sketch_many
 from simsql.hamming import find_pairs
@@ -221,8 +222,8 @@ def rule_table(corpora: Sequence[Corpus]) -> Iterator[str]:
     """Yield the lines of the table of rules."""
     titles = [f"{kind}: {name}" for kind in ("reported", "dropped") for name in ("precision", "recall", "F1")]
     titles += ["largest cluster", "chained"]
-    yield _line(["texts", "rule", *titles])
-    yield _line(["---", "---", *["---:"] * len(titles)])
+    yield markdown_line(["texts", "rule", *titles])
+    yield markdown_line(["---", "---", *["---:"] * len(titles)])
     for corpus in corpora:
         old, before, near = (
             near_pairs(corpus.texts, distance) for distance in (OLD_DISTANCE, SMALLER_DISTANCE, DISTANCE)
@@ -241,11 +242,7 @@ def rule_table(corpora: Sequence[Corpus]) -> Iterator[str]:
             f"default: distance {DISTANCE}, similarity {REPORTED}": by_program(corpus, passed, DISTANCE),
         }
         for name, outcome in rules.items():
-            yield _line([corpus.name, name, *judge(corpus, outcome)])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+            yield markdown_line([corpus.name, name, *judge(corpus, outcome)])
 
 
 def read_corpora(folder: Path) -> list[Corpus]:
@@ -260,17 +257,12 @@ def read_corpora(folder: Path) -> list[Corpus]:
     ]
 
 
-def main() -> int:
-    """Print the table. Return the exit code: 2 if the data are missing."""
-    try:
-        corpora = read_corpora(find_folder())
-    except MissingDataError as error:
-        print(error, file=sys.stderr)
-        return 2
+def main() -> None:
+    """Print the table."""
+    corpora = read_corpora(find_folder())
     print("### What is reported and dropped\n")
     print("\n".join(rule_table(corpora)))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -102,6 +102,11 @@ def format_value(value: float, unit: str) -> str:
     return f"{float(digits):,.0f} {unit}".strip() if "e" in digits else f"{digits} {unit}".strip()
 
 
+def markdown_line(cells: Iterable[str]) -> str:
+    """Return a row of a table in Markdown."""
+    return f"| {' | '.join(cells)} |"
+
+
 def format_table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: Container[str]) -> str:
     """Return a table in plain text; columns whose titles are among `numbers` stand to the right."""
     lines = [list(titles), *map(list, rows)]

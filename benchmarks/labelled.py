@@ -22,8 +22,8 @@ _WORD = re.compile(r"\w+")
 Pairs = dict[tuple[int, int], float]
 
 
-class MissingDataError(Exception):
-    """The data are not there: the message says what is missing, and what to do."""
+class MissingDataError(SystemExit):
+    """The data are not there: the message says what is missing, and what to do. Ends a program that needs them."""
 
 
 @dataclass(frozen=True)

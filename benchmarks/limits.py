@@ -4,10 +4,11 @@ Texts of made-up words, with frequencies as in natural languages, and the same t
 they are, and how many of them the defaults find.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.figures import markdown_line
 from simsql.fingerprint import simhash_many, similarity_many
 
 DISTANCE, SIMILARITY = 12, 0.6
@@ -102,18 +103,14 @@ def measure(length: int, change: Change) -> tuple[float, float, float, float]:
 def limits_table() -> list[str]:
     """Return the lines of the table."""
     titles = ["distance", "similarity", f"within {DISTANCE}", f"and at least {SIMILARITY} similar"]
-    lines = [_line(["the other text", *titles]), _line(["---", *["---:"] * len(titles)])]
+    lines = [markdown_line(["the other text", *titles]), markdown_line(["---", *["---:"] * len(titles)])]
     return lines + [table_row(*case) for case in CASES]
 
 
 def table_row(name: str, length: int, change: Change) -> str:
     """Return the line of a case."""
     distance, *shares = measure(length, change)
-    return _line([name, f"{distance:.0f}", *(f"{share:.2f}" for share in shares)])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return markdown_line([name, f"{distance:.0f}", *(f"{share:.2f}" for share in shares)])
 
 
 if __name__ == "__main__":

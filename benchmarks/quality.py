@@ -18,7 +18,8 @@ from itertools import combinations
 
 import numpy as np
 
-from benchmarks.labelled import READERS, Labelled, MissingDataError, Pairs, find_folder
+from benchmarks.figures import markdown_line
+from benchmarks.labelled import READERS, Labelled, Pairs, find_folder
 from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, count_documents, simhash_many
 from simsql.fingerprint.documents import Fingerprints
 from simsql.hamming import find_clusters, find_pairs
@@ -149,8 +150,8 @@ def pair_table(
     """Yield the lines of a table of recipes and distances; `again` are the fingerprints of the other form."""
     groups = ["recall 0.9", "recall 0.7", "precision"] + ["both forms"] * (again is not None)
     titles = [f"{group} at {DISTANCES[0]}" for group in groups]
-    yield _line(["recipe", *(title for first in titles for title in (first, *map(str, DISTANCES[1:])))])
-    yield _line(["---", *["---:"] * (len(groups) * len(DISTANCES))])
+    yield markdown_line(["recipe", *(title for first in titles for title in (first, *map(str, DISTANCES[1:])))])
+    yield markdown_line(["---", *["---:"] * (len(groups) * len(DISTANCES))])
     for name, fingerprints in found.items():
         agreements = find_agreement(fingerprints, labelled.alike, DISTANCES)
         shares = [
@@ -160,19 +161,19 @@ def pair_table(
         ]
         if again is not None:
             shares += compare_forms(fingerprints, again[name], DISTANCES)
-        yield _line([name, *map(_format, shares)])
+        yield markdown_line([name, *map(_format, shares)])
 
 
 def cluster_table(labelled: Labelled, found: dict[str, Fingerprints]) -> Iterator[str]:
     """Yield the lines of a table of recipes and the clusters that they make."""
-    yield _line(["recipe", "recall 0.9", "recall 0.7", "precision", "clusters", "largest"])
-    yield _line(["---", *["---:"] * 5])
+    yield markdown_line(["recipe", "recall 0.9", "recall 0.7", "precision", "clusters", "largest"])
+    yield markdown_line(["---", *["---:"] * 5])
     for name, fingerprints in found.items():
         clusters = cluster(fingerprints)
         agreement = cluster_agreement(clusters, labelled.alike)
         shares = (agreement.recall_9, agreement.recall_7, agreement.precision)
         sizes = (len(clusters), max(map(len, clusters), default=0))
-        yield _line([name, *map(_format, shares), *(f"{size:,}" for size in sizes)])
+        yield markdown_line([name, *map(_format, shares), *(f"{size:,}" for size in sizes)])
 
 
 def _format(share: float | None) -> str:
@@ -184,17 +185,9 @@ def _format(share: float | None) -> str:
     return {"0.000": "<0.001", "1.000": ">0.999"}.get(digits := f"{share:.3f}", digits)
 
 
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def main() -> int:
-    """Print the tables. Return the exit code: 2 if the data are missing."""
-    try:
-        folder = find_folder()
-    except MissingDataError as error:
-        print(error, file=sys.stderr)
-        return 2
+def main() -> None:
+    """Print the tables."""
+    folder = find_folder()
     tables = []
     for read in READERS:
         labelled = read(folder)
@@ -209,8 +202,7 @@ def main() -> int:
                 "\n".join(cluster_table(labelled, found)),
             ]
     print("\n\n".join([*tables, *clusters]))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.decisions import Corpus, near_pairs, read_corpora
-from benchmarks.labelled import MissingDataError, Pairs, find_alike, find_folder, padded_trigrams, read_lines
+from benchmarks.figures import markdown_line
+from benchmarks.labelled import Pairs, find_alike, find_folder, padded_trigrams, read_lines
 from simsql.fingerprint import (
     estimate_similarity,
     simhash_items_with_tokens,
@@ -54,10 +55,10 @@ Words = list[list[str]]
 
 def speed_table(corpora: Sequence[Corpus]) -> Iterator[str]:
     """Yield the lines of the table of speeds."""
-    yield _line(
+    yield markdown_line(
         ["texts", "fingerprints", "sketches", "both, with tokens", "a sketch, of the time of a fingerprint"]
     )
-    yield _line(["---", *["---:"] * 4])
+    yield markdown_line(["---", *["---:"] * 4])
     for corpus in corpora:
         texts = corpus.texts
         tokens = [found for _, found in tokens_of_items(enumerate(texts))]
@@ -75,7 +76,7 @@ def speed_table(corpora: Sequence[Corpus]) -> Iterator[str]:
                 seconds[name] = min(seconds[name], time.process_time() - start)
         size = sum(len(text.encode()) for text in texts) / 1e6
         rates = [f"{size / seconds[name]:.0f} MB/s" for name in ("fingerprints", "sketches", "both")]
-        yield _line([corpus.name, *rates, f"{seconds['alone'] / seconds['fingerprints']:.2f}"])
+        yield markdown_line([corpus.name, *rates, f"{seconds['alone'] / seconds['fingerprints']:.2f}"])
 
 
 def _errors(ones: Sequence[str], others: Sequence[str]) -> tuple[Floats, Floats]:
@@ -103,8 +104,8 @@ def edited_copies(words: Words, share: float, chance: np.random.Generator) -> Wo
 def estimate_table(corpora: Sequence[Corpus]) -> Iterator[str]:
     """Yield the lines of the table of errors of estimates."""
     chance = np.random.default_rng(_SEED)
-    yield _line(["texts", "similarity", "pairs", "mean error", "standard error", "of 64 coins"])
-    yield _line(["---", "---", *["---:"] * 4])
+    yield markdown_line(["texts", "similarity", "pairs", "mean error", "standard error", "of 64 coins"])
+    yield markdown_line(["---", "---", *["---:"] * 4])
     for corpus in corpora:
         words = [own[:400] for own in corpus.words if len(own) >= 40][:_TEXTS]
         join = _join(corpus)
@@ -120,7 +121,7 @@ def estimate_table(corpora: Sequence[Corpus]) -> Iterator[str]:
         )
         for low, high in pairwise(_BINS):
             here = (exact >= low) & (exact < high)
-            yield _line(
+            yield markdown_line(
                 [corpus.name, f"{low:.2g} to {min(high, 1):.2g}", *_error_cells(exact[here], errors[here])]
             )
 
@@ -135,8 +136,8 @@ def _error_cells(exact: Floats, errors: Floats) -> list[str]:
 def excerpt_table(corpora: Sequence[Corpus]) -> Iterator[str]:
     """Yield the lines of the table of long texts and their first words."""
     titles = ["first words", "pairs", "mean similarity", "mean error", "standard error", "of 64 coins"]
-    yield _line(["texts of 300 words or more", *titles])
-    yield _line(["---", *["---:"] * len(titles)])
+    yield markdown_line(["texts of 300 words or more", *titles])
+    yield markdown_line(["---", *["---:"] * len(titles)])
     for corpus in corpora:
         long = [own for own in corpus.words if len(own) >= 300][:_TEXTS]
         join = _join(corpus)
@@ -145,25 +146,27 @@ def excerpt_table(corpora: Sequence[Corpus]) -> Iterator[str]:
         for length in (5, 20, 100, 200):
             exact, errors = _errors([join(own[:length]) for own in long], list(map(join, long)))
             pairs, *cells = _error_cells(exact, errors)
-            yield _line([corpus.name, str(length), pairs, f"{exact.mean():.3f}", *cells])
+            yield markdown_line([corpus.name, str(length), pairs, f"{exact.mean():.3f}", *cells])
 
 
 def filter_table(corpora: Sequence[Corpus]) -> Iterator[str]:
     """Yield the lines of the table of pairs that pass the filter."""
     at_most = sketch_distance(REPORTED)
-    yield _line(["texts", f"pairs of {REPORTED} or more", "of these pass", "pairs below 0.3", "of these pass"])
-    yield _line(["---", *["---:"] * 4])
+    yield markdown_line(
+        ["texts", f"pairs of {REPORTED} or more", "of these pass", "pairs below 0.3", "of these pass"]
+    )
+    yield markdown_line(["---", *["---:"] * 4])
     for corpus in corpora:
         pairs = np.array(near_pairs(corpus.texts, DISTANCES[-1]), dtype=np.int64).reshape(-1, 2)
         sketches = sketch_many(corpus.texts).data
         passes = np.bitwise_count(sketches[pairs[:, 0]] ^ sketches[pairs[:, 1]]) <= at_most
         exact = _similarities(corpus.texts, pairs)
-        yield _line([f"{corpus.name}, within {DISTANCES[-1]}", *_passing(passes, exact)])
+        yield markdown_line([f"{corpus.name}, within {DISTANCES[-1]}", *_passing(passes, exact)])
     exact, differing, apart = short_pairs(corpora[0])
-    yield _line(["15 to 35 English words", *_passing(differing <= at_most, exact)])
+    yield markdown_line(["15 to 35 English words", *_passing(differing <= at_most, exact)])
     near = apart <= DISTANCES[-1]
     shares = _passing(differing[near] <= at_most, exact[near])
-    yield _line([f"15 to 35 English words, within {DISTANCES[-1]}", *shares])
+    yield markdown_line([f"15 to 35 English words, within {DISTANCES[-1]}", *shares])
 
 
 def short_pairs(corpus: Corpus) -> tuple[Floats, NDArray[np.uint8], NDArray[np.uint8]]:
@@ -224,7 +227,7 @@ def decision_table(name: str, corpus: Corpus, alike: Pairs) -> Iterator[str]:
         precision, recall = right / max(1, len(found)), right / len(wanted)
         f1 = 2 * right / (len(found) + len(wanted))
         shares = [f"{share:.3f}" for share in (precision, recall, f1)]
-        yield _line([name, way, f"{candidates:,}", f"{len(found):,}", *shares, f"{seconds:.2f}"])
+        yield markdown_line([name, way, f"{candidates:,}", f"{len(found):,}", *shares, f"{seconds:.2f}"])
 
 
 Found = tuple[int, set[tuple[int, int]]]
@@ -319,8 +322,8 @@ def read_pairs_file(folder: Path) -> Pairs:
 def rule_table(corpora: Sequence[Corpus], truths: Sequence[Pairs]) -> Iterator[str]:
     """Yield the lines of the table of what padded trigrams change, by the words of the shorter text."""
     titles = [f"{least} or more: {rule}" for least in (REPORTED, DROPPED) for rule in ("former", "now", "both")]
-    yield _line(["texts", "words", *titles])
-    yield _line(["---", "---", *["---:"] * len(titles)])
+    yield markdown_line(["texts", "words", *titles])
+    yield markdown_line(["---", "---", *["---:"] * len(titles)])
     for corpus, now in zip(corpora, truths, strict=True):
         # The former rule finds pairs by plain trigrams, or by words if one text is short, so no other is long.
         plain = find_alike((set(zip(own, own[1:], own[2:], strict=False)) for own in corpus.words), REPORTED)
@@ -344,11 +347,7 @@ def rule_table(corpora: Sequence[Corpus], truths: Sequence[Pairs]) -> Iterator[s
             ]
             if any(counts):
                 words = f"{low} to {high - 1}" if high < 10**9 else f"{low} or more"
-                yield _line([corpus.name, words, *(f"{count:,}" for count in counts)])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+                yield markdown_line([corpus.name, words, *(f"{count:,}" for count in counts)])
 
 
 def in_cyrillic(corpus: Corpus) -> Corpus:
@@ -357,13 +356,9 @@ def in_cyrillic(corpus: Corpus) -> Corpus:
     return Corpus(f"{corpus.name} in Cyrillic letters", [text.translate(letters) for text in corpus.texts])
 
 
-def main() -> int:
-    """Print the tables. Return the exit code: 2 if the data are missing."""
-    try:
-        folder = find_folder()
-    except MissingDataError as error:
-        print(error, file=sys.stderr)
-        return 2
+def main() -> None:
+    """Print the tables."""
+    folder = find_folder()
     corpora = read_corpora(folder)
     four = [*corpora, in_cyrillic(corpora[0])]
     tables = {
@@ -374,7 +369,7 @@ def main() -> int:
     }
     truths = [find_alike(map(padded_trigrams, corpus.words), REPORTED) for corpus in corpora]
     titles = ["candidates", "found", "precision", "recall", "F1", "CPU seconds"]
-    head = [_line(["texts", "pairs by", *titles]), _line(["---", "---", *["---:"] * len(titles)])]
+    head = [markdown_line(["texts", "pairs by", *titles]), markdown_line(["---", "---", *["---:"] * len(titles)])]
     decisions = [decision_table(corpus.name, corpus, alike) for corpus, alike in zip(corpora, truths, strict=True)]
     decisions.append(decision_table("civil codes, pairs file", corpora[0], read_pairs_file(folder)))
     tables["Decisions"] = chain(head, *decisions)
@@ -382,8 +377,7 @@ def main() -> int:
     for title, lines in tables.items():
         print(f"### {title}\n")
         print("\n".join(lines), end="\n\n", flush=True)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

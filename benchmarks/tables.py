@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.bars import verdicts
-from benchmarks.figures import Figure, Report, format_table, format_value, read_report
+from benchmarks.figures import Figure, Report, format_table, format_value, markdown_line, read_report
 
 _TITLES = ("what", "system", "rows", "median", "mean", "calls", "checked", "x simsql", "bar", "met", "note")
 _NUMBERS = {"rows", "median", "mean", "calls", "checked", "x simsql", "measured"}
@@ -74,7 +74,7 @@ def _bar_rows(report: Report) -> list[list[str]]:
 
 def _markdown_table(titles: tuple[str, ...], rows: list[list[str]] | list[tuple[str, str]]) -> str:
     lines = [titles, ["---:" if title in _NUMBERS else "---" for title in titles], *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    return "\n".join(markdown_line(cell.replace("|", r"\|") for cell in line) for line in lines)
 
 
 def merge(reports: Sequence[Report]) -> Report:

@@ -20,6 +20,7 @@ from benchmarks.decisions import (
     filter_pairs,
     near_pairs,
 )
+from benchmarks.figures import markdown_line
 from simsql.decide.stars import SimilarPairs, centrality, choose_stars
 
 SHARES = 0.5, 0.6, 0.65, 0.7, 0.75, 0.8  # of the words of a page, on average, that belong to its template
@@ -71,8 +72,8 @@ def template_table(shares: Sequence[float] = SHARES, templates: int = _TEMPLATES
     measures = [
         f"{rule}: {name}" for rule in ("clusters", "simpler rule") for name in ("precision", "recall", "F1")
     ]
-    yield _line(["template", "distance", "dropped: precision", *measures])
-    yield _line(["---:"] * (3 + len(measures)))
+    yield markdown_line(["template", "distance", "dropped: precision", *measures])
+    yield markdown_line(["---:"] * (3 + len(measures)))
     for share in shares:
         pages, articles = make_pages(share, templates)
         wanted = _joined(articles)
@@ -82,7 +83,7 @@ def template_table(shares: Sequence[float] = SHARES, templates: int = _TEMPLATES
             dropped = [articles[page] == articles[other] for page, other in enumerate(kept) if page != other]
             cells = [_judge(_joined(representatives), wanted) for representatives in clusters]
             drops = f"{sum(dropped) / len(dropped):.3f}"
-            yield _line([f"{share:.0%}", str(distance), drops, *chain.from_iterable(cells)])
+            yield markdown_line([f"{share:.0%}", str(distance), drops, *chain.from_iterable(cells)])
 
 
 def _joined(numbers: Sequence[int]) -> Pairs:
@@ -100,10 +101,6 @@ def _judge(found: Pairs, wanted: Pairs) -> list[str]:
     right = len(found & wanted)
     wholes = len(found) / right, len(wanted) / right, (len(found) + len(wanted)) / (2 * right)
     return [f"{1 / whole:.3f}" for whole in wholes]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

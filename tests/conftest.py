@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,8 +33,9 @@ settings.load_profile("untimed")
 # Else numpy starts a thread per processor for its linear algebra, which nothing here uses, in each of the hundreds
 # of processes that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Else each of these processes compiles the modules of simsql again.
+# Else each of these processes compiles the modules of simsql again, and each run compiles all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 PROGRAMS = find_programs()
 TESTS = Path(__file__).parent
@@ -189,9 +191,17 @@ def new_role(server: Server, _roles: list[str]) -> Callable[[], str]:
 
 
 @pytest.fixture
-def database_url(server: Server, _roles: list[str]) -> Iterator[str]:
+def fill() -> Callable[[psycopg.Connection], object] | None:
+    """What fills the databases of tests before they begin, or None. It is called once for each server."""
+    return None
+
+
+@pytest.fixture
+def database_url(
+    server: Server, _roles: list[str], fill: Callable[[psycopg.Connection], object] | None
+) -> Iterator[str]:
     """The URL of a new database with simsql installed."""
-    with server.new_database() as url:
+    with server.new_database(**({"template": server.template(fill)} if fill else {})) as url:
         yield _in_full(url)
 
 

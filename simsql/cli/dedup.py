@@ -1,7 +1,7 @@
 """`simsql dedup`: clusters of near-duplicates in files."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +9,7 @@ import typer
 
 from simsql.cli._app import command
 from simsql.cli._database import Connecting, postgresql_errors
+from simsql.cli._explanation import print_explanation
 from simsql.cli._options import (
     Deciding,
     Formatted,
@@ -26,14 +27,13 @@ from simsql.cores import usable_cores
 from simsql.database.chosen import ChosenDatabase
 from simsql.decide.rules import Rules
 from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
-from simsql.dedup.explaining import Explanation
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import ClusterCount, ClusterOutput
 from simsql.documents import STDOUT, printable
-from simsql.documents.output_formats import Format, choose_format, format_of_file, print_json
+from simsql.documents.output_formats import Format, choose_format, format_of_file
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, show_similarity
+from simsql.fingerprint import DEFAULT_RECIPE
 
 _FOUND = 3  # the exit code of --against for documents that could be dropped
 
@@ -129,7 +129,10 @@ def dedup_command(
     if summary.unchecked:
         telling.console.print(_describe_unchecked(summary), soft_wrap=True, markup=False, highlight=False)
     if summary.explanation:
-        _print_explanation(summary.explanation, form)
+        names = [document.id for document in summary.explanation.documents]
+        print_explanation(
+            form, summary.explanation, names, "together" if summary.explanation.together else "apart"
+        )
         return
     if summary.clusters.example:
         telling.console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)
@@ -156,21 +159,6 @@ def _describe_shared(clusters: ClusterCount) -> str:
         f"ids are not unique: {clusters.shared:,} documents in clusters share theirs with another one, such as"
         f" {printable(example.name)!r} ({example.place}). Their places name them."
     )
-
-
-def _print_explanation(explanation: Explanation, form: Format | None) -> None:
-    if form is Format.JSONL:
-        print_json(asdict(explanation))
-        return
-    for document in explanation.documents:
-        print(printable(document.id))
-    if explanation.distance is not None:
-        print(f"distance    {explanation.distance}")
-    if explanation.sketch_estimate is not None:
-        print(f"estimate    {show_similarity(explanation.sketch_estimate)}")
-    if explanation.similarity is not None:
-        print(f"similarity  {show_similarity(explanation.similarity)}")
-    print(f"{'together' if explanation.together else 'apart'}: {explanation.reason}")
 
 
 def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:

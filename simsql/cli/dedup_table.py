@@ -52,7 +52,7 @@ def dedup_table_command(
     with run.open() as engine:
         summary = dedup_table(engine, options, stages)
     print(f"{options.into}: {summary.decided:,} rows")
-    if summary.ignored:
+    if summary.ignored and summary.read:
         run.remark(summary.ignored)
     print_summary(_counts(summary), stages, run.console)
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from simsql.cli._app import command
 from simsql.cli._database import Listing
+from simsql.cli._explanation import print_explanation
 from simsql.cli._options import (
     Encoding,
     IndexedColumn,
@@ -29,7 +30,7 @@ from simsql.cli._options import (
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.database import SearchIndex
-from simsql.database.explain_row import ExplainedRow, Wanted, explain_row
+from simsql.database.explain_row import Wanted, explain_row
 from simsql.database.results import Member, Pair, Results, Row
 from simsql.database.search_index import MatchingRow, PrimaryKeys
 from simsql.documents import UnfitError, printable, read_document, read_single_text
@@ -91,7 +92,8 @@ def near_command(
             )
         if explain is not None:
             asked = Wanted(wanted, distance, content or None, similarity, text_column, sketch_column)
-            _print_explanation(run.form, explain_row(connection, table, column, within, explain, asked))
+            row = explain_row(connection, table, column, within, explain, asked)
+            print_explanation(run.form, row, [row.key], "found" if row.found else "not found")
             return
         if similarity is None:
             rows = index.near_rows(wanted, distance)
@@ -106,20 +108,6 @@ def near_command(
     _print_near(run.format, rows, similarity is not None)
     if not rows:
         run.remark("no matches")
-
-
-def _print_explanation(form: Format | None, row: ExplainedRow) -> None:
-    if form is Format.JSONL:
-        print_json(asdict(row))
-        return
-    print(printable(row.key))
-    if row.distance is not None:
-        print(f"distance    {row.distance}")
-    if row.sketch_estimate is not None:
-        print(f"estimate    {show_similarity(row.sketch_estimate)}")
-    if row.similarity is not None:
-        print(f"similarity  {show_similarity(row.similarity)}")
-    print(f"{'found' if row.found else 'not found'}: {row.reason}")
 
 
 def _print_near(form: Format, rows: Sequence[MatchingRow], compared: bool) -> None:

@@ -143,6 +143,9 @@ def one_line(error: PostgresqlError, install: str = "simsql install") -> str:
     `install` is the command that installs simsql in this database.
     """
     original = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(original, psycopg.Error) and original.sqlstate is None:
+        # A cursor that is closed as PostgreSQL ends the session only says that the connection is lost.
+        original = original.__context__ if isinstance(original.__context__, psycopg.Error) else original
     diagnostic = getattr(original, "diag", None)
     message = getattr(diagnostic, "message_primary", None) or str(original)
     hint = getattr(diagnostic, "message_hint", None)

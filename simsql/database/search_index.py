@@ -21,6 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
 from sqlalchemy.types import TypeEngine
 
+from simsql.columns import Column
 from simsql.database.backfill import Backfill, Filled
 from simsql.database.connect import READ_COMMITTED, begin, check_engine
 from simsql.database.index import Finding, Report, verify
@@ -53,7 +54,6 @@ from simsql.database.transfer import (
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash, simhash_parts, similarity_many, sketch, sketch_distance
 from simsql.hamming._checks import distinct_fingerprints
-from simsql.hamming._columns import Column
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
 _QUERIES_IN_SQL = 50_000

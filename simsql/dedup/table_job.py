@@ -17,6 +17,7 @@ from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.tables.decisions import DecisionTable, RowVerdicts
 from simsql.dedup.tables.options import TableOptions
 from simsql.dedup.tables.source import KeyOrder, Row, SourceTable, open_table
+from simsql.dedup.tables.stored import find_stored
 from simsql.documents import Report, Stages
 from simsql.documents.spool import TokenSpool
 from simsql.fingerprint import (
@@ -104,7 +105,7 @@ class _Texts:
         self._fingerprints: list[Fingerprints] = []
         self._sketches: list[U64] = [np.zeros(0, dtype=np.uint64)]
         self._unread = array("q")  # for each row whose text was not read: place, fingerprint, sketch
-        self.columns = source.find_stored(options.recipe, options.text_column, options.sketch_column)
+        self.columns = find_stored(source, options)
         if not options.rules.checks_texts:
             self.columns = self.columns._replace(sketch=None)
         if self.columns.fingerprint is None:
@@ -152,7 +153,7 @@ class _Texts:
             yield rows, fingerprints, tokens, sketches_of_tokens(tokens)
 
     def _rows(self) -> Iterator[tuple[Row, str]]:
-        for number, found in enumerate(self._source.rows(self.columns), 1):
+        for number, found in enumerate(self._source.rows(self.columns.fingerprint, self.columns.sketch), 1):
             self._report(number)
             if found is None:
                 self.without_text += 1

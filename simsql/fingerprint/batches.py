@@ -26,7 +26,7 @@ Arrays = tuple[NDArray[Any], ...]
 
 @runtime_checkable
 class TextColumn(Protocol):
-    """A column of texts, or of sketches, with nulls: an Arrow array or chunked array, or a Polars Series."""
+    """A column of texts with nulls: an Arrow array or chunked array, or a Polars Series."""
 
     def __len__(self) -> int: ...
     def slice(self, offset: int, length: int, /) -> Any:

@@ -19,6 +19,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.columns import Column, masked_column
 from simsql.errors import UsageError
 from simsql.fingerprint.batches import TextColumn, map_batches
 from simsql.fingerprint.features import padded_trigrams
@@ -41,7 +42,7 @@ _AT_ONCE = 1 << 16
 _LOST = 1 / 400
 
 U32 = NDArray[np.uint32]
-Sketches = NDArray[Any] | Iterable[int | None] | TextColumn
+Sketches = NDArray[Any] | Iterable[int | None] | Column
 
 
 def sketch(text: str) -> int | None:
@@ -185,24 +186,14 @@ def _one_side(side: int | Sketches | None) -> int | U64 | None:
         if side.dtype.kind != "u":
             raise TypeError(f"sketches must be an array of uint64, not of {side.dtype}")
         return side.astype(np.uint64, copy=False)
-    if isinstance(side, TextColumn):
-        return _read_column(side)
+    if isinstance(side, Column):
+        return masked_column(side, "sketches")
     if isinstance(side, Iterable) and not isinstance(side, str | bytes) and side is not np.ma.masked:
         found = [_one_sketch(value) for value in side]
         missing = np.array([value is None for value in found], dtype=bool)
         values = np.array([value or 0 for value in found], dtype=np.uint64)
         return np.ma.MaskedArray(values, mask=missing) if missing.any() else values
     return _one_sketch(side)
-
-
-def _read_column(column: Any) -> U64:
-    """Return the sketches of a column of pyarrow or Polars; neither package is imported here."""
-    kind = str(getattr(column, "type", None) or getattr(column, "dtype", None)).lower()
-    if kind not in ("int64", "uint64"):
-        raise TypeError(f"sketches must be a column of int64 or uint64, not of {kind}")
-    values: U64 = np.asarray(column.fill_null(0)).view(np.uint64)
-    nulls = np.asarray(column.is_null())
-    return np.ma.MaskedArray(values, mask=nulls) if nulls.any() else values
 
 
 def _one_sketch(side: object) -> int | None:

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.columns import Column, read_column
 from simsql.errors import UsageError
-from simsql.hamming._columns import Column, read_column
 
 FINGERPRINT_BITS = 64
 # Positions of fingerprints fit 32 bits, with one number left that means "none".

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.columns import Fingerprints
 from simsql.errors import UsageError
 from simsql.hamming._checks import (
     FINGERPRINT_BITS,
@@ -15,7 +16,6 @@ from simsql.hamming._checks import (
     refuse_too_many,
     whole_number,
 )
-from simsql.hamming._columns import Fingerprints
 from simsql.runs import consecutive, portions
 
 # Pairs of sketches compared at a time, or those of one sketch.

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.columns import Column, Fingerprints
 from simsql.hamming._checks import FINGERPRINT_BITS, distinct_fingerprints, fingerprint_list, whole_number
-from simsql.hamming._columns import Column, Fingerprints
 from simsql.hamming.blocks import block_masks, flip_masks
 from simsql.hamming.design import TABLES_AT_MOST, Design
 from simsql.runs import consecutive, portions

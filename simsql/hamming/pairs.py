@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.columns import Column, Fingerprints, masked_column
 from simsql.cores import usable_cores
 from simsql.errors import UsageError
 from simsql.hamming._checks import (
@@ -19,7 +20,6 @@ from simsql.hamming._checks import (
     one_fingerprint,
     whole_number,
 )
-from simsql.hamming._columns import Column, Fingerprints, read_column
 from simsql.hamming._join import Join
 from simsql.hamming._processes import run_tasks
 from simsql.hamming._sketches import filter_of
@@ -81,8 +81,7 @@ def _one_side(side: int | NDArray[Any] | Column | None) -> int | NDArray[np.uint
         return fingerprint_array(side)
     if isinstance(side, int | np.integer) or not isinstance(side, Column):
         return one_fingerprint(side)
-    values, present = read_column(side)
-    return values if present is None else np.ma.MaskedArray(values, mask=~present)
+    return masked_column(side)
 
 
 @overload

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.columns import Column, Fingerprints
 from simsql.errors import UsageError
 from simsql.hamming._checks import (
     FINGERPRINT_BITS,
@@ -22,7 +23,6 @@ from simsql.hamming._checks import (
     fingerprint_column,
     whole_number,
 )
-from simsql.hamming._columns import Column, Fingerprints
 from simsql.hamming._join import Join, PairTask, Pass
 from simsql.hamming._sketches import filter_of
 from simsql.hamming.blocks import BitOrder, block_masks

@@ -1,7 +1,10 @@
 """`simsql dedup-table`: what it prints, and what it refuses."""
 
+import csv
+
 import pytest
-from program import run
+from corpus import make_texts
+from program import run, write_lines
 
 FOX = "The quick brown fox jumps over the lazy dog and runs away from the old barn near the river"
 TIMES = dict.fromkeys(("seconds", "sort keys", "read and fingerprint", "check texts", "write decisions"), "")
@@ -51,6 +54,36 @@ def test_decisions_go_to_a_new_table(articles):
         "not used: sketch of article, because no simhash index of the table that you can read has recipe words12"
     )
     assert remark in dedup("--into", "decisions", "--replace").done().err
+    connection.execute("DELETE FROM article")
+    assert remark not in dedup("--into", "decisions", "--replace").done().err
+
+
+@pytest.mark.parametrize("numbers", [["fingerprint"], ["fingerprint", "sketch"]])
+def test_decisions_are_those_about_the_same_texts_in_files(connection, database_url, tmp_path, numbers):
+    texts = make_texts(5, families=150, alone=30)
+    texts |= {f"copy of {name}": text.upper() for name, text in texts.items() if len(name) % 2}
+    lines = write_lines(tmp_path / "texts.jsonl", texts)
+    connection.execute(
+        'CREATE TABLE article (id text COLLATE "C" PRIMARY KEY, body text, fingerprint bigint, sketch bigint)'
+    )
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
+    columns = ["--id-column", "id", "--text-column", "body", "--database", database_url]
+    run("load", "article", lines, *columns, *(["--sketch-column", "sketch"] if "sketch" in numbers else [])).done()
+    done = run("dedup-table", "article", *columns[2:], "--into", "decisions").done()
+    assert ("alone by their sketches: text not read" in done.table) == ("sketch" in numbers)
+    rows = csv.DictReader(run("dedup", lines, "--format", "csv", "--quiet").done().lines)
+    clustered = {row["id"]: (row["kept"], row["representative"]) for row in rows}
+    found = connection.execute("SELECT id, kept_id, representative_id FROM decisions").fetchall()
+    assert {name: (kept, star) for name, kept, star in found} == {
+        name: clustered.get(name, (name, name)) for name in texts
+    }
+    assert 100 < sum(kept != name for name, (kept, _) in clustered.items()) < len(clustered) < len(texts)
+
+
+def test_the_reason_of_a_lost_connection_is_shown(articles):
+    _, dedup = articles
+    ended = "PostgreSQL: terminating connection due to administrator command"
+    dedup("--into", "decisions", "--where", "pg_terminate_backend(pg_backend_pid())").failed(1, ended)
 
 
 def test_options_are_those_of_files(articles):

@@ -73,7 +73,7 @@ def test_documents(pooled, tmp_path, connection, monkeypatch):
     assert pooled("index", "vacuum", "post").lines == ["0 keys removed"]
     decided = pooled("dedup-table", "post", "--text-column", "body", "--into", "decision")
     assert decided.lines == ["decision: 220 rows"]
-    first = pooled("dedup", documents, "--similarity", 1)
+    first = pooled("dedup", documents, "--similarity", 1, "--table", "kept")
     assert first.groups == {frozenset({f"d{number}", f"d{number + 1}"}) for number in range(0, 40, 2)}
     for _ in range(2):
         assert pooled("dedup", documents, "--similarity", 1, "--table", "kept").stdout == first.stdout

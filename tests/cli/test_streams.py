@@ -19,7 +19,7 @@ ESCAPE = "\x1b"
 TEXTS = {str(number): f"a text of some words about the number {number // 2}" for number in range(6)}
 
 
-NO_INDEX = "SELECT simsql.drop_index('article') FROM simsql.indexes;"
+NO_INDEX = "SELECT simsql.drop_index('article') FROM simsql.indexes WHERE table_name = 'public.article';"
 FRESH = f"""
     {NO_INDEX}
     TRUNCATE article RESTART IDENTITY;
@@ -50,7 +50,12 @@ CASES = {
         ("fingerprints",),
         FRESH + "UPDATE article SET fingerprint = NULL",
     ),
-    "dedup": Case(f"{{lines}} {DATABASE}", ("connect", "read and fingerprint", "find clusters"), rows=True),
+    "dedup": Case(
+        f"{{lines}} {DATABASE} --table kept",
+        ("connect", "read and fingerprint", "find clusters"),
+        "DROP TABLE IF EXISTS kept",
+        rows=True,
+    ),
     "dedup-table": Case(
         f"article --text-column body --into decisions {DATABASE}",
         ("read and fingerprint", "check texts", "write decisions"),
@@ -77,6 +82,7 @@ CASES = {
     "index verify": Case(DATABASE, silent=True),
     "index verify --repair": Case(f"article {DATABASE}", silent=True),
     "index vacuum": Case(f"article {DATABASE}", ("keys",)),
+    "index set-default": Case(f"article fingerprint {DATABASE}"),
     "index change-storage": Case(f"article expression {DATABASE}", ("index",), FRESH),
     "index drop": Case(f"article {DATABASE}", before=FRESH, silent=True),
 }

@@ -398,6 +398,11 @@ def test_rows_of_other_tables(connection, dedup, kind):
     connection.execute("INSERT INTO article SELECT g, %s FROM generate_series(0, 29) AS g", [ALIKE])
     assert dedup(into="public.decisions").droppable == 29
     assert decided(connection) == {key: (0, 0, 1.0, key > 0, 0) for key in range(30)}
+    if kind == "partitioned":
+        connection.execute("ALTER TABLE article ADD fingerprint bigint")
+        connection.execute("UPDATE article SET fingerprint = %s", [to_bigint(simhash(ALIKE))])
+        connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
+        assert dedup("part_1", into="some").stored_column == "fingerprint"
 
 
 def test_rows_without_texts_or_words_are_left_out(connection, dedup):
@@ -469,15 +474,17 @@ def test_with_sketches_only_texts_that_may_be_similar_are_read(connection, dedup
     dedup(scope_columns=scopes, all_scopes=not scopes)
     before = decided(connection)
     with connection.cursor() as cursor:
-        sketches = [(to_bigint(sketch(text)), key) for key, text in TEXTS.items() if key % 5]
+        sketches = [(to_bigint(sketch(text)), key) for key, text in TEXTS.items() if key % 2]
         cursor.executemany("UPDATE article SET sketch = %s WHERE id = %s", sketches)
+    # Rows that have no sketch yet are read first.
+    connection.execute("CREATE INDEX gaps ON article ((sketch IS NOT NULL)); CLUSTER article USING gaps")
     found = dedup(scope_columns=scopes, all_scopes=not scopes, into="others")
     assert decided(connection, "others") == before
     alone = sum(row[0] == key == row[4] for key, row in before.items())
     assert 3 < found.unread <= alone
     assert (found.without_text, found.without_words, found.decided) == (1, 1, len(TEXTS))
     assert found.ignored is None
-    with pytest.raises(UsageError, match="column fingerprint of article: the row with id"):
+    with pytest.raises(UsageError, match="column fingerprint of article cannot be used: the row with id"):
         dedup(into="wrong", sketch_column="fingerprint")
     with pytest.raises(UsageError, match="column body of article is not bigint"):
         dedup(into="wrong", sketch_column="body")
@@ -509,10 +516,15 @@ def test_a_stale_sketch_is_named_with_its_remedy(connection, dedup):
     stale = "the row with id 7, part of infinity has another sketch than its text"
     with pytest.raises(UsageError) as raised:
         dedup(into="wrong", sketch_column="sketch")
-    assert (
-        str(raised.value) == f"column sketch of article: {stale}: run {backfill} --sketch-column sketch --all-rows"
-    )
+    remedy = f"If it is the column of the sketches, run {backfill} --sketch-column sketch --all-rows"
+    assert str(raised.value) == f"column sketch of article cannot be used: {stale}. {remedy}"
     assert stale in dedup(into="ignored").ignored
+    connection.execute("COMMENT ON COLUMN article.sketch IS 'minhash64-2'")
+    other = "it has the sketches minhash64-2, which cannot be compared with minhash64-1"
+    with pytest.raises(UsageError, match=f"column sketch of article cannot be used: {other}"):
+        dedup(into="wrong", sketch_column="sketch")
+    assert dedup(into="commented").ignored.startswith(f"not used: sketch of article, because {other}")
+    connection.execute("COMMENT ON COLUMN article.sketch IS NULL")
     connection.execute("UPDATE article SET sketch = NULL")
     assert dedup(into="empty").ignored.endswith(f"it has no sketches. Fill it: {backfill} --sketch-column sketch")
     connection.execute("UPDATE article SET fingerprint = 0")

@@ -33,10 +33,21 @@ def restore(server, connection, restored, tmp_path):
     return dump_and_restore
 
 
+def one_and_three(connection):
+    create_articles(connection, [1, 3])
+
+
+@pytest.fixture
+def fill(request):
+    """For tests that ask for `articles`: `fill_articles` of their module, or the rows 1 and 3."""
+    if "articles" not in request.fixturenames:
+        return None
+    return getattr(request.module, "fill_articles", None if hasattr(request.module, "articles") else one_and_three)
+
+
 @pytest.fixture
 def articles(connection):
-    """The rows 1 and 3, and an index on them."""
-    create_articles(connection, [1, 3])
+    """The table `article` and an index on it, as `fill` made them."""
     return connection
 
 

@@ -24,10 +24,8 @@ def agreeing_in(block, within):
     return flip(CENTRE, (63 - number * 64 // blocks for number in range(blocks) if number != block))
 
 
-@pytest.fixture
-def articles(connection):
+def fill_articles(connection):
     create_articles(connection)
-    return connection
 
 
 def test_a_claim_finds_the_nearest_that_a_search_finds(connection, storage):

@@ -33,11 +33,9 @@ def look_before_adding(connection):
     connection.execute(definition)
 
 
-@pytest.fixture
-def articles(connection):
+def fill_articles(connection):
     """One row, and an index on it."""
     create_articles(connection, [FINGERPRINT])
-    return connection
 
 
 # Beside a vacuum

@@ -35,11 +35,9 @@ RANDOM = "('x' || substr(md5(i::text), 1, 16))::bit(64)::bigint"
 SKEWED = "(i %% 65536) | (81985529216486895 & -65536)"
 
 
-@pytest.fixture
-def articles(connection):
+def fill_articles(connection):
     create_articles(connection, FINGERPRINTS)
     connection.execute("VACUUM ANALYZE")
-    return connection
 
 
 @pytest.fixture

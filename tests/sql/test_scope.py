@@ -26,11 +26,7 @@ from scoped import (
 )
 from upkeep import problems
 
-
-@pytest.fixture
-def articles(connection):
-    create_tenants(connection)
-    return connection
+fill_articles = create_tenants
 
 
 # What is found

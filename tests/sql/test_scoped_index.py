@@ -21,11 +21,7 @@ from scoped import (
 )
 from upkeep import problems
 
-
-@pytest.fixture
-def articles(connection):
-    create_tenants(connection)
-    return connection
+fill_articles = create_tenants
 
 
 def test_a_renamed_scope_column_is_an_error_until_it_is_named_as_before_or_repaired(articles):

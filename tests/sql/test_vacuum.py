@@ -20,11 +20,9 @@ VACUUM = "CALL simsql.vacuum('article')"
 STEP = "SELECT (simsql._vacuum_batch('article', NULL, NULL)).removed"
 
 
-@pytest.fixture
-def articles(connection):
+def fill_articles(connection):
     """One row with the fingerprint 7, and an index on it."""
     create_articles(connection, [7])
-    return connection
 
 
 def clean(connection):

@@ -20,10 +20,8 @@ pytestmark = pytest.mark.oldest_version
 KEYS = [f"simsql.keys_1_{number}" for number in range(4)]
 
 
-@pytest.fixture
-def articles(connection):
+def fill_articles(connection):
     create_articles(connection, clustered(60, seed=1))
-    return connection
 
 
 @pytest.fixture(scope="module")

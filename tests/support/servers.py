@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
@@ -71,6 +71,7 @@ class Server:
     cluster: PostgresServer
     _administration: psycopg.Connection
     _numbers: Iterator[int]
+    _templates: dict[Callable[[psycopg.Connection], object], str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -112,6 +113,17 @@ class Server:
         finally:
             self._disconnect(name)
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def template(self, fill: Callable[[psycopg.Connection], object]) -> str:
+        """The name of a template with simsql that this function has filled, once for all tests that use it."""
+        if fill not in self._templates:
+            name = f"{TEMPLATE}_{len(self._templates)}"
+            self.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+            with self.connect(name) as connection:
+                fill(connection)
+            self._disconnect(name)
+            self._templates[fill] = name
+        return self._templates[fill]
 
     def _disconnect(self, database: str) -> None:
         """End all sessions in a database: for those that are ending, DROP DATABASE waits a tenth of a second."""

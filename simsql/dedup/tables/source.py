@@ -9,7 +9,6 @@ Only the condition of the user's own may call functions.
 """
 
 import contextlib
-import shlex
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -20,15 +19,12 @@ from psycopg import sql
 from sqlalchemy import Engine
 
 from simsql.database.connect import one_line
-from simsql.database.index_spec import same_recipe
 from simsql.database.load import FoundTable, find_table
 from simsql.database.transfer import raw_connection
 from simsql.decide.documents import I64
 from simsql.dedup.tables.options import TableOptions
 from simsql.documents import printable
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import Recipe, simhash_many
-from simsql.fingerprint import sketch as sketch_of
 
 _POSITION_BITS, _PLACE_BITS = 16, 48
 
@@ -36,8 +32,6 @@ _POSITION_BITS, _PLACE_BITS = 16, 48
 _FETCHED_CHARACTERS = 1 << 22
 _FETCHED_ROWS = 5_000
 _FIRST_ROWS = 20
-# Rows whose stored fingerprints are compared with those of their texts.
-_SAMPLE = 20
 
 _KEY = """
     SELECT a.attname
@@ -50,21 +44,12 @@ _KEY = """
      ORDER BY k.place
 """
 _COLUMN = """
-    SELECT y.typcategory OPERATOR(pg_catalog.=) 'S', pg_catalog.format_type(a.atttypid, a.atttypmod)
+    SELECT y.typcategory OPERATOR(pg_catalog.=) 'S', pg_catalog.format_type(a.atttypid, a.atttypmod),
+           pg_catalog.col_description(a.attrelid, a.attnum)
       FROM pg_catalog.pg_attribute AS a
       JOIN pg_catalog.pg_type AS y ON y.oid OPERATOR(pg_catalog.=) a.atttypid
      WHERE a.attrelid OPERATOR(pg_catalog.=) %s AND a.attname OPERATOR(pg_catalog.=) %s
        AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped
-"""
-_INDEXES = """
-    SELECT r.column_name, r.recipe
-      FROM simsql.registry AS r
-      JOIN pg_catalog.pg_attribute AS a
-        ON a.attrelid OPERATOR(pg_catalog.=) r.table_id AND a.attname OPERATOR(pg_catalog.=) r.column_name
-       AND a.atttypid OPERATOR(pg_catalog.=) CAST('pg_catalog.int8' AS pg_catalog.regtype) AND NOT a.attisdropped
-     WHERE r.table_id OPERATOR(pg_catalog.=) %s
-       AND pg_catalog.has_column_privilege(a.attrelid, a.attnum, CAST('SELECT' AS pg_catalog.text))
-     ORDER BY r.id
 """
 # The index may be that of the partitioned table, or of a partition.
 _SCOPE = """
@@ -81,10 +66,6 @@ _SCOPE = """
 """
 _NO_NUMBER = sql.SQL("CAST(NULL AS pg_catalog.int8)")
 _GUARD = sql.SQL("NOT EXISTS (SELECT FROM {rows_of} AS g TABLESAMPLE pg_catalog.system (0) WHERE false)")
-_SAMPLE_OF = (
-    "SELECT {t}.tableoid, {t}.ctid, {t}.{text}, {t}.{stored}, {sketch} FROM {rows_of} AS {t}"
-    " WHERE {t}.{text} IS NOT NULL AND {t}.{stored} IS NOT NULL AND {guard} LIMIT {sample}"
-)
 _KEY_AT = (
     "SELECT {keys} FROM {rows_of} AS {t} WHERE {guard} AND {t}.tableoid OPERATOR(pg_catalog.=) %s"
     " AND {t}.ctid OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.tid)"
@@ -130,13 +111,13 @@ class Row(NamedTuple):
     """0 if the text was not read."""
 
 
-class StoredColumns(NamedTuple):
-    """The columns with the fingerprints and the sketches of the texts, if they can be used."""
+class FoundColumn(NamedTuple):
+    """A column of the table."""
 
-    fingerprint: str | None
-    sketch: str | None
-    ignored: str | None
-    """Why one that is there is not used."""
+    is_text: bool
+    type: str
+    """As in SQL."""
+    comment: str | None
 
 
 class KeyOrder(NamedTuple):
@@ -163,6 +144,7 @@ class SourceTable:
     def __init__(self, raw: psycopg.Connection[tuple[Any, ...]], found: FoundTable, options: TableOptions) -> None:
         self.raw = raw
         self.name = options.table
+        self.oid = found.oid
         self._found = found
         self._partitions: dict[int, int] = {}
         only = sql.SQL("ONLY ") if found.kind == "r" else sql.SQL("")
@@ -172,13 +154,12 @@ class SourceTable:
             "t": sql.Identifier(found.relation),  # the name by which a condition of the user's refers to it
             "text": sql.Identifier(options.text_column),
             "guard": _GUARD.format(rows_of=rows_of),
-            "sample": sql.Literal(_SAMPLE),
         }
         # In this order: the snapshot of the transaction, which the first query takes, must not be older than the
         # lock, and nobody renames or replaces the table afterwards.
         raw.execute(self.compose("LOCK TABLE {rows_of} IN ACCESS SHARE MODE"))
         self._check(options.text_column)
-        self.keys: list[str] = [key for (key,) in raw.execute(_KEY, [found.oid])]
+        self.keys: list[str] = [key for (key,) in raw.execute(_KEY, [self.oid])]
         if not self.keys:
             raise UsageError(f"{self.name} has no primary key, so decisions could not name its rows: add one")
         if not (options.scope_columns or options.where is not None or options.all_scopes):
@@ -193,7 +174,7 @@ class SourceTable:
         """
         rank: sql.Composable = sql.SQL("0")
         if best is not None:
-            self._find_column(best)
+            self.find_column(best)
             rank = self.compose("pg_catalog.dense_rank() OVER (ORDER BY {t}.{best} DESC NULLS LAST)", best=best)
         places, ranks, scopes = array("q"), array("q"), array("q")
         with self.raw.cursor("simsql_order") as cursor:
@@ -207,70 +188,7 @@ class SourceTable:
         order = np.argsort(place)
         return KeyOrder(place[order], order, by_value[order], scope[order])
 
-    def find_stored(self, recipe: Recipe, text_column: str, sketch_column: str | None) -> StoredColumns:
-        """Return the column with the fingerprints of the texts by this recipe, if an index tells its recipe.
-
-        A column that has other fingerprints in a sample, as that of another text has, is not one. The same holds
-        for the column of the sketches, by default one of type bigint called `sketch`. Raises UsageError if
-        `sketch_column` is not there, or has other numbers.
-        """
-        if sketch_column is not None and self._find_column(sketch_column)[1] != "bigint":
-            raise UsageError(f"column {sketch_column} of {self.name} is not bigint: it cannot hold sketches")
-        by_name = self.raw.execute(_COLUMN, [self._found.oid, "sketch"]).fetchone() or (False, "")
-        sketches = sketch_column or ("sketch" if by_name[1] == "bigint" else None)
-        sketch = self.compose("{t}.{sketch}", sketch=sketches) if sketches else _NO_NUMBER
-        indexes = self.raw.execute(_INDEXES, [self._found.oid]).fetchall() if self._can_read_registry() else []
-        owned = [column for column in (*(column for column, _ in indexes), sketches) if column]
-        ignored = self._ignoring(owned, f"no simhash index of the table that you can read has recipe {recipe.id}")
-        for column, recipe_id in indexes:
-            if not same_recipe(recipe_id, recipe.id):
-                continue
-            sample = self.raw.execute(self.compose(_SAMPLE_OF, stored=column, sketch=sketch)).fetchall()
-            made = simhash_many([text for _, _, text, _, _ in sample], recipe)
-            stored = np.array([value for *_, value, _ in sample], dtype=np.int64).view(np.uint64)
-            (wrong,) = np.nonzero(np.ma.getmaskarray(made) | (made.data != stored))
-            filling = (
-                f"simsql backfill {shlex.join([self.name, '--column', column, '--text-column', text_column])}"
-            )
-            if len(wrong):
-                row = self._name_row(*sample[wrong[0]][:2])
-                why = f"{row} has another fingerprint than its {text_column}. If it should have that one, run"
-                ignored = self._ignoring([column], f"{why} {filling} --all-rows")
-            elif not sample:
-                ignored = self._ignoring([column], f"it has no fingerprints. Fill it: {filling}")
-            else:
-                return self._with_sketches(column, sketches, sample, filling, required=sketch_column is not None)
-        return StoredColumns(None, None, ignored)
-
-    def _with_sketches(
-        self, column: str, sketches: str | None, sample: Sequence[tuple[Any, ...]], filling: str, *, required: bool
-    ) -> StoredColumns:
-        """Return the columns, that of the sketches only if it has those of the texts in the sample."""
-        if sketches is None:
-            return StoredColumns(column, None, None)
-        filling = f"{filling} --sketch-column {shlex.quote(sketches)}"
-        there = [
-            (part, tid, sketch_of(text) == found % (1 << 64))
-            for part, tid, text, _, found in sample
-            if found is not None
-        ]
-        wrong = next(((part, tid) for part, tid, own in there if not own), None)
-        if wrong:
-            why = f"{self._name_row(*wrong)} has another sketch than its text"
-            remedy = f"{filling} --all-rows"
-            if required:
-                raise UsageError(f"column {sketches} of {self.name}: {why}: run {remedy}")
-            return StoredColumns(column, None, self._ignoring([sketches], f"{why}. To use it, run {remedy}"))
-        if not there:
-            return StoredColumns(
-                column, None, self._ignoring([sketches], f"it has no sketches. Fill it: {filling}")
-            )
-        return StoredColumns(column, sketches, None)
-
-    def _ignoring(self, columns: Sequence[str], why: str) -> str | None:
-        return f"not used: {' and '.join(columns)} of {self.name}, because {why}" if columns else None
-
-    def _name_row(self, part: int, tid: str) -> str:
+    def name_row(self, part: int, tid: str) -> str:
         """Return words for the row at a place, with its primary key as PostgreSQL prints it."""
         keys = self.key_columns(self._found.relation)
         found = self.raw.execute(self.compose(_KEY_AT, keys=keys), [part, tid]).pgresult
@@ -279,15 +197,16 @@ class SourceTable:
         )
         return f"the row with {', '.join(f'{key} {value}' for key, value in zip(self.keys, values, strict=False))}"
 
-    def rows(self, stored: StoredColumns) -> Iterator[tuple[Row, str | None] | None]:
+    def rows(
+        self, fingerprint_column: str | None, sketch_column: str | None
+    ) -> Iterator[tuple[Row, str | None] | None]:
         """Yield each row of a scope with its text, or None for a row whose text is null.
 
-        Few of them are in memory at a time. `stored` are the columns of `find_stored`. With a column of sketches,
-        the text is None if the row has a fingerprint and a sketch.
+        Few of them are in memory at a time. With a column of sketches, the text is None if the row has a
+        fingerprint and a sketch.
         """
-        fingerprint = self.compose("{t}.{stored}", stored=stored.fingerprint) if stored.fingerprint else _NO_NUMBER
-        sketch = self.compose("{t}.{stored}", stored=stored.sketch) if stored.sketch else _NO_NUMBER
-        content = self.compose(_MISSING if stored.sketch else "{t}.{text}", fingerprint=fingerprint, sketch=sketch)
+        fingerprint, sketch = self.number(fingerprint_column), self.number(sketch_column)
+        content = self.compose(_MISSING if sketch_column else "{t}.{text}", fingerprint=fingerprint, sketch=sketch)
         read = self.compose(_READ, content=content, fingerprint=fingerprint, sketch=sketch)
         for part, tid, text, without, number, other in self._fetch("simsql_rows", read):
             yield None if without else (Row(self._place(part, tid), number, other, len(text or "")), text)
@@ -320,6 +239,10 @@ class SourceTable:
         named = {name: sql.Identifier(part) if isinstance(part, str) else part for name, part in parts.items()}
         return sql.SQL(statement).format(**self._parts, **named)
 
+    def number(self, column: str | None) -> sql.Composable:
+        """Return a column of bigints; without one, a null."""
+        return self.compose("{t}.{column}", column=column) if column else _NO_NUMBER
+
     def key_columns(self, of: str, prefix: str = "") -> sql.Composable:
         """Return the columns of the key, in the list of a SELECT."""
         return sql.SQL(", ").join(
@@ -350,10 +273,10 @@ class SourceTable:
             raise UsageError(
                 f"{self.name} is managed by Citus, which does not tell rows apart: copy it to a plain table"
             )
-        is_text, type_name = self._find_column(text_column)
-        if not is_text:
+        found = self.find_column(text_column)
+        if not found.is_text:
             raise UsageError(
-                f"column {text_column} of {self.name} is {type_name}, not text: name another with --text-column"
+                f"column {text_column} of {self.name} is {found.type}, not text: name another with --text-column"
             )
 
     def _is_distributed(self) -> bool:
@@ -362,17 +285,22 @@ class SourceTable:
         return found.fetchall() == [(True,)] and bool(
             self.raw.execute(
                 "SELECT FROM pg_catalog.pg_dist_partition AS d WHERE d.logicalrelid OPERATOR(pg_catalog.=) %s",
-                [self._found.oid],
+                [self.oid],
             ).rowcount
         )
 
-    def _find_column(self, column: str) -> tuple[bool, str]:
-        found = self.raw.execute(_COLUMN, [self._found.oid, column]).fetchone()
-        if found is None:
-            raise UsageError(f"{self.name} has no column {column}")
-        return found[0], found[1]
+    def look_up(self, column: str) -> FoundColumn | None:
+        """Return a column, or None if there is none of this name."""
+        found = self.raw.execute(_COLUMN, [self.oid, column]).fetchone()
+        return None if found is None else FoundColumn(*found)
 
-    def _can_read_registry(self) -> bool:
+    def find_column(self, column: str) -> FoundColumn:
+        """Return a column. Raises UsageError if there is none of this name."""
+        if found := self.look_up(column):
+            return found
+        raise UsageError(f"{self.name} has no column {column}")
+
+    def can_read_registry(self) -> bool:
         """Return whether simsql is installed, and open to this role."""
         found = self.raw.execute(
             "SELECT CASE WHEN pg_catalog.has_schema_privilege(oid, CAST('USAGE' AS pg_catalog.text))"
@@ -383,9 +311,9 @@ class SourceTable:
 
     def _refuse_scope(self) -> None:
         """Raise UsageError if an index of the table has a scope."""
-        if not self._can_read_registry():
+        if not self.can_read_registry():
             return
-        found = self.raw.execute(_SCOPE, {"table": self._found.oid}).fetchone()
+        found = self.raw.execute(_SCOPE, {"table": self.oid}).fetchone()
         if found:
             scope = " ".join(f"--scope-column {column}" for column in found[0])
             raise UsageError(
@@ -395,7 +323,7 @@ class SourceTable:
 
     def _set_scope(self, columns: Sequence[str]) -> None:
         for column in columns:
-            self._find_column(column)
+            self.find_column(column)
         self._parts |= {"in_scope": sql.SQL("true"), "scope": sql.SQL("1")}
         if columns:
             names = [self.compose("{t}.{column}", column=column) for column in columns]

@@ -1,4 +1,4 @@
-"""Columns of fingerprints of pyarrow and Polars, read where they are; neither package is imported here."""
+"""Columns of fingerprints or sketches of pyarrow and Polars, read in place; neither package is imported here."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ class Column(Protocol):
 Fingerprints = Iterable[int | None] | NDArray[Any] | Column
 
 
-def read_column(column: Column) -> tuple[NDArray[np.uint64], NDArray[np.bool_] | None]:
+def read_column(column: Column, what: str = "fingerprints") -> tuple[NDArray[np.uint64], NDArray[np.bool_] | None]:
     """Return the values of a column as uint64, and which are there, None if all.
 
     Values of int64 are taken as the bigint of PostgreSQL: they keep their bits. Nothing is copied, except to join
-    chunks, and the values of a Polars Series with nulls. Raises TypeError for other types.
+    chunks, and the values of a Polars Series with nulls. Raises TypeError for other types; its message says `what`
+    the values are.
     """
     kind: object = getattr(column, "type", None) or getattr(column, "dtype", None)
     if str(kind).lower() not in ("int64", "uint64"):
-        raise TypeError(f"fingerprints must be a column of int64 or uint64, not of {kind}")
+        raise TypeError(f"{what} must be a column of int64 or uint64, not of {kind}")
     read = _read_polars if hasattr(column, "fill_null") and hasattr(column, "to_physical") else _read_arrow
     return read(column)
 
@@ -53,3 +54,9 @@ def _read_arrow(column: Any) -> tuple[NDArray[np.uint64], NDArray[np.bool_] | No
         return values, None
     valid = [chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks]
     return values, np.concatenate(valid)
+
+
+def masked_column(column: Column, what: str = "fingerprints") -> NDArray[np.uint64]:
+    """Return the values of a column as `read_column` does, as a masked array if there are nulls."""
+    values, present = read_column(column, what)
+    return values if present is None else np.ma.MaskedArray(values, mask=~present)
