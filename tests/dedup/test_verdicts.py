@@ -1,5 +1,6 @@
 """Decisions about documents over several runs, compared with their definition in plain Python."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,7 +75,7 @@ class Compared(Comparison):
         self.find_pairs, self.compare = find_pairs, compare
 
 
-def run(docs, table):
+def run(docs, table, *, new_only=False):
     """Decide, and return the documents with their decisions, and the cluster of each."""
     docs = sorted(docs, key=lambda document: document.id)
 
@@ -142,6 +143,7 @@ def run(docs, table):
         RULES,
         criterion,
         lambda asked: column(sorted(asked, key=lambda position: docs[position].name)),
+        new_only=new_only,
     )
     compared.complete(verdicts)
     decided = [
@@ -341,3 +343,39 @@ def test_earlier_decisions_stay_when_documents_are_added(docs, table):
     later = check(first + docs[half:], table)
     before, after = decisions(first), decisions(later)
     assert {id_: after[id_] for id_ in before} == before
+
+
+def clustered(docs):
+    """Return the ids of documents in clusters of at least two of these."""
+    sizes = Counter(document.representative for document in docs)
+    return {document.id for document in docs if sizes[document.representative] > 1}
+
+
+@given(documents, tables)
+def test_new_decisions_are_listed_with_the_documents_that_they_rest_on(docs, table):
+    half = len(docs) // 2
+    first = check(docs[:half], table)
+    # Some that were kept are gone, so decisions change.
+    later = [replace(each, seen=each.id % 5 > 0, gone=each.id % 5 == 0) for each in first] + docs[half:]
+    decided, numbers = run(later, table, new_only=True)
+    everything, _ = run(later, table)
+    assert decisions(decided) == decisions(everything)
+    before = {document.id: document.kept for document in first}
+    new = [each for each in decided if each.state != GONE and before.get(each.id) != each.kept]
+    related = {id_ for each in new for id_ in (each.id, each.kept, each.representative)}
+    expected = clustered([document for document in decided if document.id in related])
+    assert {each.id for each, number in zip(decided, numbers, strict=True) if number} == expected
+
+
+@given(documents, tables)
+def test_an_archive_is_not_decided_about(docs, table):
+    half = len(docs) // 2
+    archive = [
+        replace(each, protected=True, fresh=False, kept=each.id, representative=each.id) for each in docs[:half]
+    ]
+    decided = {
+        each.id: each for each in check(archive + [replace(d, protected=False) for d in docs[half:]], table)
+    }
+    for document in archive:
+        assert decided[document.id].kept == document.id
+        assert decided[decided[document.id].representative].text == document.text
