@@ -99,7 +99,7 @@ def write_clusters(
 
 def _count_unread(members: Iterable[Member], unread: SkipCount) -> None:
     for document, _, kept, *_ in members:
-        if not (document.seen or kept.present):
+        if document.id != kept.id and not (document.seen or kept.present):
             detail = f"this run has not read {kept.place}, which is kept in its favour"
             unread.add(Skip(document.place, "kept text not read", detail))
 

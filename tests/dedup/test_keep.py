@@ -60,8 +60,8 @@ def test_nothing_is_dropped_where_all_that_is_nearer_is_gone(tmp_path, drops):
         (tmp_path / "texts" / name).unlink()
     (tmp_path / "texts/new").write_text(TEXT)
     representative, dropped, table = drops("new")
-    assert (representative, dropped) == (None, [])
-    assert (table["gone: forgotten"], table["documents in the table"]) == ("2", "1")
+    assert (representative, dropped) == ("new", [])
+    assert (table["gone: forgotten"], table["documents in the table"]) == ("1", "2")
 
 
 def test_a_file_of_the_same_name_in_another_folder_is_another_one(tmp_path, home, keep, monkeypatch):
