@@ -13,6 +13,7 @@ from simsql.cli._explanation import print_explanation
 from simsql.cli._options import (
     Deciding,
     Formatted,
+    Html,
     NewRecipeName,
     OptionalPaths,
     Reading,
@@ -30,7 +31,7 @@ from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import ClusterCount, ClusterOutput
-from simsql.documents import STDOUT, printable
+from simsql.documents import STDOUT, Layout, printable
 from simsql.documents.output_formats import Format, choose_format, format_of_file
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
@@ -52,6 +53,15 @@ class _Deciding(Deciding):
         return replace(super().rules(), keep_under=tuple(self.keep_under or ()))
 
 
+@dataclass(frozen=True)
+class _Reading(Reading):
+    html: Annotated[Html, option("--html")] = Html.SOURCE
+
+    def layout(self) -> Layout:
+        """Return the fields, the encoding, the limit, and what to read of web pages."""
+        return replace(super().layout(), main_content=self.html is Html.MAIN)
+
+
 @command("dedup")
 def dedup_command(
     *,
@@ -60,7 +70,7 @@ def dedup_command(
     against: Annotated[list[str] | None, option("--against")] = None,
     deciding: _Deciding,
     recipe: NewRecipeName = None,
-    reading: Reading,
+    reading: _Reading,
     workers: Workers = None,
     connecting: _Connecting,
     store_in: Annotated[

@@ -83,6 +83,13 @@ class Nodes(NamedTuple):
         found[self.of_document[chosen & (self.of_document != NONE)]] = True
         return found
 
+    def documents_of(self, chosen: Flags) -> Flags:
+        """Return the documents of chosen nodes."""
+        compared = self.of_document != NONE
+        found = np.zeros(len(compared), dtype=bool)
+        found[compared] = chosen[self.of_document[compared]]
+        return found
+
     def protected(self, documents: Documents, states: States) -> Flags:
         """Return the nodes with a document that is never dropped and not gone."""
         return self.of_documents(documents.protected & (states != GONE))

@@ -24,8 +24,7 @@ def gather_evidence(comparison: Comparison, look_for: LookFor | None = None) -> 
     seen = nodes.of_documents(documents.seen)
     presence = _Presence(documents, nodes, look_for)
     if not documents.seen.all():
-        related = seen[nodes.of_document] & (nodes.of_document != NONE)
-        presence.ask(seen | nodes.of_documents(decided_by(documents, related)))
+        presence.ask(seen | nodes.of_documents(decided_by(documents, nodes.documents_of(seen))))
     none = np.zeros(0, dtype=np.int64)
     pairs = SimilarPairs(none, none, np.zeros(0))
     searched = np.zeros(nodes.total, dtype=bool)
@@ -64,10 +63,8 @@ class _Presence:
 
     def ask(self, chosen: Flags) -> None:
         """Look for documents of these nodes: those that were kept and, if none is there, the others."""
-        node = self._nodes.of_document
-        chosen = chosen[node] & (node != NONE)
-        self._ask(chosen & self._was_kept)
-        self._ask(chosen & ~self._nodes.of_documents(self.states == PRESENT)[node])
+        self._ask(self._nodes.documents_of(chosen) & self._was_kept)
+        self._ask(self._nodes.documents_of(chosen & ~self._nodes.of_documents(self.states == PRESENT)))
 
     def _ask(self, chosen: Flags) -> None:
         asked = np.flatnonzero(chosen & ~self._asked)

@@ -167,7 +167,9 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         explanation = None
         clusters = ClusterCount()
         if options.explain:
-            explanation = explain_pair(store, comparison, verdicts, options.explain)
+            explanation = explain_pair(
+                store, comparison, verdicts, options.explain, main_content=options.layout.main_content
+            )
         else:
             store.commit(stages)
             with stages.stage("check files"):
@@ -181,7 +183,15 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                     from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
 
                     with stages.stage("write report"):
-                        run = RunOfFiles(paths, options.recipe, store.rules, stored, rows, texts)
+                        run = RunOfFiles(
+                            paths,
+                            options.recipe,
+                            store.rules,
+                            stored,
+                            rows,
+                            texts,
+                            options.layout.main_content,
+                        )
                         page = files.enter_context(open_output(options.output.report))
                         write_run_report(page, run, store.clusters(), refused)
                         page.flush()

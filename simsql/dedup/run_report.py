@@ -30,6 +30,8 @@ class RunOfFiles:
     rows: Rows
     texts: TextSpool
     """The texts that the run has read."""
+    main_content: bool
+    """Whether the texts of web pages are their main content."""
 
     def read_text(self, document: int) -> str | None:
         """Return the text of a document, given its id; None if the run has not read it."""
@@ -50,6 +52,8 @@ def write_run_report(
     options["keep"] = rules.keep_field or str(rules.keep)
     if rules.keep_under:
         options["keep under"] = name_paths(rules.keep_under)
+    if run.main_content:
+        options["web pages"] = "main content"
     found = RunReport(
         run.stored,
         options,

@@ -256,6 +256,13 @@ def undecodable(encoding: str, position: str) -> UnfitError:
     return UnfitError(f"not {encoding}", f"{position} is not {encoding}: {advice}")
 
 
+def check_bytes(sample: bytes) -> None:
+    """Raise UnfitError unless this can be the start of a text, in whatever encoding."""
+    marked = sample.startswith(tuple(mark for mark, _ in _BYTE_ORDER_MARKS))
+    if _has_signature(sample) or (not marked and _control_share(sample, len(sample)) > _FEW_CONTROLS):
+        raise _binary()
+
+
 def _actual_encoding(sample: bytes, encoding: str) -> str:
     """Return the encoding of a byte order mark, or else the one that the user chose."""
     # No text in another encoding begins with the characters that these bytes would be.

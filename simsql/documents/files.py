@@ -4,6 +4,7 @@ Folders are read recursively in name order. Inside them, symbolic links, special
 leaves out are skipped, but not if the user names them. A file is read once, even if two arguments lead to it.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -229,8 +230,13 @@ def _special(mode: int) -> UnfitError | None:
 
 
 def unreadable(name: str, error: Exception) -> Skip:
-    """Return the skip of a file that could not be read, or not to its end."""
+    """Return the skip of a file that could not be read, or not to its end.
+
+    Raises the error if that is not the fault of the file: too many others are open.
+    """
     if isinstance(error, OSError) and error.errno is not None:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise error
         return Skip(printable(name), "unreadable", error.strerror or str(error))
     return Skip(printable(name), "corrupt", f"the compressed data is damaged or truncated: {error}")
 

@@ -70,8 +70,8 @@ class Skip(NamedTuple):
     """A skipped document or file, and the reason.
 
     `reason` is one of: "binary", "not utf-8" (or whatever the encoding is), "empty", "too long", "unreadable",
-    "corrupt", "hidden", "excluded", "link", "special file", "records", "not JSON", "not an object", "no field",
-    "ambiguous field", "no text", "not a string", "not CSV", "wrong number of fields".
+    "corrupt", "Parquet", "hidden", "excluded", "link", "special file", "records", "not JSON", "not an object",
+    "no field", "ambiguous field", "no text", "not a string", "not CSV", "wrong number of fields".
     """
 
     place: str
@@ -94,6 +94,8 @@ class Layout:
     """Limit in bytes, after decompression, for a text, or the line or row of a record."""
     value_field: str | None = None
     """The field or column whose value is read beside the text, if a record has it."""
+    main_content: bool = False
+    """Whether the text of a web page is its main content, and not its source."""
 
 
 def storable(name: str | os.PathLike[str]) -> str:
@@ -115,7 +117,7 @@ def read_text(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Docume
     place = printable(opened.name)
     try:
         text = decode_text(stream, layout.encoding, layout.max_document)
-        _check_filled(text)
+        check_filled(text)
     except UnfitError as unfit:
         yield Skip(place, unfit.reason, unfit.detail)
     else:
@@ -180,7 +182,7 @@ def record_of_json(line: str, layout: Layout) -> Record | None:
     record = _parse_object(line)
     text = _text_of(record, layout.text_field)
     value = None if layout.value_field is None else _value_of(record.get(layout.value_field))
-    return _name_of(record.get(layout.id_field), ""), text, value
+    return name_of(record.get(layout.id_field), ""), text, value
 
 
 def _read_each_line(stream: Stream, opened: Opened, layout: Layout, read: ReadLine) -> Iterator[Document | Skip]:
@@ -264,8 +266,8 @@ def find_fields(rows: "Rows", layout: Layout) -> Fields:
     return Fields(
         len(header),
         _text_column(header, layout.text_field),
-        _find_column(header, layout.id_field, "--id-field"),
-        _find_column(header, layout.value_field, "--keep-field"),
+        find_column(header, layout.id_field, "--id-field"),
+        find_column(header, layout.value_field, "--keep-field"),
     )
 
 
@@ -280,7 +282,7 @@ def documents_of_rows(rows: "Rows", fields: Fields, opened: Opened) -> Iterator[
             if not row:
                 continue
             _check_width(row, fields.width)
-            _check_filled(row[fields.text])
+            check_filled(row[fields.text])
         except StopIteration:
             return
         except UnfitError as unfit:
@@ -288,12 +290,13 @@ def documents_of_rows(rows: "Rows", fields: Fields, opened: Opened) -> Iterator[
         else:
             identity = None if fields.identity is None else row[fields.identity]
             value = None if fields.value is None else _value_of(row[fields.value])
-            label = _name_of(identity, f"{name}:{number}")
+            label = name_of(identity, f"{name}:{number}")
             yield Document(label, row[fields.text], f"{shown}:{number}", value, number, path, status)
             del row
 
 
-def _check_filled(text: str) -> None:
+def check_filled(text: str) -> None:
+    """Raise UnfitError for a text of white space."""
     if not text or text.isspace():
         raise UnfitError("empty", "the text is empty" if not text else "the text is only white space")
 
@@ -342,17 +345,18 @@ def _advice(line: str) -> str:
 
 def _text_of(record: dict[str, Any], field: str) -> str:
     if field not in record:
-        raise UnfitError("no field", f"{field!r} is missing: {_choice('line', list(record))}")
+        raise UnfitError("no field", f"{field!r} is missing: {choice('line', list(record))}")
     text = record[field]
     if text is None:
         raise UnfitError("no text", f"the field {field!r} is null")
     if not isinstance(text, str):
         raise UnfitError("not a string", f"the field {field!r} is {_json_type(text)}")
-    _check_filled(text)
+    check_filled(text)
     return text
 
 
-def _name_of(identity: Any, fallback: str) -> str:
+def name_of(identity: Any, fallback: str) -> str:
+    """Return an id, or any other value of a record, as a name; the fallback for null and for an empty string."""
     if identity is None or identity == "":
         return fallback
     if type(identity) is int:  # the common case; JSON would say the same ten times slower
@@ -363,7 +367,7 @@ def _name_of(identity: Any, fallback: str) -> str:
 
 
 def _value_of(value: Any) -> str | None:
-    return _name_of(value, "") or None
+    return name_of(value, "") or None
 
 
 def _json_type(value: object) -> str:
@@ -371,7 +375,7 @@ def _json_type(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-def _choice(owner: str, names: Sequence[str], limit: int = 8) -> str:
+def choice(owner: str, names: Sequence[str], limit: int = 8) -> str:
     """Describe the names that exist instead of the missing one, at most `limit` of them."""
     if not names:
         return f"the {owner} is empty"
@@ -381,13 +385,14 @@ def _choice(owner: str, names: Sequence[str], limit: int = 8) -> str:
 
 
 def _text_column(header: list[str], field: str) -> int:
-    column = _find_column(header, field, "--text-field")
+    column = find_column(header, field, "--text-field")
     if column is None:
-        raise UnfitError("no field", f"{field!r} is missing: {_choice('header', header)}")
+        raise UnfitError("no field", f"{field!r} is missing: {choice('header', header)}")
     return column
 
 
-def _find_column(header: list[str], field: str | None, option: str) -> int | None:
+def find_column(header: Sequence[str], field: str | None, option: str) -> int | None:
+    """Return the position of a column; None without it. Raise UnfitError if several have this name."""
     if field is not None and header.count(field) > 1:
         again = f"{header.count(field)} columns are called {field!r}: rename them, or choose another with {option}"
         raise UnfitError("ambiguous field", again)

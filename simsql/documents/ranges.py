@@ -76,13 +76,23 @@ class OpenFile:
         return found
 
 
-class _Bytes(io.RawIOBase):
-    """The bytes of a file between two positions; None is its end."""
+class Bytes(io.RawIOBase):
+    """The bytes of a file from a position to another one; None is its end."""
 
     def __init__(self, file: OpenFile, position: int, end: int | None) -> None:
         self._file = file
         self._position = position
         self._end = end
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to a position in the file, and return it."""
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.status.st_size}
+        self._position = bases[whence] + offset
+        return self._position
+
+    def seekable(self) -> bool:
+        """Return True: `io` asks before it seeks."""
+        return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Read into a buffer, and return the number of bytes."""
@@ -123,6 +133,14 @@ class Lines(NamedTuple):
     def count_lines(self, data: bytes, end: int) -> int:
         """Return the number of line ends before `end`."""
         return data.count(b"\n", 0, end)
+
+    def find_end(self, file: OpenFile, place: int) -> int | None:
+        """Return where a line ends that goes on at this place; None for the end of the file."""
+        while data := file.read(place, _HELD):
+            if end := data.find(b"\n") + 1:
+                return place + end
+            place += len(data)
+        return None
 
 
 class Table(NamedTuple):
@@ -177,6 +195,10 @@ class Table(NamedTuple):
         returns = data.count(b"\r", 0, end)
         return data.count(b"\n", 0, end) + (returns - data.count(b"\r\n", 0, end) if returns else 0)
 
+    def find_end(self, file: OpenFile, place: int) -> int | None:  # noqa: ARG002 - as in `Lines`
+        """Return None, the end of the file: a long row is most likely a quote that is never closed."""
+        return None
+
 
 class Range(NamedTuple):
     """A range of a file of records."""
@@ -202,7 +224,7 @@ class Range(NamedTuple):
         arguments = (self.number, self.encoding, opened, self.layout)
         try:
             if self.end is None or self.end - self.start > _HELD:
-                data = io.BufferedReader(_Bytes(file, self.start, self.end))
+                data = io.BufferedReader(Bytes(file, self.start, self.end))
                 yield from self.form.stream(data, *arguments)
             else:
                 yield from self.form.documents(file.read(self.start, self.end - self.start), *arguments)

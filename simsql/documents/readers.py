@@ -4,8 +4,9 @@ The format of a file is decided in this order:
 
 - The first bytes show compression (gzip, xz, bzip2).
 - The ending of the name, without .gz, .xz or .bz2, shows files of records: .jsonl and .ndjson are JSON lines,
-  .csv and .tsv are tables.
+  .csv and .tsv are tables. So does .parquet, which is not compressed as a whole.
 - `-` (standard input), named pipes and devices that the user names are JSON lines.
+- With `Layout.main_content`, the main content of .html, .htm and .xhtml is one document.
 - Any other file is one document if its content is text, but not a .json file of records.
 """
 

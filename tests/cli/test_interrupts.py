@@ -1,5 +1,7 @@
 """An interrupt ends a run as an interrupt, wherever it comes."""
 
+import errno
+
 import pytest
 
 from simsql.cli import _app, _process
@@ -26,10 +28,17 @@ def test_an_error_of_the_cleanup_does_not_hide_the_interrupt(monkeypatch, capsys
     assert capsys.readouterr().err == ""
 
 
-def test_other_errors_are_reported(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (SimsqlError("PostgreSQL: no such table"), "PostgreSQL: no such table"),
+        (OSError(errno.EMFILE, "Too many open files"), "too many open files: allow more, as with ulimit -n 1024"),
+    ],
+)
+def test_other_errors_are_reported(monkeypatch, capsys, error, message):
     def fail():
-        raise SimsqlError("PostgreSQL: no such table")
+        raise error
 
     monkeypatch.setattr(_app, "_invoke", fail)
     assert _app.run_app() == 1
-    assert capsys.readouterr().err == "simsql: error: PostgreSQL: no such table\n"
+    assert capsys.readouterr().err == f"simsql: error: {message}\n"

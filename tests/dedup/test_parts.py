@@ -1,10 +1,12 @@
 """Parts of files that processes read on their own: the same documents as when files are read from the start."""
 
+import contextlib
 import gzip
 import io
 import json
 import os
 import pickle
+import resource
 import threading
 from pathlib import Path
 from unittest import mock
@@ -24,7 +26,7 @@ from simsql.dedup.store.memory import MemoryStore
 from simsql.documents import Document, DocumentReader, Layout, parts
 from simsql.documents.ranges import MovedError, Range
 from simsql.documents.spool import TextSpool, TokenSpool
-from simsql.fingerprint import DEFAULT_RECIPE, simhash, sketch
+from simsql.fingerprint import DEFAULT_RECIPE, map_in_processes, simhash, sketch
 
 LINES = st.one_of(
     st.builds(
@@ -91,6 +93,15 @@ def test_json_lines(tmp_path_factory, data, size, encoding, limit):
 def test_tables(tmp_path_factory, data, size, limit):
     path = write(tmp_path_factory.getbasetemp() / "parts.csv", data)
     check(path, size, max_document=limit)
+
+
+def test_a_file_is_cut_after_a_long_line(tmp_path):
+    line = b'{"text": "a"}\n'
+    data = line * 3 + b'{"text": "' + b"long " * 1000 + b'"}\n' + line * 50
+    found = check(write(tmp_path / "a.jsonl", data + b"x" * 5000), 30)
+    assert len(found) > 20
+    assert max(part.size for part in found) < 6000
+    assert found[-1].end is None
 
 
 def test_a_file_that_can_be_cut_is_cut(tmp_path):
@@ -272,3 +283,29 @@ def test_a_named_pipe_is_opened_once(tmp_path):
         _, items = read_parts(DocumentReader([tmp_path / "pipe"]), 100)
         writer.join()
     assert [item.text for item in items] == ["a"]
+
+
+@contextlib.contextmanager
+def no_more_files():
+    """As many files are open as the system allows."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_no_file_is_skipped_because_others_are_open(tmp_path):
+    path = write(tmp_path / "a.txt", "a")
+    reader = DocumentReader([path])
+    with no_more_files(), pytest.raises(OSError, match="Too many open files"):
+        list(reader)
+    assert [item.text for item in reader] == ["a"]
+
+
+def test_processes_that_cannot_be_started_are_not_needed():
+    with no_more_files():
+        assert list(map_in_processes(eval, iter("12345"), 3, len)) == [1, 2, 3, 4, 5]

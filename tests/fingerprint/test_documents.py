@@ -1,3 +1,4 @@
+import multiprocessing
 import subprocess
 import sys
 import time
@@ -11,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simsql.errors import SimsqlError
 from simsql.fingerprint import (
     DEFAULT_RECIPE,
     Recipe,
     count_documents,
     majority,
+    map_in_processes,
     simhash,
     simhash_items_with_tokens,
     simhash_many,
@@ -265,6 +268,36 @@ def test_an_exception_that_cannot_be_passed_on_is_named(tmp_path):
     script.write_text(FAILING_WORK)
     found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert found.stdout == "RuntimeError __mp_main__.OddError: no such word\n"
+
+
+ELSEWHERE = "__import__('multiprocessing').parent_process()"
+
+
+def test_processes_end_in_the_middle_of_a_batch():
+    batches = iter(["1", *[f"{ELSEWHERE} and __import__('time').sleep(3600)"] * 20])
+    results = map_in_processes(eval, batches, 3, lambda _: 1)
+    assert next(results) == 1
+    started = multiprocessing.active_children()
+    assert len(started) == 2
+    results.close()
+    assert multiprocessing.active_children() == []
+
+
+KILLED = "__import__('os').kill(__import__('os').getpid(), 9)"
+# It announces 256 bytes and sends two.
+SENDING = (
+    r"[__import__('os').write(each.fileno(), b'\0\0\1\0xx') for each in __import__('gc').get_objects()"
+    f" if type(each).__name__ == 'Connection'] and {KILLED}"
+)
+
+
+@pytest.mark.parametrize("end", [KILLED, SENDING])
+def test_a_process_that_is_killed_is_named(end):
+    batches = iter([f"{ELSEWHERE} and {end}"] * 20)
+    with pytest.raises(SimsqlError, match="a worker process was killed"):
+        # So that it has no other batch to read: else the system tells the end in another way.
+        list(map_in_processes(eval, batches, 2, lambda _: 2))
+    assert multiprocessing.active_children() == []
 
 
 LONG_WORK = """

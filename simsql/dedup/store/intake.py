@@ -12,6 +12,7 @@ from simsql.dedup.store.digesting import Digested, Digester, LookedUp
 from simsql.dedup.store.settling import SettledIdentities
 from simsql.dedup.store.store import Loaded, Store
 from simsql.documents import Document, DocumentReader, Report, SkipCount, Stages, name_paths
+from simsql.documents.parquet import RowGroups
 from simsql.documents.parts import PART, Part, gather
 from simsql.documents.ranges import Range
 from simsql.documents.spool import TextSpool, TokenSpool
@@ -108,11 +109,11 @@ class Intake:
                 yield self._digest_here(part)
                 del part
             return
-        sent: deque[Range | None] = deque()
+        sent: deque[Range | RowGroups | None] = deque()
 
         def remember() -> Iterator[Part]:
             for part in parts:
-                sent.append(part if isinstance(part, Range) else None)
+                sent.append(part if isinstance(part, Range | RowGroups) else None)
                 yield part
                 del part
 
