@@ -65,6 +65,10 @@ MEANINGS = {
         "Measure costs on the server first, with a million temporary fingerprints (up to minutes, 500 MB of disk)",
     ),
     "--chart": Meaning("FILE", "Draw precision and recall over the distance to this SVG file"),
+    "--clean": Meaning(
+        "PATH",
+        "Copy the files of records without the documents to drop; several files and folders into a new folder",
+    ),
     "--column": Meaning("NAME", "Use this fingerprint column; by default, the one with a simhash index"),
     "--concurrently": Meaning(None, "Let others write to the table meanwhile"),
     "--database": Meaning(

@@ -1,24 +1,27 @@
 """The main job: files in, clusters of near-duplicates and decisions out."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from simsql.decide.rules import Rules
-from simsql.decide.verdicts import decide
+from simsql.decide.verdicts import Verdicts, decide
+from simsql.dedup.cleaning import Cleaner, is_single
 from simsql.dedup.cluster_formats import CLUSTER_STARTS
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.explaining import Explanation, explain_pair
 from simsql.dedup.safety.confirming import Confirmer, Reference
+from simsql.dedup.safety.identity import RecordFile
 from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
 from simsql.dedup.store.intake import Intake
-from simsql.dedup.store.store import Loaded, Store
+from simsql.dedup.store.store import Loaded, Rows, Store
 from simsql.dedup.writing import ClusterCount, ClusterOutput, write_clusters
 from simsql.documents import (
     READ_TWICE,
@@ -27,6 +30,7 @@ from simsql.documents import (
     DocumentReader,
     Layout,
     Outputs,
+    Report,
     Selection,
     Skip,
     SkipCount,
@@ -35,7 +39,7 @@ from simsql.documents import (
     printable,
     storable,
 )
-from simsql.documents.spool import TextSpool, TokenSpool
+from simsql.documents.spool import StreamSpool, TextSpool, TokenSpool
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
@@ -69,14 +73,18 @@ class DedupOptions:
         """Return the files that the run writes. Raises UsageError if they cannot be written."""
         output = self.output
         files = {"--output": output.clusters or STDOUT, "--drop-list": output.drop_list, "--report": output.report}
-        return Outputs(files, CLUSTER_STARTS)
+        if output.clean and is_single(self.paths):
+            files["--clean"] = output.clean
+        return Outputs(files, CLUSTER_STARTS, copies=["--clean"])
 
-    def open_reader(self, paths: Sequence[str | Path], outputs: Outputs | None = None) -> DocumentReader:
+    def open_reader(
+        self, paths: Sequence[str | Path], outputs: Outputs | None = None, stdin: Any = None
+    ) -> DocumentReader:
         """Return the documents in files, as the run reads them."""
         return DocumentReader(
             paths,
             replace(self.layout, value_field=self.rules.keep_field),
-            stdin=sys.stdin.buffer,
+            stdin=stdin or sys.stdin.buffer,
             selection=self.selection,
             outputs=outputs,
             leave_out=filter(None, [self.destination.server_dir]),
@@ -103,6 +111,8 @@ class DedupSummary:
     """Documents of earlier runs that are gone, and have been removed from the table."""
     clusters: ClusterCount
     explanation: Explanation | None
+    cleaned: int | None
+    """Number of records that the clean corpus does not have; None without one."""
 
 
 def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
@@ -118,10 +128,13 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
     outputs = options.outputs()
     paths = [*options.paths, *options.against]
-    reader = options.open_reader(paths, outputs)
-    _refuse_server_folder(options)
-    rules = _with_archive(options)
     with ExitStack() as stack:
+        to_copy = options.output.clean and "-" in options.paths
+        stdin = stack.enter_context(StreamSpool(sys.stdin.buffer)) if to_copy else None
+        reader = options.open_reader(paths, outputs, stdin)
+        _refuse_server_folder(options)
+        rules = _with_archive(options)
+        cleaner = _make_cleaner(options, reader, outputs, stdin)
         tokens = stack.enter_context(TokenSpool()) if options.rules.checks_texts else None
         texts = stack.enter_context(TextSpool()) if options.output.report else None
         opened = open_store(
@@ -133,36 +146,27 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             create=bool(options.paths),
         )
         store = stack.enter_context(opened)
-        intake = Intake(store, reader, workers=options.workers, tokens=tokens, texts=texts)
+        intake = Intake(
+            store,
+            reader,
+            workers=options.workers,
+            tokens=tokens,
+            texts=texts,
+            check=cleaner.check if cleaner else None,
+        )
         loaded = intake.take_in(stages)
+        if cleaner:
+            cleaner.check_files(_without_archive(intake.files, options, rules), reader.skips)
         confirmer = Confirmer(options.open_reader, intake.files, outputs.writes)
         forgotten = SkipCount()
         with stages.stage("check texts" if store.rules.checks_texts else "compare fingerprints") as report:
             _forget(store, confirmer.find_gone(store.find_unread(options.paths)), forgotten)
             rows = store.read_rows()
-            documents = rows.documents
-            if options.against:  # as if an earlier run had kept them, each in a cluster of its own
-                documents = documents._replace(fresh=~documents.protected)
-            comparison = Comparison(
-                documents, rows.tokens, store.rules, here=rows.here, workers=options.workers, report=report
-            )
-            evidence = gather_evidence(
-                comparison, lambda positions: confirmer.look_for(rows.references(positions))
-            )
-            verdicts = decide(
-                documents,
-                comparison.nodes,
-                evidence,
-                store.rules,
-                rows.criterion,
-                rows.order_by_name,
-                new_only=options.new_only or bool(options.against),
-            )
-            comparison.complete(verdicts)
+            comparison, verdicts = _decide(options, store.rules, rows, confirmer, report)
         with stages.stage("find clusters"):
             if not options.explain:
                 _forget(store, rows.references(np.flatnonzero(verdicts.gone)), forgotten)
-            store.save(documents, verdicts)
+            store.save(comparison.documents, verdicts)
         stored = store.count()
         explanation = None
         clusters = ClusterCount()
@@ -177,35 +181,99 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             in_clusters = int(np.count_nonzero(verdicts.cluster))
             # All files take their names at the end: if one cannot be written, the others stay as they are.
             with ExitStack() as files:
-                clusters = write_clusters(store.clusters(), in_clusters, stages, options.output, refused, files)
+                clusters = write_clusters(
+                    store.clusters(),
+                    in_clusters,
+                    stages,
+                    options.output,
+                    refused,
+                    files,
+                    cleaner.add if cleaner else None,
+                )
                 if texts and options.output.report:
-                    # Here: the templates take longer to import than a short run.
-                    from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
-
                     with stages.stage("write report"):
-                        run = RunOfFiles(
-                            paths,
-                            options.recipe,
-                            store.rules,
-                            stored,
-                            rows,
-                            texts,
-                            options.layout.main_content,
-                        )
+                        skipped = {
+                            "skipped": reader.skips,
+                            "not compared": intake.wordless,
+                            "not droppable": clusters.refused,
+                            "not in the drop list": clusters.unlisted,
+                        }
                         page = files.enter_context(open_output(options.output.report))
-                        write_run_report(page, run, store.clusters(), refused)
-                        page.flush()
+                        _write_report(page, options, store, rows, texts, skipped, refused)
+                if cleaner:
+                    cleaner.write(stages, files)
     return DedupSummary(
         intake.read - reader.skips.by_reason[READ_TWICE],
         intake.wordless,
         loaded,
         stored,
-        int(np.count_nonzero(~documents.compared)),
+        int(np.count_nonzero(~comparison.documents.compared)),
         store.created_by_older,
         reader.skips,
         forgotten,
         clusters,
         explanation,
+        cleaner.dropped if cleaner else None,
+    )
+
+
+def _decide(
+    options: DedupOptions, rules: Rules, rows: Rows, confirmer: Confirmer, report: Report
+) -> tuple[Comparison, Verdicts]:
+    documents = rows.documents
+    if options.against:  # as if an earlier run had kept them, each in a cluster of its own
+        documents = documents._replace(fresh=~documents.protected)
+    comparison = Comparison(documents, rows.tokens, rules, here=rows.here, workers=options.workers, report=report)
+    verdicts = decide(
+        documents,
+        comparison.nodes,
+        gather_evidence(comparison, lambda positions: confirmer.look_for(rows.references(positions))),
+        rules,
+        rows.criterion,
+        rows.order_by_name,
+        new_only=options.new_only or bool(options.against),
+    )
+    comparison.complete(verdicts)
+    return comparison, verdicts
+
+
+def _write_report(
+    page: Any,
+    options: DedupOptions,
+    store: Store,
+    rows: Rows,
+    texts: TextSpool,
+    skipped: Mapping[str, SkipCount],
+    refused: Container[int],
+) -> None:
+    # Here: the templates take longer to import than a short run.
+    from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
+
+    main_content, null = options.layout.main_content, options.output.null
+    run = RunOfFiles(options.recipe, store.rules, store.count(), rows, texts, main_content, skipped, null)
+    write_run_report(page, run, store.clusters(), refused)
+    page.flush()
+
+
+def _make_cleaner(
+    options: DedupOptions, reader: DocumentReader, outputs: Outputs, stdin: StreamSpool | None
+) -> Cleaner | None:
+    output = options.output
+    if not output.clean:
+        return None
+    if options.new_only:
+        raise UsageError("--clean leaves out what earlier runs have dropped, too: leave out --new-only")
+    if options.against:  # the archive is not copied
+        reader = options.open_reader(options.paths, outputs, stdin)
+    others = filter(None, [output.clusters, output.drop_list, output.report, options.destination.server_dir])
+    return Cleaner(
+        output.clean,
+        options.paths,
+        reader,
+        options.layout,
+        stdin=stdin,
+        others=others,
+        with_archive=bool(options.against),
     )
 
 
@@ -231,6 +299,14 @@ def _with_archive(options: DedupOptions) -> Rules:
                 " name folders that do not contain it"
             )
     return rules
+
+
+def _without_archive(
+    files: Mapping[str, RecordFile], options: DedupOptions, rules: Rules
+) -> Mapping[str, RecordFile]:
+    if not options.against:
+        return files
+    return {name: file for name, file in files.items() if not rules.protects(_real_path(str(file.path)))}
 
 
 def _real_path(path: str) -> str:

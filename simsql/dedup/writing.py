@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +46,8 @@ class ClusterOutput:
     null: bool = False
     """Whether a NUL ends the names in the drop list, instead of a line end."""
     report: Path | None = None
+    clean: Path | None = None
+    """The clean corpus: a file, or a folder for several files."""
 
 
 def write_clusters(
@@ -55,10 +57,12 @@ def write_clusters(
     wanted: ClusterOutput,
     refused: Mapping[int, Skip],
     files: ExitStack,
+    take: Callable[[Sequence[Member]], None] | None = None,
 ) -> ClusterCount:
     """Write the clusters and the drop list, and count them. `refused` are the ids of documents not to drop.
 
-    The files take their names when `files` ends well, together with others.
+    `take` is called with the members of each cluster. The files take their names when `files` ends well, together
+    with others.
     """
     count = ClusterCount()
     for skip in refused.values():
@@ -82,6 +86,8 @@ def write_clusters(
                     count.shared += 1
                     count.example = count.example or document
             output.write(wanted.writer.cluster(count.clusters, members))
+            if take:
+                take(members)
             if drop_list:
                 for document in droppable:
                     name = _listed_name(document)
@@ -102,6 +108,12 @@ def _count_unread(members: Iterable[Member], unread: SkipCount) -> None:
         if document.id != kept.id and not (document.seen or kept.present):
             detail = f"this run has not read {kept.place}, which is kept in its favour"
             unread.add(Skip(document.place, "kept text not read", detail))
+
+
+def drop_list_name(document: StoredDocument, *, null: bool) -> str | None:
+    """Return the name of a document in the drop list; None if the line could mean something else."""
+    name = _listed_name(document)
+    return None if _ambiguity(document, name, null=null) else name
 
 
 def _listed_name(document: StoredDocument) -> str:

@@ -452,16 +452,16 @@ class Rows:
             # The end of a line does not count where the row ends with it.
             if self._left < 0 and self._left < len(line.rstrip("\r\n")) - len(line):
                 # A row that did not end with the line before goes on within quotes.
-                self._pass_over(line, _IN_QUOTES if before < self._limit else _BEFORE)
+                self._pass_over(line, IN_QUOTES if before < self._limit else BEFORE_FIELD)
                 raise too_long(self._limit)
             yield line
 
     def _pass_over(self, line: str, state: int) -> None:
         """Skip to the end of a row, given the beginning of a line and the state of the row there."""
         while line:
-            state = _pass_over_fields(line, self._delimiter, state)
+            state = pass_over_fields(line, self._delimiter, state)
             whole = line.endswith(("\r", "\n"))
-            if whole and state != _IN_QUOTES:
+            if whole and state != IN_QUOTES:
                 return
             line = self._read(_PASSED_OVER)
             self.number += whole and line != ""
@@ -480,26 +480,26 @@ class Rows:
 
 # The states of a row: before a field, in an unquoted field, in a quoted field, behind a quote that ends the field
 # unless another quote follows, and behind an error, after which the csv module drops the line.
-_BEFORE, _WITHOUT_QUOTES, _IN_QUOTES, _BEHIND_QUOTE, _REFUSED = range(5)
+BEFORE_FIELD, _WITHOUT_QUOTES, IN_QUOTES, _BEHIND_QUOTE, _REFUSED = range(5)
 
 
-def _pass_over_fields(text: str, delimiter: str, state: int) -> int:
+def pass_over_fields(text: str, delimiter: str, state: int) -> int:
     """Return the state of a row at the end of a text, as the csv module reads it."""
     place = 0
     while place < len(text):
-        if state == _IN_QUOTES:
+        if state == IN_QUOTES:
             place = text.find('"', place) + 1
             if not place:
                 return state
             state = _BEHIND_QUOTE
-        elif text[place] == '"' and state in (_BEFORE, _BEHIND_QUOTE):
+        elif text[place] == '"' and state in (BEFORE_FIELD, _BEHIND_QUOTE):
             place += 1
-            state = _IN_QUOTES
+            state = IN_QUOTES
         elif state == _REFUSED or (state == _BEHIND_QUOTE and text[place] not in (delimiter, "\r", "\n")):
             return _REFUSED
         else:
             place = text.find(delimiter + '"', place) + 1
             if not place:
-                return _BEFORE if text.endswith(delimiter) else _WITHOUT_QUOTES
-            state = _BEFORE
+                return BEFORE_FIELD if text.endswith(delimiter) else _WITHOUT_QUOTES
+            state = BEFORE_FIELD
     return state

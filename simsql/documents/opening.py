@@ -65,7 +65,7 @@ class FileReader:
 
     def format_of(self, found: Found) -> Format:
         """Return the function that reads the format of a file."""
-        read = read_json_lines if found.path is None or found.size is None else _format_of(found.path)
+        read = read_json_lines if found.path is None or found.size is None else format_of_name(found.path)
         if self.lines and (found.size is None or read in (read_text, read_json)):
             return read_lines
         if self.layout.main_content and read is read_text and found.path and is_page(found.path):
@@ -121,7 +121,8 @@ def is_named_compressed(path: Path) -> bool:
     return path.suffix.lower() in {*_ENDINGS_OF_COMPRESSED, ".parquet"}
 
 
-def _format_of(path: Path) -> Format:
+def format_of_name(path: Path) -> Format:
+    """Return what reads the format that the ending of a name shows."""
     endings = [ending.lower() for ending in path.suffixes[-2:]]
     if endings and endings[-1] == ".parquet":
         return read_parquet

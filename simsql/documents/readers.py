@@ -20,7 +20,7 @@ from typing import BinaryIO
 from simsql.documents.content import Stream, UnfitError, decode_text
 from simsql.documents.files import VISIBLE, Found, InputFiles, Selection
 from simsql.documents.input_formats import Document, Layout, Skip, printable
-from simsql.documents.opening import FileReader
+from simsql.documents.opening import FileReader, Format
 from simsql.documents.output import Outputs
 from simsql.documents.parts import Part, split
 from simsql.documents.reports import Report, SkipCount, name_paths
@@ -102,6 +102,12 @@ class DocumentReader:
         # A binary file counts in full although only its start was looked at.
         self._finished = self.bytes_done if found.size is None else self._finished + found.size
         self._file_reader.current = None
+
+    def files(self) -> Iterator[tuple[Found, Format]]:
+        """Yield the files that are there, with what reads their format."""
+        for found in self._files:
+            if isinstance(found, Found):
+                yield found, self._file_reader.format_of(found)
 
     def parts(self) -> Iterator[Part]:
         """Yield parts of the files that any process can read, in the order of the documents."""

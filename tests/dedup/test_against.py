@@ -195,6 +195,18 @@ def test_the_exit_code_says_whether_new_documents_could_be_dropped(tmp_path, bot
     assert found.groups == run("dedup", new, "--against", archive).groups
 
 
+def test_the_archive_is_not_copied_to_the_clean_corpus(tmp_path, both):
+    archive, new = both
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "a.txt").write_text(variant(0, {1}))
+    for against in (archive, pages):
+        clean = tmp_path / f"clean of {against.name}.jsonl"
+        assert run("dedup", new, "--against", against, "--clean", clean).code == 3
+        assert clean.read_text().splitlines() == [line for line in new.read_text().splitlines() if '"e"' in line]
+    run("dedup", new, "--new-only", "--clean", tmp_path / "x.jsonl").failed(2, "leave out --new-only")
+
+
 def test_an_archive_cannot_hold_new_documents(tmp_path, both):
     archive, new = both
     run("dedup", new, "--against", tmp_path).failed(2, "new.jsonl is in --against, so nothing in it would be new")
