@@ -303,8 +303,8 @@ ScopeValues = Annotated[list[str] | None, option("--scope")]
 
 _PATHS = typer.Argument(
     metavar="PATH",
-    help="Folders (read recursively) and files: text, .jsonl, .ndjson, .csv, .tsv, also as .gz, .xz or .bz2, and"
-    " .parquet; - is JSON lines on stdin.",
+    help="Folders (read recursively) and files: text, .jsonl, .ndjson, .json, .csv, .tsv, also as .gz, .xz,"
+    " .bz2 or .zst, and .parquet; - is JSON or a table on stdin.",
 )
 Paths = Annotated[list[str], _PATHS]
 OptionalPaths = Annotated[list[str] | None, _PATHS]

@@ -19,9 +19,11 @@ from simsql.dedup.safety.identity import FileStatus, RecordFile, digest_text, fi
 from simsql.dedup.store.columns import Columns
 from simsql.dedup.store.store import StoredDocument
 from simsql.documents import STDOUT, DocumentReader, Layout, Report, SkipCount, Stages, printable, storable
+from simsql.documents.compression import is_named_compressed
 from simsql.documents.copying import Chosen, DifferentError, Target, can_copy, copy_records
-from simsql.documents.input_formats import read_json, read_text
-from simsql.documents.opening import Format, format_of_name, is_named_compressed
+from simsql.documents.input_formats import read_text
+from simsql.documents.json_records import read_json
+from simsql.documents.opening import Format, format_of_name
 from simsql.documents.output import Output, is_special, naming_output, open_binary_output, open_output_folder
 from simsql.documents.spool import StreamSpool
 from simsql.errors import SimsqlError, UsageError
@@ -147,6 +149,10 @@ class Cleaner:
         """Raise SimsqlError if one of these files, of records, is new since the walk, or among these skips."""
         for name, file in files.items():
             if name not in self._files:
+                if format_of_name(file.path) is read_json:
+                    raise UsageError(
+                        f"--clean does not copy the JSON in {name}: convert it to JSON lines, or {_LEAVE_OUT}"
+                    )
                 raise _changed(name)
             self._files[name].status = file.status
         for skip in skips.examples:

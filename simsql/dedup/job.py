@@ -43,10 +43,12 @@ from simsql.documents.spool import StreamSpool, TextSpool, TokenSpool
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
+_GONE = "gone"
+
 
 @dataclass(frozen=True)
 class DedupOptions:
-    """The input, rules, recipe and output of a run. `-` among the paths is JSON lines on stdin."""
+    """The input, rules, recipe and output of a run. `-` among the paths is stdin."""
 
     paths: Sequence[str]
     """No paths only to explain the decisions of a table that is kept."""
@@ -249,8 +251,7 @@ def _write_report(
     # Here: the templates take longer to import than a short run.
     from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
 
-    main_content, null = options.layout.main_content, options.output.null
-    run = RunOfFiles(options.recipe, store.rules, store.count(), rows, texts, main_content, skipped, null)
+    run = RunOfFiles(options.recipe, store.rules, store.count(), rows, texts, skipped, options.output.null)
     write_run_report(page, run, store.clusters(), refused)
     page.flush()
 
@@ -322,7 +323,7 @@ def _forget(store: Store, gone: Iterable[Reference], forgotten: SkipCount) -> No
     gone = list(gone)
     store.forget(gone)
     for document in gone:
-        forgotten.add(Skip(document.place, "gone", "its text is not there any more"))
+        forgotten.add(Skip(document.place, _GONE, "its text is not there any more"))
 
 
 def _refuse_server_folder(options: DedupOptions) -> None:

@@ -33,8 +33,6 @@ class RunOfFiles:
     rows: Rows
     texts: TextSpool
     """The texts that the run has read."""
-    main_content: bool
-    """Whether the texts of web pages are their main content."""
     skipped: Mapping[str, SkipCount]
     """As in `RunReport`."""
     null: bool
@@ -59,8 +57,6 @@ def write_run_report(
     options["keep"] = rules.keep_field or str(rules.keep)
     if rules.keep_under:
         options["keep under"] = name_paths(rules.keep_under)
-    if run.main_content:
-        options["web pages"] = "main content"
     found = RunReport(
         run.stored,
         options,

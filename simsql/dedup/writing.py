@@ -15,6 +15,8 @@ from simsql.documents import STDOUT, Skip, SkipCount, Stages, open_output, print
 
 _REPLACED = re.compile(r"\\x00|\\ud[89a-f]")  # by simsql.documents.storable
 
+_UNREAD = "kept text not read"
+
 
 @dataclass
 class ClusterCount:
@@ -107,7 +109,7 @@ def _count_unread(members: Iterable[Member], unread: SkipCount) -> None:
     for document, _, kept, *_ in members:
         if document.id != kept.id and not (document.seen or kept.present):
             detail = f"this run has not read {kept.place}, which is kept in its favour"
-            unread.add(Skip(document.place, "kept text not read", detail))
+            unread.add(Skip(document.place, _UNREAD, detail))
 
 
 def drop_list_name(document: StoredDocument, *, null: bool) -> str | None:

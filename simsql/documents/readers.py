@@ -2,12 +2,13 @@
 
 The format of a file is decided in this order:
 
-- The first bytes show compression (gzip, xz, bzip2).
-- The ending of the name, without .gz, .xz or .bz2, shows files of records: .jsonl and .ndjson are JSON lines,
-  .csv and .tsv are tables. So does .parquet, which is not compressed as a whole.
-- `-` (standard input), named pipes and devices that the user names are JSON lines.
+- The first bytes show compression (gzip, xz, bzip2, Zstandard).
+- The ending of the name, without .gz, .xz, .bz2 or .zst, shows files of records: .jsonl and .ndjson are
+  JSON lines, .csv and .tsv are tables. So does .parquet, which is not compressed as a whole.
+- `-` (standard input), named pipes and devices that the user names are JSON lines, a JSON array or a table.
+- A .json file is an array or lines of records if the first record has the text field.
 - With `Layout.main_content`, the main content of .html, .htm and .xhtml is one document.
-- Any other file is one document if its content is text, but not a .json file of records.
+- Any other file is one document if its content is text.
 """
 
 import codecs
@@ -132,7 +133,7 @@ class DocumentReader:
         first = self.skips.examples[0]
         advice = ""
         if "-" in map(str, self._paths) and self.skips.by_reason["not JSON"]:
-            advice = "; stdin must be JSON lines: save a table as a .csv or .tsv file"
+            advice = f"; stdin must be JSON lines, or a table with a column {self._layout.text_field!r}"
         return f"no documents in {where}: skipped {reasons}; the first was {first.place}: {first.detail}{advice}"
 
 

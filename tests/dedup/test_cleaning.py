@@ -28,6 +28,7 @@ from stages import Stages
 from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.writing import ClusterOutput
 from simsql.documents import Document, DocumentReader, Layout, copying
+from simsql.documents.compression import zstd
 from simsql.documents.copying import Chosen, DifferentError, copy_records
 from simsql.documents.opening import format_of_name
 from simsql.errors import SimsqlError
@@ -35,6 +36,7 @@ from simsql.errors import SimsqlError
 PACKED = {
     "": (bytes, bytes),
     ".gz": (gzip.compress, gzip.decompress),
+    ".zst": (zstd.compress, zstd.decompress),
     ".bz2": (bz2.compress, bz2.decompress),
     ".xz": (lzma.compress, lzma.decompress),
 }

@@ -246,7 +246,6 @@ def test_web_pages_are_compared_by_their_main_content(tmp_path, home):
     main = run("dedup", tmp_path, "--html", "main", "--report", report, home=home).done()
     assert main.groups == {frozenset(paths[:2])}
     assert main.table["binary"] == main.table["empty"] == "1"
-    assert "main content" in report.read_text()
     assert MENU not in report.read_text()
     found = run("dedup", tmp_path, "--html", "main", "--explain", paths[0], paths[2], home=home).done()
     assert found.lines[-1].startswith("apart: ")

@@ -219,9 +219,9 @@ def test_nothing_but_bad_input_says_what_was_wrong_first(tmp_path, home):
     found = run("dedup", tmp_path, home=home)
     found.failed(1, "skipped 2 not JSON, 1 binary; the first was ", f"{tmp_path}/a.jsonl:1: ")
     assert "stdin" not in found.err
-    table = run("dedup", "-", home=home, stdin=b"id,text\na,some words\n")
+    table = run("dedup", "-", home=home, stdin=b"id,body\na,some words\n")
     table.failed(
-        1, "skipped 2 not JSON; the first was ", "; stdin must be JSON lines: save a table as a .csv or .tsv"
+        1, "skipped 2 not JSON; the first was ", "; stdin must be JSON lines, or a table with a column 'text'"
     )
 
 

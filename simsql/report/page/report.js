@@ -213,6 +213,7 @@
     );
     markCurrent();
     $("page").textContent = `page ${number(state.page + 1)} of ${number(pages)}`;
+    $("pager").hidden = pages < 2;
     $("previous-page").disabled = state.page === 0;
     $("next-page").disabled = state.page === pages - 1;
   }
@@ -611,8 +612,8 @@
       return void target.blur();
     }
     const typing = target.closest("input:not([type=radio]), select, textarea");
-    // Arrows move the choice among radio buttons.
-    if (typing || (target.matches("input") && key.startsWith("Arrow")) || !Object.hasOwn(KEYS, key)) return;
+    // Arrows move the choice among radio buttons, and scroll texts.
+    if (typing || (target.matches("input, .texts") && key.startsWith("Arrow")) || !Object.hasOwn(KEYS, key)) return;
     event.preventDefault();
     KEYS[key]();
   });
