@@ -131,8 +131,8 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     outputs = options.outputs()
     paths = [*options.paths, *options.against]
     with ExitStack() as stack:
-        to_copy = options.output.clean and "-" in options.paths
-        stdin = stack.enter_context(StreamSpool(sys.stdin.buffer)) if to_copy else None
+        is_copied = options.output.clean and "-" in options.paths
+        stdin = stack.enter_context(StreamSpool(sys.stdin.buffer)) if is_copied else None
         reader = options.open_reader(paths, outputs, stdin)
         _refuse_server_folder(options)
         rules = _with_archive(options)

@@ -133,15 +133,17 @@ def _describe(row: list[Any], prefixes: tuple[str, str]) -> str:
     distance, similarity = row[4:6] if decision == _DROPPED else row[6:8]
     close = "" if similarity is None else f"{show_similarity(similarity)}  "
     close += f"{distance} bit{'' if distance == 1 else 's'}"
-    shown = [printable(_without(value, prefix)) for value, prefix in zip((name, place), prefixes, strict=True)]
+    shown = [printable(_short(value, prefixes, which)) for which, value in enumerate((name, place))]
     names = shown[0] if name == place else f"{shown[0]}  ({shown[1]})"
     return f"{'dropped' if decision == _DROPPED else 'kept'}\t{close if decision else ''}\t{names}"
 
 
-def _without(name: str, prefix: str) -> str:
-    """Return a name without what all names begin with. See `short` in report.js."""
+def _short(name: str, prefixes: tuple[str, str], which: int) -> str:
+    """Return an id (0) or a place (1) without what all begin with. See `short` in report.js."""
+    prefix = prefixes[which]
     rest = name[len(prefix) :]
-    return f"line {rest}" if prefix.endswith(":") and rest.isdecimal() else rest or name
+    is_line = prefix.endswith(":") and prefix == prefixes[1] and rest.isdecimal()
+    return f"line {rest}" if is_line else rest or name
 
 
 def _as_list(items: list[str]) -> str:

@@ -191,12 +191,12 @@ kept\t12 bits\tc.txt"""
 def test_places_are_named_without_their_common_file():
     itself, near = Closeness(0, 1.0), Closeness(3, 0.9)
     cluster = [
-        ReportedMember(0, "x", "in/a.jsonl:1", "representative", 0, itself, itself),
-        ReportedMember(1, "y", "in/a.jsonl:12", "dropped", 0, near, near),
+        ReportedMember(0, "doc:7", "in/a.jsonl:1", "representative", 0, itself, itself),
+        ReportedMember(1, "doc:8", "in/a.jsonl:12", "dropped", 0, near, near),
     ]
     html = write(RunReport(2, {}, [cluster], lambda document: "text"))
-    assert "All places begin with <bdi>in/a.jsonl:</bdi></p>" in html
-    assert decisions(html).split("\n")[1:] == ["kept\t\tx  (line 1)", "dropped\t0.90  3 bits\ty  (line 12)"]
+    assert "All places begin with <bdi>in/a.jsonl:</bdi>, all names with <bdi>doc:</bdi></p>" in html
+    assert decisions(html).split("\n")[1:] == ["kept\t\t7  (line 1)", "dropped\t0.90  3 bits\t8  (line 12)"]
 
 
 def test_a_similarity_is_never_rounded_up():

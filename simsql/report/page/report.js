@@ -63,7 +63,8 @@
   // Return a name without what all names begin with.
   function short(name, prefix) {
     const rest = name.slice(prefix.length);
-    return prefix.endsWith(":") && /^\p{Nd}+$/u.test(rest) ? `line ${rest}` : rest || name;
+    const isLine = prefix.endsWith(":") && prefix === index.prefixes[1] && /^\p{Nd}+$/u.test(rest);
+    return isLine ? `line ${rest}` : rest || name;
   }
 
   // Return a name of one line. If there is no room for all of it, its middle is left out.
