@@ -144,6 +144,7 @@ def dedup_command(
         print_explanation(
             form, summary.explanation, names, "together" if summary.explanation.together else "apart"
         )
+        summary.skips.check_read()
         return
     if summary.clusters.example:
         telling.console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)
@@ -151,6 +152,7 @@ def dedup_command(
     print_skips(summary.clusters.unlisted, telling.console, what="not in the drop list:")
     print_skips(summary.clusters.unread, telling.console, what="not checked:")
     print_summary(_counts(summary), stages, telling.console)
+    summary.skips.check_read()
     if against and summary.clusters.droppable:
         raise typer.Exit(_FOUND)
 

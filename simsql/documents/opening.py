@@ -98,6 +98,11 @@ class FileReader:
             yield Skip(printable(opened.name), f"not {self.layout.encoding}", printable(str(error)))
 
 
+def holds_records(path: Path) -> bool:
+    """Return whether the ending of a name shows a file of records."""
+    return format_of_name(path) not in (read_text, read_json)
+
+
 def format_of_name(path: Path) -> Format:
     """Return what reads the format that the ending of a name shows."""
     if path.suffix.lower() == ".parquet":
