@@ -137,12 +137,14 @@ def dedup_command(
         print_explanation(
             form, summary.explanation, names, "together" if summary.explanation.together else "apart"
         )
+        summary.skips.check_read()
         return
     if summary.clusters.example:
         telling.console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)
     print_skips(summary.clusters.refused, telling.console, what="not droppable:")
     print_skips(summary.clusters.unlisted, telling.console, what="not in the drop list:")
     print_summary(_counts(summary), stages, telling.console)
+    summary.skips.check_read()
 
 
 def _describe_unchecked(summary: DedupSummary) -> str:

@@ -76,6 +76,8 @@ class Skip(NamedTuple):
     reason: str
     detail: str
     """What is wrong and what to do about it, on one line."""
+    line: int | None = None
+    """The line of a record; None for a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ def documents_of_lines(
                 raise undecodable(encoding, f"column {line.index(UNDECODABLE) + 1}")
             record = read(line, layout)
         except UnfitError as unfit:
-            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail)
+            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
         else:
             del line  # which may be long, and what is made of it goes on without it
             if record:
@@ -259,7 +261,7 @@ def documents_of_rows(rows: "Rows", fields: Fields, opened: Opened) -> Iterator[
         except StopIteration:
             return
         except UnfitError as unfit:
-            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail)
+            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
         else:
             identity = None if fields.identity is None else row[fields.identity]
             value = None if fields.value is None else _value_of(row[fields.value])

@@ -24,7 +24,7 @@ from simsql.documents.input_formats import (
 )
 from simsql.documents.json_records import read_json, read_stream
 from simsql.documents.output_formats import DELIMITERS
-from simsql.documents.pages import is_page, read_page
+from simsql.documents.pages import PAGES, read_page
 from simsql.documents.parquet import read_parquet
 
 Format = Callable[[Any, Opened, Layout], Iterator[Document | Skip]]
@@ -56,7 +56,7 @@ class FileReader:
         read = read_stream if found.path is None or found.size is None else format_of_name(found.path)
         if self.lines and (found.size is None or read in (read_text, read_json)):
             return read_lines
-        if self.layout.main_content and read is read_text and found.path and is_page(found.path):
+        if self.layout.main_content and read is read_text and found.path and _ending_of(found.path) in PAGES:
             return read_page
         return read
 
@@ -98,11 +98,21 @@ class FileReader:
             yield Skip(printable(opened.name), f"not {self.layout.encoding}", printable(str(error)))
 
 
+def holds_records(path: Path) -> bool:
+    """Return whether the ending of a name shows a file of records."""
+    return format_of_name(path) not in (read_text, read_json)
+
+
 def format_of_name(path: Path) -> Format:
     """Return what reads the format that the ending of a name shows."""
-    endings = [ending.lower() for ending in path.suffixes[-2:]]
-    if endings and endings[-1] == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return read_parquet
+    return _FORMATS.get(_ending_of(path), read_text)
+
+
+def _ending_of(path: Path) -> str:
+    """Return the ending of a name, without one of compressed files."""
+    endings = [ending.lower() for ending in path.suffixes[-2:]]
     if is_named_compressed(path):
         endings.pop()
-    return _FORMATS.get(endings[-1], read_text) if endings else read_text
+    return endings[-1] if endings else ""

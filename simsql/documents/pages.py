@@ -1,17 +1,12 @@
 """Read the main content of web pages, instead of their source."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from simsql.documents.content import Stream, UnfitError, check_bytes, read_document
 from simsql.documents.input_formats import Document, Layout, Opened, Skip, printable
 
-_ENDINGS = (".html", ".htm", ".xhtml")
-
-
-def is_page(path: Path) -> bool:
-    """Return whether the name of a file, without an ending of compressed files, shows a web page."""
-    return any(ending.lower() in _ENDINGS for ending in path.suffixes[-2:])
+PAGES = {".html", ".htm", ".xhtml"}
+"""The endings of web pages."""
 
 
 def read_page(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:

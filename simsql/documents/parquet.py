@@ -143,7 +143,7 @@ class ParquetTable:
             try:
                 text = _fit(found, layout)
             except UnfitError as unfit:
-                yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail)
+                yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
             else:
                 label = identity or f"{name}:{number}"
                 yield Document(label, text, f"{shown}:{number}", value or None, number, path, status)

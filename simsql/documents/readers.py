@@ -20,11 +20,11 @@ from typing import BinaryIO
 
 from simsql.documents.content import Stream, UnfitError, decode_text
 from simsql.documents.files import VISIBLE, Found, InputFiles, Selection
-from simsql.documents.input_formats import Document, Layout, Skip, printable
+from simsql.documents.input_formats import Document, Layout, Skip, printable, storable
 from simsql.documents.opening import FileReader, Format
 from simsql.documents.output import Outputs
 from simsql.documents.parts import Part, split
-from simsql.documents.reports import Report, SkipCount, name_paths
+from simsql.documents.reports import Report, SkipCount, name_of_file, name_paths
 from simsql.errors import SimsqlError, UsageError
 
 _USUAL = Layout()
@@ -67,8 +67,9 @@ class DocumentReader:
         if "" in paths:  # of a variable that is not set: Path would take it for this folder
             raise UsageError("a path is empty: name a file or a folder")
         self._layout = replace(layout, encoding=_known_encoding(layout.encoding))
-        self.skips = SkipCount()
-        """What `documents` has skipped; more may be added."""
+        named = {"stdin" if str(path) == "-" else printable(storable(Path(path))) for path in paths}
+        self.skips = SkipCount(named)
+        """What `documents` has skipped. What is skipped and read in `parts` has to be added."""
         self._paths = paths
         self._file_reader = FileReader(self._layout, lines=lines, stdin=stdin)
         arguments = [None if str(path) == "-" else Path(path) for path in paths]
@@ -116,9 +117,13 @@ class DocumentReader:
 
     def documents(self, report: Report) -> Iterator[Document]:
         """Yield the documents, count the skips, and report the bytes read."""
+        path: object = self
         for item in self:
             report(self.bytes_done)
             if isinstance(item, Document):
+                if item.line is not None and item.path is not path:
+                    path = item.path
+                    self.skips.read.add(name_of_file(item))
                 yield item
             else:
                 self.skips.add(item)
