@@ -8,9 +8,9 @@ PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 
 def lowest(requirement: str) -> str:
-    """`alembic>=1.13` is `alembic==1.13`, without extras, which constraints cannot have."""
-    name, version = re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\d.]+)", requirement).groups()
-    return f"{name}=={version}"
+    """`alembic>=1.13` is `alembic==1.13`, without extras, which constraints cannot have, but with its marker."""
+    name, version, marker = re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\d.]+)(;.*)?", requirement).groups()
+    return f"{name}=={version}{marker or ''}"
 
 
 if __name__ == "__main__":
