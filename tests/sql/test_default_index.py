@@ -214,3 +214,11 @@ def test_the_default_leaves_an_index_that_cannot_be_searched(two, change):
             set_default(two, "second")
     set_default(two, "second", missing=int(change.startswith("RENAME")))
     assert near(two, 101, 0) == [(101, 0)]
+
+
+def test_a_vacuum_stays_with_its_index(two):
+    create_index(two, column="second")
+    set_default(two, "second", missing=1)
+    state = "(1, '{0, 1}', NULL, '{}', 0, 0, 0, false)::simsql._vacuum_state"
+    batch = f"SELECT index_id, finished FROM simsql._vacuum_batch('article', NULL, {state})"
+    assert two.execute(batch).fetchone()[0] == 1
