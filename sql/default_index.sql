@@ -38,7 +38,6 @@ BEGIN
     SELECT a.* INTO before FROM simsql.registry AS r CROSS JOIN LATERAL simsql._as_named(r) AS a
      WHERE r.table_id = index.table_id AND r.is_default;
     IF before.id <> index.id AND before.column_name IS NOT NULL THEN
-        PERFORM simsql._check_sees_all(table_name, 'set_default_index');
         EXECUTE simsql._render(
             'SELECT count(*) FROM {rows_of} AS t WHERE t.{"before"} IS NOT NULL AND t.{"column"} IS NULL '
             'AND {guard_before} AND {guard}',
