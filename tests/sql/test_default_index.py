@@ -210,7 +210,7 @@ def test_the_default_leaves_an_index_that_cannot_be_searched(two, change):
     two.execute("SELECT simsql.change_storage('article', 'expression', 'fingerprint')")
     two.execute(f"ALTER TABLE article {change}")
     if change.startswith("RENAME"):
-        with pytest.raises(errors.ObjectNotInPrerequisiteState, match="1 row of .* in former has none in second"):
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match=r"1 row of .* in former has none in second"):
             set_default(two, "second")
     set_default(two, "second", missing=int(change.startswith("RENAME")))
     assert near(two, 101, 0) == [(101, 0)]
