@@ -13,6 +13,7 @@ from simsql.cli._explanation import print_explanation
 from simsql.cli._options import (
     Deciding,
     Formatted,
+    Html,
     NewRecipeName,
     OptionalPaths,
     Reading,
@@ -30,7 +31,7 @@ from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import ClusterCount, ClusterOutput
-from simsql.documents import STDOUT, printable
+from simsql.documents import STDOUT, Layout, printable
 from simsql.documents.output_formats import Format, choose_format, format_of_file
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
@@ -50,6 +51,15 @@ class _Deciding(Deciding):
         return replace(super().rules(), keep_under=tuple(self.keep_under or ()))
 
 
+@dataclass(frozen=True)
+class _Reading(Reading):
+    html: Annotated[Html, option("--html")] = Html.SOURCE
+
+    def layout(self) -> Layout:
+        """Return the fields, the encoding, the limit, and what to read of web pages."""
+        return replace(super().layout(), main_content=self.html is Html.MAIN)
+
+
 @command("dedup")
 def dedup_command(
     *,
@@ -57,7 +67,7 @@ def dedup_command(
     paths: OptionalPaths = None,
     deciding: _Deciding,
     recipe: NewRecipeName = None,
-    reading: Reading,
+    reading: _Reading,
     workers: Workers = None,
     connecting: _Connecting,
     store_in: Annotated[
@@ -69,6 +79,7 @@ def dedup_command(
     form: Formatted = None,
     drop_list: Annotated[Path | None, path_option("--drop-list")] = None,
     null: Annotated[bool, option("--null")] = False,
+    clean: Annotated[Path | None, path_option("--clean")] = None,
     report: Annotated[Path | None, path_option("--report")] = None,
     explain: Annotated[
         tuple[str, str] | None,
@@ -86,8 +97,8 @@ def dedup_command(
     """
     if not (paths or explain):
         raise typer.BadParameter("name the files to read", ctx=context, param_hint="PATH")
-    if explain and (output or drop_list or report):
-        raise UsageError("--explain writes no clusters: leave out --output, --drop-list and --report")
+    if explain and (output or drop_list or clean or report):
+        raise UsageError("--explain writes no clusters: leave out --output, --drop-list, --clean and --report")
     if null and not drop_list:
         raise UsageError("--null needs --drop-list FILE")
     output = None if output == STDOUT else output
@@ -105,7 +116,7 @@ def dedup_command(
         selection=reading.selection(),
         workers=workers or usable_cores(),
         destination=Destination(target.database, target.server_dir, store_in),
-        output=ClusterOutput(output, writer, drop_list, null, report),
+        output=ClusterOutput(output, writer, drop_list, null, report, clean),
         explain=explain,
     )
     if recipe:
@@ -126,12 +137,14 @@ def dedup_command(
         print_explanation(
             form, summary.explanation, names, "together" if summary.explanation.together else "apart"
         )
+        summary.skips.check_read()
         return
     if summary.clusters.example:
         telling.console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)
     print_skips(summary.clusters.refused, telling.console, what="not droppable:")
     print_skips(summary.clusters.unlisted, telling.console, what="not in the drop list:")
     print_summary(_counts(summary), stages, telling.console)
+    summary.skips.check_read()
 
 
 def _describe_unchecked(summary: DedupSummary) -> str:
@@ -170,5 +183,9 @@ def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
     if refused := found.refused.by_reason.total():
         yield "not droppable", refused
         yield from ((f"  {reason}", count) for reason, count in found.refused.by_reason.most_common())
+    if summary.cleaned is not None:
+        yield "  left out of the clean corpus", summary.cleaned
+        if unread := summary.stored - summary.documents:
+            yield "not read in this run, so not in it", unread
     if unlisted := found.unlisted.by_reason.total():
         yield "  not in the drop list", unlisted

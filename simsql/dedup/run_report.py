@@ -1,28 +1,31 @@
 """Write what a run has found as a report."""
 
-from collections.abc import Container, Iterable, Sequence
+import shlex
+import sys
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 
 from simsql.decide.rules import Rules
 from simsql.dedup.members import Member, arrange_members
 from simsql.dedup.store.store import Rows, StoredDocument
-from simsql.documents import name_paths, printable
+from simsql.dedup.writing import drop_list_name
+from simsql.documents import SkipCount, name_paths, printable
 from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
 from simsql.report import Closeness, ReportedMember, RunReport, write_report
 from simsql.report.content import Decision
 from simsql.report.page import Writable
 
-_PATHS = 5  # of the input, which the report names
+_LONGEST = 2000  # characters of a command that the report shows
 
 
 @dataclass(frozen=True)
 class RunOfFiles:
     """What a run has read and decided by."""
 
-    paths: Sequence[str]
     recipe: Recipe
     rules: Rules
     stored: int
@@ -30,6 +33,10 @@ class RunOfFiles:
     rows: Rows
     texts: TextSpool
     """The texts that the run has read."""
+    skipped: Mapping[str, SkipCount]
+    """As in `RunReport`."""
+    null: bool
+    """Whether a NUL ends the names in a drop list."""
 
     def read_text(self, document: int) -> str | None:
         """Return the text of a document, given its id; None if the run has not read it."""
@@ -43,8 +50,8 @@ def write_run_report(
 ) -> None:
     """Write the report of a run. `refused` are the ids of documents that are not droppable."""
     rules = run.rules
-    named = [printable(path) for path in run.paths[:_PATHS]] + ["…"] * (len(run.paths) > _PATHS)
-    options = {"input": " ".join(named), "recipe": run.recipe.id, "distance": f"{rules.distance}"}
+    options = {"date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}", "recipe": run.recipe.id}
+    options["distance"] = f"{rules.distance}"
     if rules.checks_texts:
         options |= {"similarity": f"{rules.similarity:g}", "drop similarity": f"{rules.drop:g}"}
     options["keep"] = rules.keep_field or str(rules.keep)
@@ -53,15 +60,33 @@ def write_run_report(
     found = RunReport(
         run.stored,
         options,
-        ([_describe(member) for member in arrange_members(documents, refused)] for documents in clusters),
+        (
+            [_describe(member, null=run.null) for member in arrange_members(documents, refused)]
+            for documents in clusters
+        ),
         run.read_text,
         rules.similarity if rules.checks_texts else None,
         rules.drop if rules.checks_texts else None,
+        show_command(sys.argv[1:]),
+        run.skipped,
+        "\0" if run.null else "\n",
     )
     write_report(file, found)
 
 
-def _describe(member: Member) -> ReportedMember:
+def show_command(arguments: Sequence[str]) -> str:
+    """Return a command of simsql as one line for a shell, without --database, whose URL may have a password."""
+    shown: list[str] = []
+    for argument in arguments:
+        if shown and shown[-1] == "--database":
+            shown.append("…")
+        else:
+            shown.append("--database=…" if argument.startswith("--database=") else shlex.quote(argument))
+    line = printable(" ".join(["simsql", *shown]))
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
+
+
+def _describe(member: Member, *, null: bool) -> ReportedMember:
     document = member.document
     decision: Decision = "dropped" if member.droppable else "kept"
     return ReportedMember(
@@ -72,4 +97,5 @@ def _describe(member: Member) -> ReportedMember:
         member.kept.id,
         Closeness(member.kept_distance, document.kept_similarity),
         Closeness(member.distance, document.representative_similarity),
+        drop_list_name(document, null=null) if member.droppable else None,
     )

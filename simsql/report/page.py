@@ -4,11 +4,13 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simsql import __version__
+from simsql.documents import printable
+from simsql.fingerprint import show_similarity
 from simsql.report.charts import HEIGHT, WIDTH, draw_histograms
 from simsql.report.collected import Collected, to_json
 from simsql.report.content import RunReport
@@ -20,6 +22,8 @@ SIZE_LIMIT = 50_000_000
 _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = ("differences.js", "visible.js", "labels.js", "report.js")
 _FRAME = 200_000  # bytes: more than all that is not about a single cluster
+_ESCAPED = 10  # bytes of a character, at most
+_DROPPED = 2  # in the rows of members
 _CHUNK = 1 << 18  # characters of texts in one script element: the page parses those that it shows
 
 
@@ -39,12 +43,21 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
     with Collected() as collected:
         collected.gather(report)
         sizes = Sizes(collected)
-        limits = choose_limits(sizes, size_limit - _FRAME)
+        skips = [skip for each in report.skipped.values() for skip in each.examples]
+        listed = sum(_ESCAPED * len(skip.place + skip.detail) for skip in skips)
+        limits = choose_limits(sizes, size_limit - _FRAME - listed)
         clusters = _Clusters(collected, limits)
         style, script = (
             "\n".join((_PAGE / name).read_text(encoding="utf-8") for name in names)
             for names in (["report.css"], _SCRIPTS)
         )
+        dropped = collected.decisions["dropped"]
+        facts = {
+            "digest": collected.digest,
+            "prefixes": collected.prefixes,
+            "dropped": dropped,
+            "lineEnd": report.line_end,
+        }
         template = _environment().get_template("report.html")
         pieces = template.generate(
             version=__version__,
@@ -54,11 +67,15 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
             width=WIDTH,
             height=HEIGHT,
             left_out=list(left_out(sizes, limits, collected.long_texts)),
+            dropped=dropped,
+            prefixes=collected.prefixes,
+            facts=to_json(facts).removesuffix("}"),
             policy=_policy(style, script),
             style=style,
             script=script,
             texts=clusters.texts(),
             index=clusters.index(),
+            decisions=clusters.decisions(),
         )
         for piece in pieces:
             file.write(piece)
@@ -101,19 +118,48 @@ class _Clusters:
             item = to_json([*self._places[number], len(all_rows), rows])
             yield f"{',' if number else ''}{item}"
 
+    def decisions(self) -> Iterator[tuple[int, int, str, str]]:
+        """Yield each cluster as plain text: its size, dropped members, beginning, and a line for each member."""
+        prefixes = self._collected.prefixes
+        for all_rows in self._collected.rows(self._limits.clusters):
+            rows = all_rows[: self._limits.members]
+            lines = "\n".join(_describe(row, prefixes) for row in rows)
+            yield len(all_rows), sum(row[2] == _DROPPED for row in all_rows), printable(rows[0][-2]), lines
+
+
+def _describe(row: list[Any], prefixes: tuple[str, str]) -> str:
+    """Return a decision as a line of text: decision, how close it is, and names, separated by tabs."""
+    name, place, decision = row[:3]
+    distance, similarity = row[4:6] if decision == _DROPPED else row[6:8]
+    close = "" if similarity is None else f"{show_similarity(similarity)}  "
+    close += f"{distance} bit{'' if distance == 1 else 's'}"
+    shown = [printable(_short(value, prefixes, which)) for which, value in enumerate((name, place))]
+    names = shown[0] if name == place else f"{shown[0]}  ({shown[1]})"
+    return f"{'dropped' if decision == _DROPPED else 'kept'}\t{close if decision else ''}\t{names}"
+
+
+def _short(name: str, prefixes: tuple[str, str], which: int) -> str:
+    """Return an id (0) or a place (1) without what all begin with. See `short` in report.js."""
+    prefix = prefixes[which]
+    rest = name[len(prefix) :]
+    is_line = prefix.endswith(":") and prefix == prefixes[1] and rest.isdecimal()
+    return f"line {rest}" if is_line else rest or name
+
 
 def _as_list(items: list[str]) -> str:
     return f"[{','.join(items)}]"
 
 
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(_PAGE),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+    environment.filters["printable"] = printable
+    return environment
 
 
 def _policy(style: str, script: str) -> str:

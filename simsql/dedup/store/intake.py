@@ -1,7 +1,7 @@
 """Take documents into the store, from parts of the input that several processes digest."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
 import numpy as np
@@ -27,7 +27,7 @@ class Intake:
     """Takes the documents of a reader into the store.
 
     Documents that the store has with this text are not fingerprinted again. The tokens of the others go to
-    `tokens`, all texts to `texts`.
+    `tokens`, all texts to `texts`. `check` gets all documents, and may raise SimsqlError.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Intake:
         workers: int | None,
         tokens: TokenSpool | None,
         texts: TextSpool | None,
+        check: Callable[[Columns], None] | None = None,
     ) -> None:
         self.read = 0
         """Number of documents."""
@@ -52,6 +53,7 @@ class Intake:
         self._reader = reader
         self._workers = workers or 1
         self._tokens = tokens
+        self._check = check
         self._digest = Digester(store.recipe, store.rules, tokens, texts)
 
     @property
@@ -87,8 +89,11 @@ class Intake:
             done += found.size
             report(done)
             self._reader.skips.add_all(found.skips)
+            self._reader.skips.read.update(origin.name for origin in found.origins)
             self.wordless.add_all(found.wordless)
             columns = self._identities.settle(found)
+            if self._check:
+                self._check(columns)
             if number := len(columns.line):
                 self.read += number
                 self.valued += int(np.count_nonzero(columns.valued))
