@@ -21,20 +21,29 @@ BEGIN
             USING ERRCODE = 'null_value_not_allowed',
                   HINT = 'For example: SELECT simsql.set_default_index(''article'', ''fingerprint'');';
     END IF;
+    IF missing < 0 THEN
+        RAISE EXCEPTION 'simsql.set_default_index: missing must be at least 0, not %', missing
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    -- An older snapshot would not show indexes that others have created, nor all rows.
+    PERFORM simsql._check_read_committed('set_default_index');
     index := simsql._index(table_name, column_name);
     PERFORM simsql._check_indexable(table_name, column_name, index.scope_columns, index.storage,
                                     'set_default_index');
     PERFORM simsql._lock(table_name, 'SHARE UPDATE EXCLUSIVE', 'set_default_index');
     PERFORM pg_advisory_xact_lock(hashtextextended('simsql.default', table_name::oid::bigint));
-    SELECT r.* INTO before FROM simsql.registry AS r WHERE r.table_id = index.table_id AND r.is_default;
-    IF before.id <> index.id THEN
-        PERFORM simsql._check_sees_all(table_name, 'set_default_index');
+    -- Meanwhile the index may have been dropped, or got another id with another storage.
+    index := simsql._index(table_name, column_name);
+    -- The default before may be unfit for searches, as after a rename. Without its column, no row is counted.
+    SELECT a.* INTO before FROM simsql.registry AS r CROSS JOIN LATERAL simsql._as_named(r) AS a
+     WHERE r.table_id = index.table_id AND r.is_default;
+    IF before.id <> index.id AND before.column_name IS NOT NULL THEN
         EXECUTE simsql._render(
             'SELECT count(*) FROM {rows_of} AS t WHERE t.{"before"} IS NOT NULL AND t.{"column"} IS NULL '
             'AND {guard_before} AND {guard}',
             jsonb_build_object('rows_of', simsql._rows_of(index), 'before', before.column_name,
-                               'column', column_name, 'guard_before', simsql._guard(before),
-                               'guard', simsql._guard(index)))
+                               'column', column_name, 'guard', simsql._guard(index),
+                               'guard_before', simsql._guard(before.table_name, before.column_name)))
            INTO rows;
         IF rows > missing THEN
             RAISE EXCEPTION 'simsql.set_default_index: % of % with a fingerprint in % % none in %',

@@ -201,26 +201,30 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     found simsql.registry[];
+    is_locked boolean := NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = drop_index.table_name);
 BEGIN
     PERFORM simsql._follow_table(table_name);
-    found := ARRAY(SELECT r FROM simsql.registry AS r
-                    WHERE r.table_id = drop_index.table_name
-                      AND (drop_index.column_name IS NULL OR r.column_name = drop_index.column_name)
-                    ORDER BY r.id);
-    IF cardinality(found) = 0 THEN
-        RAISE EXCEPTION 'simsql.drop_index: % has no simhash index%', table_name,
-                        coalesce(' on column ' || quote_ident(column_name), '')
-            USING ERRCODE = 'undefined_object', HINT = 'SELECT * FROM simsql.indexes lists them.';
-    ELSIF cardinality(found) > 1 THEN
-        RAISE EXCEPTION 'simsql.drop_index: % has % simhash indexes', table_name, cardinality(found)
-            USING ERRCODE = 'ambiguous_column',
-                  HINT = (SELECT format('Name the column: one of %s.',
-                                        string_agg(f.column_name, ', ' ORDER BY f.id))
-                            FROM unnest(found) AS f);
-    END IF;
-    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = drop_index.table_name) THEN
+    LOOP
+        found := ARRAY(SELECT r FROM simsql.registry AS r
+                        WHERE r.table_id = drop_index.table_name
+                          AND (drop_index.column_name IS NULL OR r.column_name = drop_index.column_name)
+                        ORDER BY r.id);
+        IF cardinality(found) = 0 THEN
+            RAISE EXCEPTION 'simsql.drop_index: % has no simhash index%', table_name,
+                            coalesce(' on column ' || quote_ident(column_name), '')
+                USING ERRCODE = 'undefined_object', HINT = 'SELECT * FROM simsql.indexes lists them.';
+        ELSIF cardinality(found) > 1 THEN
+            RAISE EXCEPTION 'simsql.drop_index: % has % simhash indexes', table_name, cardinality(found)
+                USING ERRCODE = 'ambiguous_column',
+                      HINT = (SELECT format('Name the column: one of %s.',
+                                            string_agg(f.column_name, ', ' ORDER BY f.id))
+                                FROM unnest(found) AS f);
+        END IF;
+        EXIT WHEN is_locked;
+        -- Until it has the lock, others may drop the index or change its storage, and so its id.
         PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'drop_index');
-    END IF;
+        is_locked := true;
+    END LOOP;
     PERFORM simsql._drop_objects(found[1]);
 END
 $$;

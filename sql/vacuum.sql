@@ -105,7 +105,9 @@ DECLARE
 BEGIN
     PERFORM simsql._take_turn(table_name, 'vacuum');
     PERFORM simsql._hold(table_name);
-    index := simsql._index(table_name, column_name);
+    -- The default index may change between two batches.
+    index := simsql._index(table_name, coalesce(
+        (SELECT r.column_name FROM simsql.registry AS r WHERE r.id = state.index_id), column_name));
     IF state IS NULL THEN
         state.index_id := index.id;
     ELSIF state.index_id <> index.id THEN

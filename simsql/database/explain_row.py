@@ -69,11 +69,11 @@ def explain_row(
     reads the table. Raises UsageError if the table has no primary key and for columns without texts or sketches,
     and sqlalchemy.exc.DBAPIError if the index refuses searches.
     """
-    index = SearchIndex(connection, table, column, scope=scope)
     _check_columns(connection, table, wanted)
-    matches = {match.fingerprint for match in index.near(wanted.fingerprint, wanted.distance)}
     parameters = {"table": table, "column": column, "scope": encode_scope(scope)}
     target = connection.execute(_TARGET, parameters).one()
+    index = SearchIndex(connection, table, target.column_name, scope=scope)
+    matches = {match.fingerprint for match in index.near(wanted.fingerprint, wanted.distance)}
     if target.key is None:
         raise UsageError(f"{table} has no primary key to name a row by: add one")
     row = _read_row(connection, target, key)

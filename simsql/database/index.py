@@ -114,7 +114,7 @@ def change_storage(
     """
     engine = check_engine(engine, "change_storage")
     check = text(
-        "SELECT i.id, i.storage FROM simsql._check_storage_change("
+        "SELECT i.id, i.storage, i.column_name FROM simsql._check_storage_change("
         "CAST(:table AS regclass), CAST(:storage AS text), CAST(:column AS text)) AS i"
     )
     change = text(
@@ -123,7 +123,8 @@ def change_storage(
     )
     parameters = {"table": table, "storage": storage, "column": column}
     with begin(engine, **READ_COMMITTED) as connection:
-        index, old = connection.execute(check, parameters).one()
+        # From here on with a column: the default index may change.
+        index, old, parameters["column"] = connection.execute(check, parameters).one()
     if storage == "expression" and old != storage:
         _create_btrees(engine, table, index, report)
     # Searches that have begun to read the key tables find them until the second transaction.

@@ -60,7 +60,10 @@ _QUERIES_IN_SQL = 50_000
 # Rows that are fetched at a time.
 _FETCHED = 10_000
 
-_COUNT = "SELECT pg_catalog.count(*) FROM simsql._primary_key(CAST(%s AS pg_catalog.regclass))"
+_KEYED = (
+    "SELECT i.column_name, (SELECT pg_catalog.count(*) FROM simsql._primary_key(i.table_id))"
+    " FROM simsql._searched_index(CAST(%s AS pg_catalog.regclass), %s, CAST(%s AS pg_catalog.jsonb)) AS i"
+)
 _KEYS = (
     "SELECT fingerprint, key FROM simsql._keys_of_rows(CAST(%s AS pg_catalog.regclass),"
     " CAST(%s AS pg_catalog.int8[]), %s, CAST(%s AS pg_catalog.jsonb))"
@@ -453,9 +456,10 @@ class PrimaryKeys:
         self, connection: Connection, table: str, column: str | None = None, *, scope: Scope | None = None
     ) -> None:
         self._raw = raw_connection(connection)
-        self._table, self._column, self._scope = table, column, encode_scope(scope)
+        self._table, self._scope = table, encode_scope(scope)
         with sqlalchemy_errors():
-            ((columns,),) = self._raw.execute(_COUNT, [table]).fetchall()
+            # From here on with a column: the default index may change.
+            ((self._column, columns),) = self._raw.execute(_KEYED, [table, column, self._scope]).fetchall()
         if not columns:
             raise UsageError(f"{table} has no primary key: leave out --keys")
         self._alone = columns == 1

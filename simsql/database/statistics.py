@@ -77,9 +77,10 @@ def read_statistics(
     cannot be searched, no privilege to read the column.
     """
     arguments = {"table": table, "column": column, "scope": encode_scope(scope)}
-    *design_of, all_visible, hint = connection.execute(_DESIGN, arguments).one()
-    design = Design(*design_of)
-    stored = np.concatenate([*fetch_fingerprints(connection, table, column, scope), np.empty(0, dtype=np.uint64)])
+    # From here on with a column: the default index may change.
+    found, *design_of, all_visible, hint = connection.execute(_DESIGN, arguments).one()
+    arguments["column"], design = found, Design(*design_of)
+    stored = np.concatenate([*fetch_fingerprints(connection, table, found, scope), np.empty(0, dtype=np.uint64)])
     stored.sort()
     distinct = stored[first_of_equals(stored)]
     return Statistics(
@@ -108,7 +109,7 @@ def sample_fingerprints(
 
 
 _DESIGN = text(
-    "SELECT i.blocks, i.lead, i.inner_blocks, a.all_visible, a.hint FROM simsql._searched_index("
+    "SELECT i.column_name, i.blocks, i.lead, i.inner_blocks, a.all_visible, a.hint FROM simsql._searched_index("
     "CAST(:table AS pg_catalog.regclass), :column, CAST(:scope AS pg_catalog.jsonb)) AS i"
     " CROSS JOIN LATERAL simsql._storage_advice(i) AS a"
 )

@@ -113,7 +113,8 @@ BEGIN
                 PERFORM simsql._lock_out(index);
             END IF;
             PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', 'change_storage');
-            index := simsql._check_storage_change(table_name, storage, column_name);
+            -- With a column: the default index may have changed.
+            index := simsql._check_storage_change(table_name, storage, index.column_name);
             IF index.storage = storage THEN
                 IF storage = 'tables' THEN
                     PERFORM simsql._expression_drop(index);  -- B-trees of an interrupted change

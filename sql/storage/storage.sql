@@ -116,12 +116,15 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._drop_objects(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
+DECLARE
+    was_default boolean;
 BEGIN
     PERFORM simsql._expression_drop(index);
     PERFORM simsql._tables_drop(index);
     PERFORM simsql._drop_searches(index.id);
-    DELETE FROM simsql.registry AS r WHERE r.id = index.id;
-    IF FOUND AND index.is_default THEN  -- it is not only the objects of a former id
+    -- A former id is not registered.
+    DELETE FROM simsql.registry AS r WHERE r.id = index.id RETURNING r.is_default INTO was_default;
+    IF was_default THEN
         UPDATE simsql.registry AS r SET is_default = NULL WHERE r.table_id = index.table_id;
     END IF;
 END

@@ -5,10 +5,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import create_engine, event, text
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
-from simsql.database import SearchIndex, create_index, drop_index, set_default_index, to_bigint
+from simsql.database import SearchIndex, change_storage, create_index, drop_index, set_default_index, to_bigint
+from simsql.database.explain_row import Wanted, explain_row
+from simsql.database.search_index import PrimaryKeys
+from simsql.database.statistics import read_statistics
 
 TRIGRAMS = Recipe(shingles=(3,))
 BODIES = [
@@ -161,3 +164,70 @@ def test_a_text_is_searched_for_in_the_index_whose_recipe_it_was_given(articles)
         expected = {value for body in BODIES if (query ^ (value := simhash(body, recipe))).bit_count() <= DISTANCE}
         assert {match.fingerprint for match in index.near(text=BODIES[0])} == expected
     assert changes
+
+
+@pytest.fixture
+def both(articles):
+    """The articles with indexes of both recipes, and what makes another one the default each time it is called."""
+    with articles.begin() as connection:
+        connection.execute(text("ALTER TABLE article ADD COLUMN trigrams bigint"))
+    set_default_index(articles, "article", "fingerprint")
+    create_index(articles, "article", "trigrams", distance=5, recipe=TRIGRAMS)
+    SearchIndex(articles, "article", "trigrams").backfill("body")
+    columns = itertools.cycle(["trigrams", "fingerprint"])
+    owner = create_engine(articles.url)
+    yield articles, lambda *_: set_default_index(owner, "article", next(columns))
+    owner.dispose()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_statistics,
+        lambda connection, table, column: explain_row(
+            connection, table, column, None, "3", Wanted(simhash(BODIES[3]), None, None, None, None, None)
+        ),
+        lambda connection, table, column: sorted(SearchIndex(connection, table, column).pairs()),
+        lambda connection, table, column: sorted(SearchIndex(connection, table, column).near(text=BODIES[3])),
+    ],
+)
+def test_a_call_reads_one_index(both, read):
+    database, switch = both
+    event.listen(database, "after_cursor_execute", switch)
+    with database.connect() as connection:
+        by_column = [str(read(connection, "article", column)) for column in ("fingerprint", "trigrams")]
+        assert by_column[0] != by_column[1]
+        assert str(read(connection, "article", None)) in by_column
+
+
+def test_primary_keys_are_looked_up_in_one_index(both):
+    database, switch = both
+    with database.connect() as connection:
+        keys = PrimaryKeys(connection, "article")
+        switch()
+        assert keys.find([simhash(BODIES[3])]) == {simhash(BODIES[3]): [3]}
+
+
+def test_a_vacuum_and_a_change_of_storage_stay_with_one_index(both):
+    database, switch = both
+    left = (
+        "SELECT simsql.superfluous_keys('article', 'fingerprint'), simsql.superfluous_keys('article', 'trigrams')"
+    )
+    with database.begin() as connection:
+        connection.execute(text("UPDATE article SET fingerprint = id, trigrams = id"))
+    with database.connect() as observer:
+        before = observer.execute(text(left)).one()
+        observer.rollback()
+        event.listen(database, "begin", switch)
+        removed = SearchIndex(database, "article").vacuum()
+        event.remove(database, "begin", switch)
+        assert removed > 0
+        after = observer.execute(text(left)).one()
+        assert sorted(old - new for old, new in zip(before, after, strict=True)) == [0, removed]
+        observer.rollback()
+        event.listen(database, "begin", switch)
+        changed = change_storage(database, "article", "expression")
+        keys = f"SELECT to_regclass('simsql.keys_{changed}_0')"
+        indexes = "SELECT id FROM simsql.indexes WHERE storage = 'expression'"
+        assert observer.execute(text(indexes)).scalars().all() == [changed]
+        assert observer.execute(text(keys)).scalar_one() is None

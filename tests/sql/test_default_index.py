@@ -1,13 +1,12 @@
 """The default index of a table with several: what searches without a column use, and until when."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from articles import create_index, create_table, near
-from program import wait_until
 from psycopg import errors
 from roles import allow_indexes
+from sessions import begin, blocked
 
 READS = [
     "SELECT count(*) FROM simsql.near_rows(NULL::article, 1, 0)",
@@ -125,6 +124,7 @@ def test_an_open_transaction_keeps_its_default(two, connect):
         ("'article', NULL", errors.NullValueNotAllowed, "must not be null"),
         ("NULL, 'fingerprint'", errors.NullValueNotAllowed, "must not be null"),
         ("'article', 'fingerprint', NULL", errors.NullValueNotAllowed, "must not be null"),
+        ("'article', 'fingerprint', -1", errors.InvalidParameterValue, "missing must be at least 0, not -1"),
     ],
 )
 def test_wrong_arguments_are_refused(two, arguments, error, message):
@@ -145,20 +145,80 @@ def test_claims_without_a_column_meet_across_the_change(two, connect):
     create_index(two, column="second")
     set_default(two, "fingerprint")
     claim = "SELECT * FROM simsql.claim('article', 1000, 3)"
-
-    def until_waiting(session):
-        waits = "SELECT 1 FROM pg_locks WHERE pid = %s AND NOT granted"
-        wait_until(lambda: two.execute(waits, [session.info.backend_pid]).fetchone(), "the session waits")
-
-    with connect() as first, connect() as owner, connect() as later, ThreadPoolExecutor(2) as pool:
-        first.execute("BEGIN")
-        assert first.execute(claim).fetchall() == []
-        switched = pool.submit(set_default, owner, "second", 1)
-        until_waiting(owner)
+    first = connect()
+    first.execute("BEGIN")
+    assert first.execute(claim).fetchall() == []
+    with (
+        blocked(connect, lambda owner: set_default(owner, "second", 1)) as switched,
+        blocked(connect, lambda later: later.execute(claim).fetchall()) as claimed,
+    ):
         assert near(two, 1, 0) == [(1, 0)]  # a search does not wait
-        claimed = pool.submit(lambda: later.execute(claim).fetchall())
-        until_waiting(later)
         first.execute("INSERT INTO article (fingerprint, second) VALUES (1000, 1000)")
         first.execute("COMMIT")
         switched.result()
         assert claimed.result() == [(1000, 0)]
+
+
+SWITCH = "SELECT simsql.set_default_index('article', 'second', 1)"
+DROP = "SELECT simsql.drop_index('article', 'second')"
+RENEW = (
+    "SELECT simsql.change_storage('article', 'expression', 'second');"
+    "SELECT simsql.change_storage('article', 'tables', 'second')"
+)
+KEEP = "SELECT simsql.change_storage('article', 'expression')"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "expected"),
+    [
+        (DROP, SWITCH, [("fingerprint", True, "tables")]),
+        (SWITCH, DROP, [("fingerprint", None, "tables")]),
+        (RENEW, SWITCH, [("fingerprint", False, "tables"), ("second", True, "tables")]),
+        (RENEW, DROP, [("fingerprint", True, "tables")]),
+        (SWITCH, KEEP, [("fingerprint", False, "expression"), ("second", True, "tables")]),
+    ],
+)
+def test_a_change_that_waited_for_another_uses_its_result(two, connect, first, then, expected):
+    """The index that it means may be dropped by then, or have another id, or be the default no more."""
+    create_index(two, column="second")
+    set_default(two, "fingerprint")
+    two.execute("BEGIN")
+    two.execute(first)
+    with blocked(connect, lambda later: later.execute(then)) as waited:
+        two.execute("COMMIT")
+        error = waited.exception()
+    assert isinstance(error, errors.UndefinedObject) if (first, then) == (DROP, SWITCH) else error is None
+    rows = two.execute("SELECT column_name, is_default, storage FROM simsql.registry ORDER BY column_name")
+    assert rows.fetchall() == expected
+    searched = "second" if ("second", True, "tables") in expected else "fingerprint"
+    assert near(two, 1, 64) == near(two, 1, 64, column=searched)
+
+
+def test_an_old_snapshot_does_not_choose(two, connect):
+    """It would leave out an index that it does not see, and miss rows that lack a fingerprint."""
+    with connect() as other:
+        begin(other, "REPEATABLE READ")
+        create_index(two, column="second")
+        with pytest.raises(errors.ActiveSqlTransaction, match="must be read committed"):
+            set_default(other, "fingerprint")
+
+
+@pytest.mark.parametrize("change", ["RENAME COLUMN fingerprint TO former", "DROP COLUMN fingerprint"])
+def test_the_default_leaves_an_index_that_cannot_be_searched(two, change):
+    create_index(two, column="second")
+    set_default(two, "fingerprint")
+    two.execute("SELECT simsql.change_storage('article', 'expression', 'fingerprint')")
+    two.execute(f"ALTER TABLE article {change}")
+    if change.startswith("RENAME"):
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match=r"1 row of .* in former has none in second"):
+            set_default(two, "second")
+    set_default(two, "second", missing=int(change.startswith("RENAME")))
+    assert near(two, 101, 0) == [(101, 0)]
+
+
+def test_a_vacuum_stays_with_its_index(two):
+    create_index(two, column="second")
+    set_default(two, "second", missing=1)
+    state = "(1, '{0, 1}', NULL, '{}', 0, 0, 0, false)::simsql._vacuum_state"
+    batch = f"SELECT index_id, finished FROM simsql._vacuum_batch('article', NULL, {state})"
+    assert two.execute(batch).fetchone()[0] == 1
