@@ -9,7 +9,7 @@ import typer
 
 from simsql.cli._app import command
 from simsql.cli._database import Connecting, postgresql_errors
-from simsql.cli._explanation import print_explanation
+from simsql.cli._explanation import print_explained_pair
 from simsql.cli._options import (
     Deciding,
     Formatted,
@@ -122,10 +122,7 @@ def dedup_command(
     if summary.unchecked:
         telling.console.print(_describe_unchecked(summary), soft_wrap=True, markup=False, highlight=False)
     if summary.explanation:
-        names = [document.id for document in summary.explanation.documents]
-        print_explanation(
-            form, summary.explanation, names, "together" if summary.explanation.together else "apart"
-        )
+        print_explained_pair(form, summary.explanation)
         return
     if summary.clusters.example:
         telling.console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)

@@ -155,10 +155,11 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                 clusters = write_clusters(store.clusters(), in_clusters, stages, options.output, refused, files)
                 if texts and options.output.report:
                     # Here: the templates take longer to import than a short run.
-                    from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
+                    from simsql.dedup.run_report import Run, text_reader, write_run_report  # noqa: PLC0415
 
                     with stages.stage("write report"):
-                        run = RunOfFiles(options.paths, options.recipe, store.rules, stored, rows, texts)
+                        read = text_reader(rows, texts)
+                        run = Run(options.paths, options.recipe, store.rules, stored, read)
                         page = files.enter_context(open_output(options.output.report))
                         write_run_report(page, run, store.clusters(), refused)
                         page.flush()

@@ -1,6 +1,6 @@
 """Write what a run has found as a report."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,27 +19,31 @@ _PATHS = 5  # of the input, which the report names
 
 
 @dataclass(frozen=True)
-class RunOfFiles:
+class Run:
     """What a run has read and decided by."""
 
     paths: Sequence[str]
     recipe: Recipe
     rules: Rules
     stored: int
-    """Number of documents in the table."""
-    rows: Rows
-    texts: TextSpool
-    """The texts that the run has read."""
+    """Number of documents among which it searched."""
+    read_text: Callable[[int], str | None]
+    """Return the text of a document, given its id; None if the run has not read it."""
 
-    def read_text(self, document: int) -> str | None:
-        """Return the text of a document, given its id; None if the run has not read it."""
-        position = np.searchsorted(self.rows.documents.id, document)
-        size = int(self.rows.text_size[position])
-        return None if size < 0 else self.texts.read_at(int(self.rows.text_start[position]), size)
+
+def text_reader(rows: Rows, texts: TextSpool) -> Callable[[int], str | None]:
+    """Return a function that reads the text of a document, given its id; None if the run has not read it."""
+
+    def read(document: int) -> str | None:
+        position = np.searchsorted(rows.documents.id, document)
+        size = int(rows.text_size[position])
+        return None if size < 0 else texts.read_at(int(rows.text_start[position]), size)
+
+    return read
 
 
 def write_run_report(
-    file: Writable, run: RunOfFiles, clusters: Iterable[Sequence[StoredDocument]], refused: Container[int]
+    file: Writable, run: Run, clusters: Iterable[Sequence[StoredDocument]], refused: Container[int]
 ) -> None:
     """Write the report of a run. `refused` are the ids of documents that are not droppable."""
     rules = run.rules
