@@ -54,6 +54,10 @@ MEANINGS = {
         "Measure costs on the server first, with a million temporary fingerprints (up to minutes, 500 MB of disk)",
     ),
     "--chart": Meaning("FILE", "Draw precision and recall over the distance to this SVG file"),
+    "--clean": Meaning(
+        "PATH",
+        "Copy the files of records without the documents to drop; several files and folders into a new folder",
+    ),
     "--column": Meaning("NAME", "Use this fingerprint column; by default, the one with a simhash index"),
     "--concurrently": Meaning(None, "Let others write to the table meanwhile"),
     "--database": Meaning(
@@ -281,8 +285,8 @@ ScopeValues = Annotated[list[str] | None, option("--scope")]
 
 _PATHS = typer.Argument(
     metavar="PATH",
-    help="Folders (read recursively) and files: text, .jsonl, .ndjson, .csv, .tsv, also as .gz, .xz or .bz2;"
-    " - is JSON lines on stdin.",
+    help="Folders (read recursively) and files: text, .jsonl, .ndjson, .csv, .tsv, also as .gz, .xz or .bz2, and"
+    " .parquet; - is JSON lines on stdin.",
 )
 Paths = Annotated[list[str], _PATHS]
 OptionalPaths = Annotated[list[str] | None, _PATHS]

@@ -69,6 +69,7 @@ def dedup_command(
     form: Formatted = None,
     drop_list: Annotated[Path | None, path_option("--drop-list")] = None,
     null: Annotated[bool, option("--null")] = False,
+    clean: Annotated[Path | None, path_option("--clean")] = None,
     report: Annotated[Path | None, path_option("--report")] = None,
     explain: Annotated[
         tuple[str, str] | None,
@@ -86,8 +87,8 @@ def dedup_command(
     """
     if not (paths or explain):
         raise typer.BadParameter("name the files to read", ctx=context, param_hint="PATH")
-    if explain and (output or drop_list or report):
-        raise UsageError("--explain writes no clusters: leave out --output, --drop-list and --report")
+    if explain and (output or drop_list or clean or report):
+        raise UsageError("--explain writes no clusters: leave out --output, --drop-list, --clean and --report")
     if null and not drop_list:
         raise UsageError("--null needs --drop-list FILE")
     output = None if output == STDOUT else output
@@ -105,7 +106,7 @@ def dedup_command(
         selection=reading.selection(),
         workers=workers or usable_cores(),
         destination=Destination(target.database, target.server_dir, store_in),
-        output=ClusterOutput(output, writer, drop_list, null, report),
+        output=ClusterOutput(output, writer, drop_list, null, report, clean),
         explain=explain,
     )
     if recipe:
@@ -167,5 +168,9 @@ def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
     if refused := found.refused.by_reason.total():
         yield "not droppable", refused
         yield from ((f"  {reason}", count) for reason, count in found.refused.by_reason.most_common())
+    if summary.cleaned is not None:
+        yield "  left out of the clean corpus", summary.cleaned
+        if unread := summary.stored - summary.documents:
+            yield "not read in this run, so not in it", unread
     if unlisted := found.unlisted.by_reason.total():
         yield "  not in the drop list", unlisted

@@ -4,12 +4,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from simsql.decide.rules import Rules
 from simsql.decide.verdicts import decide
+from simsql.dedup.cleaning import Cleaner, is_single
 from simsql.dedup.cluster_formats import CLUSTER_STARTS
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
@@ -19,7 +22,7 @@ from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
 from simsql.dedup.store.intake import Intake
 from simsql.dedup.store.store import Loaded
-from simsql.dedup.writing import ClusterCount, ClusterOutput, write_clusters
+from simsql.dedup.writing import ClusterCount, ClusterOutput, drop_list_name, write_clusters
 from simsql.documents import (
     READ_TWICE,
     STDOUT,
@@ -34,7 +37,7 @@ from simsql.documents import (
     printable,
     storable,
 )
-from simsql.documents.spool import TextSpool, TokenSpool
+from simsql.documents.spool import StreamSpool, TextSpool, TokenSpool
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
@@ -63,14 +66,18 @@ class DedupOptions:
         """Return the files that the run writes. Raises UsageError if they cannot be written."""
         output = self.output
         files = {"--output": output.clusters or STDOUT, "--drop-list": output.drop_list, "--report": output.report}
-        return Outputs(files, CLUSTER_STARTS)
+        if output.clean and is_single(self.paths):
+            files["--clean"] = output.clean
+        return Outputs(files, CLUSTER_STARTS, copies=["--clean"])
 
-    def open_reader(self, paths: Sequence[str | Path], outputs: Outputs | None = None) -> DocumentReader:
+    def open_reader(
+        self, paths: Sequence[str | Path], outputs: Outputs | None = None, stdin: Any = None
+    ) -> DocumentReader:
         """Return the documents in files, as the run reads them."""
         return DocumentReader(
             paths,
             replace(self.layout, value_field=self.rules.keep_field),
-            stdin=sys.stdin.buffer,
+            stdin=stdin or sys.stdin.buffer,
             selection=self.selection,
             outputs=outputs,
             leave_out=filter(None, [self.destination.server_dir]),
@@ -95,6 +102,8 @@ class DedupSummary:
     skips: SkipCount
     clusters: ClusterCount
     explanation: Explanation | None
+    cleaned: int | None
+    """Number of records that the clean corpus does not have; None without one."""
 
 
 def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
@@ -109,9 +118,12 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     if not options.paths and not options.destination.stays:
         raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
     outputs = options.outputs()
-    reader = options.open_reader(options.paths, outputs)
-    _refuse_server_folder(options)
     with ExitStack() as stack:
+        to_copy = options.output.clean and "-" in options.paths
+        stdin = stack.enter_context(StreamSpool(sys.stdin.buffer)) if to_copy else None
+        reader = options.open_reader(options.paths, outputs, stdin)
+        _refuse_server_folder(options)
+        cleaner = _make_cleaner(options, reader, stdin)
         tokens = stack.enter_context(TokenSpool()) if options.rules.checks_texts else None
         texts = stack.enter_context(TextSpool()) if options.output.report else None
         opened = open_store(
@@ -123,8 +135,17 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             create=bool(options.paths),
         )
         store = stack.enter_context(opened)
-        intake = Intake(store, reader, workers=options.workers, tokens=tokens, texts=texts)
+        intake = Intake(
+            store,
+            reader,
+            workers=options.workers,
+            tokens=tokens,
+            texts=texts,
+            check=cleaner.check if cleaner else None,
+        )
         loaded = intake.take_in(stages)
+        if cleaner:
+            cleaner.check_files(intake.files, reader.skips)
         with stages.stage("check texts" if store.rules.checks_texts else "compare fingerprints") as report:
             rows = store.read_rows()
             confirmer = Confirmer(options.open_reader, intake.files, outputs.writes)
@@ -152,17 +173,35 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             in_clusters = int(np.count_nonzero(verdicts.cluster))
             # All files take their names at the end: if one cannot be written, the others stay as they are.
             with ExitStack() as files:
-                clusters = write_clusters(store.clusters(), in_clusters, stages, options.output, refused, files)
+                take = cleaner.add if cleaner else None
+                clusters = write_clusters(
+                    store.clusters(), in_clusters, stages, options.output, refused, files, take
+                )
                 if texts and options.output.report:
                     # Here: the templates take longer to import than a short run.
                     from simsql.dedup.run_report import Run, text_reader, write_run_report  # noqa: PLC0415
 
                     with stages.stage("write report"):
-                        read = text_reader(rows, texts)
-                        run = Run(options.paths, options.recipe, store.rules, stored, read)
+                        skipped = {
+                            "skipped": reader.skips,
+                            "not compared": intake.wordless,
+                            "not droppable": clusters.refused,
+                            "not in the drop list": clusters.unlisted,
+                        }
+                        run = Run(
+                            options.recipe,
+                            store.rules,
+                            stored,
+                            text_reader(rows, texts),
+                            partial(drop_list_name, null=options.output.null),
+                            "\0" if options.output.null else "\n",
+                            skipped,
+                        )
                         page = files.enter_context(open_output(options.output.report))
                         write_run_report(page, run, store.clusters(), refused)
                         page.flush()
+                if cleaner:
+                    cleaner.write(stages, files)
     return DedupSummary(
         intake.read - reader.skips.by_reason[READ_TWICE],
         intake.wordless,
@@ -173,7 +212,16 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         reader.skips,
         clusters,
         explanation,
+        cleaner.dropped if cleaner else None,
     )
+
+
+def _make_cleaner(options: DedupOptions, reader: DocumentReader, stdin: StreamSpool | None) -> Cleaner | None:
+    output = options.output
+    if not output.clean:
+        return None
+    others = filter(None, [output.clusters, output.drop_list, output.report, options.destination.server_dir])
+    return Cleaner(output.clean, options.paths, reader, options.layout, stdin=stdin, others=others)
 
 
 def _refuse_server_folder(options: DedupOptions) -> None:

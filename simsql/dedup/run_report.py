@@ -1,34 +1,42 @@
 """Write what a run has found as a report."""
 
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+import shlex
+import sys
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 
 import numpy as np
 
 from simsql.decide.rules import Rules
 from simsql.dedup.members import Member, arrange_members
 from simsql.dedup.store.store import Rows, StoredDocument
-from simsql.documents import name_paths, printable
+from simsql.documents import SkipCount, name_paths, printable
 from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
 from simsql.report import Closeness, ReportedMember, RunReport, write_report
 from simsql.report.content import Decision
 from simsql.report.page import Writable
 
-_PATHS = 5  # of the input, which the report names
+_LONGEST = 2000  # characters of a command that the report shows
 
 
 @dataclass(frozen=True)
 class Run:
     """What a run has read and decided by."""
 
-    paths: Sequence[str]
     recipe: Recipe
     rules: Rules
     stored: int
     """Number of documents among which it searched."""
     read_text: Callable[[int], str | None]
     """Return the text of a document, given its id; None if the run has not read it."""
+    list_name: Callable[[StoredDocument], str | None]
+    """Return the name of a document in a drop list; None if the line could mean something else."""
+    line_end: str = "\n"
+    """What ends a name in a drop list."""
+    skipped: Mapping[str, SkipCount] = field(default_factory=dict)
+    """As in `RunReport`."""
 
 
 def text_reader(rows: Rows, texts: TextSpool) -> Callable[[int], str | None]:
@@ -47,8 +55,8 @@ def write_run_report(
 ) -> None:
     """Write the report of a run. `refused` are the ids of documents that are not droppable."""
     rules = run.rules
-    named = [printable(path) for path in run.paths[:_PATHS]] + ["…"] * (len(run.paths) > _PATHS)
-    options = {"input": " ".join(named), "recipe": run.recipe.id, "distance": f"{rules.distance}"}
+    options = {"date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}", "recipe": run.recipe.id}
+    options["distance"] = f"{rules.distance}"
     if rules.checks_texts:
         options |= {"similarity": f"{rules.similarity:g}", "drop similarity": f"{rules.drop:g}"}
     options["keep"] = rules.keep_field or str(rules.keep)
@@ -57,15 +65,33 @@ def write_run_report(
     found = RunReport(
         run.stored,
         options,
-        ([_describe(member) for member in arrange_members(documents, refused)] for documents in clusters),
+        (
+            [_describe(member, run.list_name) for member in arrange_members(documents, refused)]
+            for documents in clusters
+        ),
         run.read_text,
         rules.similarity if rules.checks_texts else None,
         rules.drop if rules.checks_texts else None,
+        show_command(sys.argv[1:]),
+        run.skipped,
+        run.line_end,
     )
     write_report(file, found)
 
 
-def _describe(member: Member) -> ReportedMember:
+def show_command(arguments: Sequence[str]) -> str:
+    """Return a command of simsql as one line for a shell, without --database, whose URL may have a password."""
+    shown: list[str] = []
+    for argument in arguments:
+        if shown and shown[-1] == "--database":
+            shown.append("…")
+        else:
+            shown.append("--database=…" if argument.startswith("--database=") else shlex.quote(argument))
+    line = printable(" ".join(["simsql", *shown]))
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
+
+
+def _describe(member: Member, list_name: Callable[[StoredDocument], str | None]) -> ReportedMember:
     document = member.document
     decision: Decision = "dropped" if member.droppable else "kept"
     return ReportedMember(
@@ -76,4 +102,5 @@ def _describe(member: Member) -> ReportedMember:
         member.kept.id,
         Closeness(member.kept_distance, document.kept_similarity),
         Closeness(member.distance, document.representative_similarity),
+        list_name(document) if member.droppable else None,
     )

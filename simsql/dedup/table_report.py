@@ -71,10 +71,14 @@ def write_table_report(
                     representative_similarity=_known(verdicts.representative_similarity, row),
                 )
 
-        run = Run([options.table], options.recipe, options.rules, decided, read_text)
+        run = Run(options.recipe, options.rules, decided, read_text, _list_name)
         clusters = (list(cluster) for _, cluster in groupby(rows(), key=attrgetter("cluster")))
         write_run_report(file, run, clusters, refused=())
 
 
 def _known(similarities: Similarities, row: int) -> float | None:
     return None if np.isnan(similarities[row]) else float(similarities[row])
+
+
+def _list_name(row: StoredDocument) -> str | None:
+    return None if set("\n\r") & set(row.name) else row.name

@@ -3,13 +3,13 @@
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from simsql.dedup.cluster_formats import JSON_LINES, ClusterWriter
-from simsql.dedup.members import arrange_members
+from simsql.dedup.members import Member, arrange_members
 from simsql.dedup.store.store import StoredDocument
 from simsql.documents import STDOUT, Skip, SkipCount, Stages, open_output, printable
 
@@ -44,6 +44,8 @@ class ClusterOutput:
     null: bool = False
     """Whether a NUL ends the names in the drop list, instead of a line end."""
     report: Path | None = None
+    clean: Path | None = None
+    """The clean corpus: a file, or a folder for several files."""
 
 
 def write_clusters(
@@ -53,10 +55,12 @@ def write_clusters(
     wanted: ClusterOutput,
     refused: Mapping[int, Skip],
     files: ExitStack,
+    take: Callable[[Sequence[Member]], None] | None = None,
 ) -> ClusterCount:
     """Write the clusters and the drop list, and count them. `refused` are the ids of documents not to drop.
 
-    The files take their names when `files` ends well, together with others.
+    `take` is called with the members of each cluster. The files take their names when `files` ends well, together
+    with others.
     """
     count = ClusterCount()
     for skip in refused.values():
@@ -79,6 +83,8 @@ def write_clusters(
                     count.shared += 1
                     count.example = count.example or document
             output.write(wanted.writer.cluster(count.clusters, members))
+            if take:
+                take(members)
             if drop_list:
                 for document in droppable:
                     name = _listed_name(document)
@@ -92,6 +98,12 @@ def write_clusters(
             if file:
                 file.flush()
     return count
+
+
+def drop_list_name(document: StoredDocument, *, null: bool) -> str | None:
+    """Return the name of a document in the drop list; None if the line could mean something else."""
+    name = _listed_name(document)
+    return None if _ambiguity(document, name, null=null) else name
 
 
 def _listed_name(document: StoredDocument) -> str:

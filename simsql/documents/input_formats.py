@@ -70,8 +70,8 @@ class Skip(NamedTuple):
     """A skipped document or file, and the reason.
 
     `reason` is one of: "binary", "not utf-8" (or whatever the encoding is), "empty", "too long", "unreadable",
-    "corrupt", "hidden", "excluded", "link", "special file", "records", "not JSON", "not an object", "no field",
-    "ambiguous field", "no text", "not a string", "not CSV", "wrong number of fields".
+    "corrupt", "Parquet", "hidden", "excluded", "link", "special file", "records", "not JSON", "not an object",
+    "no field", "ambiguous field", "no text", "not a string", "not CSV", "wrong number of fields".
     """
 
     place: str
@@ -115,7 +115,7 @@ def read_text(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Docume
     place = printable(opened.name)
     try:
         text = decode_text(stream, layout.encoding, layout.max_document)
-        _check_filled(text)
+        check_filled(text)
     except UnfitError as unfit:
         yield Skip(place, unfit.reason, unfit.detail)
     else:
@@ -180,7 +180,7 @@ def record_of_json(line: str, layout: Layout) -> Record | None:
     record = _parse_object(line)
     text = _text_of(record, layout.text_field)
     value = None if layout.value_field is None else _value_of(record.get(layout.value_field))
-    return _name_of(record.get(layout.id_field), ""), text, value
+    return name_of(record.get(layout.id_field), ""), text, value
 
 
 def _read_each_line(stream: Stream, opened: Opened, layout: Layout, read: ReadLine) -> Iterator[Document | Skip]:
@@ -264,8 +264,8 @@ def find_fields(rows: "Rows", layout: Layout) -> Fields:
     return Fields(
         len(header),
         _text_column(header, layout.text_field),
-        _find_column(header, layout.id_field, "--id-field"),
-        _find_column(header, layout.value_field, "--keep-field"),
+        find_column(header, layout.id_field, "--id-field"),
+        find_column(header, layout.value_field, "--keep-field"),
     )
 
 
@@ -280,7 +280,7 @@ def documents_of_rows(rows: "Rows", fields: Fields, opened: Opened) -> Iterator[
             if not row:
                 continue
             _check_width(row, fields.width)
-            _check_filled(row[fields.text])
+            check_filled(row[fields.text])
         except StopIteration:
             return
         except UnfitError as unfit:
@@ -288,12 +288,13 @@ def documents_of_rows(rows: "Rows", fields: Fields, opened: Opened) -> Iterator[
         else:
             identity = None if fields.identity is None else row[fields.identity]
             value = None if fields.value is None else _value_of(row[fields.value])
-            label = _name_of(identity, f"{name}:{number}")
+            label = name_of(identity, f"{name}:{number}")
             yield Document(label, row[fields.text], f"{shown}:{number}", value, number, path, status)
             del row
 
 
-def _check_filled(text: str) -> None:
+def check_filled(text: str) -> None:
+    """Raise UnfitError for a text of white space."""
     if not text or text.isspace():
         raise UnfitError("empty", "the text is empty" if not text else "the text is only white space")
 
@@ -342,17 +343,18 @@ def _advice(line: str) -> str:
 
 def _text_of(record: dict[str, Any], field: str) -> str:
     if field not in record:
-        raise UnfitError("no field", f"{field!r} is missing: {_choice('line', list(record))}")
+        raise UnfitError("no field", f"{field!r} is missing: {choice('line', list(record))}")
     text = record[field]
     if text is None:
         raise UnfitError("no text", f"the field {field!r} is null")
     if not isinstance(text, str):
         raise UnfitError("not a string", f"the field {field!r} is {_json_type(text)}")
-    _check_filled(text)
+    check_filled(text)
     return text
 
 
-def _name_of(identity: Any, fallback: str) -> str:
+def name_of(identity: Any, fallback: str) -> str:
+    """Return an id, or any other value of a record, as a name; the fallback for null and for an empty string."""
     if identity is None or identity == "":
         return fallback
     if type(identity) is int:  # the common case; JSON would say the same ten times slower
@@ -363,7 +365,7 @@ def _name_of(identity: Any, fallback: str) -> str:
 
 
 def _value_of(value: Any) -> str | None:
-    return _name_of(value, "") or None
+    return name_of(value, "") or None
 
 
 def _json_type(value: object) -> str:
@@ -371,7 +373,7 @@ def _json_type(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-def _choice(owner: str, names: Sequence[str], limit: int = 8) -> str:
+def choice(owner: str, names: Sequence[str], limit: int = 8) -> str:
     """Describe the names that exist instead of the missing one, at most `limit` of them."""
     if not names:
         return f"the {owner} is empty"
@@ -381,13 +383,14 @@ def _choice(owner: str, names: Sequence[str], limit: int = 8) -> str:
 
 
 def _text_column(header: list[str], field: str) -> int:
-    column = _find_column(header, field, "--text-field")
+    column = find_column(header, field, "--text-field")
     if column is None:
-        raise UnfitError("no field", f"{field!r} is missing: {_choice('header', header)}")
+        raise UnfitError("no field", f"{field!r} is missing: {choice('header', header)}")
     return column
 
 
-def _find_column(header: list[str], field: str | None, option: str) -> int | None:
+def find_column(header: Sequence[str], field: str | None, option: str) -> int | None:
+    """Return the position of a column; None without it. Raise UnfitError if several have this name."""
     if field is not None and header.count(field) > 1:
         again = f"{header.count(field)} columns are called {field!r}: rename them, or choose another with {option}"
         raise UnfitError("ambiguous field", again)
@@ -447,16 +450,16 @@ class Rows:
             # The end of a line does not count where the row ends with it.
             if self._left < 0 and self._left < len(line.rstrip("\r\n")) - len(line):
                 # A row that did not end with the line before goes on within quotes.
-                self._pass_over(line, _IN_QUOTES if before < self._limit else _BEFORE)
+                self._pass_over(line, IN_QUOTES if before < self._limit else BEFORE_FIELD)
                 raise too_long(self._limit)
             yield line
 
     def _pass_over(self, line: str, state: int) -> None:
         """Skip to the end of a row, given the beginning of a line and the state of the row there."""
         while line:
-            state = _pass_over_fields(line, self._delimiter, state)
+            state = pass_over_fields(line, self._delimiter, state)
             whole = line.endswith(("\r", "\n"))
-            if whole and state != _IN_QUOTES:
+            if whole and state != IN_QUOTES:
                 return
             line = self._read(_PASSED_OVER)
             self.number += whole and line != ""
@@ -475,26 +478,26 @@ class Rows:
 
 # The states of a row: before a field, in an unquoted field, in a quoted field, behind a quote that ends the field
 # unless another quote follows, and behind an error, after which the csv module drops the line.
-_BEFORE, _WITHOUT_QUOTES, _IN_QUOTES, _BEHIND_QUOTE, _REFUSED = range(5)
+BEFORE_FIELD, _WITHOUT_QUOTES, IN_QUOTES, _BEHIND_QUOTE, _REFUSED = range(5)
 
 
-def _pass_over_fields(text: str, delimiter: str, state: int) -> int:
+def pass_over_fields(text: str, delimiter: str, state: int) -> int:
     """Return the state of a row at the end of a text, as the csv module reads it."""
     place = 0
     while place < len(text):
-        if state == _IN_QUOTES:
+        if state == IN_QUOTES:
             place = text.find('"', place) + 1
             if not place:
                 return state
             state = _BEHIND_QUOTE
-        elif text[place] == '"' and state in (_BEFORE, _BEHIND_QUOTE):
+        elif text[place] == '"' and state in (BEFORE_FIELD, _BEHIND_QUOTE):
             place += 1
-            state = _IN_QUOTES
+            state = IN_QUOTES
         elif state == _REFUSED or (state == _BEHIND_QUOTE and text[place] not in (delimiter, "\r", "\n")):
             return _REFUSED
         else:
             place = text.find(delimiter + '"', place) + 1
             if not place:
-                return _BEFORE if text.endswith(delimiter) else _WITHOUT_QUOTES
-            state = _BEFORE
+                return BEFORE_FIELD if text.endswith(delimiter) else _WITHOUT_QUOTES
+            state = BEFORE_FIELD
     return state

@@ -27,6 +27,7 @@ from simsql.documents.input_formats import (
     storable,
 )
 from simsql.documents.output_formats import DELIMITERS
+from simsql.documents.parquet import read_parquet
 
 _COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
     (re.compile(rb"\x1f\x8b\x08"), gzip.open),
@@ -37,7 +38,8 @@ _COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
 
 _ENDINGS_OF_COMPRESSED = {".gz", ".xz", ".bz2"}
 
-Format = Callable[[Stream, Opened, Layout], Iterator[Document | Skip]]
+Format = Callable[[Any, Opened, Layout], Iterator[Document | Skip]]
+"""Yields the documents of a `Stream`. `read_parquet` needs the file itself."""
 
 _FORMATS: dict[str, Format] = {
     ".jsonl": read_json_lines,
@@ -62,7 +64,7 @@ class FileReader:
 
     def format_of(self, found: Found) -> Format:
         """Return the function that reads the format of a file."""
-        read = read_json_lines if found.path is None or found.size is None else _format_of(found.path)
+        read = read_json_lines if found.path is None or found.size is None else format_of_name(found.path)
         if self.lines and (found.size is None or read in (read_text, read_json)):
             return read_lines
         return read
@@ -76,14 +78,21 @@ class FileReader:
             return
         try:
             # Stream has a buffer of its own.
-            file = found.path.open("rb", buffering=0)
+            file: Any = found.path.open("rb", buffering=-1 if read is read_parquet else 0)
         except OSError as error:
             yield unreadable(storable(found.path), error)
             return
         with file:
             # Before anything is read: another file may take the name at any moment.
             status = os.fstat(file.fileno())
-            yield from self._decode(file, Opened(storable(found.path), found.path, status), read)
+            opened = Opened(storable(found.path), found.path, status)
+            if read is not read_parquet:
+                yield from self._decode(file, opened, read)
+                return
+            try:
+                yield from read(file, opened, self.layout)
+            except OSError as error:
+                yield unreadable(opened.name, error)
 
     def _decode(self, file: BinaryIO | io.FileIO, opened: Opened, read: Format) -> Iterator[Document | Skip]:
         stream = self.current = Stream(file)
@@ -106,11 +115,14 @@ def find_decompressor(start: bytes) -> Callable[[Any], Any] | None:
 
 def is_named_compressed(path: Path) -> bool:
     """Return whether the ending of a name shows a compressed file."""
-    return path.suffix.lower() in _ENDINGS_OF_COMPRESSED
+    return path.suffix.lower() in {*_ENDINGS_OF_COMPRESSED, ".parquet"}
 
 
-def _format_of(path: Path) -> Format:
+def format_of_name(path: Path) -> Format:
+    """Return what reads the format that the ending of a name shows."""
     endings = [ending.lower() for ending in path.suffixes[-2:]]
+    if endings and endings[-1] == ".parquet":
+        return read_parquet
     if endings and endings[-1] in _ENDINGS_OF_COMPRESSED:
         endings.pop()
     return _FORMATS.get(endings[-1], read_text) if endings else read_text

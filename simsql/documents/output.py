@@ -7,7 +7,7 @@ import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
@@ -79,13 +79,16 @@ class Outputs:
         files: The path for each option, or None if it is not used.
         starts: How results begin that simsql may overwrite. It knows its reports and charts itself. Samples are
             not among them, because people add labels to them; nor are drop lists, which look like any text.
+        copies: The options of files that are copies of inputs, in any format.
 
     Raises:
         UsageError: If a file cannot be written, or two are the same.
 
     """
 
-    def __init__(self, files: Mapping[str, Path | None], starts: Sequence[str] = ()) -> None:
+    def __init__(
+        self, files: Mapping[str, Path | None], starts: Sequence[str] = (), copies: Collection[str] = ()
+    ) -> None:
         self._starts = tuple(start.encode() for start in starts)
         self._at_risk: set[_Identity] = set()  # existing files that simsql may not have written
         self._paths: dict[Path, str] = {}
@@ -94,7 +97,9 @@ class Outputs:
             if path is None:
                 continue
             if path != STDOUT:
-                _check_writable(option, path)
+                _check_writable(path)
+                if option not in copies:
+                    _check_ending(option, path)
             self._add(path, option)
         if (redirected := identify(sys.stdout)) is not None:
             self._identities.setdefault(redirected, _STDOUT_NAME)
@@ -164,17 +169,21 @@ def identify(file: Path | IO[Any] | None) -> _Identity | None:
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
-def _check_writable(option: str, path: Path) -> None:
-    """Raise UsageError if a file cannot be written there, or its name promises another format."""
+def _check_writable(path: Path) -> None:
+    """Raise UsageError if a file cannot be written there."""
     folder = path.parent
     if path.is_dir():
         raise UsageError(f"{_show(path)} is a folder: name a file")
     if not folder.is_dir():
         raise UsageError(f"{_show(folder)} is not a folder: create it, or choose another")
-    if not os.access(path if _is_special(path) else folder, os.W_OK):
+    if not os.access(path if is_special(path) else folder, os.W_OK):
         raise UsageError(f"no permission to write to {_show(folder)}: choose another folder")
+
+
+def _check_ending(option: str, path: Path) -> None:
+    """Raise UsageError if the name of a file promises another format."""
     ending = path.suffix.lower()
-    if _is_special(path) or ending not in _COMPRESSED | _BINARY:
+    if is_special(path) or ending not in _COMPRESSED | _BINARY:
         return
     if ending in _COMPRESSED:
         raise UsageError(
@@ -212,7 +221,7 @@ def open_output(path: Path | None) -> Iterator[Output[str] | _Terminal | TextIO]
         yield standard_output()
         sys.stdout.flush()
         return
-    with _writing(path, "w") if _is_special(path) else _replacing(path, "x") as file:
+    with _writing(path, "w") if is_special(path) else _replacing(path, "x") as file:
         yield Output(file, path)
 
 
@@ -223,7 +232,7 @@ def open_binary_output(path: Path) -> Iterator[Output[bytes] | BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with _writing(path, "wb") if _is_special(path) else _replacing(path, "xb") as file:
+    with _writing(path, "wb") if is_special(path) else _replacing(path, "xb") as file:
         yield Output(file, path)
 
 
@@ -328,5 +337,6 @@ def _show(path: Path) -> str:
     return printable(storable(path))
 
 
-def _is_special(path: Path) -> bool:
+def is_special(path: Path) -> bool:
+    """Return whether something is there that is no file, such as a pipe."""
     return path.exists() and not path.is_file()

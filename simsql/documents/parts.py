@@ -23,6 +23,7 @@ from simsql.documents.files import Found, unreadable
 from simsql.documents.input_formats import (
     Document,
     Layout,
+    Opened,
     Rows,
     Skip,
     find_fields,
@@ -33,7 +34,8 @@ from simsql.documents.input_formats import (
     storable,
 )
 from simsql.documents.opening import FileReader, Format, find_decompressor, is_named_compressed
-from simsql.documents.ranges import LINE_END, Lines, OpenFile, Range, Table
+from simsql.documents.parquet import ParquetTable, RowGroups, read_parquet
+from simsql.documents.ranges import LINE_END, Bytes, Lines, OpenFile, Range, Table
 
 PART = 1 << 21
 """Bytes of a part: small beside the memory of a process, large beside the cost of handing it to another one."""
@@ -133,10 +135,13 @@ def _is_read_whole(found: Found, reader: FileReader) -> bool:
 
 
 def _holds_records(read: Format) -> bool:
-    return read in (read_json_lines, read_lines) or isinstance(read, partial)
+    return read in (read_json_lines, read_lines, read_parquet) or isinstance(read, partial)
 
 
 def _split_file(found: Found, reader: FileReader) -> Iterator[Part]:
+    if reader.format_of(found) is read_parquet:
+        yield from _split_parquet(found, reader)
+        return
     if ranges := _open_ranges(found, reader):
         yield from _split_ranges(found, ranges)
         return
@@ -150,6 +155,32 @@ def _split_file(found: Found, reader: FileReader) -> Iterator[Part]:
     reader.current = None
     # A binary file counts in full although only its start was looked at.
     yield Gathered([], (consumed if found.size is None else found.size) - done)
+
+
+def _split_parquet(found: Found, reader: FileReader) -> Iterator[Part]:
+    """Yield the row groups of a Parquet file. Those that take longer than a part should are read here."""
+    assert found.path  # noqa: S101 - a stream has no name
+    name, total, left = storable(found.path), found.size or 0, found.size or 0
+    try:
+        file = OpenFile(found.path)
+        opened = Opened(name, found.path, file.status)
+        table = ParquetTable(io.BufferedReader(Bytes(file, 0, None)), opened, reader.layout)
+    except (OSError, UnfitError):
+        yield _group([found], reader)  # which is then skipped
+        return
+    for groups in table.grouped(PART):
+        rows = sum(group.rows for group in groups)
+        size = min(total * rows // max(table.rows, 1), left)
+        left -= size
+        if sum(group.size for group in groups) <= _LONGEST * PART:
+            yield RowGroups(file, name, groups, reader.layout, size)
+            continue
+        for items in gather(table.documents(groups)):
+            yield Gathered(items, size)
+            size = 0
+            del items
+        left += size
+    yield Gathered([], left)
 
 
 def gather(items: Iterable[Document | Skip]) -> Iterator[list[Document | Skip]]:

@@ -76,13 +76,23 @@ class OpenFile:
         return found
 
 
-class _Bytes(io.RawIOBase):
-    """The bytes of a file between two positions; None is its end."""
+class Bytes(io.RawIOBase):
+    """The bytes of a file from a position to another one; None is its end."""
 
     def __init__(self, file: OpenFile, position: int, end: int | None) -> None:
         self._file = file
         self._position = position
         self._end = end
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to a position in the file, and return it."""
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.status.st_size}
+        self._position = bases[whence] + offset
+        return self._position
+
+    def seekable(self) -> bool:
+        """Return True: `io` asks before it seeks."""
+        return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Read into a buffer, and return the number of bytes."""
@@ -214,7 +224,7 @@ class Range(NamedTuple):
         arguments = (self.number, self.encoding, opened, self.layout)
         try:
             if self.end is None or self.end - self.start > _HELD:
-                data = io.BufferedReader(_Bytes(file, self.start, self.end))
+                data = io.BufferedReader(Bytes(file, self.start, self.end))
                 yield from self.form.stream(data, *arguments)
             else:
                 yield from self.form.documents(file.read(self.start, self.end - self.start), *arguments)

@@ -4,7 +4,7 @@ The format of a file is decided in this order:
 
 - The first bytes show compression (gzip, xz, bzip2).
 - The ending of the name, without .gz, .xz or .bz2, shows files of records: .jsonl and .ndjson are JSON lines,
-  .csv and .tsv are tables.
+  .csv and .tsv are tables. So does .parquet, which is not compressed as a whole.
 - `-` (standard input), named pipes and devices that the user names are JSON lines.
 - Any other file is one document if its content is text, but not a .json file of records.
 """
@@ -19,7 +19,7 @@ from typing import BinaryIO
 from simsql.documents.content import Stream, UnfitError, decode_text
 from simsql.documents.files import VISIBLE, Found, InputFiles, Selection
 from simsql.documents.input_formats import Document, Layout, Skip, printable
-from simsql.documents.opening import FileReader
+from simsql.documents.opening import FileReader, Format
 from simsql.documents.output import Outputs
 from simsql.documents.parts import Part, split
 from simsql.documents.reports import Report, SkipCount, name_paths
@@ -101,6 +101,12 @@ class DocumentReader:
         # A binary file counts in full although only its start was looked at.
         self._finished = self.bytes_done if found.size is None else self._finished + found.size
         self._file_reader.current = None
+
+    def files(self) -> Iterator[tuple[Found, Format]]:
+        """Yield the files that are there, with what reads their format."""
+        for found in self._files:
+            if isinstance(found, Found):
+                yield found, self._file_reader.format_of(found)
 
     def parts(self) -> Iterator[Part]:
         """Yield parts of the files that any process can read, in the order of the documents."""

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator
 from hashlib import blake2b
 from multiprocessing.reduction import DupFd
-from typing import IO, Any, Self
+from typing import IO, Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from simsql.fingerprint import TokenLists
 
 _DIGEST = 16
 _TOKEN = 8  # bytes
+_READ = 1 << 20
 # A smaller file is in memory. Of a larger one, what is about to be read is asked for first, so that the disk works
 # on many places at a time: that is three to four times as fast. macOS has no such call.
 _LARGE = 1 << 30
@@ -172,6 +173,34 @@ class TextSpool(_Spool):
         with naming_temporary_files():
             self._read_into(memoryview(data), start)
         return data.decode("utf-8", "surrogatepass")
+
+
+class StreamSpool(_Spool):
+    """A stream whose bytes are kept in the folder of temporary files as they are read, to be read again."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self._stream: Any = stream
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream. Raises OSError if it has none."""
+        descriptor: int = self._stream.fileno()
+        return descriptor
+
+    def read1(self, size: int) -> bytes:
+        """Return up to `size` bytes with one read of the stream; b"" at the end."""
+        data: bytes = self._stream.read1(size)
+        self.add(data)
+        return data
+
+    read = read1
+
+    def again(self) -> IO[bytes]:
+        """Return all bytes of the stream as a file."""
+        while self.read1(_READ):
+            pass
+        self._file.seek(0)
+        return self._file
 
 
 def digest_tokens(tokens: TokenLists) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ WIDTH, HEIGHT = 360, 160
 _MARGIN, _TOP, _BOTTOM = 10, 30, 20
 _WIDEST = 48  # place of a bar: a few do not fill the picture
 _GAP = 0.16  # share of a bar's place that stays free
+_DIGIT = 6.2  # width of a digit
 _SIZES = (2, 3, 4, 5, 6, 11, 21, 51, 101, 1001)  # where the bars of cluster sizes begin
 _STEP = 5  # hundredths of similarity in one bar
 
@@ -50,6 +51,8 @@ class Bar:
     width: float
     y: float
     parts: Sequence[Part]
+    count: str
+    """Text above the bar, if any."""
 
     @property
     def middle(self) -> float:
@@ -126,6 +129,7 @@ def _draw(
     highest = max((each.total for each in bins), default=0)
     if not highest:
         return None
+    counts = [_short_number(each.total) for each in bins]
     place = min((WIDTH - 2 * _MARGIN) / len(bins), _WIDEST)
     scale = (HEIGHT - _TOP - _BOTTOM) / highest
     bars = []
@@ -137,7 +141,10 @@ def _draw(
                 y -= height
                 parts.append(Part(kind, round(y, 1), round(height, 1)))
         x = _MARGIN + place * (number + _GAP / 2)
-        bars.append(Bar(each, round(x, 1), round(place * (1 - _GAP), 1), round(y, 1), parts))
+        # If there is no room for all numbers, the highest bar has one.
+        labelled = each.total and (each.total == highest or max(map(len, counts)) * _DIGIT <= place)
+        label = counts[number] if labelled else ""
+        bars.append(Bar(each, round(x, 1), round(place * (1 - _GAP), 1), round(y, 1), parts, label))
     most = max(bins, key=lambda each: each.total)
     summary = f"{title}: most, {most.total:,}, at {most.label}."
     if name == "similarity":  # a scale: ticks are between bars
@@ -150,3 +157,12 @@ def _draw(
         marks = [(at(value), text) for value, text in thresholds if value >= first]
         return Histogram(name, title, summary, bars, ticks, marks)
     return Histogram(name, title, summary, bars, [(bar.middle, bar.bin.tick) for bar in bars], ())
+
+
+def _short_number(number: int) -> str:
+    """Return a number in at most four characters, rounded down: 999, 1.2k, 12k, 1.2M."""
+    for unit, size in (("M", 1_000_000), ("k", 1000)):
+        if number >= size:
+            tenths = number * 10 // size
+            return f"{tenths / 10:.1f}{unit}" if tenths < 100 else f"{tenths // 10}{unit}"
+    return str(number)

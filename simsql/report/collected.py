@@ -1,22 +1,27 @@
 """Gather the clusters of a report in temporary files, and count what the page shows at a glance."""
 
 import hashlib
+import html
 import json
 import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from os.path import commonprefix
 from types import TracebackType
 from typing import Any, Self
 
+from simsql.documents import printable
 from simsql.documents.spool import TextSpool
 from simsql.report.content import Closeness, Decision, ReportedMember, RunReport
 
 MAX_TEXT = 1 << 20
 """Characters of a text that a report shows at most."""
 
-MEMBER_OVERHEAD = 48  # bytes: the numbers that are known only when the member is written
-CLUSTER_OVERHEAD = 64
+MEMBER_OVERHEAD = (
+    80  # bytes: the numbers that are known only when the member is written, and those of its decision
+)
+CLUSTER_OVERHEAD = 160
 _SNIPPET = 90  # characters of a text that the list of clusters shows
 # Nothing that ends a script element, and nothing that UTF-8 cannot hold.
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
@@ -59,6 +64,7 @@ class Collected:
         """For each cluster, the number of its members."""
         self.long_texts = 0
         """Number of texts longer than `MAX_TEXT`."""
+        self._shared: list[str | None] = [None, None]  # what all ids, and all places, begin with
         self._digest = hashlib.blake2b(digest_size=16)
         self._members = TextSpool()  # of each cluster, as JSON
         self._texts = TextSpool()
@@ -81,6 +87,12 @@ class Collected:
     def digest(self) -> str:
         """Digest of all members and texts: equal reports have equal digests."""
         return self._digest.hexdigest()
+
+    @property
+    def prefixes(self) -> tuple[str, str]:
+        """The folders or files with which all ids, and all places, begin."""
+        ids, places = (known or "" for known in self._shared)
+        return _folder(ids), _folder(places)
 
     def gather(self, report: RunReport) -> None:
         """Read all clusters of a report and their texts."""
@@ -114,6 +126,7 @@ class Collected:
             self._count(member)
             text = report.read_text(member.document)
             number, size = self._store(text, texts)
+            snippet = _snippet(text or "") if position == 0 else ""
             row: list[object] = [
                 member.id,
                 member.place,
@@ -121,17 +134,24 @@ class Collected:
                 positions.get(member.kept, -1),
                 *_numbers(member.to_kept),
                 *_numbers(member.to_representative),
+                _as_listed(member),
                 len(text or ""),
-                _snippet(text or "") if position == 0 else "",
+                snippet,
                 number,
             ]
             self.text_sizes.append(size)
-            self.member_sizes.append(json_size(row) + MEMBER_OVERHEAD + (0 if position else CLUSTER_OVERHEAD))
+            size = json_size(row) + sum(map(_shown_size, (member.id, member.place, snippet)))
+            self.member_sizes.append(size + MEMBER_OVERHEAD + (0 if position else CLUSTER_OVERHEAD))
             rows.append(row)
         return rows
 
     def _count(self, member: ReportedMember) -> None:
         self.decisions[member.decision] += 1
+        names = (member.id, member.place)
+        self._shared = [
+            name if known is None else commonprefix([known, name])  # noqa: RUF071 - cut at a folder later
+            for known, name in zip(self._shared, names, strict=True)
+        ]
         if member.decision != "representative":
             distance, similarity = member.decisive
             self.distances[member.decision][distance] += 1
@@ -154,6 +174,20 @@ class Collected:
 
 def _snippet(text: str) -> str:
     return " ".join(_DIRECTION_MARKS.sub("", text[: 4 * _SNIPPET]).split())[:_SNIPPET]
+
+
+def _folder(prefix: str) -> str:
+    return prefix[: max(prefix.rfind("/"), prefix.rfind(":")) + 1]
+
+
+def _as_listed(member: ReportedMember) -> int | str:
+    """Return the name of a document in a drop list: 0 for none, 1 for its id, 2 for its place."""
+    names = {None: 0, member.place: 2, member.id: 1}
+    return names.get(member.listed, member.listed or 0)
+
+
+def _shown_size(name: str) -> int:
+    return len(html.escape(printable(name)).encode())
 
 
 def _numbers(closeness: Closeness) -> tuple[int, float | None]:

@@ -1,8 +1,10 @@
 """What a report shows: plain data, no database."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+from simsql.documents import SkipCount
 
 Decision = Literal["representative", "kept", "dropped"]
 
@@ -29,6 +31,8 @@ class ReportedMember:
     """Number of the document that is kept in its favour: its own if it is kept."""
     to_kept: Closeness
     to_representative: Closeness
+    listed: str | None = None
+    """How a drop list names it; None if it is kept or no drop list may name it."""
 
     @property
     def decisive(self) -> Closeness:
@@ -43,12 +47,18 @@ class RunReport:
     documents: int
     """Number of documents among which the run searched."""
     options: Mapping[str, str]
-    """Options of the run by name, as the page shows them: recipe, distance, input."""
+    """Facts about the run by name, as the page shows them: date, recipe, distance."""
     clusters: Iterable[Sequence[ReportedMember]]
-    """The clusters, the representative of each first. Read once."""
+    """The clusters, the largest first, the representative of each first. Read once."""
     read_text: Callable[[int], str | None]
     """Return the text of a document, or None if it cannot be read any more."""
     similarity: float | None = None
     """Least similarity within a cluster, 0.0 to 1.0, which the page marks; None if texts were not compared."""
     drop_similarity: float | None = None
     """Least similarity of a dropped text to the one that is kept, likewise."""
+    command: str = ""
+    """The command line of the run, without secrets."""
+    skipped: Mapping[str, SkipCount] = field(default_factory=dict)
+    """Documents about which nothing was decided or that stay all the same, by what became of them."""
+    line_end: str = "\n"
+    """What ends a name in a drop list."""

@@ -4,11 +4,13 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simsql import __version__
+from simsql.documents import printable
+from simsql.fingerprint import show_similarity
 from simsql.report.charts import HEIGHT, WIDTH, draw_histograms
 from simsql.report.collected import Collected, to_json
 from simsql.report.content import RunReport
@@ -20,6 +22,7 @@ SIZE_LIMIT = 50_000_000
 _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = ("differences.js", "visible.js", "labels.js", "report.js")
 _FRAME = 200_000  # bytes: more than all that is not about a single cluster
+_DROPPED = 2  # in the rows of members
 _CHUNK = 1 << 18  # characters of texts in one script element: the page parses those that it shows
 
 
@@ -45,6 +48,13 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
             "\n".join((_PAGE / name).read_text(encoding="utf-8") for name in names)
             for names in (["report.css"], _SCRIPTS)
         )
+        dropped = collected.decisions["dropped"]
+        facts = {
+            "digest": collected.digest,
+            "prefixes": collected.prefixes,
+            "dropped": dropped,
+            "lineEnd": report.line_end,
+        }
         template = _environment().get_template("report.html")
         pieces = template.generate(
             version=__version__,
@@ -54,11 +64,15 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
             width=WIDTH,
             height=HEIGHT,
             left_out=list(left_out(sizes, limits, collected.long_texts)),
+            dropped=dropped,
+            prefixes=collected.prefixes,
+            facts=to_json(facts).removesuffix("}"),
             policy=_policy(style, script),
             style=style,
             script=script,
             texts=clusters.texts(),
             index=clusters.index(),
+            decisions=clusters.decisions(),
         )
         for piece in pieces:
             file.write(piece)
@@ -101,19 +115,46 @@ class _Clusters:
             item = to_json([*self._places[number], len(all_rows), rows])
             yield f"{',' if number else ''}{item}"
 
+    def decisions(self) -> Iterator[tuple[int, int, str, str]]:
+        """Yield each cluster as plain text: its size, dropped members, beginning, and a line for each member."""
+        prefixes = self._collected.prefixes
+        for all_rows in self._collected.rows(self._limits.clusters):
+            rows = all_rows[: self._limits.members]
+            lines = "\n".join(_describe(row, prefixes) for row in rows)
+            yield len(all_rows), sum(row[2] == _DROPPED for row in all_rows), printable(rows[0][-2]), lines
+
+
+def _describe(row: list[Any], prefixes: tuple[str, str]) -> str:
+    """Return a decision as a line of text. The columns are of the same width in all lines."""
+    name, place, decision = row[:3]
+    distance, similarity = row[4:6] if decision == _DROPPED else row[6:8]
+    close = "" if similarity is None else show_similarity(similarity)
+    bits = "" if decision == 0 else f"{distance} bit{'' if distance == 1 else 's'}"
+    shown = [printable(_without(value, prefix)) for value, prefix in zip((name, place), prefixes, strict=True)]
+    names = shown[0] if name == place else f"{shown[0]}  ({shown[1]})"
+    return f"{'dropped' if decision == _DROPPED else 'kept':7}  {close if bits else '':4}  {bits:7}  {names}"
+
+
+def _without(name: str, prefix: str) -> str:
+    """Return a name without what all names begin with. See `short` in report.js."""
+    rest = name[len(prefix) :]
+    return f"line {rest}" if prefix.endswith(":") and rest.isdecimal() else rest or name
+
 
 def _as_list(items: list[str]) -> str:
     return f"[{','.join(items)}]"
 
 
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(_PAGE),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+    environment.filters["printable"] = printable
+    return environment
 
 
 def _policy(style: str, script: str) -> str:

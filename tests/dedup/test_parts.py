@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from reading import write
+from record_files import JSON_LINES, TABLES
 
 from simsql.decide.rules import Rules
 from simsql.dedup.safety.identity import Identities, digest_text
@@ -27,32 +28,6 @@ from simsql.documents import Document, DocumentReader, Layout, parts
 from simsql.documents.ranges import MovedError, Range
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.fingerprint import DEFAULT_RECIPE, map_in_processes, simhash, sketch
-
-LINES = st.one_of(
-    st.builds(
-        lambda id_, text: json.dumps({"id": id_, "text": text}), st.sampled_from("abc"), st.text(max_size=9)
-    ),
-    st.builds(lambda text: json.dumps({"text": text}, ensure_ascii=False), st.text("ab é語", max_size=30)),
-    st.sampled_from(["", " ", "{", "[1]", '{"id": 1}', '{"text": null}', '{"text": "a"} ', "\ufeff{}"]),
-).map(lambda line: line.encode("utf-8", "surrogatepass"))
-BAD_LINES = st.sampled_from([b'{"text": "\xff"}', b"\xe8\xaa", b"\0", b'{"text": "a"}\r', b"\r"])
-JSON_LINES = st.builds(
-    lambda mark, lines, end: mark + end.join(lines),
-    st.sampled_from([b"", b"", b"\xef\xbb\xbf"]),
-    st.lists(st.one_of(LINES, LINES, BAD_LINES), max_size=12),
-    st.sampled_from([b"\n", b"\n", b"\r\n"]),
-)
-
-# Quotes where they belong, and where they do not.
-CELLS = st.text(st.sampled_from('ab"é, \n\r'), max_size=8)
-QUOTED = CELLS.map(lambda cell: '"' + cell.replace('"', '""') + '"')
-ROWS = st.lists(st.one_of(QUOTED, QUOTED, CELLS), min_size=1, max_size=3).map(",".join)
-TABLES = st.builds(
-    lambda header, rows, end: (header + end + end.join(rows)).encode(),
-    st.sampled_from(["id,text", "text", "\nid,text,more", '"a\nb",text', "\ufefftext,id", "id", '"text']),
-    st.lists(ROWS, max_size=10),
-    st.sampled_from(["\n", "\n", "\r\n", "\r"]),
-)
 
 
 def plain(items):

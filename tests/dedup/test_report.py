@@ -6,6 +6,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from io import StringIO
 from itertools import pairwise
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from program import run, write_lines
 from report_sample import TEXTS, Sample, harbour_clusters, plain_clusters
 
+from simsql.dedup.run_report import show_command
 from simsql.report import SIZE_LIMIT, Closeness, ReportedMember, RunReport, write_report
 from simsql.report.collected import to_json
 from simsql.report.limits import LEAST_MEMBERS, LEAST_TEXT, cut_text
@@ -118,16 +120,15 @@ def test_numbers_and_histograms_count_all_members():
     html = write(sample.report(), size_limit=230_000)
     assert "leaves out the last" in html
     dropped = sum(member.decision == "dropped" for member in members)
-    tiles = re.findall(r'<div class="tile"><dd>([\d,]+)</dd><dt>(.*?)</dt>', html)
-    assert {name: int(number.replace(",", "")) for number, name in tiles} == {
+    totals = re.findall(r"<b>([\d,]+)</b> (\w+)", html.partition("</summary>")[0])
+    assert {name: int(number.replace(",", "")) for number, name in totals} == {
         "documents": len(members) + 100,
         "clusters": len(sample.clusters),
-        "documents in clusters": len(members),
         "dropped": dropped,
-        "documents that stay": len(members) + 100 - dropped,
+        "stay": len(members) + 100 - dropped,
     }
     bars: dict[str, list[tuple[float, float, int]]] = {}
-    bar = r'data-filter="(\w+)" data-low="([\d.]+)" data-high="([\d.]+)".*?aria-label="[^"]*: ([\d,]+)"'
+    bar = r'data-filter="(\w+)" data-low="([\d.]+)" data-high="([\d.]+)".*?>\n<title>.*?: ([\d,]+)<'
     for name, low, high, count in re.findall(bar, html):
         bars.setdefault(name, []).append((float(low), float(high), int(count)))
     others = [member.decisive for member in members if member.decision != "representative"]
@@ -143,6 +144,62 @@ def test_numbers_and_histograms_count_all_members():
             assert low <= high < after
             assert count == sum(low <= value <= high for value in values[name])
         assert sum(count for *_, count in found) == len(values[name])
+
+
+def members_at(distances: list[int]) -> list[list[ReportedMember]]:
+    """Return a cluster of two without texts for each distance of its members."""
+    itself = Closeness(0, 1.0)
+    return [
+        [
+            ReportedMember(2 * n, str(2 * n), "", "representative", 2 * n, itself, itself),
+            ReportedMember(2 * n + 1, "", "", "dropped", 2 * n, close, close),
+        ]
+        for n, close in enumerate(Closeness(distance, None) for distance in distances)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("distances", "labels"),
+    [
+        ([0] * 1299 + [1] * 999 + [12], ["1.2k", "999", "1"]),
+        ([0] * 1299 + [30] * 12, ["1.2k"]),  # no room for all
+    ],
+)
+def test_a_bar_says_its_number_where_there_is_room(distances, labels):
+    html = write(RunReport(9999, {}, members_at(distances), lambda document: None))
+    chart = html[html.index("chart-distance") : html.index("chart-size")]
+    assert re.findall('class="count".*>(.*)</text>', chart) == labels
+
+
+def decisions(html: str) -> str:
+    """Return what a page says without its script."""
+    return "".join(unescape(cluster) for cluster in re.findall("<pre>(.*?)</pre>", html, re.DOTALL))
+
+
+def test_a_page_says_all_decisions_without_its_script():
+    texts = {"files/<b>.txt": "one two three", "files/\u202eb\n.txt": "one two four", "files/c.txt": "six"}
+    close = {"one two four": Closeness(1, 0.7999), "six": Closeness(12, None)}
+    html = write(Sample([texts, texts], compare=lambda a, b: close[b]).report())
+    one = """<b>Cluster 1</b>  3 documents, 1 dropped  <i>one two three</i>
+kept                    <b>.txt
+dropped  0.79  1 bit    \\u202eb\\n.txt
+kept           12 bits  c.txt"""
+    assert decisions(html) == one + one.replace("Cluster 1", "Cluster 2")
+    assert "All names begin with <bdi>files/</bdi>" in html
+
+
+def test_places_are_named_without_their_common_file():
+    itself, near = Closeness(0, 1.0), Closeness(3, 0.9)
+    cluster = [
+        ReportedMember(0, "x", "in/a.jsonl:1", "representative", 0, itself, itself),
+        ReportedMember(1, "y", "in/a.jsonl:12", "dropped", 0, near, near),
+    ]
+    html = write(RunReport(2, {}, [cluster], lambda document: "text"))
+    assert "All places begin with <bdi>in/a.jsonl:</bdi></p>" in html
+    assert [re.split("  +", line)[-2:] for line in decisions(html).split("\n")[1:]] == [
+        ["x", "(line 1)"],
+        ["y", "(line 12)"],
+    ]
 
 
 def test_a_similarity_is_never_rounded_up():
@@ -289,13 +346,26 @@ def test_the_report_of_a_run_shows_its_decisions_and_texts(tmp_path, home):
         "alone": "nothing of this is anywhere else, in no other text of the file",
     }
     lines = [{"id": name, "text": text} for name, text in texts.items()]
+    lines += [{"id": "dots", "text": "..."}, {"other": "<field>"}]
     path = write_lines(tmp_path / "texts.jsonl", lines)
-    options = ["--distance", "30", "--report", tmp_path / "report.html"]
+    options = ["--distance", "30", "--report", tmp_path / "report.html", "--drop-list", tmp_path / "drop.txt"]
     (cluster,) = run("dedup", path, *options, home=home).done().clusters
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert page.clusters == [{member["id"]: texts[member["id"]] for member in cluster["members"]}]
     assert [member["id"] for member in cluster["members"] if member["droppable"]] == ["edited"]
     assert "words12-log-1" in page.text
+    assert page.text.count(f"simsql dedup {path} --distance 30 --report ") == 2
+    assert re.search(r"1 not compared\s", page.text)
+    assert "texts.jsonl:6: " in page.text  # what was skipped
+    (listed,) = (row for row in page.index["clusters"][0][3] if row[8])
+    assert [listed[listed[8] - 1]] == (tmp_path / "drop.txt").read_text().split("\n")[:-1] == ["edited"]
+
+
+def test_the_command_of_a_report_has_no_password():
+    command = ["dedup", "a b", "--database", "postgresql://me:secret@host/db", "--table=t", "\udcff\x1b"]
+    assert show_command(command) == r"simsql dedup 'a b' --database … --table=t '\udcff\x1b'"
+    assert show_command(["--database=host=h password=secret"]) == "simsql --database=…"
+    assert len(show_command(["x" * 9999])) < 2100
 
 
 def test_a_report_needs_a_file_of_its_own_and_clusters(tmp_path, home):

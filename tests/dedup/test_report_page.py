@@ -24,6 +24,12 @@ from simsql.report import SIZE_LIMIT, Closeness, write_report
 Open = Callable[..., Any]
 ATTACK = "http://attack.invalid/"
 SIZE = {"width": 1280, "height": 860}
+PHONE = {"width": 390, "height": 844}
+
+
+def alike(a: str, b: str) -> Closeness:
+    """Say the same of all texts: the clusters are in their order."""
+    return Closeness(1, 0.9)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +61,7 @@ def open_report(browser_page: Any, tmp_path: Path) -> Iterator[Open]:
             page.add_init_script(script)
             pages.append(page)
         page.set_viewport_size(SIZE)
-        page.emulate_media(color_scheme=scheme)
+        page.emulate_media(media="screen", color_scheme=scheme)
         for name, handler in watched.items():
             page.on(name, handler)
         if sample:
@@ -135,7 +141,7 @@ HOSTILE = {
 
 def test_hostile_texts_stay_text(open_report):
     clusters = [{text: text, f"{text} ": f"{text} and more"} for text in HOSTILE]
-    page = open_report(Sample(clusters, compare=lambda a, b: Closeness(1, 0.9)))
+    page = open_report(Sample(clusters, compare=alike))
     for text, named in HOSTILE.items():
         shown = named or text
         assert page.text_content("#left") == shown
@@ -198,7 +204,7 @@ def test_a_line_of_a_million_characters(open_report):
     line = line[:1_000_000]
     edited = line.replace(" word5000 ", " another ", 1) + " end"
     other = " ".join(reversed(words))[:1_000_000]
-    sample = Sample([{"long": line, "edited": edited, "other": other}], compare=lambda a, b: Closeness(1, 0.9))
+    sample = Sample([{"long": line, "edited": edited, "other": other}], compare=alike)
     page = open_report(sample)
     assert marks(page, "left") == ["word5000"]
     assert marks(page, "right")[0] == "another"
@@ -215,12 +221,23 @@ def test_pages_search_and_filters(open_report):
     sample = plain_clusters(100)
     page = open_report(sample)
     sizes = [len(cluster) for cluster in sample.clusters]
+    closeness = [
+        [sample.compare(texts[0], text) for text in texts[1:]]
+        for texts in map(list, map(dict.values, sample.clusters))
+    ]
+    # Those of dropped members, in four digits.
+    least = [
+        min([int(each.similarity * 10_000 + 1e-6) for each in members if each.similarity >= 0.7] or [20_000])
+        for members in closeness
+    ]
+    assert least[int(heading(page).split()[-1]) - 1] == min(least)
     assert page.inner_text("#found") == f"100 clusters, {sum(sizes)} documents"
     assert page.inner_text("#page") == "page 1 of 3"
     page.click("#next-page")
-    assert listed(page)[0] == "articles/41-0.txt"
+    doubtful = sorted(range(1, 101), key=lambda number: (least[number - 1], number))
+    assert listed(page) == [f"{number}-0.txt" for number in doubtful[40:80]]
     page.click("#list li:nth-child(3) button")
-    assert heading(page) == "Cluster 43"
+    assert heading(page) == f"Cluster {doubtful[42]}"
 
     page.fill("#search", "ARTICLES/77-1")
     assert found(page, "1 of 100") == "Cluster 77"
@@ -240,10 +257,6 @@ def test_pages_search_and_filters(open_report):
     expected = [number for number, size in enumerate(sizes, 1) if size == 5]
     assert page.inner_text("#found").startswith(f"{len(expected)} of 100 clusters")
     page.fill("#size-low", "")
-    closeness = [
-        [sample.compare(texts[0], text) for text in texts[1:]]
-        for texts in map(list, map(dict.values, sample.clusters))
-    ]
     for low, high in ((0.65, 0.75), (0, 0.6), (0.95, 1)):
         page.fill("#similarity-low", str(low))
         page.fill("#similarity-high", str(high))
@@ -261,6 +274,7 @@ def test_pages_search_and_filters(open_report):
 
 def test_a_bar_of_a_chart_is_a_filter(open_report):
     page = open_report(Sample(harbour_clusters()))
+    page.click("#run > summary")
     for name in ("similarity", "distance", "size"):
         bar = page.locator(f"[data-filter={name}][tabindex]").last
         bar.press("Enter")
@@ -272,7 +286,7 @@ def test_a_bar_of_a_chart_is_a_filter(open_report):
 
 
 def test_keys(open_report):
-    page = open_report(plain_clusters(100))
+    page = open_report(replace(plain_clusters(100), compare=alike))
     press(page, "j j j k")
     assert heading(page) == "Cluster 3"
     press(page, "ArrowDown ArrowUp ArrowUp")
@@ -290,9 +304,9 @@ def test_keys(open_report):
     press(page, "Escape")
     number = heading(page).split()[-1]
     press(page, "n n")
-    assert names(page) == (f"articles/{number}-0.txt", f"articles/{number}-3.txt")
+    assert names(page) == (f"{number}-0.txt", f"{number}-3.txt")
     press(page, "p")
-    assert names(page)[1] == f"articles/{number}-2.txt"
+    assert names(page)[1] == f"{number}-2.txt"
     press(page, "2")
     assert page.locator("[data-label=not]").get_attribute("aria-pressed") == "true"
     press(page, "3")
@@ -341,7 +355,7 @@ def test_judgements_survive_and_are_exported(open_report):
         {"c": "x" * 5000, "d": "x" * 5001},
         {"e": "One text of words", "f": "One text of other words"},
     ]
-    sample = Sample(clusters, compare=lambda a, b: Closeness(1, 0.9))
+    sample = Sample(clusters, compare=alike)
     page = open_report(sample, size_limit=204_000)
     assert "leaves out 2 texts from byte" in page.inner_text(".warning")
     press(page, "1 j 2 j 3")
@@ -435,7 +449,138 @@ def test_everything_has_a_name(open_report):
         == page.locator("[id]").count()
     )
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") == "theme"
+    assert page.inner_text(":focus") == "Skip to the texts"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "cluster"
+    page.focus("#search")
+    press(page, "Tab Tab")
+    assert page.locator("#list :focus").get_attribute("aria-current") == "true"
+    press(page, "ArrowDown")
+    assert page.locator("#list :focus").get_attribute("aria-current") == "true"
+    assert page.locator("#list li:nth-child(2) :focus").count() == 1
+    press(page, "Tab")
+    assert page.evaluate("document.activeElement.closest('nav') === null")
+    page.locator("#list button").first.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "cluster"
+
+
+def test_a_long_name_loses_its_middle(open_report):
+    folder = "a folder with a long name/" * 4
+    clusters = [{f"in/{folder}1.txt": "one two three", f"in/{folder}x/second text.txt": "one two four"}]
+    page = open_report(Sample(clusters, compare=alike))
+    assert page.inner_text(".prefix") == f"All names begin with in/{folder}"
+    page = open_report(Sample([*clusters, {"in/b": "words", "in/c": "word"}], compare=alike))
+    name = page.locator("#list .name").first
+    assert name.text_content() == f"{folder}1.txt"
+    assert name.get_attribute("title") == f"in/{folder}1.txt"
+    inside = """name => {
+        const box = name.getBoundingClientRect(), [head, tail] = name.childNodes, range = new Range();
+        range.selectNode(tail);
+        const end = range.getBoundingClientRect();
+        return [head.scrollWidth > head.clientWidth, end.width > 0, end.right <= box.right + 1];
+    }"""
+    assert name.evaluate(inside) == [True] * 3
+    assert listed(page)[1] == "b"
+    page.fill("#search", "in/b")  # as it is, not as it is shown
+    assert found(page, "1 of 2") == "Cluster 2"
+
+
+def test_evidence_is_in_view(open_report):
+    """The texts and their judgement are seen without scrolling, however many members a cluster has."""
+    texts = {f"{number}.txt": f"a text of the same words in each, {number} " * 60 for number in range(40)}
+    page = open_report(Sample([texts, TEXTS], compare=alike))
+    page.set_viewport_size({"width": 1440, "height": 900})
+    in_view = """selector => {
+        const { top, bottom } = document.querySelector(selector).getBoundingClientRect();
+        return [top, bottom].map((y) => y >= 0 && y <= innerHeight);
+    }"""
+    for _ in range(2):
+        assert page.evaluate(in_view, ".judge") == [True, True]
+        assert page.evaluate(in_view, "#left")[0]
+        page.locator(".texts").evaluate("texts => { texts.scrollTop = texts.scrollHeight }")
+    assert (
+        not page.evaluate(in_view, "#left")[0] or page.evaluate("document.querySelector('.texts').scrollTop") > 0
+    )
+    press(page, "j")
+    # A short pair leaves no empty frame.
+    assert page.evaluate("document.querySelector('#cluster').getBoundingClientRect().height") < 400
+
+
+def test_a_narrow_page_shows_the_list_or_a_cluster(open_report):
+    page = open_report(Sample(harbour_clusters(), alone=10))
+    page.set_viewport_size(PHONE)
+    page.reload()
+    fits = "document.documentElement.scrollWidth <= innerWidth"
+    assert page.evaluate(f"scrollY === 0 && {fits}")
+    assert page.locator("#cluster").is_hidden()
+    page.click("#list li:nth-child(30) button")
+    assert page.locator("nav").is_hidden()
+    assert page.evaluate(f"document.querySelector('.title').getBoundingClientRect().top < 60 && {fits}")
+    shown = heading(page)
+    beside = """() => [...document.querySelectorAll("#members tr")].slice(1).map((row) => {
+        const [name, badge, close] = [...row.cells].slice(2, 5).map((cell) => cell.getBoundingClientRect());
+        return badge.top >= name.bottom - 1 && close.top >= name.bottom - 1 && close.right <= innerWidth;
+    })"""
+    assert set(page.evaluate(beside)) == {True}
+    assert page.locator(".judge").is_visible()
+    page.go_back()
+    assert page.locator("#cluster").is_hidden()
+    current = page.locator("#list [aria-current]")
+    assert shown.split()[-1] == current.locator(".at").inner_text()
+    wait_until(lambda: page.evaluate("scrollY > 0"), "the list at the cluster")
+    current.click()
+    page.click(".back")
+    assert page.locator("#list").is_visible()
+
+
+def test_without_scripts_and_printed(open_report, browser_page):
+    clusters = harbour_clusters(5)
+    page = open_report(Sample(clusters))
+    quiet = browser_page.context.browser.new_context(java_script_enabled=False, viewport=PHONE)
+    with contextlib.closing(quiet):
+        still = quiet.new_page()
+        still.goto(page.url)
+        page.emulate_media(media="print")
+        for shown in (still, page):
+            assert shown.locator("pre:visible").count() == len(clusters)
+            assert shown.locator(":is(.explorer, .actions, .skip):visible").count() == 0
+            assert "timetable 1b.txt" in shown.inner_text("#decisions")
+        assert still.get_by_text("Scripts are off").is_visible()
+        assert page.locator("#run svg:visible").count() == 3
+        page.emulate_media(media="screen")
+        assert page.locator("#decisions").is_hidden()
+
+
+@pytest.mark.parametrize("end", ["\n", "\0"])
+def test_a_drop_list_without_what_was_judged(open_report, tmp_path, end):
+    report = Sample([{"a": "x", "b": "y", "c": "z"}, {"d": "x", "e": "y"}], compare=alike).report(line_end=end)
+    listed = {"b": "b", "c": "in/c", "e": "other\te", "d": None, "a": None}
+    members = (
+        [replace(each, place=f"in/{each.id}", listed=listed[each.id]) for each in one] for one in report.clusters
+    )
+    with (tmp_path / "report.html").open("w", encoding="utf-8") as file:
+        write_report(file, replace(report, clusters=members))
+    page = open_report(None)
+    button = page.locator("#drop-list")
+    assert button.is_hidden()
+    press(page, "n 2 1")
+    assert button.is_hidden()
+    page.check("input[name=left][value='1']")  # of two drops
+    press(page, "2")
+    assert button.is_hidden()
+    page.check("input[name=left][value='0']")
+    for keys, text, lines in (
+        ("2", "Save drop list without 1 2 of 3 drops", ["b", "other\te"]),
+        ("j 2", "Save drop list without 2 1 of 3 drops", ["b"]),
+        ("k 2", "Save drop list without 1 2 of 3 drops", ["b", "in/c"]),
+    ):
+        press(page, keys)
+        if keys == "k 2":
+            press(page, "2 n 2")
+        assert button.inner_text() == text
+        with page.expect_download() as download:
+            button.click()
+        assert Path(download.value.path()).read_text(encoding="utf-8") == "".join(line + end for line in lines)
 
 
 def test_right_to_left_and_unspaced_scripts(open_report):
@@ -446,7 +591,8 @@ def test_right_to_left_and_unspaced_scripts(open_report):
                 {"marked": "\u200f \u200eنص", "copy": "\u061cنص"},
                 {"lines": "عربي\nLatin", "same": "عربي\nLatin"},
                 CHINESE,
-            ]
+            ],
+            compare=alike,
         )
     )
     direction = "place => getComputedStyle(document.querySelector(place)).direction"
@@ -521,6 +667,7 @@ def test_marks_are_the_words_that_differ(open_report):
 def test_five_thousand_clusters(open_report, record_property):
     sample = plain_clusters(5000, words=200)
     page = open_report(sample)
+    assert page.locator("#decisions").is_hidden()
     opened = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
     # From the key to the next frame that is painted.
     timed = """async (selectors) => {
@@ -550,15 +697,14 @@ def test_five_thousand_clusters(open_report, record_property):
 def test_what_is_left_out_is_said(open_report):
     clusters = [{f"{number}-{copy}": "word " * 900 + str(copy) for copy in range(40)} for number in range(20)]
     clusters[3]["3-39"] = "word"  # shown nowhere
-    page = open_report(Sample(clusters, compare=lambda a, b: Closeness(1, 0.9)), size_limit=350_000)
+    page = open_report(Sample(clusters, compare=alike), size_limit=350_000)
     warning = page.inner_text(".warning >> nth=0")
     kept = 20 - int(re.search(r"the last (\d+) clusters of 20", warning)[1])
     assert "members of clusters with more than 10" in warning
     assert page.inner_text("#found") == f"{kept} clusters, {40 * kept} documents"
     assert "30 left out of this page" in page.inner_text("#heading")
     assert "The page holds the first" in page.inner_text("#left-note")
-    tiles = page.locator(".tile dd:first-child").all_inner_texts()
-    assert tiles[1:4] == ["20", "800", "780"]
+    assert page.locator("#run > summary b").all_inner_texts() == ["800", "20", "780", "20"]
 
 
 def test_texts_that_cannot_be_read(open_report, tmp_path):
@@ -586,12 +732,13 @@ def test_screenshots(open_report, tmp_path):
     for scheme in ("light", "dark"):
         page = open_report(sample if scheme == "light" else None, scheme=scheme)
         take(scheme)
-        page.evaluate("document.querySelector('.explorer').scrollIntoView()")
+        page.click("#run > summary")
+        if scheme == "light":
+            take("numbers")
+            continue
+        page.fill("#search", next(iter(ARABIC)))
+        assert found(page, "1 of 62") == "Cluster 3"
         page.set_viewport_size({**SIZE, "height": 560})
-        if scheme == "dark":
-            press(page, "j j")
-            take("arabic")
-        else:
-            press(page, f"{'j ' * 7} 1 n")
-            take("differences")
+        page.click("#run > summary")
+        take("arabic")
     assert all(10_000 < (folder / name).stat().st_size < 300_000 for name in names)

@@ -1,7 +1,7 @@
 """Take documents into the store, from parts of the input that several processes digest."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
 import numpy as np
@@ -12,6 +12,7 @@ from simsql.dedup.store.digesting import Digested, Digester, LookedUp
 from simsql.dedup.store.settling import SettledIdentities
 from simsql.dedup.store.store import Loaded, Store
 from simsql.documents import Document, DocumentReader, Report, SkipCount, Stages, name_paths
+from simsql.documents.parquet import RowGroups
 from simsql.documents.parts import PART, Part, gather
 from simsql.documents.ranges import Range
 from simsql.documents.spool import TextSpool, TokenSpool
@@ -26,7 +27,7 @@ class Intake:
     """Takes the documents of a reader into the store.
 
     Documents that the store has with this text are not fingerprinted again. The tokens of the others go to
-    `tokens`, all texts to `texts`.
+    `tokens`, all texts to `texts`. `check` gets all documents, and may raise SimsqlError.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Intake:
         workers: int | None,
         tokens: TokenSpool | None,
         texts: TextSpool | None,
+        check: Callable[[Columns], None] | None = None,
     ) -> None:
         self.read = 0
         """Number of documents."""
@@ -51,6 +53,7 @@ class Intake:
         self._reader = reader
         self._workers = workers or 1
         self._tokens = tokens
+        self._check = check
         self._digest = Digester(store.recipe, store.rules, tokens, texts)
 
     @property
@@ -88,6 +91,8 @@ class Intake:
             self._reader.skips.add_all(found.skips)
             self.wordless.add_all(found.wordless)
             columns = self._identities.settle(found)
+            if self._check:
+                self._check(columns)
             if number := len(columns.line):
                 self.read += number
                 self.valued += int(np.count_nonzero(columns.valued))
@@ -108,11 +113,11 @@ class Intake:
                 yield self._digest_here(part)
                 del part
             return
-        sent: deque[Range | None] = deque()
+        sent: deque[Range | RowGroups | None] = deque()
 
         def remember() -> Iterator[Part]:
             for part in parts:
-                sent.append(part if isinstance(part, Range) else None)
+                sent.append(part if isinstance(part, Range | RowGroups) else None)
                 yield part
                 del part
 

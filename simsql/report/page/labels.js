@@ -48,9 +48,9 @@ function openLabels(digest) {
   };
 }
 
-function download(name, lines) {
+function download(name, type, lines) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob(lines, { type: "application/jsonl" }));
+  link.href = URL.createObjectURL(new Blob(lines, { type }));
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);

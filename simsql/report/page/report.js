@@ -8,6 +8,7 @@
   const CHANGED = 20_000; // characters of a changed passage that are shown at first
   const UNFOLDED = 50_000; // characters that one click unfolds: a line of a million takes a browser seconds
   const SLICE = 12; // milliseconds of a search before the page may react
+  const TAIL = 22; // characters of a long name after the ellipsis, at most
   const DECISIONS = ["representative", "kept", "dropped"];
 
   const $ = (id) => document.getElementById(id);
@@ -30,20 +31,55 @@
   class Member {
     constructor(row) {
       [this.id, this.place, this.decision, this.kept, this.keptDistance, this.keptSimilarity] = row;
-      [, , , , , , this.distance, this.similarity, this.characters, this.snippet, this.text] = row;
+      [, , , , , , this.distance, this.similarity, this.listed, this.characters, this.snippet, this.text] = row;
+    }
+
+    // Its name in a drop list, if any.
+    get line() {
+      return ["", this.id, this.place][this.listed] ?? this.listed;
     }
 
     // How close it is to the text that decides about it: [distance, similarity].
     get decisive() {
       return this.decision === 2 ? [this.keptDistance, this.keptSimilarity] : [this.distance, this.similarity];
     }
+
+    // Of a dropped text to the kept one, 0 to 1, by distance if texts were not compared; more for all others.
+    get certainty() {
+      if (this.decision !== 2) return 2;
+      return this.keptSimilarity ?? 1 - this.keptDistance / 64;
+    }
   }
 
   const clusters = index.clusters.map(([chunk, at, size, rows], position) => {
     const members = rows.map((row) => new Member(row));
-    const similarities = members.slice(1).map((member) => member.decisive[1] ?? 1);
-    return { number: position + 1, chunk, at, size, members, similarity: Math.min(1, ...similarities.slice(0, 50_000)) };
+    let doubtful = Math.min(1, members.length - 1); // the least similar drop
+    members.forEach((member, other) => {
+      if (member.certainty < members[doubtful].certainty) doubtful = other;
+    });
+    return { number: position + 1, chunk, at, size, members, doubtful, certainty: members[doubtful].certainty };
   });
+
+  // Return a name without what all names begin with.
+  function short(name, prefix) {
+    const rest = name.slice(prefix.length);
+    return prefix.endsWith(":") && /^\p{Nd}+$/u.test(rest) ? `line ${rest}` : rest || name;
+  }
+
+  // Return a name of one line. If there is no room for all of it, its middle is left out.
+  function named(name, prefix) {
+    let line = visible.line(short(name, prefix));
+    const made = element("bdi", { class: "name", title: visible.line(name) });
+    if (line.length > 2 * TAIL) {
+      const slash = line.lastIndexOf("/");
+      const tail = line.length - slash <= TAIL ? slash : whole(line, line.length - TAIL);
+      const head = made.appendChild(element("span", { class: "head" }, line.slice(0, tail)));
+      head.style.maxWidth = `calc(100% - ${(line.length - tail) * 0.6}em)`;
+      line = line.slice(tail);
+    }
+    made.append(line);
+    return made;
+  }
 
   const parsed = new Map();
   function chunk(at) {
@@ -96,10 +132,8 @@
   }
 
   function sort(some) {
-    const order = $("order").value;
-    if (order === "size") return [...some].sort((x, y) => y.size - x.size || x.number - y.number);
-    if (order === "similarity") return [...some].sort((x, y) => x.similarity - y.similarity || x.number - y.number);
-    return some;
+    const key = $("order").value === "size" ? (cluster) => -cluster.size : (cluster) => cluster.certainty;
+    return [...some].sort((x, y) => key(x) - key(y) || x.number - y.number);
   }
 
   function matches(cluster) {
@@ -164,15 +198,15 @@
     $("list").replaceChildren(
       ...found.slice(state.page * PAGE, (state.page + 1) * PAGE).map((cluster) => {
         const first = cluster.members[0];
-        const button = element("button", { type: "button", "data-cluster": cluster.number });
+        const button = element("button", { type: "button", "data-cluster": cluster.number, tabindex: -1 });
         const title = element("span", { class: "row" }, element("span", { class: "at" }, number(cluster.number)));
-        title.append(element("bdi", { class: "name" }, visible.line(first.id)));
+        title.append(named(first.id, index.prefixes[0]));
         title.append(element("span", { class: "size", title: "documents" }, number(cluster.size)));
         const snippet = element("span", { class: "snippet", dir: "auto" }, visible.line(first.snippet));
         const meter = element("span", { class: "row low" }, snippet);
         if (judged.has(cluster.number)) meter.append(element("span", { class: "judged", title: "has a judgement" }, "✓"));
-        if (cluster.members.some((member, position) => position && member.decisive[1] !== null))
-          meter.append(element("span", { class: "similarity", title: "lowest similarity" }, share(cluster.similarity)));
+        const [, alike] = cluster.members[cluster.doubtful].decisive;
+        if (alike !== null) meter.append(element("span", { class: "similarity", title: "of the least similar drop" }, share(alike)));
         button.append(title, meter);
         return element("li", {}, button);
       }),
@@ -188,7 +222,15 @@
     $("list").querySelector("[aria-current]")?.removeAttribute("aria-current");
     const button = $("list").querySelector(`[data-cluster="${state.cluster?.number}"]`);
     button?.setAttribute("aria-current", "true");
-    button?.scrollIntoView({ block: "nearest" });
+    // One of them is reached by Tab, the others by arrows.
+    $("list").querySelector('[tabindex="0"]')?.setAttribute("tabindex", -1);
+    (button ?? $("list").querySelector("button"))?.setAttribute("tabindex", 0);
+    if (button) {
+      // Never the page itself.
+      const { offsetTop: top, offsetHeight: height } = button.parentElement;
+      const list = $("list");
+      list.scrollTop = Math.min(top, Math.max(list.scrollTop, top + height - list.clientHeight));
+    }
     return button;
   }
 
@@ -207,7 +249,7 @@
     if (cluster !== state.cluster) {
       state.cluster = cluster;
       state.pinned = false;
-      if (cluster) choose(Math.min(1, cluster.members.length - 1));
+      if (cluster) choose(cluster.doubtful);
     } else if (cluster) {
       highlight();
     }
@@ -219,7 +261,9 @@
   function stepCluster(step) {
     const next = found[found.indexOf(state.cluster) + step];
     if (!next) return;
+    const inList = $("list").contains(document.activeElement);
     select(next);
+    if (inList) $("list").querySelector("[aria-current]").focus({ preventScroll: true });
     $("status").textContent = `Cluster ${next.number}, ${next.size} documents`;
   }
 
@@ -266,21 +310,18 @@
         radio.checked = state[side] === position;
         return element("td", { class: "pick" }, radio);
       };
-      const names = element("td", { class: "name" }, element("bdi", {}, visible.line(member.id)));
-      if (member.place !== member.id) names.append(element("bdi", { class: "place" }, visible.line(member.place)));
+      const names = element("td", { class: "names" }, named(member.id, index.prefixes[0]));
+      if (member.place !== member.id) names.append(element("small", {}, named(member.place, index.prefixes[1])));
       const decision = DECISIONS[member.decision];
       const judgement = labels.get(state.cluster.number, state.left, position);
       const badge = element("td", {}, element("span", { class: `badge ${decision}` }, decision));
       if (judgement && position !== state.left) badge.append(element("span", { class: `verdict ${judgement}` }, judgement));
-      const close = (similarity, distance) =>
-        element("td", { class: "number" }, share(similarity), element("small", {}, ` ${distance} bit${distance === 1 ? "" : "s"}`));
-      const itself = element("td", { class: "number faint" }, "itself");
-      const row = element("tr", { "data-member": position }, pick("left", "Text A"), pick("right", "Text B"), names, badge);
-      row.append(
-        member.decision === 2 ? close(member.keptSimilarity, member.keptDistance) : itself,
-        position ? close(member.similarity, member.distance) : itself.cloneNode(true),
-        element("td", { class: "number" }, number(member.characters)),
-      );
+      const [distance, similarity] = member.decisive;
+      const bits = element("small", {}, ` ${distance} bit${distance === 1 ? "" : "s"}`);
+      const close = element("td", { class: "number" }, ...(member.decision ? [share(similarity), bits] : []));
+      const characters = element("td", { class: "number characters" }, number(member.characters));
+      const picks = [pick("left", "Text A"), pick("right", "Text B")];
+      const row = element("tr", { "data-member": position }, ...picks, names, badge, close, characters);
       if (position === state.right) row.setAttribute("aria-current", "true");
       return row;
     });
@@ -310,7 +351,7 @@
       compared = { key, parts, whole: left?.[1] && right?.[1] };
     }
     for (const [side, member, text, which] of [["left", a, left, 0], ["right", b, right, 1]]) {
-      $(`${side}-name`).textContent = visible.line(member.id);
+      $(`${side}-name`).replaceChildren(named(member.id, index.prefixes[0]));
       const held = text && !text[1] ? `The page holds the first ${number([...text[0]].length)} of ${number(member.characters)} characters.` : "";
       $(`${side}-note`).textContent = text ? held : "The page does not hold this text.";
       const parts = compared.parts?.[which] ?? [[text?.[0] ?? "", false]];
@@ -354,6 +395,29 @@
     $("export").disabled = !labels.count;
     $("export").textContent = labels.count ? `Export ${number(labels.count)} label${labels.count === 1 ? "" : "s"}` : "Export labels";
     $("unkept").hidden = labels.kept;
+    const refused = rejected().size;
+    $("drop-list").hidden = !refused;
+    if (!refused) return;
+    const listed = `${number(dropList().length)} of ${number(index.dropped)} drops`;
+    $("drop-list").replaceChildren(`Save drop list without ${number(refused)}`, element("small", {}, ` ${listed}`));
+  }
+
+  // Return the documents that were dropped in favour of one that is not a near-duplicate of them.
+  function rejected() {
+    const drops = new Set();
+    for (const [at, ...pair] of labels.all()) {
+      if (pair.pop() !== "not") continue;
+      const members = pair.map((position) => clusters[at - 1]?.members[position]);
+      for (const [drop, kept] of [members, members.toReversed()])
+        if (drop?.line && clusters[at - 1].members[drop.kept] === kept) drops.add(drop);
+    }
+    return drops;
+  }
+
+  // Return the names of all other dropped documents, as the run lists them.
+  function dropList() {
+    const refused = rejected();
+    return clusters.flatMap((cluster) => cluster.members.filter((member) => member.line && !refused.has(member)).map((member) => member.line));
   }
 
   // Say in how many places the texts that are shown differ, if both are there.
@@ -399,7 +463,7 @@
       const whole = texts.every((text) => text?.[1]) ? { text_a: texts[0][0], text_b: texts[1][0] } : {};
       lines.push(JSON.stringify({ id_a: a.id, id_b: b.id, ...whole, label }) + "\n");
     }
-    download("labels.jsonl", lines);
+    download("labels.jsonl", "application/jsonl", lines);
   }
 
   // Mark what was searched in the texts that are shown.
@@ -467,6 +531,7 @@
   click("theme", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]));
   click("keys", () => $("help").showModal());
   click("export", exportLabels);
+  click("drop-list", () => download("drop-list.txt", "text/plain", dropList().map((line) => line + index.lineEnd)));
   click("reset", () => reset(false));
   click("reset-all", () => reset(true));
   click("previous-page", () => turnPage(-1));
@@ -477,7 +542,13 @@
   click("next-cluster", () => stepCluster(1));
   click("list", (event) => {
     const row = event.target.closest("[data-cluster]");
-    if (row) select(clusters[row.dataset.cluster - 1]);
+    if (!row) return;
+    select(clusters[row.dataset.cluster - 1]);
+    location.hash = "cluster"; // a narrow page shows either this or the list, and Back leads to the list
+    $("cluster").focus({ preventScroll: true });
+  });
+  addEventListener("hashchange", () => {
+    if (location.hash !== "#cluster") $("list").querySelector("[aria-current]")?.scrollIntoView({ block: "center" });
   });
   $("members").addEventListener("click", (event) => {
     const row = event.target.closest("[data-member]");

@@ -1,0 +1,286 @@
+"""Write a clean corpus: copies of the files of records, without the records that are dropped.
+
+A record goes only if it is read again and is the same, from a file that is as the run has read it. Every record
+that is kept in favour of one is read again, too, if its file is copied.
+"""
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from simsql.dedup.members import Member
+from simsql.dedup.safety.identity import FileStatus, RecordFile, digest_text, file_of, status_of_file
+from simsql.dedup.store.columns import Columns
+from simsql.dedup.store.store import StoredDocument
+from simsql.documents import STDOUT, DocumentReader, Layout, Report, SkipCount, Stages, printable, storable
+from simsql.documents.copying import Chosen, DifferentError, Target, can_copy, copy_records
+from simsql.documents.input_formats import read_json, read_text
+from simsql.documents.opening import Format, format_of_name, is_named_compressed
+from simsql.documents.output import Output, is_special, naming_output, open_binary_output, open_output_folder
+from simsql.documents.spool import StreamSpool
+from simsql.errors import SimsqlError, UsageError
+
+_DIGEST = 16  # bytes
+_DAMAGED = {"corrupt", "unreadable"}
+_LEAVE_OUT = "leave it out with --exclude"
+_REMOVE = "list files to remove with --drop-list FILE --null, and pass the list to xargs -0 rm --"
+
+
+@dataclass
+class _Copied:
+    """A file to copy, and its records that are dropped or kept in favour of such."""
+
+    name: str
+    """As it begins the places of its records."""
+    path: Path | None
+    """None for standard input."""
+    form: Format
+    status: FileStatus | None
+    """None for standard input."""
+    lines: "array[int]" = field(default_factory=lambda: array("q"))
+    dropped: bytearray = field(default_factory=bytearray)
+    digests: bytearray = field(default_factory=bytearray)
+    """Of the texts."""
+
+    def add(self, document: StoredDocument, *, dropped: bool) -> None:
+        assert document.line is not None  # noqa: S101 - files of records are copied
+        self.lines.append(document.line)
+        self.dropped.append(dropped)
+        self.digests += bytes.fromhex(document.text_digest)
+
+    def chosen(self) -> Chosen:
+        lines = np.frombuffer(self.lines, dtype=np.int64)
+        order = np.argsort(lines)
+        digests = np.frombuffer(self.digests, dtype=f"V{_DIGEST}")[order].tobytes().hex()
+        dropped = np.frombuffer(self.dropped, dtype=bool)[order]
+
+        def remove(start: int, texts: Sequence[str]) -> Sequence[bool]:
+            end = start + len(texts)
+            if "".join(map(digest_text, texts)) != digests[2 * _DIGEST * start : 2 * _DIGEST * end]:
+                raise DifferentError
+            found: list[bool] = dropped[start:end].tolist()
+            return found
+
+        return Chosen(lines[order], bool(dropped.any()), remove)
+
+
+class Cleaner:
+    """Copies the files that a run reads to `path`: a single one to a file, others to a folder of the same shape.
+
+    Create it before the run reads. Raises UsageError for a path that cannot be used, or a file that cannot be
+    copied.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        arguments: Sequence[str],
+        reader: DocumentReader,
+        layout: Layout,
+        *,
+        stdin: StreamSpool | None,
+        others: Iterable[Path],
+    ) -> None:
+        self.dropped = 0
+        """Number of records that are left out."""
+        self._path = path
+        self._layout = layout
+        self._stdin = stdin
+        self._is_single = is_single(arguments)
+        if not self._is_single:
+            _check_folder(path, arguments, others)
+        self._files: dict[str, _Copied] = {}
+        for found, form in reader.files():
+            name = printable(storable(found.path)) if found.path else "stdin"
+            if form in (read_text, read_json):
+                continue  # one document, or skipped
+            if found.path is None and not self._is_single:
+                raise UsageError("--clean takes standard input alone: save it as a file to read it with others")
+            if found.path and found.size is None:
+                raise UsageError(
+                    f"--clean reads {name} twice, which a pipe does not allow: use - or save it as a file"
+                )
+            if not can_copy(form):
+                raise UsageError(f"--clean does not copy the format of {name}: {_LEAVE_OUT}")
+            if name in self._files:
+                raise UsageError(f"--clean cannot tell two files called {name} apart: rename one of them")
+            status = status_of_file(found.status) if found.status else None
+            self._files[name] = _Copied(name, found.path, form, status)
+        if not self._files:
+            raise UsageError(f"--clean copies files of records, and there is none: {_REMOVE}")
+        if self._is_single:
+            self._check_ending()
+        self._report: Report = lambda _: None
+        self._done = 0
+        self._targets = {} if self._is_single else _find_targets(arguments, self._files.values())
+
+    def _check_ending(self) -> None:
+        for file in self._files.values():
+            usual = self._path == STDOUT or is_special(self._path) or not file.path
+            if not usual and file.path and _kind(self._path) != _kind(file.path):
+                raise UsageError(
+                    f"--clean {_show(self._path)} is a copy in the format of {file.name}: choose a name with the"
+                    " same ending"
+                )
+
+    def check(self, columns: Columns) -> None:
+        """Raise UsageError if one of these documents is a whole file."""
+        for position in np.flatnonzero(columns.origin < 0)[:1].tolist():
+            name = printable(columns.names.at(position))
+            raise UsageError(
+                f"--clean copies files of records, and {name} is one document: {_LEAVE_OUT}, or {_REMOVE}"
+            )
+
+    def check_files(self, files: Mapping[str, RecordFile], skips: SkipCount) -> None:
+        """Raise SimsqlError if a file of records is new since the walk, or among these skips."""
+        for name, file in files.items():
+            if name not in self._files:
+                raise _changed(name)
+            self._files[name].status = file.status
+        for skip in skips.examples:
+            if skip.reason in _DAMAGED and skip.place in self._files:
+                raise SimsqlError(f"--clean cannot copy {skip.place}: {skip.detail}; {_LEAVE_OUT}")
+
+    def add(self, members: Sequence[Member]) -> None:
+        """Leave out those members of a cluster that are droppable."""
+        kept = set()
+        for document, _, kept_document, droppable, *_ in members:
+            if droppable:
+                self._file(document).add(document, dropped=True)
+                self.dropped += 1
+                if kept_document.seen and kept_document.id not in kept:
+                    kept.add(kept_document.id)
+                    self._file(kept_document).add(kept_document, dropped=False)
+
+    def _file(self, document: StoredDocument) -> _Copied:
+        return self._files[file_of(document.place, document.line)]
+
+    def write(self, stages: Stages, files: ExitStack) -> None:
+        """Write the clean corpus, which takes its name when `files` ends well.
+
+        Raises SimsqlError if a file is not as the run has read it, or cannot be written.
+        """
+        sizes = [file.status.size for file in self._files.values() if file.status]
+        with stages.stage("write clean corpus", sum(sizes) or None) as report:
+            self._report, self._done = report, 0
+            if self._is_single:
+                (file,) = self._files.values()
+                output = files.enter_context(open_binary_output(self._path))
+                self._copy(file, output)
+                output.flush()
+                return
+            folder = files.enter_context(open_output_folder(self._path))
+            for file in self._files.values():
+                target = folder / self._targets[file.name]
+                shown = self._path / self._targets[file.name]
+                with naming_output(shown):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    opened = target.open("xb")
+                with opened, naming_output(shown):
+                    self._copy(file, Output(opened, shown))
+                    opened.close()
+
+    def _copy(self, file: _Copied, output: Target) -> None:
+        with self._open(file) as source:
+            try:
+                copy_records(source, output, file.name, file.form, self._layout, file.chosen(), self._advance)
+            except DifferentError:
+                raise _changed(file.name) from None
+
+    @contextmanager
+    def _open(self, file: _Copied) -> Iterator[IO[bytes]]:
+        """Open a file, which has to be as the run has read it, before and after."""
+        if file.path is None:
+            assert self._stdin  # noqa: S101 - as it is among the arguments
+            yield self._stdin.again()
+            return
+        try:
+            source = file.path.open("rb", buffering=0)
+        except OSError:
+            raise _changed(file.name) from None
+        with source:
+            _check_status(source, file)
+            yield source
+            _check_status(source, file)
+
+    def _advance(self, size: int) -> None:
+        self._done += size
+        self._report(self._done)
+
+
+def is_single(arguments: Sequence[str]) -> bool:
+    """Return whether these arguments of a run are one file, or standard input."""
+    return (
+        len({name if name == "-" else Path(name) for name in arguments}) == 1 and not Path(arguments[0]).is_dir()
+    )
+
+
+def _check_folder(path: Path, arguments: Sequence[str], others: Iterable[Path]) -> None:
+    """Raise UsageError if a folder cannot be written there, beside these other outputs."""
+    shown = f"--clean {_show(path)}"
+    if path == STDOUT or (path.exists() and not path.is_dir()):
+        raise UsageError(f"{shown} would be one file: name a new folder for copies of several files")
+    target = path.resolve()
+    if path.exists() and (any(path.iterdir()) or path.is_mount()):
+        raise UsageError(
+            f"{shown} is not empty: name a new folder"
+            if any(path.iterdir())
+            else f"{shown} is where a disk is mounted: name a new folder in it"
+        )
+    if not target.parent.is_dir():
+        raise UsageError(f"{_show(target.parent)} is not a folder: create it, or choose another")
+    if not os.access(target.parent, os.W_OK):
+        raise UsageError(f"no permission to write to {_show(target.parent)}: choose another folder")
+    for argument in arguments:
+        folder = Path(argument).resolve()
+        if argument != "-" and target.is_relative_to(folder):
+            raise UsageError(f"{shown} is inside {_show(folder)}, which is read: name a folder outside")
+    for other in others:
+        if other.resolve().is_relative_to(target):
+            raise UsageError(f"{_show(other)} is inside {shown}, which has only copies: write to another folder")
+
+
+def _find_targets(arguments: Sequence[str], files: Iterable[_Copied]) -> dict[str, Path]:
+    """Return where to copy files to, by name: as they are below the deepest folder that has all arguments."""
+    paths = [Path(argument) for argument in arguments]
+    base = os.path.commonpath([_absolute(path if path.is_dir() else path.parent) for path in paths])
+    targets: dict[str, Path] = {}
+    names: dict[Path, str] = {}
+    for file in files:
+        assert file.path  # noqa: S101 - standard input is single
+        target = Path(os.path.relpath(_absolute(file.path), base))
+        if other := names.get(target):
+            raise UsageError(
+                f"--clean would copy both {other} and {file.name} to {_show(target)}: leave one of them out"
+            )
+        names[target] = file.name
+        targets[file.name] = target
+    return targets
+
+
+def _absolute(path: Path) -> str:
+    return os.path.abspath(path)  # noqa: PTH100 - the name of a link is kept
+
+
+def _kind(path: Path) -> tuple[Format, str]:
+    """Return the format and the compression that the ending of a name shows."""
+    return format_of_name(path), path.suffix.lower() if is_named_compressed(path) else ""
+
+
+def _check_status(source: IO[bytes], file: _Copied) -> None:
+    if status_of_file(os.fstat(source.fileno())) != file.status:
+        raise _changed(file.name)
+
+
+def _changed(name: str) -> SimsqlError:
+    return SimsqlError(f"{name} has changed since this run read it, so it is not copied: run again")
+
+
+def _show(path: Path) -> str:
+    return printable(storable(path))

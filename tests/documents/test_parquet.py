@@ -1,0 +1,215 @@
+"""Parquet files: the same documents as JSON lines, numbered by rows, whole and in parts."""
+
+import datetime
+import decimal
+import json
+import pickle
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet as pq
+from reading import one_skip, read, skips, texts, write
+
+from simsql.documents import Document, DocumentReader, Layout, parts
+from simsql.documents.parquet import RowGroups
+from simsql.documents.ranges import MovedError
+
+TEXTS = st.one_of(st.none(), st.sampled_from(["", " ", "same", "a\0b"]), st.text(max_size=20))
+IDS = st.one_of(st.none(), st.sampled_from(["", "x"]), st.text(max_size=5))
+TYPES = st.sampled_from(
+    [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.dictionary(pa.int32(), pa.string())]
+)
+
+
+def write_table(path, columns, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def plain(items):
+    return [item._replace(status=None) if isinstance(item, Document) else item for item in items]
+
+
+def read_parts(reader, size):
+    """Read parts of about this size, as another process would."""
+    with mock.patch.object(parts, "PART", size), mock.patch.object(parts, "_FILE", 1):
+        found = list(reader.parts())
+        items = [item for part in found for item in pickle.loads(pickle.dumps(part)).read()]
+    assert sum(part.size for part in found) == reader.bytes_total
+    return found, items
+
+
+@given(
+    st.lists(st.tuples(IDS, TEXTS), max_size=40),
+    TYPES,
+    st.integers(1, 7),
+    st.sampled_from(["1.0", "2.6"]),
+    st.sampled_from(["none", "snappy", "zstd", "gzip"]),
+    st.sampled_from([1, 30, 1 << 20]),
+)
+def test_rows_are_those_of_json_lines(tmp_path_factory, records, kind, rows, version, compression, part):
+    folder = tmp_path_factory.getbasetemp()
+    columns = {"id": pa.array([id_ for id_, _ in records], pa.string())}
+    columns["text"] = pa.array([text for _, text in records], pa.string()).cast(kind)
+    columns["value"] = list(range(len(records)))
+    path = write_table(
+        folder / "a.parquet", columns, row_group_size=rows, version=version, compression=compression
+    )
+    lines = [json.dumps({"id": id_, "text": text, "value": number}) for number, (id_, text) in enumerate(records)]
+    expected = read(write(folder / "a.jsonl", "\n".join(lines)), value_field="value") if lines else []
+    expected = [
+        (item.place.replace(".jsonl", ".parquet"), getattr(item, "reason", None) or (item.text, item.value))
+        for item in expected
+    ]
+    reader = DocumentReader([path], Layout(value_field="value"))
+    found = plain(reader)
+    assert [(item.place, getattr(item, "reason", None) or (item.text, item.value)) for item in found] == expected
+    _, items = read_parts(reader, part)
+    assert plain(items) == found
+
+
+def test_large_row_groups_are_handed_over_and_small_ones_are_read_elsewhere(tmp_path):
+    columns = {"text": [f"text {number}" for number in range(3000)]}
+    path = write_table(tmp_path / "a.parquet", columns, row_group_size=500, compression="none")
+    for size, elsewhere in ((100, False), (10_000, True), (1 << 30, True)):
+        reader = DocumentReader([path])
+        found, items = read_parts(reader, size)
+        assert any(isinstance(part, RowGroups) for part in found) == (elsewhere and size < 1 << 30)
+        assert [item.line for item in items] == list(range(1, 3001))
+        assert plain(items) == plain(reader)
+
+
+def test_ids_of_any_type(tmp_path):
+    day = datetime.datetime(2024, 2, 29, 12, 30, tzinfo=datetime.UTC)
+    for name, column in {
+        "7": pa.array([7], pa.uint64()),
+        "1.5": pa.array([1.5]),
+        "true": pa.array([True]),
+        "2024-02-29": pa.array([day.date()]),
+        "2024-02-29 12:30:00.000000000": pa.array([day], pa.timestamp("ns", "UTC")),
+        "1.10": pa.array([decimal.Decimal("1.10")]),
+        "key": pa.array([b"key"]),
+        '["a", 1]': pa.array([{"0": "a", "1": 1}]),
+        "x": pa.array(["x"]).dictionary_encode(),
+    }.items():
+        path = write_table(tmp_path / "a.parquet", {"id": column, "text": ["a"]})
+        expected = '{"0": "a", "1": 1}' if name.startswith("[") else name
+        assert read(path) == [Document(expected, "a", f"{path}:1")]
+
+
+def test_other_columns_and_types(tmp_path):
+    columns = {"a.b": ["dotted"], "a": [{"b": "nested"}], "number": [1], "key": ["k"]}
+    path = write_table(tmp_path / "A.PARQUET", columns)
+    assert read(path, text_field="a.b", id_field="key") == [Document("k", "dotted", f"{path}:1")]
+    for field, reason, detail in (
+        ("text", "no field", "'text' is missing: the file has 'a.b', 'a', 'number', 'key'"),
+        ("number", "not a string", "the column 'number' is int64"),
+        ("a", "not a string", "the column 'a' is struct"),
+    ):
+        skip = one_skip(path, text_field=field)
+        assert (skip.place, skip.reason) == (str(path), reason)
+        assert skip.detail.startswith(detail)
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, ["text", "text"]), path)
+    assert one_skip(path).reason == "ambiguous field"
+    write_table(path, {"text": pa.nulls(2)})
+    assert [(skip.place, skip.reason) for skip in skips(path)] == [
+        (f"{path}:1", "no text"),
+        (f"{path}:2", "no text"),
+    ]
+    assert read(write_table(path, {"text": pa.array([], pa.string())})) == []
+
+
+def test_bytes_that_are_not_utf8_and_long_texts(tmp_path):
+    column = pa.array([b"one", b"na\xefve", "é".encode(), b"x" * 11], pa.binary())
+    for kind in (pa.binary(), pa.string()):
+        unchecked = pa.Array.from_buffers(kind, 4, column.buffers())
+        path = write_table(tmp_path / "a.parquet", {"text": unchecked})
+        one, bad, two, long = read(path, max_document=10)
+        assert (one.text, two.text) == ("one", "é")
+        assert (bad.place, bad.reason, long.place, long.reason) == (
+            f"{path}:2",
+            "not utf-8",
+            f"{path}:4",
+            "too long",
+        )
+
+
+def test_damaged_and_truncated_files(tmp_path):
+    rows = [f"some text {number} {number * 7919 % 1000}" for number in range(300)]
+    path = write_table(
+        tmp_path / "a.parquet", {"text": rows}, row_group_size=100, write_page_checksum=True, compression="zstd"
+    )
+    data = path.read_bytes()
+    group = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    middle = group.dictionary_page_offset + group.total_compressed_size // 2
+    write(path, data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    reader = DocumentReader([path])
+    found = plain(reader)
+    assert [item.line for item in found if isinstance(item, Document)] == [*range(1, 101), *range(201, 301)]
+    [skip] = [item for item in found if not isinstance(item, Document)]
+    assert (skip.place, skip.reason) == (str(path), "corrupt")
+    assert skip.detail.startswith("rows 101 to 200: ")
+    with mock.patch.object(parts, "_LONGEST", 100):
+        assert plain(read_parts(reader, 100)[1]) == found
+    for broken in (data[:-1], data[:1000], data[:3], data[4:], b"PAR1" * 3, b"some text", data[:-8] + b"\xff" * 8):
+        found = read(write(path, broken))
+        assert {(skip.place, skip.reason) for skip in found} == {(str(path), "corrupt")}
+        assert all(skip.detail.isprintable() for skip in found)
+        assert read_parts(DocumentReader([path]), 1)[1] == found
+    assert one_skip(write(path, b"")).reason == "empty"
+
+
+@given(st.data())
+def test_no_damage_raises(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "flipped.parquet"
+    write_table(path, {"id": list(range(20)), "text": ["some text"] * 20}, row_group_size=10)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    reader = DocumentReader([path])
+    assert plain(read_parts(reader, 1)[1]) == plain(reader)
+
+
+def test_a_file_that_is_replaced_is_read_where_it_is_open(tmp_path):
+    rows = [f"text {number}" for number in range(300)]
+    path = write_table(tmp_path / "a.parquet", {"text": rows}, row_group_size=100)
+    reader = DocumentReader([path])
+    before = plain(reader)
+    with mock.patch.object(parts, "PART", 500):
+        found = list(reader.parts())
+    elsewhere = pickle.loads(pickle.dumps(found[1]))
+    write_table(tmp_path / "new", {"text": ["b"]}).replace(path)
+    with pytest.raises(MovedError):
+        next(elsewhere.read())
+    assert plain(item for part in found for item in part.read()) == before
+
+
+def test_without_pyarrow(tmp_path, monkeypatch):
+    path = write_table(tmp_path / "a.parquet", {"text": ["a"]})
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    from simsql.documents import parquet
+
+    parquet._import.cache_clear()
+    try:
+        skip = one_skip(path)
+    finally:
+        monkeypatch.undo()
+    assert (skip.reason, skip.detail) == ("Parquet", "Parquet needs pip install 'simsql[parquet]'")
+    assert texts(path) == ["a"]
+
+
+def test_memory_does_not_grow_with_the_row_group(tmp_path):
+    """A text that is repeated takes no room in a dictionary, but would in memory."""
+    text = "x" * 1_000_000
+    path = tmp_path / "a.parquet"
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array([text]))
+    write_table(path, {"text": column})
+    assert path.stat().st_size < 1_100_000
+    found = iter(DocumentReader([path]))
+    assert sum(len(next(found).text) for _ in range(600)) == 600_000_000
+    assert pa.total_allocated_bytes() < 300_000_000
