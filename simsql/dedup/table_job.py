@@ -89,30 +89,31 @@ def dedup_table(engine: Engine, options: TableOptions, stages: Stages) -> TableS
             with stages.stage("write decisions", len(decided.row)) as report:
                 for written in decisions.write(decided):
                     report(written)
+        sizes = np.bincount(verdicts.representative, minlength=1)
+        summary = TableSummary(
+            len(order.place),
+            int(np.count_nonzero(order.scope == 0)),
+            texts.without_text,
+            len(spool.counts) - len(rows.place),
+            texts.columns.fingerprint,
+            texts.columns.ignored,
+            texts.stored,
+            len(alone),
+            len(decided.row),
+            int(np.count_nonzero(sizes > 1)),
+            int(sizes[sizes > 1].sum()),
+            int(np.count_nonzero(decided.drop)),
+            explanation,
+        )
         if options.report:
             # Here: the templates take longer to import than a short run.
             from simsql.dedup.table_report import write_table_report  # noqa: PLC0415
 
             with stages.stage("write report"):
                 page = files.enter_context(open_output(options.report))
-                write_table_report(page, source, options, len(decided.row), rows.place, comparison, verdicts)
+                write_table_report(page, source, options, summary, rows.place, comparison, verdicts)
                 page.flush()
-    sizes = np.bincount(verdicts.representative, minlength=1)
-    return TableSummary(
-        len(order.place),
-        int(np.count_nonzero(order.scope == 0)),
-        texts.without_text,
-        len(spool.counts) - len(rows.place),
-        texts.columns.fingerprint,
-        texts.columns.ignored,
-        texts.stored,
-        len(alone),
-        len(decided.row),
-        int(np.count_nonzero(sizes > 1)),
-        int(sizes[sizes > 1].sum()),
-        int(np.count_nonzero(decided.drop)),
-        explanation,
-    )
+    return summary
 
 
 class _Texts:

@@ -11,8 +11,10 @@ from simsql.decide.verdicts import Verdicts
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.run_report import Run, write_run_report
 from simsql.dedup.store.store import StoredDocument
+from simsql.dedup.table_job import TableSummary
 from simsql.dedup.tables.options import TableOptions
 from simsql.dedup.tables.source import UNSTEADY, SourceTable
+from simsql.documents import SkipCount
 from simsql.documents.spool import TextSpool
 from simsql.errors import SimsqlError
 from simsql.report.page import Writable
@@ -22,16 +24,24 @@ def write_table_report(
     file: Writable,
     source: SourceTable,
     options: TableOptions,
-    decided: int,
+    summary: TableSummary,
     places: I64,
     comparison: Comparison,
     verdicts: Verdicts,
 ) -> None:
-    """Write the report of a run that has decided about some rows.
+    """Write the report of a run that has decided about the rows of a table.
 
     `places` are those of the rows that were compared. The texts of clusters are read again, as the same snapshot
     shows them.
     """
+    undecided = SkipCount()
+    for reason, count in (
+        ("without a scope", summary.without_scope),
+        ("without a text", summary.without_text),
+        ("without words", summary.without_words),
+    ):
+        if count:
+            undecided.by_reason[reason] = count
     (members,) = np.nonzero(verdicts.cluster)
     members = members[np.argsort(verdicts.cluster[members], kind="stable")]
     with TextSpool() as texts:
@@ -71,7 +81,14 @@ def write_table_report(
                     representative_similarity=_known(verdicts.representative_similarity, row),
                 )
 
-        run = Run(options.recipe, options.rules, decided, read_text, _list_name)
+        run = Run(
+            options.recipe,
+            options.rules,
+            summary.decided,
+            read_text,
+            _list_name,
+            skipped={"not decided": undecided},
+        )
         clusters = (list(cluster) for _, cluster in groupby(rows(), key=attrgetter("cluster")))
         write_run_report(file, run, clusters, refused=())
 

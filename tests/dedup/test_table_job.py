@@ -331,6 +331,7 @@ def test_a_report_comes_with_the_table_or_not_at_all(connection, dedup, tmp_path
     dedup(report=page, stages=change)
     assert ALIKE in page.read_text()
     assert OTHER not in page.read_text()
+    assert "<dt>not decided</dt><dd>1 without a text" in page.read_text()
     first = page.read_bytes()
     failing = [1]  # after the table has been written, before the report
     with pytest.raises(IndexError):
