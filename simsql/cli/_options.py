@@ -26,6 +26,13 @@ class Encode(StrEnum):
     BITS = "bits"
 
 
+class Html(StrEnum):
+    """What the text of a web page is."""
+
+    SOURCE = "source"
+    MAIN = "main"
+
+
 class Storage(StrEnum):
     """Where an index is kept."""
 
@@ -94,6 +101,10 @@ MEANINGS = {
     ),
     "--from": Meaning("REVISION", "Print the upgrade from this revision"),
     "--hidden": Meaning(None, "Also read hidden files and folders inside folders"),
+    "--html": Meaning(
+        "|".join(Html),
+        "Compare the source of web pages (.html, .htm, .xhtml), or their main content, without menus and footers",
+    ),
     "--id-column": Meaning("NAME", "Store ids in this column; by default, they are not stored"),
     "--id-field": Meaning("NAME", "Read ids from this field or column"),
     "--include": Meaning("GLOB", "Inside folders, read only files that match; may be repeated"),
@@ -285,8 +296,8 @@ ScopeValues = Annotated[list[str] | None, option("--scope")]
 
 _PATHS = typer.Argument(
     metavar="PATH",
-    help="Folders (read recursively) and files: text, .jsonl, .ndjson, .csv, .tsv, also as .gz, .xz or .bz2, and"
-    " .parquet; - is JSON lines on stdin.",
+    help="Folders (read recursively) and files: text, .jsonl, .ndjson, .json, .csv, .tsv, also as .gz, .xz,"
+    " .bz2 or .zst, and .parquet; - is JSON or a table on stdin.",
 )
 Paths = Annotated[list[str], _PATHS]
 OptionalPaths = Annotated[list[str] | None, _PATHS]

@@ -19,7 +19,8 @@ from simsql.documents import Report, SkipCount, abandon
 
 _REPORT_SECONDS = 0.05  # between two steps of a progress bar
 _PARTS = 1000  # of a progress bar
-_NOT_NAMED = {"binary", "excluded", "hidden", "link", "special file"}  # expected in any folder: only counted
+# Expected in any folder: only counted.
+_NOT_NAMED = {"audio or video", "binary", "excluded", "hidden", "image", "link", "program", "special file"}
 
 
 class _Messages:

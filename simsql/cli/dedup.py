@@ -13,6 +13,7 @@ from simsql.cli._explanation import print_explained_pair
 from simsql.cli._options import (
     Deciding,
     Formatted,
+    Html,
     NewRecipeName,
     OptionalPaths,
     Reading,
@@ -30,7 +31,7 @@ from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import ClusterCount, ClusterOutput
-from simsql.documents import STDOUT, printable
+from simsql.documents import STDOUT, Layout, printable
 from simsql.documents.output_formats import Format, choose_format, format_of_file
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
@@ -50,6 +51,15 @@ class _Deciding(Deciding):
         return replace(super().rules(), keep_under=tuple(self.keep_under or ()))
 
 
+@dataclass(frozen=True)
+class _Reading(Reading):
+    html: Annotated[Html, option("--html")] = Html.SOURCE
+
+    def layout(self) -> Layout:
+        """Return the fields, the encoding, the limit, and what to read of web pages."""
+        return replace(super().layout(), main_content=self.html is Html.MAIN)
+
+
 @command("dedup")
 def dedup_command(
     *,
@@ -57,7 +67,7 @@ def dedup_command(
     paths: OptionalPaths = None,
     deciding: _Deciding,
     recipe: NewRecipeName = None,
-    reading: Reading,
+    reading: _Reading,
     workers: Workers = None,
     connecting: _Connecting,
     store_in: Annotated[
@@ -124,12 +134,14 @@ def dedup_command(
         telling.console.print(_describe_unchecked(summary), soft_wrap=True, markup=False, highlight=False)
     if summary.explanation:
         print_explained_pair(form, summary.explanation)
+        summary.skips.check_read()
         return
     if summary.clusters.example:
         telling.console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)
     print_skips(summary.clusters.refused, telling.console, what="not droppable:")
     print_skips(summary.clusters.unlisted, telling.console, what="not in the drop list:")
     print_summary(_counts(summary), stages, telling.console)
+    summary.skips.check_read()
 
 
 def _describe_unchecked(summary: DedupSummary) -> str:

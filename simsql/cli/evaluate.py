@@ -141,6 +141,7 @@ def evaluate_command(
         fields = _FIELDS + _COST_FIELDS if costs else _FIELDS
         print_rows(printing.format, fields, _rows(results, best, costs))
         telling.remark(advice)
+    skips.check_read()
 
 
 def _rows(results: Sequence[_Result], best: RuleFigures | None, costs: _Costs) -> Iterator[Sequence[Any]]:

@@ -73,3 +73,4 @@ def fingerprint_command(
             advice = "; use --lines to treat every line of stdin as a document"
         raise SimsqlError(reader.nothing_found() + advice)
     print_skips(reader.skips, telling.console, counted=True)
+    reader.skips.check_read()

@@ -71,6 +71,7 @@ def load_command(
     if summary.without_fingerprint:
         counts.append(("  without words: no fingerprint", summary.without_fingerprint))
     print_summary([*counts, *count_skips(reader.skips)], stages, run.console)
+    reader.skips.check_read()
 
 
 @command("backfill")

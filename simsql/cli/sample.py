@@ -63,3 +63,4 @@ def sample_command(
         workers=workers or usable_cores(),
     )
     print_skips(reader.skips, telling.console, counted=True)
+    reader.skips.check_read()

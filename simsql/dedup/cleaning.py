@@ -19,10 +19,12 @@ from simsql.dedup.safety.identity import FileStatus, RecordFile, digest_text, fi
 from simsql.dedup.store.columns import Columns
 from simsql.dedup.store.store import StoredDocument
 from simsql.documents import STDOUT, DocumentReader, Layout, Report, SkipCount, Stages, printable, storable
+from simsql.documents.compression import is_named_compressed
 from simsql.documents.copying import Chosen, DifferentError, Target, can_copy, copy_records
-from simsql.documents.input_formats import read_json, read_text
-from simsql.documents.opening import Format, format_of_name, is_named_compressed
+from simsql.documents.opening import Format, format_of_name
 from simsql.documents.output import Output, is_special, naming_output, open_binary_output, open_output_folder
+from simsql.documents.parquet import read_parquet
+from simsql.documents.parquet_copying import copy_rows
 from simsql.documents.spool import StreamSpool
 from simsql.errors import SimsqlError, UsageError
 
@@ -98,16 +100,14 @@ class Cleaner:
         self._files: dict[str, _Copied] = {}
         for found, form in reader.files():
             name = printable(storable(found.path)) if found.path else "stdin"
-            if form in (read_text, read_json):
-                continue  # one document, or skipped
+            if not _can_copy(form):
+                continue  # one document, skipped, or refused once it is read
             if found.path is None and not self._is_single:
                 raise UsageError("--clean takes standard input alone: save it as a file to read it with others")
             if found.path and found.size is None:
                 raise UsageError(
                     f"--clean reads {name} twice, which a pipe does not allow: use - or save it as a file"
                 )
-            if not can_copy(form):
-                raise UsageError(f"--clean does not copy the format of {name}: {_LEAVE_OUT}")
             if name in self._files:
                 raise UsageError(f"--clean cannot tell two files called {name} apart: rename one of them")
             status = status_of_file(found.status) if found.status else None
@@ -138,8 +138,12 @@ class Cleaner:
             )
 
     def check_files(self, files: Mapping[str, RecordFile], skips: SkipCount) -> None:
-        """Raise SimsqlError if a file of records is new since the walk, or among these skips."""
+        """Raise SimsqlError if a file of records cannot be copied, is new since the walk, or has such a skip."""
         for name, file in files.items():
+            if not _can_copy(format_of_name(file.path)):
+                raise UsageError(
+                    f"--clean does not copy the format of {name}: convert it to JSON lines, or {_LEAVE_OUT}"
+                )
             if name not in self._files:
                 raise _changed(name)
             self._files[name].status = file.status
@@ -189,7 +193,10 @@ class Cleaner:
     def _copy(self, file: _Copied, output: Target) -> None:
         with self._open(file) as source:
             try:
-                copy_records(source, output, file.name, file.form, self._layout, file.chosen(), self._advance)
+                if file.form is read_parquet:
+                    copy_rows(source, output, file.name, self._layout, file.chosen(), self._advance)
+                else:
+                    copy_records(source, output, file.name, file.form, self._layout, file.chosen(), self._advance)
             except DifferentError:
                 raise _changed(file.name) from None
 
@@ -266,6 +273,10 @@ def _find_targets(arguments: Sequence[str], files: Iterable[_Copied]) -> dict[st
 
 def _absolute(path: Path) -> str:
     return os.path.abspath(path)  # noqa: PTH100 - the name of a link is kept
+
+
+def _can_copy(form: Format) -> bool:
+    return form is read_parquet or can_copy(form)
 
 
 def _kind(path: Path) -> tuple[Format, str]:

@@ -1,7 +1,7 @@
 """Explain why two documents are together or apart."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,15 +46,21 @@ class Explanation:
     """The reason in words, without a full stop."""
 
 
-def explain_pair(store: Store, comparison: Comparison, verdicts: Verdicts, names: tuple[str, str]) -> Explanation:
-    """Explain the decisions about two documents.
+def explain_pair(
+    store: Store, comparison: Comparison, verdicts: Verdicts, names: tuple[str, str], *, main_content: bool = False
+) -> Explanation:
+    """Explain the decisions about two documents. `main_content` is whether web pages were compared by theirs.
 
     Raises UsageError if there is no document with one of the names, or both are the same document.
     """
     ids = [_find(store, name) for name in names]
     if ids[0] == ids[1]:
         raise UsageError(f"{printable(names[0])!r} is one document: name two different ones with --explain")
-    return explain_documents(ids, store.read_labels, comparison, verdicts)
+    explained = explain_documents(ids, store.read_labels, comparison, verdicts)
+    if main_content:
+        reason = f"{explained.reason}; of web pages, only the main content was compared"
+        explained = replace(explained, reason=reason)
+    return explained
 
 
 def explain_documents(

@@ -44,7 +44,7 @@ from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 @dataclass(frozen=True)
 class DedupOptions:
-    """The input, rules, recipe and output of a run. `-` among the paths is JSON lines on stdin."""
+    """The input, rules, recipe and output of a run. `-` among the paths is stdin."""
 
     paths: Sequence[str]
     """No paths only to explain the decisions of a table that is kept."""
@@ -119,8 +119,8 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
     outputs = options.outputs()
     with ExitStack() as stack:
-        to_copy = options.output.clean and "-" in options.paths
-        stdin = stack.enter_context(StreamSpool(sys.stdin.buffer)) if to_copy else None
+        is_copied = options.output.clean and "-" in options.paths
+        stdin = stack.enter_context(StreamSpool(sys.stdin.buffer)) if is_copied else None
         reader = options.open_reader(options.paths, outputs, stdin)
         _refuse_server_folder(options)
         cleaner = _make_cleaner(options, reader, stdin)
@@ -165,7 +165,9 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         explanation = None
         clusters = ClusterCount()
         if options.explain:
-            explanation = explain_pair(store, comparison, verdicts, options.explain)
+            explanation = explain_pair(
+                store, comparison, verdicts, options.explain, main_content=options.layout.main_content
+            )
         else:
             store.commit(stages)
             with stages.stage("check files"):
@@ -173,9 +175,14 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             in_clusters = int(np.count_nonzero(verdicts.cluster))
             # All files take their names at the end: if one cannot be written, the others stay as they are.
             with ExitStack() as files:
-                take = cleaner.add if cleaner else None
                 clusters = write_clusters(
-                    store.clusters(), in_clusters, stages, options.output, refused, files, take
+                    store.clusters(),
+                    in_clusters,
+                    stages,
+                    options.output,
+                    refused,
+                    files,
+                    cleaner.add if cleaner else None,
                 )
                 if texts and options.output.report:
                     # Here: the templates take longer to import than a short run.

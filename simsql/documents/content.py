@@ -5,13 +5,11 @@
 
 import codecs
 import io
-import lzma
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
-READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
-"""Errors of reading a file: from the system, or from damaged or truncated compressed data."""
+from simsql.documents.compression import READ_ERRORS
+from simsql.documents.kinds import find_kind
 
 SAMPLE = 1 << 16
 """Number of bytes at the start of a file that decide its type."""
@@ -34,13 +32,6 @@ _CONTROLS = bytes({*range(32), 0x7F} - set(b"\b\t\n\v\f\r\x1b"))
 # other encoding accepts (nearly) any bytes, and a failure to decode says nothing either way: controls decide.
 _MANY_CONTROLS = 0.30
 _FEW_CONTROLS = 0.05
-
-# Formats that can look like text, in UTF-8 or another encoding: PDF, tar, programs, what is compressed twice or in
-# a way that is not read.
-_SIGNATURES = (
-    *((0, b"%PDF-"), (257, b"ustar"), (0, b"\x7fELF")),
-    *((0, b"\x1f\x8b"), (0, b"\x1f\x9d"), (0, b"\x28\xb5\x2f\xfd")),
-)
 
 # UTF-32 before UTF-16: the little-endian mark of the first begins with the mark of the second.
 _BYTE_ORDER_MARKS = (
@@ -82,20 +73,23 @@ class Stream(io.BufferedIOBase):
         self.consumed = 0
         """Number of bytes taken from the source."""
 
-    def sample(self) -> bytes:
-        """Return the first `SAMPLE` bytes, or all if there are fewer, without consuming them."""
-        while len(self._head) < SAMPLE and self._error is None:
+    def sample(self, size: int = SAMPLE) -> bytes:
+        """Return the first `size` bytes, or all if there are fewer, without consuming them."""
+        parts, left = [self._head], size - len(self._head)
+        while left > 0 and self._error is None:
             try:
-                data = self._take(SAMPLE - len(self._head))
+                data = self._take(left)
             except READ_ERRORS as error:
                 self._error = error
                 break
             if not data:
                 break
-            self._head += data
+            parts.append(data)
+            left -= len(data)
+        self._head = b"".join(parts)
         if not self._head and self._error is not None:
             raise self._error
-        return self._head
+        return self._head[:size]
 
     def readable(self) -> bool:
         """Return True: `io` asks before it reads."""
@@ -170,6 +164,14 @@ def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrappe
     return wrap_lines(stream, encoding, newline)
 
 
+def decode_chunks(stream: Stream, encoding: str) -> Iterator[str]:
+    """Yield a stream piece by piece, with `UNDECODABLE` in place of invalid bytes."""
+    decoder = codecs.getincrementaldecoder(encoding)(_MARK_UNDECODABLE)
+    while data := stream.read1():
+        yield decoder.decode(data)
+    yield decoder.decode(b"", final=True)
+
+
 def wrap_lines(stream: io.BufferedIOBase, encoding: str, newline: str) -> io.TextIOWrapper:
     """Return the lines of a stream, with `UNDECODABLE` in place of invalid bytes."""
     return io.TextIOWrapper(stream, encoding, _MARK_UNDECODABLE, newline)  # type: ignore[arg-type]  # no name
@@ -185,11 +187,11 @@ def encoding_of_records(sample: bytes, encoding: str) -> str:
     except UnicodeDecodeError:
         # A few bad lines in a file of records are skipped one by one, but not an image that is called .csv.
         legacy = not _is_wide(encoding)
-        if _has_signature(sample) or (legacy and _control_share(sample, len(sample)) > _FEW_CONTROLS):
-            raise _binary() from None
+        if find_kind(sample).like_text or (legacy and _control_share(sample, len(sample)) > _FEW_CONTROLS):
+            raise _not_text(sample) from None
     if not sample.strip(b"\0"):
         # Allocated and never written, it may be one line of any length.
-        raise _binary()
+        raise _not_text(sample)
     return encoding
 
 
@@ -256,6 +258,13 @@ def undecodable(encoding: str, position: str) -> UnfitError:
     return UnfitError(f"not {encoding}", f"{position} is not {encoding}: {advice}")
 
 
+def check_bytes(sample: bytes) -> None:
+    """Raise UnfitError unless this can be the start of a text, in whatever encoding."""
+    marked = sample.startswith(tuple(mark for mark, _ in _BYTE_ORDER_MARKS))
+    if find_kind(sample).like_text or (not marked and _control_share(sample, len(sample)) > _FEW_CONTROLS):
+        raise _not_text(sample)
+
+
 def _actual_encoding(sample: bytes, encoding: str) -> str:
     """Return the encoding of a byte order mark, or else the one that the user chose."""
     # No text in another encoding begins with the characters that these bytes would be.
@@ -279,27 +288,25 @@ def _control_share(data: bytes, characters: int) -> float:
 
 def _check_text(sample: bytes, encoding: str) -> None:
     """Raise UnfitError unless this is the start of a text in the given encoding."""
-    if _has_signature(sample):
-        raise _binary()
+    if find_kind(sample).like_text:
+        raise _not_text(sample)
     try:
         text = _decode_sample(sample, encoding)
     except UnicodeDecodeError as error:
         # Legacy texts hold no NUL.
         if not _is_wide(encoding) and (b"\0" in sample or _control_share(sample, len(sample)) > _FEW_CONTROLS):
-            raise _binary() from None
+            raise _not_text(sample) from None
         raise undecodable(encoding, f"byte {_offset(sample, error)}") from None
     # In UTF-8 every control is one byte, whatever the file's own encoding is.
     share = _control_share(text.encode("utf-8", "surrogatepass"), len(text))
     if share > (_MANY_CONTROLS if encoding.startswith("utf") else _FEW_CONTROLS):
-        raise _binary()
+        raise _not_text(sample)
 
 
-def _has_signature(sample: bytes) -> bool:
-    return any(sample.startswith(signature, offset) for offset, signature in _SIGNATURES)
-
-
-def _binary() -> UnfitError:
-    return UnfitError("binary", "not a text file: extract its text first")
+def _not_text(sample: bytes) -> UnfitError:
+    """Return the error for a file of another kind, given its start."""
+    kind = find_kind(sample)
+    return UnfitError(kind.name, kind.advice)
 
 
 def _offset(data: bytes | bytearray, error: UnicodeDecodeError) -> int:

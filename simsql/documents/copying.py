@@ -4,11 +4,8 @@ The ends of records are found in the bytes: what stays is neither decoded nor en
 names are read again by the reader of their format.
 """
 
-import bz2
 import codecs
-import gzip
 import io
-import lzma
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -18,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.documents.content import READ_ERRORS, Stream, UnfitError, encoding_of_records
+from simsql.documents.compression import READ_ERRORS, find_compression
+from simsql.documents.content import Stream, UnfitError, encoding_of_records
 from simsql.documents.files import unreadable
 from simsql.documents.input_formats import (
     BEFORE_FIELD,
@@ -30,7 +28,8 @@ from simsql.documents.input_formats import (
     printable,
     read_json_lines,
 )
-from simsql.documents.opening import Format, find_decompressor
+from simsql.documents.json_records import find_stream_format, read_json_array, read_stream
+from simsql.documents.opening import Format
 from simsql.errors import SimsqlError
 
 _CHUNK = 1 << 21  # bytes
@@ -41,12 +40,6 @@ _MARKS = {
     4: (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
 }
 _ENDS = '\n\r",\t'  # what tells where records end
-
-_COMPRESSORS: dict[Any, Callable[[Any], Any]] = {
-    gzip.open: lambda file: gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0),
-    lzma.open: lambda file: lzma.LZMAFile(file, "wb"),  # noqa: SIM115 - the caller closes it
-    bz2.open: lambda file: bz2.BZ2File(file, "wb"),
-}
 
 I64 = NDArray[np.int64]
 
@@ -82,7 +75,7 @@ class DifferentError(Exception):
 
 def can_copy(form: Format) -> bool:
     """Return whether files of this format can be copied without some of their records."""
-    return form is read_json_lines or isinstance(form, partial)
+    return form in (read_json_lines, read_stream) or isinstance(form, partial)
 
 
 def copy_records(
@@ -106,10 +99,16 @@ def copy_records(
         if len(chosen.lines):
             with ExitStack() as stack:
                 output: Target = target if chosen.removes else _Nowhere()
-                if decompressor := find_decompressor(stream.sample()):
-                    stream = Stream(stack.enter_context(decompressor(stream)))
+                if compression := find_compression(stream.sample()):
+                    stream = Stream(stack.enter_context(compression.read(stream)))
                     if chosen.removes:
-                        output = stack.enter_context(closing(_COMPRESSORS[decompressor](target)))
+                        output = stack.enter_context(closing(compression.write(target)))
+                if form is read_stream:
+                    form = find_stream_format(stream, layout)
+                if form is read_json_array:
+                    raise SimsqlError(
+                        f"{name} cannot be copied, because it is a JSON array: convert it to JSON lines"
+                    )
                 _Copy(stream, output, name, form, layout, chosen).run()
         while source.read(_CHUNK):
             pass

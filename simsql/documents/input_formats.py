@@ -2,7 +2,7 @@
 
 Each reader takes an open `Stream`, its `Opened` and a `Layout`. It yields a `Document` for every text and
 a `Skip` for everything that it cannot use. The content of a file never makes it raise. Only failures of reading
-itself do (`content.READ_ERRORS`), after the documents before them.
+itself do (`compression.READ_ERRORS`), after the documents before them.
 """
 
 import csv
@@ -32,8 +32,6 @@ from simsql.documents.content import (
 # How much of a line that is too long is passed over at a time.
 _PASSED_OVER = 1 << 16
 _JSON = json.JSONDecoder()
-_ARRAY_OF_OBJECTS = re.compile(r"\s*\[\s*(?=\{)")
-_OBJECT = re.compile(r"\s*\{")
 _STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _DEEPEST = 500  # arrays and objects within each other
 
@@ -69,15 +67,17 @@ class Opened(NamedTuple):
 class Skip(NamedTuple):
     """A skipped document or file, and the reason.
 
-    `reason` is one of: "binary", "not utf-8" (or whatever the encoding is), "empty", "too long", "unreadable",
-    "corrupt", "Parquet", "hidden", "excluded", "link", "special file", "records", "not JSON", "not an object",
-    "no field", "ambiguous field", "no text", "not a string", "not CSV", "wrong number of fields".
+    `reason` is one of: "binary" or another kind of file, "not utf-8" (or another encoding), "empty", "too long",
+    "unreadable", "corrupt", "hidden", "excluded", "link", "special file", "not JSON", "not an object", "no field",
+    "ambiguous field", "no text", "not a string", "not CSV", "wrong number of fields".
     """
 
     place: str
     reason: str
     detail: str
     """What is wrong and what to do about it, on one line."""
+    line: int | None = None
+    """The line of a record; None for a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,8 @@ class Layout:
     """Limit in bytes, after decompression, for a text, or the line or row of a record."""
     value_field: str | None = None
     """The field or column whose value is read beside the text, if a record has it."""
+    main_content: bool = False
+    """Whether the text of a web page is its main content, and not its source."""
 
 
 def storable(name: str | os.PathLike[str]) -> str:
@@ -120,31 +122,6 @@ def read_text(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Docume
         yield Skip(place, unfit.reason, unfit.detail)
     else:
         yield Document(opened.name, text, place, path=opened.path, status=opened.status)
-
-
-def read_json(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
-    """Yield a file as one document, or as a skip. A file of records is none: as one text, it would hide them."""
-    for item in read_text(stream, opened, layout):
-        records = isinstance(item, Document) and _describe_records(item.text, layout.text_field)
-        yield Skip(printable(opened.name), "records", records) if records else item
-
-
-def _describe_records(text: str, field: str) -> str | None:
-    """Return what to do about JSON that is an array of records, or lines of them; None for any other JSON."""
-    try:
-        if start := _ARRAY_OF_OBJECTS.match(text):
-            record, _ = _JSON.raw_decode(text, start.end())
-            found = "an array of records: convert it to JSON lines with jq -c '.[]'"
-        elif (end := text.find("\n")) >= 0 and _OBJECT.match(text, end):
-            record = json.loads(text[:end])
-            found = "JSON lines: rename it to .jsonl"
-        else:
-            return None
-    except (ValueError, RecursionError):
-        return None
-    # Without the field, it may as well be settings or translations, which are texts.
-    is_record = isinstance(record, dict) and field in record
-    return f"{found}, or rename it to .txt to read it as one text" if is_record else None
 
 
 def read_lines(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
@@ -213,7 +190,7 @@ def documents_of_lines(
                 raise undecodable(encoding, f"column {line.index(UNDECODABLE) + 1}")
             record = read(line, layout)
         except UnfitError as unfit:
-            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail)
+            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
         else:
             del line  # which may be long, and what is made of it goes on without it
             if record:
@@ -284,7 +261,7 @@ def documents_of_rows(rows: "Rows", fields: Fields, opened: Opened) -> Iterator[
         except StopIteration:
             return
         except UnfitError as unfit:
-            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail)
+            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
         else:
             identity = None if fields.identity is None else row[fields.identity]
             value = None if fields.value is None else _value_of(row[fields.value])

@@ -1,17 +1,14 @@
 """Open a file or a stream, and read it in its format."""
 
-import bz2
-import gzip
 import io
-import lzma
 import os
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from simsql.documents.content import READ_ERRORS, Stream
+from simsql.documents.compression import READ_ERRORS, find_compression, is_named_compressed
+from simsql.documents.content import Stream
 from simsql.documents.files import Found, unreadable
 from simsql.documents.input_formats import (
     Document,
@@ -19,24 +16,16 @@ from simsql.documents.input_formats import (
     Opened,
     Skip,
     printable,
-    read_json,
     read_json_lines,
     read_lines,
     read_table,
     read_text,
     storable,
 )
+from simsql.documents.json_records import read_json, read_stream
 from simsql.documents.output_formats import DELIMITERS
+from simsql.documents.pages import PAGES, read_page
 from simsql.documents.parquet import read_parquet
-
-_COMPRESSED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (
-    (re.compile(rb"\x1f\x8b\x08"), gzip.open),
-    (re.compile(rb"\xfd7zXZ\0"), lzma.open),
-    # The second alternative is what an empty file becomes.
-    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.open),
-)
-
-_ENDINGS_OF_COMPRESSED = {".gz", ".xz", ".bz2"}
 
 Format = Callable[[Any, Opened, Layout], Iterator[Document | Skip]]
 """Yields the documents of a `Stream`. `read_parquet` needs the file itself."""
@@ -64,9 +53,11 @@ class FileReader:
 
     def format_of(self, found: Found) -> Format:
         """Return the function that reads the format of a file."""
-        read = read_json_lines if found.path is None or found.size is None else format_of_name(found.path)
+        read = read_stream if found.path is None or found.size is None else format_of_name(found.path)
         if self.lines and (found.size is None or read in (read_text, read_json)):
             return read_lines
+        if self.layout.main_content and read is read_text and found.path and _ending_of(found.path) in PAGES:
+            return read_page
         return read
 
     def read(self, found: Found) -> Iterator[Document | Skip]:
@@ -97,9 +88,8 @@ class FileReader:
     def _decode(self, file: BinaryIO | io.FileIO, opened: Opened, read: Format) -> Iterator[Document | Skip]:
         stream = self.current = Stream(file)
         try:
-            decompressor = find_decompressor(stream.sample())
-            if decompressor:
-                stream = Stream(decompressor(stream))
+            if compression := find_compression(stream.sample()):
+                stream = Stream(compression.read(stream))
             yield from read(stream, opened, self.layout)
         except READ_ERRORS as error:
             yield unreadable(opened.name, error)
@@ -108,21 +98,21 @@ class FileReader:
             yield Skip(printable(opened.name), f"not {self.layout.encoding}", printable(str(error)))
 
 
-def find_decompressor(start: bytes) -> Callable[[Any], Any] | None:
-    """Return what opens a compressed file, given its first bytes; None for any other file."""
-    return next((decompressor for magic, decompressor in _COMPRESSED if magic.match(start)), None)
-
-
-def is_named_compressed(path: Path) -> bool:
-    """Return whether the ending of a name shows a compressed file."""
-    return path.suffix.lower() in {*_ENDINGS_OF_COMPRESSED, ".parquet"}
+def holds_records(path: Path) -> bool:
+    """Return whether the ending of a name shows a file of records."""
+    return format_of_name(path) not in (read_text, read_json)
 
 
 def format_of_name(path: Path) -> Format:
     """Return what reads the format that the ending of a name shows."""
-    endings = [ending.lower() for ending in path.suffixes[-2:]]
-    if endings and endings[-1] == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return read_parquet
-    if endings and endings[-1] in _ENDINGS_OF_COMPRESSED:
+    return _FORMATS.get(_ending_of(path), read_text)
+
+
+def _ending_of(path: Path) -> str:
+    """Return the ending of a name, without one of compressed files."""
+    endings = [ending.lower() for ending in path.suffixes[-2:]]
+    if is_named_compressed(path):
         endings.pop()
-    return _FORMATS.get(endings[-1], read_text) if endings else read_text
+    return endings[-1] if endings else ""

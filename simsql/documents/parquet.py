@@ -58,19 +58,20 @@ class ParquetTable:
             if not file.seek(0, io.SEEK_END):
                 raise UnfitError("empty", "the file is empty")
             # Without pre_buffer, a column of a row group is read page by page and not at once.
-            self._file = parquet.ParquetFile(
+            self.file = parquet.ParquetFile(
                 arrow.PythonFile(file, mode="r"),
                 buffer_size=_BUFFER,
                 pre_buffer=False,
                 page_checksum_verification=True,
             )
-            schema = self._file.schema_arrow
-        except _errors() as error:
+            schema = self.file.schema_arrow
+        except parquet_errors() as error:
             raise _damaged(error) from None
         text = find_column(schema.names, layout.text_field, "--text-field")
         if text is None:
             raise UnfitError("no field", f"{layout.text_field!r} is missing: {choice('file', schema.names)}")
         _check_texts(arrow, schema.field(text).type, layout.text_field)
+        self.text_field = layout.text_field
         self._identity = find_column(schema.names, layout.id_field, "--id-field")
         self._value = find_column(schema.names, layout.value_field, "--keep-field")
         self._columns = [
@@ -83,15 +84,15 @@ class ParquetTable:
         self.rows = 0
         """The number of rows in all of them."""
         try:
-            for number in range(self._file.metadata.num_row_groups):
+            for number in range(self.file.metadata.num_row_groups):
                 group = self._describe(number, self.rows)
                 self.groups.append(group)
                 self.rows += group.rows
-        except _errors() as error:
+        except parquet_errors() as error:
             raise _damaged(error) from None
 
     def _describe(self, number: int, first: int) -> RowGroup:
-        group = self._file.metadata.row_group(number)
+        group = self.file.metadata.row_group(number)
         # Of all columns. To ask for a single one ends the process if the file is damaged there.
         return RowGroup(number, first, max(group.num_rows, 0), max(group.total_byte_size, 0))
 
@@ -111,21 +112,22 @@ class ParquetTable:
         for group in groups:
             number = group.first
             try:
-                for batch in self._batches(group):
+                for batch in self.batches(group, self._columns):
                     yield from self._rows(batch, number)
                     number += batch.num_rows
                     del batch
-            except _errors() as error:
+            except parquet_errors() as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
                 rows = f"{number + 1:,} to {group.first + group.rows:,}"
                 yield Skip(printable(self._opened.name), "corrupt", f"rows {rows}: {_damaged(error).detail}")
 
-    def _batches(self, group: RowGroup) -> Iterator[Any]:
+    def batches(self, group: RowGroup, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """Yield the rows of a row group, a few at a time: these columns of them, or all."""
         size = group.rows * _BATCH // max(group.size, 1)
         size = min(max(size, _LEAST_ROWS), _MOST_ROWS)
-        return self._file.iter_batches(  # type: ignore[no-any-return]
-            size, row_groups=[group.number], columns=self._columns, use_threads=False
+        return self.file.iter_batches(  # type: ignore[no-any-return]
+            size, row_groups=[group.number], columns=columns, use_threads=False
         )
 
     def _rows(self, batch: Any, number: int) -> Iterator[Document | Skip]:
@@ -141,7 +143,7 @@ class ParquetTable:
             try:
                 text = _fit(found, layout)
             except UnfitError as unfit:
-                yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail)
+                yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
             else:
                 label = identity or f"{name}:{number}"
                 yield Document(label, text, f"{shown}:{number}", value or None, number, path, status)
@@ -201,7 +203,7 @@ def _import() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def _errors() -> tuple[type[Exception], ...]:
+def parquet_errors() -> tuple[type[Exception], ...]:
     """Return the errors of pyarrow for files that are damaged, or that it cannot read."""
     arrow, _ = _import()
     # A damaged length asks for more memory than there is, and a damaged name is not UTF-8.

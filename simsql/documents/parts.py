@@ -11,8 +11,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from simsql.documents.compression import find_compression, is_named_compressed
 from simsql.documents.content import (
     SAMPLE,
     UnfitError,
@@ -33,7 +35,8 @@ from simsql.documents.input_formats import (
     record_of_line,
     storable,
 )
-from simsql.documents.opening import FileReader, Format, find_decompressor, is_named_compressed
+from simsql.documents.json_records import read_json
+from simsql.documents.opening import FileReader, Format
 from simsql.documents.parquet import ParquetTable, RowGroups, read_parquet
 from simsql.documents.ranges import LINE_END, Bytes, Lines, OpenFile, Range, Table
 
@@ -116,7 +119,7 @@ def split(files: Iterable[Found | Skip], reader: FileReader) -> Iterator[Part]:
         group.append(found)
         weight += _FILE
         if isinstance(found, Found) and found.path:
-            weight += (found.size or 0) * (_COMPRESSION if is_named_compressed(found.path) else 1)
+            weight += (found.size or 0) * _expansion(found.path)
     if group:
         yield _group(group, reader)
 
@@ -130,12 +133,16 @@ def _is_read_whole(found: Found, reader: FileReader) -> bool:
     """Return whether any process can read a file, and as a whole."""
     if found.path is None or found.size is None or str(found.path).startswith(("/dev/", "/proc/")):
         return False  # or it is another file in another process
-    weight = _COMPRESSION if is_named_compressed(found.path) else 1
-    return found.size * weight < 2 * PART or not _holds_records(reader.format_of(found))
+    return found.size * _expansion(found.path) < 2 * PART or not _holds_records(reader.format_of(found))
+
+
+def _expansion(path: Path) -> int:
+    """Return how many times as large as a file its content may be."""
+    return _COMPRESSION if is_named_compressed(path) or path.suffix.lower() == ".parquet" else 1
 
 
 def _holds_records(read: Format) -> bool:
-    return read in (read_json_lines, read_lines, read_parquet) or isinstance(read, partial)
+    return read in (read_json, read_json_lines, read_lines, read_parquet) or isinstance(read, partial)
 
 
 def _split_file(found: Found, reader: FileReader) -> Iterator[Part]:
@@ -202,7 +209,13 @@ def _open_ranges(found: Found, reader: FileReader) -> Range | None:
     """Return the range of a file that holds its records; None if it cannot be cut."""
     path, layout, read = found.path, reader.layout, reader.format_of(found)
     # A pipe is opened once, or what its writer has written goes to nobody.
-    can_be_cut = path and found.size is not None and not is_named_compressed(path) and _holds_records(read)
+    can_be_cut = (
+        path
+        and read is not read_json
+        and found.size is not None
+        and not is_named_compressed(path)
+        and _holds_records(read)
+    )
     if path is None or not can_be_cut or _is_read_whole(found, reader):
         return None
     try:
@@ -211,7 +224,7 @@ def _open_ranges(found: Found, reader: FileReader) -> Range | None:
         encoding = encoding_of_records(start, layout.encoding)
     except (OSError, UnfitError, UnicodeError):
         return None  # which is then skipped
-    if not stat.S_ISREG(file.status.st_mode) or find_decompressor(start) or not _CAN_BE_CUT.fullmatch(encoding):
+    if not stat.S_ISREG(file.status.st_mode) or find_compression(start) or not _CAN_BE_CUT.fullmatch(encoding):
         return None
     place = len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0
     encoding = encoding.removesuffix("-sig")

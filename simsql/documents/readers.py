@@ -2,11 +2,13 @@
 
 The format of a file is decided in this order:
 
-- The first bytes show compression (gzip, xz, bzip2).
-- The ending of the name, without .gz, .xz or .bz2, shows files of records: .jsonl and .ndjson are JSON lines,
-  .csv and .tsv are tables. So does .parquet, which is not compressed as a whole.
-- `-` (standard input), named pipes and devices that the user names are JSON lines.
-- Any other file is one document if its content is text, but not a .json file of records.
+- The first bytes show compression (gzip, xz, bzip2, Zstandard).
+- The ending of the name, without .gz, .xz, .bz2 or .zst, shows files of records: .jsonl and .ndjson are
+  JSON lines, .csv and .tsv are tables. So does .parquet, which is not compressed as a whole.
+- `-` (standard input), named pipes and devices that the user names are JSON lines, a JSON array or a table.
+- A .json file is an array or lines of records if the first record has the text field.
+- With `Layout.main_content`, the main content of .html, .htm and .xhtml is one document.
+- Any other file is one document if its content is text.
 """
 
 import codecs
@@ -18,11 +20,11 @@ from typing import BinaryIO
 
 from simsql.documents.content import Stream, UnfitError, decode_text
 from simsql.documents.files import VISIBLE, Found, InputFiles, Selection
-from simsql.documents.input_formats import Document, Layout, Skip, printable
+from simsql.documents.input_formats import Document, Layout, Skip, printable, storable
 from simsql.documents.opening import FileReader, Format
 from simsql.documents.output import Outputs
 from simsql.documents.parts import Part, split
-from simsql.documents.reports import Report, SkipCount, name_paths
+from simsql.documents.reports import Report, SkipCount, name_of_file, name_paths
 from simsql.errors import SimsqlError, UsageError
 
 _USUAL = Layout()
@@ -65,8 +67,9 @@ class DocumentReader:
         if "" in paths:  # of a variable that is not set: Path would take it for this folder
             raise UsageError("a path is empty: name a file or a folder")
         self._layout = replace(layout, encoding=_known_encoding(layout.encoding))
-        self.skips = SkipCount()
-        """What `documents` has skipped; more may be added."""
+        named = {"stdin" if str(path) == "-" else printable(storable(Path(path))) for path in paths}
+        self.skips = SkipCount(named)
+        """What `documents` has skipped. What is skipped and read in `parts` has to be added."""
         self._paths = paths
         self._file_reader = FileReader(self._layout, lines=lines, stdin=stdin)
         arguments = [None if str(path) == "-" else Path(path) for path in paths]
@@ -114,9 +117,13 @@ class DocumentReader:
 
     def documents(self, report: Report) -> Iterator[Document]:
         """Yield the documents, count the skips, and report the bytes read."""
+        path: object = self
         for item in self:
             report(self.bytes_done)
             if isinstance(item, Document):
+                if item.line is not None and item.path is not path:
+                    path = item.path
+                    self.skips.read.add(name_of_file(item))
                 yield item
             else:
                 self.skips.add(item)
@@ -131,7 +138,7 @@ class DocumentReader:
         first = self.skips.examples[0]
         advice = ""
         if "-" in map(str, self._paths) and self.skips.by_reason["not JSON"]:
-            advice = "; stdin must be JSON lines: save a table as a .csv or .tsv file"
+            advice = f"; stdin must be JSON lines, or a table with a column {self._layout.text_field!r}"
         return f"no documents in {where}: skipped {reasons}; the first was {first.place}: {first.detail}{advice}"
 
 

@@ -1,12 +1,14 @@
 """What a job reports: how far its stages are, and the documents that it skips."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from simsql.documents.input_formats import Skip, printable, storable
+from simsql.documents.input_formats import Document, Skip, printable, storable
+from simsql.documents.opening import holds_records
+from simsql.errors import SimsqlError
 
 Report = Callable[[int], None]
 """Reports how much of a stage is done, in the unit of its total. The caller decides how to show it."""
@@ -16,6 +18,8 @@ READ_TWICE = "read twice"
 NO_WORDS = "no words"
 """Reasons to skip a document after reading it."""
 
+# What nobody misses: texts that are empty or there already, and what a folder leaves out.
+_NOTHING_LOST = {"empty", "excluded", "hidden", "link", "special file", DUPLICATE, READ_TWICE, NO_WORDS}
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
 
 
@@ -27,14 +31,23 @@ class Stages(Protocol):
 
 
 class SkipCount:
-    """The number of skipped documents by reason, and the first ten of each."""
+    """The number of skipped documents by reason, and the first ten of each.
 
-    def __init__(self) -> None:
+    `named` are the names of the files that nobody wants to miss beside files of records; None keeps all in mind.
+    """
+
+    def __init__(self, named: Collection[str] | None = None) -> None:
         self.by_reason: Counter[str] = Counter()
         self.examples: list[Skip] = []
+        self.read: set[str] = set()
+        """The names of the files of records with documents."""
+        self._named = named
+        self._files: dict[str, Skip] = {}
+        """One skip for each file of which anything was skipped: that of the file, or the first record."""
 
     def add(self, skip: Skip) -> None:
         """Count a skip."""
+        self._note(name_of_file(skip), skip)
         self.by_reason[skip.reason] += 1
         if self.by_reason[skip.reason] <= _EXAMPLES:
             self.examples.append(skip)
@@ -47,6 +60,41 @@ class SkipCount:
                 left[skip.reason] -= 1
                 self.examples.append(skip)
         self.by_reason.update(later.by_reason)
+        for name, skip in later._files.items():
+            self._note(name, skip)
+
+    def _note(self, name: str, skip: Skip) -> None:
+        if skip.reason in _NOTHING_LOST:
+            return
+        if self._named is None or name in self._named or holds_records(Path(name)):
+            known = self._files.setdefault(name, skip)
+            if skip.line is None and known.line is not None:
+                self._files[name] = skip
+
+    def check_read(self) -> None:
+        """Raise SimsqlError if nothing was read from a file that the user named, or from any file of records.
+
+        Also if such a file was not read to its end. Call it last: everything else is done all the same.
+        """
+        missed = []
+        for name, skip in self._files.items():
+            if name in (self._named or ()):
+                if name not in self.read or skip.line is None:
+                    missed.append(name)
+            elif not self.read and holds_records(Path(name)):
+                missed.append(name)
+        if missed:
+            skip = self._files[missed[0]]
+            end = " to its end" if missed[0] in self.read else ""
+            more = f", nor {len(missed) - 1:,} more files" if len(missed) > 1 else ""
+            raise SimsqlError(
+                f"the results are incomplete: {missed[0]} was not read{end}{more} ({skip.reason}: {skip.detail})"
+            )
+
+
+def name_of_file(item: Document | Skip) -> str:
+    """Return the name of the file that a document or a skip is about, as in its place."""
+    return item.place if item.line is None else item.place.removesuffix(f":{item.line}")
 
 
 def repeated_id(place: str, name: str, where: str) -> Skip:

@@ -22,6 +22,7 @@ SIZE_LIMIT = 50_000_000
 _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = ("differences.js", "visible.js", "labels.js", "report.js")
 _FRAME = 200_000  # bytes: more than all that is not about a single cluster
+_ESCAPED = 10  # bytes of a character, at most
 _DROPPED = 2  # in the rows of members
 _CHUNK = 1 << 18  # characters of texts in one script element: the page parses those that it shows
 
@@ -42,7 +43,9 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
     with Collected() as collected:
         collected.gather(report)
         sizes = Sizes(collected)
-        limits = choose_limits(sizes, size_limit - _FRAME)
+        skips = [skip for each in report.skipped.values() for skip in each.examples]
+        listed = sum(_ESCAPED * len(skip.place + skip.detail) for skip in skips)
+        limits = choose_limits(sizes, size_limit - _FRAME - listed)
         clusters = _Clusters(collected, limits)
         style, script = (
             "\n".join((_PAGE / name).read_text(encoding="utf-8") for name in names)
@@ -125,20 +128,22 @@ class _Clusters:
 
 
 def _describe(row: list[Any], prefixes: tuple[str, str]) -> str:
-    """Return a decision as a line of text. The columns are of the same width in all lines."""
+    """Return a decision as a line of text: decision, how close it is, and names, separated by tabs."""
     name, place, decision = row[:3]
     distance, similarity = row[4:6] if decision == _DROPPED else row[6:8]
-    close = "" if similarity is None else show_similarity(similarity)
-    bits = "" if decision == 0 else f"{distance} bit{'' if distance == 1 else 's'}"
-    shown = [printable(_without(value, prefix)) for value, prefix in zip((name, place), prefixes, strict=True)]
+    close = "" if similarity is None else f"{show_similarity(similarity)}  "
+    close += f"{distance} bit{'' if distance == 1 else 's'}"
+    shown = [printable(_short(value, prefixes, which)) for which, value in enumerate((name, place))]
     names = shown[0] if name == place else f"{shown[0]}  ({shown[1]})"
-    return f"{'dropped' if decision == _DROPPED else 'kept':7}  {close if bits else '':4}  {bits:7}  {names}"
+    return f"{'dropped' if decision == _DROPPED else 'kept'}\t{close if decision else ''}\t{names}"
 
 
-def _without(name: str, prefix: str) -> str:
-    """Return a name without what all names begin with. See `short` in report.js."""
+def _short(name: str, prefixes: tuple[str, str], which: int) -> str:
+    """Return an id (0) or a place (1) without what all begin with. See `short` in report.js."""
+    prefix = prefixes[which]
     rest = name[len(prefix) :]
-    return f"line {rest}" if prefix.endswith(":") and rest.isdecimal() else rest or name
+    is_line = prefix.endswith(":") and prefix == prefixes[1] and rest.isdecimal()
+    return f"line {rest}" if is_line else rest or name
 
 
 def _as_list(items: list[str]) -> str:

@@ -22,6 +22,8 @@ from program import (
 from typer.main import get_command
 
 from simsql import cli
+from simsql.cli._app import _ELSEWHERE
+from simsql.cli._options import MEANINGS
 
 
 def all_commands(group=None, *path):
@@ -79,6 +81,17 @@ def test_without_a_command_there_is_help():
         (["near", "article", "--format", "xml"], "'xml' is not one of 'table', 'jsonl', 'csv', 'tsv'; see"),
         (["plan", "--rows"], "option '--rows' requires an argument; see simsql plan --help"),
         (["dedup", ".", "-d", "x"], "'x' is not a whole number from 0 to 64; see simsql dedup --help"),
+        (
+            ["dedup", ".", "--threshold", "0.8"],
+            "no such option: --threshold: use --similarity; see simsql dedup",
+        ),
+        (["find-pairs", "--threshold", "3"], "no such option: --threshold: use --distance; see simsql find-pairs"),
+        (["dedup", ".", "--bit_diff=3"], "no such option: --bit_diff: use --distance; see simsql dedup --help"),
+        (
+            ["dedup", ".", "--dry-run"],
+            "--dry-run: this command only decides, it removes nothing from what it reads",
+        ),
+        (["install", "--dry-run"], "no such option: --dry-run; see simsql install --help"),
         (["dedup", ".", "--max-document", "x"], "invalid value for --max-document: 'x' is not a size"),
     ],
 )
@@ -86,6 +99,11 @@ def test_errors_in_arguments_are_one_line(arguments, said):
     found = run(*arguments)
     found.failed(2, said)
     assert "Value error" not in found.err
+
+
+def test_options_that_errors_name_instead_of_those_of_other_programs_exist():
+    assert {option for options in _ELSEWHERE.values() for option in options} <= MEANINGS.keys()
+    assert not _ELSEWHERE.keys() & MEANINGS.keys() - {"--column"}
 
 
 @pytest.mark.parametrize(

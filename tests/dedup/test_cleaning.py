@@ -17,17 +17,20 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from drop_lists import lost, text_about
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from program import run, write_lines
+from pyarrow import parquet as pq
 from record_files import JSON_LINES, TABLES
 from stages import Stages
 
 from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.writing import ClusterOutput
-from simsql.documents import Document, DocumentReader, Layout, copying
+from simsql.documents import Document, DocumentReader, Layout, copying, parquet_copying
+from simsql.documents.compression import zstd
 from simsql.documents.copying import Chosen, DifferentError, copy_records
 from simsql.documents.opening import format_of_name
 from simsql.errors import SimsqlError
@@ -35,6 +38,7 @@ from simsql.errors import SimsqlError
 PACKED = {
     "": (bytes, bytes),
     ".gz": (gzip.compress, gzip.decompress),
+    ".zst": (zstd.compress, zstd.decompress),
     ".bz2": (bz2.compress, bz2.decompress),
     ".xz": (lzma.compress, lzma.decompress),
 }
@@ -66,8 +70,8 @@ def without(pieces, removed):
     return b"".join(piece for number, piece in enumerate(pieces, 1) if number not in removed)
 
 
-def copy(name, data, chosen, **layout):
-    """Copy a file; `chosen` are the records to read again, by line: their texts, and whether to remove them."""
+def choose(chosen):
+    """The records to read again, given by line: their texts, and whether to remove them."""
     lines = sorted(chosen)
 
     def remove(start, texts):
@@ -76,11 +80,22 @@ def copy(name, data, chosen, **layout):
             raise DifferentError
         return [removed for _, removed in wanted]
 
-    target = io.BytesIO()
     removes = any(removed for _, removed in chosen.values())
-    found = Chosen(np.array(lines, dtype=np.int64), removes, remove)
+    return Chosen(np.array(lines, dtype=np.int64), removes, remove)
+
+
+def copy(name, data, chosen, **layout):
+    """Copy a file without some of the chosen records."""
+    target = io.BytesIO()
     form = format_of_name(Path(name))
-    copy_records(io.BytesIO(data), target, name, form, Layout(**layout), found, lambda _: None)
+    copy_records(io.BytesIO(data), target, name, form, Layout(**layout), choose(chosen), lambda _: None)
+    return target.getvalue()
+
+
+def copy_parquet(path, chosen):
+    target = io.BytesIO()
+    with path.open("rb", buffering=0) as file:
+        parquet_copying.copy_rows(file, target, str(path), Layout(), choose(chosen), lambda _: None)
     return target.getvalue()
 
 
@@ -134,6 +149,57 @@ def test_rows_are_copied_as_they_are(tmp_path_factory, data, codec, rest):
     check_copy(tmp_path_factory.getbasetemp(), "a.csv", codec[0], data, codec[1], rest.draw)
 
 
+ROWS = 300
+COLUMNS = {
+    "id": pa.array(range(ROWS), pa.uint32()),
+    "text": pa.array([f"text {n}" for n in range(ROWS)], pa.large_string()),
+    "kind": pa.array([f"kind {n % 7}" for n in range(ROWS)]).dictionary_encode(),
+    "list": pa.array([[n] if n % 3 else None for n in range(ROWS)], pa.list_(pa.field("x", pa.int16(), False))),
+    "nested": pa.array([{"a": [{"b": n}], "c": None} for n in range(ROWS)]),
+    "map": pa.array([[("k", n)] for n in range(ROWS)], pa.map_(pa.string(), pa.int64())),
+    "time": pa.array(range(ROWS), pa.timestamp("us", tz="UTC")),
+    "amount": pa.array([None if n % 2 else n for n in range(ROWS)]).cast(pa.decimal128(25, 3)),
+    "data": pa.array([b"\0\xff"] * ROWS),
+    "null": pa.nulls(ROWS),
+}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compression": "zstd", "row_group_size": 70},
+        {"compression": "none", "store_schema": False},
+        {"version": "1.0", "compression": "gzip"},
+        {"use_deprecated_int96_timestamps": True, "store_schema": False},
+        {"use_compliant_nested_type": False, "data_page_version": "2.0"},
+    ],
+)
+def test_rows_of_parquet_keep_their_values_schema_and_metadata(tmp_path, options):
+    table = pa.table(COLUMNS)
+    fields = [field.with_metadata({"PARQUET:field_id": str(n + 9)}) for n, field in enumerate(table.schema)]
+    fields[1] = fields[1].with_nullable(False)
+    table = table.cast(pa.schema(fields, {"license": "CC0", "pandas": "{}"}))
+    (tmp_path / "a.parquet").write_bytes(parquet_of(table, **options))
+    chosen = {n + 1: (f"text {n}", n % 3 == 0 or 70 <= n < 140) for n in range(0, ROWS, 2)}
+    chosen |= {n + 1: (f"text {n}", True) for n in range(70, 140)}
+    before = pq.ParquetFile(tmp_path / "a.parquet")
+    for held in (parquet_copying._HELD, 1):
+        with mock.patch.object(parquet_copying, "_HELD", held):
+            data = copy_parquet(tmp_path / "a.parquet", chosen)
+        after = pq.ParquetFile(io.BytesIO(data))
+        expected = before.read().filter(pa.array([not chosen.get(n + 1, ("", False))[1] for n in range(ROWS)]))
+        assert after.read().equals(expected)
+        assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
+        assert after.schema.equals(before.schema)
+        codecs_used = [file.metadata.row_group(0).column(1).compression for file in (before, after)]
+        assert codecs_used[0] == codecs_used[1]
+    kept = {line: (text, False) for line, (text, _) in chosen.items()}
+    assert copy_parquet(tmp_path / "a.parquet", kept) == (tmp_path / "a.parquet").read_bytes()
+    for wrong in ({1: ("text 1", True)}, {ROWS + 1: ("text", False)}, {3: ("text 2", True), 5: ("", False)}):
+        with pytest.raises(DifferentError):
+            copy_parquet(tmp_path / "a.parquet", wrong)
+
+
 FAMILIES = [text_about(subject, 14).split() for subject in ("fish", "bird", "stone")]
 TEXTS = st.builds(
     lambda family, changed, end: " ".join([*family[:changed], "other", *family[changed + 1 :], end]),
@@ -148,9 +214,14 @@ NOISE = st.sampled_from(["", " ", "{", '{"id": 1}', "[1]"])
 @st.composite
 def files(draw):
     """A file of records: its ending, and its content before compression."""
-    ending = draw(st.sampled_from([".jsonl", ".ndjson", ".csv", ".tsv"]))
+    ending = draw(st.sampled_from([".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"]))
     end = draw(st.sampled_from(["\n", "\n", "\r\n"]))
     records = draw(RECORDS)
+    if ending == ".parquet":
+        ids, texts = zip(*records, strict=True)
+        numbers = [{"a": [n]} for n in range(len(ids) + 1)]
+        columns = {"n": numbers, "id": [*ids, "3"], "text": [*texts, None]}
+        return ending, parquet_of(pa.table(columns), row_group_size=draw(st.integers(1, 7)))
     if ending in DELIMITERS:
         content = io.StringIO()
         writer = csv.writer(content, delimiter=DELIMITERS[ending], lineterminator=end)
@@ -164,6 +235,13 @@ def files(draw):
     if draw(st.booleans()):
         text = text.removesuffix(end)
     return ending, draw(st.sampled_from([b"", codecs.BOM_UTF8])) + text.encode()
+
+
+def parquet_of(table, **options):
+    """The bytes of a Parquet file."""
+    data = io.BytesIO()
+    pq.write_table(table, data, **options)
+    return data.getvalue()
 
 
 FOLDERS = st.dictionaries(st.sampled_from(["a", "b", "sub/a", "sub/deep/c d"]), files(), min_size=1)
@@ -187,12 +265,18 @@ def removed_from(path, dropped):
 
 def assert_clean(path, copied, dropped):
     """A file has been copied as it is, but for these places."""
+    removed = removed_from(path, dropped)
+    if path.suffix == ".parquet":
+        before, after = pq.read_table(path), pq.read_table(copied)
+        assert after.schema.equals(before.schema, check_metadata=True)
+        assert after.equals(before.filter(pa.array([n + 1 not in removed for n in range(len(before))])))
+        assert removed or copied.read_bytes() == path.read_bytes()
+        return
     _, unpack = PACKED.get(path.suffix, PACKED[""])
     pieces = pieces_of(path.suffixes[0], unpack(path.read_bytes()))
     mark = codecs.BOM_UTF8 if pieces and pieces[0].startswith(codecs.BOM_UTF8) else b""
     if mark:
         pieces[0] = pieces[0].removeprefix(mark)
-    removed = removed_from(path, dropped)
     assert unpack(copied.read_bytes()) == mark + without(pieces, removed)
     assert removed or copied.read_bytes() == path.read_bytes()
 
@@ -201,6 +285,9 @@ def texts_of(folder):
     """All texts in the records of a folder, as Python's csv and json read them."""
     found = set()
     for path in folder.rglob("*.*"):
+        if path.suffix == ".parquet":
+            found |= {*pq.read_table(path)["text"].to_pylist()} - {None}
+            continue
         _, unpack = PACKED.get(path.suffix, PACKED[""])
         data = unpack(path.read_bytes()).decode("utf-8-sig")
         ending = path.suffixes[0]
@@ -220,9 +307,10 @@ def test_a_folder_becomes_a_folder_of_the_same_shape(tmp_path_factory, folder, p
     root = tmp_path_factory.getbasetemp() / "folders"
     shutil.rmtree(root, ignore_errors=True)
     for name, (ending, data) in folder.items():
-        path = root / "in" / f"{name}{ending}{packed}"
+        by = "" if ending == ".parquet" else packed
+        path = root / "in" / f"{name}{ending}{by}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(PACKED[packed][0](data))
+        path.write_bytes(PACKED[by][0](data))
     dropped = clean([root / "in"], root / "out")
     read = sorted(path for path in (root / "in").rglob("*") if path.is_file())
     assert sorted(path for path in (root / "out").rglob("*") if path.is_file()) == [

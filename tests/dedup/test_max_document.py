@@ -108,7 +108,7 @@ class TestWhatCounts:
         write(tmp_path / "a.png", b"\x89PNG\r\n\x1a\n\0\0\0\0" * 100)
         write(tmp_path / "b.txt", "\0" * 100)
         write(tmp_path / "c.txt", b"na\xefve" * 100)
-        assert [item.reason for item in read(tmp_path, max_document=20)] == ["binary", "binary", "not utf-8"]
+        assert [item.reason for item in read(tmp_path, max_document=20)] == ["image", "binary", "not utf-8"]
 
 
 CELLS = st.text(st.sampled_from('ab"é,\n\r'), max_size=8)

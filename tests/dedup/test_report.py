@@ -181,9 +181,9 @@ def test_a_page_says_all_decisions_without_its_script():
     close = {"one two four": Closeness(1, 0.7999), "six": Closeness(12, None)}
     html = write(Sample([texts, texts], compare=lambda a, b: close[b]).report())
     one = """<b>Cluster 1</b>  3 documents, 1 dropped  <i>one two three</i>
-kept                    <b>.txt
-dropped  0.79  1 bit    \\u202eb\\n.txt
-kept           12 bits  c.txt"""
+kept\t\t<b>.txt
+dropped\t0.79  1 bit\t\\u202eb\\n.txt
+kept\t12 bits\tc.txt"""
     assert decisions(html) == one + one.replace("Cluster 1", "Cluster 2")
     assert "All names begin with <bdi>files/</bdi>" in html
 
@@ -191,15 +191,12 @@ kept           12 bits  c.txt"""
 def test_places_are_named_without_their_common_file():
     itself, near = Closeness(0, 1.0), Closeness(3, 0.9)
     cluster = [
-        ReportedMember(0, "x", "in/a.jsonl:1", "representative", 0, itself, itself),
-        ReportedMember(1, "y", "in/a.jsonl:12", "dropped", 0, near, near),
+        ReportedMember(0, "doc:7", "in/a.jsonl:1", "representative", 0, itself, itself),
+        ReportedMember(1, "doc:8", "in/a.jsonl:12", "dropped", 0, near, near),
     ]
     html = write(RunReport(2, {}, [cluster], lambda document: "text"))
-    assert "All places begin with <bdi>in/a.jsonl:</bdi></p>" in html
-    assert [re.split("  +", line)[-2:] for line in decisions(html).split("\n")[1:]] == [
-        ["x", "(line 1)"],
-        ["y", "(line 12)"],
-    ]
+    assert "All places begin with <bdi>in/a.jsonl:</bdi>, all names with <bdi>doc:</bdi></p>" in html
+    assert decisions(html).split("\n")[1:] == ["kept\t\t7  (line 1)", "dropped\t0.90  3 bits\t8  (line 12)"]
 
 
 def test_a_similarity_is_never_rounded_up():

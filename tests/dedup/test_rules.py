@@ -219,3 +219,34 @@ def test_the_time_and_the_path_of_files_decide(tmp_path, home):
     assert "first is kept, because of --keep-under" in found.done().lines[-1]
     run("dedup", tmp_path / "c", *under).failed(1, "no document that was read is below", "among the paths to read")
     run("dedup", tmp_path, "--keep-under", tmp_path / "typo").failed(2, "--keep-under", "there is no folder or")
+
+
+MENU = "".join(f'<li><a href="/{name}">Everything about {name}</a></li>\n' for name in WORDS[:50])
+PAGE = "<!DOCTYPE html><title>A site</title><nav><ul>{menu}</ul></nav><article><h1>{name}</h1>{text}</article>"
+
+
+def test_web_pages_are_compared_by_their_main_content(tmp_path, home):
+    def article(name, edit=""):
+        parts = (f"The {ordinal} thing about {name} is how it {name}s {edit}." for ordinal in WORDS[50:])
+        return "".join(f"<p>{part}</p>" for part in parts)
+
+    for number, name in enumerate(["wolf", "bee", "owl"]):
+        page = PAGE.format(menu=MENU, name=name, text=article(name))
+        (tmp_path / f"{number}.html").write_text(page)
+    # The same article on another site, whose encoding is declared, and a text that is not a page.
+    other = "<meta charset=latin-1>" + PAGE.format(menu="<li>Caf\xe9</li>" * 90, name="bee", text=article("bee"))
+    (tmp_path / "copy.HTM").write_bytes(other.encode("latin-1"))
+    (tmp_path / "wolf.html.txt").write_text(PAGE.format(menu=MENU, name="wolf", text=article("wolf")))
+    (tmp_path / "picture.html").write_bytes(b"GIF89a\1\0\1\0\0\0\0;" + bytes(99))
+    (tmp_path / "nothing.html").write_text("<nav></nav>")
+    paths = [f"{tmp_path}/{name}" for name in ("1.html", "copy.HTM", "0.html", "wolf.html.txt", "2.html")]
+    source = run("dedup", tmp_path, home=home).done()
+    assert {paths[0], paths[2], paths[3], paths[4]} in source.groups
+    report = tmp_path / "report.out"
+    main = run("dedup", tmp_path, "--html", "main", "--report", report, home=home).done()
+    assert main.groups == {frozenset(paths[:2])}
+    assert main.table["image"] == main.table["empty"] == "1"
+    assert MENU not in report.read_text()
+    found = run("dedup", tmp_path, "--html", "main", "--explain", paths[0], paths[2], home=home).done()
+    assert found.lines[-1].startswith("apart: ")
+    assert found.lines[-1].endswith("; of web pages, only the main content was compared")

@@ -48,7 +48,8 @@ def test_files_that_cannot_be_used_are_named(tmp_path, home):
     (tmp_path / "latin.txt").write_bytes(WORDS.encode() + b" caf\xe9")
     (tmp_path / "damaged.txt.gz").write_bytes(b"\x1f\x8b\x08 and nothing of the kind")
     (tmp_path / "wrong.csv").write_text("a,b\n1,2\n")
-    found = run("dedup", tmp_path, home=home).done()
+    found = run("dedup", tmp_path, home=home)
+    assert found.code == 1  # the only file of records
     assert found.groups == {frozenset(str(tmp_path / name) for name in ("1.txt", "2.txt"))}
     reasons = {Path(message.split(": ")[0]).name: message.split(": ")[1] for message in skipped(found)}
     assert reasons == {
@@ -219,9 +220,9 @@ def test_nothing_but_bad_input_says_what_was_wrong_first(tmp_path, home):
     found = run("dedup", tmp_path, home=home)
     found.failed(1, "skipped 2 not JSON, 1 binary; the first was ", f"{tmp_path}/a.jsonl:1: ")
     assert "stdin" not in found.err
-    table = run("dedup", "-", home=home, stdin=b"id,text\na,some words\n")
+    table = run("dedup", "-", home=home, stdin=b"id,body\na,some words\n")
     table.failed(
-        1, "skipped 2 not JSON; the first was ", "; stdin must be JSON lines: save a table as a .csv or .tsv"
+        1, "skipped 2 not JSON; the first was ", "; stdin must be JSON lines, or a table with a column 'text'"
     )
 
 

@@ -8,9 +8,11 @@ import tempfile
 from contextlib import chdir
 from pathlib import Path
 
-from drop_lists import LIMIT, apply, lost, run, text_about, texts_in
+from drop_lists import LIMIT, apply, contents, lost, run, text_about, texts_in
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from simsql.decide.rules import Rules
 
 # Two families of texts: within one, they are similar but not the same.
 TEXTS = [
@@ -35,9 +37,12 @@ class Histories(RuleBasedStateMachine):
     runs = 0
     dropped = 0
 
-    @initialize()
-    def begin(self) -> None:
-        self.root = Path(tempfile.mkdtemp(dir=self.parent))
+    @initialize(protect=st.booleans())
+    def begin(self, protect) -> None:
+        self.root = Path(tempfile.mkdtemp(dir=self.parent)).resolve()
+        # The folder of this name at the time of a run: folders are renamed and swapped.
+        self.archive = self.root / FOLDER / "d"
+        self.rules = Rules(keep_under=(str(self.archive),) if protect else ())
         self.folder = self.root / FOLDER
         self.table = f"history_{self.root.name}"
         for name, text in zip([*FILES, *RECORDS], TEXTS * 2, strict=True):
@@ -147,9 +152,10 @@ class Histories(RuleBasedStateMachine):
             given = [path if inside else f"{self.folder.name}/{path}" for path in paths]
             given = [path for path in given if Path(path).is_file() or Path(path).is_dir()]
             if given:
-                before = texts_in(self.folder)
-                dropped = run(self.url, self.table, given, self.root, redecide=redecide)
+                before, archived = texts_in(self.folder), contents(self.archive)
+                dropped = run(self.url, self.table, given, self.root, rules=self.rules, redecide=redecide)
                 apply(dropped, given)
+                assert archived == contents(self.archive) or not self.rules.keep_under, dropped
                 assert lost(before, texts_in(self.folder)) == [], dropped
                 type(self).runs += 1
                 type(self).dropped += len(dropped)

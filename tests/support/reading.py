@@ -7,8 +7,14 @@ import lzma
 from dataclasses import fields
 
 from simsql.documents import Document, DocumentReader, Layout, Skip
+from simsql.documents.compression import zstd
 
-COMPRESSORS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+def _compress_zstd(data):
+    return zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
+
+
+COMPRESSORS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": _compress_zstd}
 
 
 def open_reader(paths, **options):

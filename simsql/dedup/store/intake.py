@@ -89,6 +89,7 @@ class Intake:
             done += found.size
             report(done)
             self._reader.skips.add_all(found.skips)
+            self._reader.skips.read.update(origin.name for origin in found.origins)
             self.wordless.add_all(found.wordless)
             columns = self._identities.settle(found)
             if self._check:

@@ -63,7 +63,8 @@
   // Return a name without what all names begin with.
   function short(name, prefix) {
     const rest = name.slice(prefix.length);
-    return prefix.endsWith(":") && /^\p{Nd}+$/u.test(rest) ? `line ${rest}` : rest || name;
+    const isLine = prefix.endsWith(":") && prefix === index.prefixes[1] && /^\p{Nd}+$/u.test(rest);
+    return isLine ? `line ${rest}` : rest || name;
   }
 
   // Return a name of one line. If there is no room for all of it, its middle is left out.
@@ -213,6 +214,7 @@
     );
     markCurrent();
     $("page").textContent = `page ${number(state.page + 1)} of ${number(pages)}`;
+    $("pager").hidden = pages < 2;
     $("previous-page").disabled = state.page === 0;
     $("next-page").disabled = state.page === pages - 1;
   }
@@ -611,8 +613,8 @@
       return void target.blur();
     }
     const typing = target.closest("input:not([type=radio]), select, textarea");
-    // Arrows move the choice among radio buttons.
-    if (typing || (target.matches("input") && key.startsWith("Arrow")) || !Object.hasOwn(KEYS, key)) return;
+    // Arrows move the choice among radio buttons, and scroll texts.
+    if (typing || (target.matches("input, .texts") && key.startsWith("Arrow")) || !Object.hasOwn(KEYS, key)) return;
     event.preventDefault();
     KEYS[key]();
   });

@@ -1,0 +1,129 @@
+"""JSON arrays and lines in files called .json, and streams of any shape."""
+
+import csv
+import gzip
+import io
+import json
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading import COMPRESSORS, from_stdin, read, texts, write
+
+from simsql.documents import Document, DocumentReader, Skip, content, parts
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text('ab"\\{}[],\n é', max_size=6)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text('a]"', max_size=2), inner)),
+    max_leaves=6,
+)
+RECORDS = st.lists(st.fixed_dictionaries({"id": VALUES, "text": VALUES}), min_size=1, max_size=8)
+
+
+def plain(items):
+    return [item._replace(path=None, status=None) if isinstance(item, Document) else item for item in items]
+
+
+@given(
+    RECORDS,
+    st.sampled_from([None, 1]),
+    st.booleans(),
+    st.sampled_from([1, 2, 5, 1 << 18]),
+    st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+)
+def test_an_array_holds_what_lines_hold(tmp_path_factory, records, indent, ascii_only, chunk, encoding):
+    folder = tmp_path_factory.getbasetemp()
+    options = {"ensure_ascii": ascii_only}
+    array = json.dumps(records, indent=indent, **options)
+    lines = "\n".join(json.dumps(record, **options) for record in records)
+    path = write(folder / "array.json", array.encode(encoding))
+    expected = plain(read(write(folder / "array.jsonl", lines.encode(encoding))))
+    with mock.patch.object(content, "_CHUNK", chunk):
+        found = plain(read(path))
+    assert repr(found) == repr(expected).replace("array.jsonl", "array.json").replace("line has", "line has")
+    streamed = from_stdin(array.encode(encoding))
+    assert [getattr(item, "text", None) for item in streamed] == [getattr(item, "text", None) for item in found]
+
+
+@given(st.text('"\\{}[], a\n1:', max_size=30), st.sampled_from([1, 3, 1 << 18]))
+def test_no_text_raises(tmp_path_factory, rest, chunk):
+    path = write(tmp_path_factory.getbasetemp() / "any.json", '[{"text": "a"}' + rest)
+    with mock.patch.object(content, "_CHUNK", chunk):
+        found = read(path)
+    try:
+        json.loads('[{"text": "a"}' + rest)
+    except ValueError:
+        assert any(isinstance(item, Skip) for item in found)
+
+
+def test_a_bad_element_is_skipped_alone(tmp_path):
+    path = write(
+        tmp_path / "a.json",
+        '[{"text": "a"}, {"text": "b" "c"}, 7, , {"body": "x"}, {"text": "%s"}, {"text": "d"}]' % ("x" * 90),
+    )
+    found = read(path, max_document=80)
+    assert [getattr(item, "text", None) or item.reason for item in found] == (
+        ["a", "not JSON", "not an object", "not JSON", "no field", "too long", "d"]
+    )
+    assert [item.place for item in found] == [f"{path}:{number}" for number in range(1, 8)]
+
+
+@pytest.mark.parametrize("ending", ["", *COMPRESSORS])
+def test_an_array_that_is_cut_off(tmp_path, ending):
+    array = json.dumps([{"text": f"text {number}"} for number in range(30_000)], indent=1)
+    path = write(tmp_path / f"a.json{ending}", COMPRESSORS.get(ending, bytes)(array[:-20].encode()))
+    *documents, skip = read(path)
+    assert [document.text for document in documents] == [f"text {number}" for number in range(29_999)]
+    assert (skip.place, skip.reason) == (f"{path}:30000", "not JSON")
+    if ending == ".gz":
+        cut = write(path, path.read_bytes()[:-1000])
+        *documents, skip = read(cut)
+        assert (len(documents) > 20_000, skip.reason) == (True, "corrupt")
+
+
+def test_more_text_after_an_array(tmp_path):
+    found = read(write(tmp_path / "a.json", '[{"text": "a"}] \n [{"text": "b"}]'))
+    assert [getattr(item, "text", None) or item.reason for item in found] == ["a", "not JSON"]
+
+
+def test_lines_that_are_called_json(tmp_path):
+    lines = '{"id": 1, "text": "a"}\n{"id": 2}\n{"id": 3, "text": "b"}\n'
+    path = write(tmp_path / "a.JSON.gz", gzip.compress(lines.encode()))
+    one, skip, three = read(path)
+    assert (one, three) == (Document("1", "a", f"{path}:1"), Document("3", "b", f"{path}:3"))
+    assert skip.reason == "no field"
+    assert texts(path, text_field="body") == [lines]
+    assert texts(write(tmp_path / "b.json", lines), lines=True) == lines.splitlines()
+
+
+@pytest.mark.parametrize("size", [1, 100_000, 300_000])
+def test_a_first_record_of_any_size(tmp_path, size):
+    records = [{"more": "x" * size, "text": "a"}, {"text": "b"}]
+    assert texts(write(tmp_path / "a.json", json.dumps(records))) == ["a", "b"]
+    assert texts(write(tmp_path / "a.json", "\n".join(map(json.dumps, records)))) == ["a", "b"]
+    alone = json.dumps(records[0], indent=2)
+    assert texts(write(tmp_path / "a.json", alone)) == [alone]
+
+
+def test_a_large_array_is_handed_over(tmp_path):
+    path = write(tmp_path / "a.json", json.dumps([{"text": f"text {number}"} for number in range(1000)]))
+    reader = DocumentReader([path])
+    with mock.patch.object(parts, "PART", 5000):
+        found = list(reader.parts())
+    assert len(found) > 5
+    assert sum(part.size for part in found) == reader.bytes_total
+    assert plain(item for part in found for item in part.read()) == plain(reader)
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
+def test_a_table_on_standard_input(delimiter, start):
+    table = io.StringIO(newline="")
+    csv.writer(table, delimiter=delimiter).writerows([("id", "text"), (1, "a\nb"), (2, "c, d")])
+    data = start + table.getvalue().encode()
+    expected = [Document("1", "a\nb", "stdin:2"), Document("2", "c, d", "stdin:4")]
+    assert from_stdin(data) == expected
+    assert from_stdin(gzip.compress(data)) == expected
+    assert [item.reason for item in from_stdin(data, text_field="body")][:1] == ["not JSON"]
+    assert from_stdin(b"text\n", lines=True)[0].text == "text"
