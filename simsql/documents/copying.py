@@ -9,6 +9,7 @@ import io
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -251,6 +252,8 @@ class _Copy:
             encoding = encoding_of_records(start, self._layout.encoding)
         except UnfitError:
             raise DifferentError from None
+        # That of all of the file, of which the chosen records are a part.
+        self._layout = replace(self._layout, encoding=encoding.removesuffix("-sig"))
         rows = _Rows(encoding, start, delimiter)
         if not rows.is_possible:
             raise SimsqlError(

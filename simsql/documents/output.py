@@ -8,11 +8,13 @@ import shutil
 import stat
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from glob import escape
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, AnyStr, BinaryIO, Generic, Literal, TextIO
 
+from simsql.documents.compression import COMPRESSIONS, READ_ERRORS, find_compression, is_named_compressed
 from simsql.documents.input_formats import printable, storable
 from simsql.errors import SimsqlError, UsageError
 
@@ -21,7 +23,7 @@ STDOUT = Path("-")
 
 _Identity = tuple[int, int]  # device and inode
 _STDOUT_NAME = "standard output"
-_COMPRESSED = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".br", ".z", ".zip", ".7z"}
+_NOT_COMPRESSED = {".lz4", ".br", ".z", ".zip", ".7z"}
 _BINARY = {
     ".parquet",
     ".arrow",
@@ -122,7 +124,10 @@ class Outputs:
         try:
             with path.open("rb") as file:
                 start = file.read(_START)
-        except OSError:
+                if compression := find_compression(start):
+                    file.seek(0)
+                    start = compression.read(file).read(_START)
+        except READ_ERRORS:
             return False
         return not start or start.startswith(self._starts) or _PAGE.match(start) is not None
 
@@ -183,17 +188,13 @@ def _check_writable(path: Path) -> None:
 def _check_ending(option: str, path: Path) -> None:
     """Raise UsageError if the name of a file promises another format."""
     ending = path.suffix.lower()
-    if is_special(path) or ending not in _COMPRESSED | _BINARY:
+    if is_special(path) or ending not in _NOT_COMPRESSED | _BINARY:
         return
-    if ending in _COMPRESSED:
-        raise UsageError(
-            f"{option} {_show(path)}: simsql does not compress what it writes:"
-            f" write {_show(path.with_suffix(''))}, and compress it"
-        )
-    raise UsageError(
-        f"{option} {_show(path)}: simsql does not write {ending} files: write {_show(path.with_suffix('.jsonl'))},"
-        " and convert it"
-    )
+    if ending in _NOT_COMPRESSED:
+        advice = f"write {_show(path.with_suffix('.gz'))}, .xz, .bz2 or .zst"
+    else:
+        advice = f"write {_show(path.with_suffix('.jsonl'))}, and convert it"
+    raise UsageError(f"{option} {_show(path)}: simsql does not write {ending} files: {advice}")
 
 
 class _Terminal:
@@ -215,14 +216,33 @@ def standard_output() -> TextIO | _Terminal:
 def open_output(path: Path | None) -> Iterator[Output[str] | _Terminal | TextIO]:
     """Open a file that gets its name only when it is complete, or standard output for None and `STDOUT`.
 
-    Pipes and other special files are written directly. Raises SimsqlError if writing fails.
+    Pipes and other special files are written directly. Others are compressed if their name says so. Raises
+    SimsqlError if writing fails.
     """
     if path is None or path == STDOUT:
         yield standard_output()
         sys.stdout.flush()
         return
+    if is_named_compressed(path) and not is_special(path):
+        with _replacing(path, "xb") as file, _compressing(file, path) as text:
+            yield Output(text, path)
+        return
     with _writing(path, "w") if is_special(path) else _replacing(path, "x") as file:
         yield Output(file, path)
+
+
+@contextmanager
+def _compressing(file: IO[bytes], path: Path) -> Iterator[TextIO]:
+    """Yield what compresses a text as the ending of a name says."""
+    text = TextIOWrapper(COMPRESSIONS[path.suffix.lower()].write(file), encoding="utf-8")
+    try:
+        yield text
+    except BaseException:
+        with suppress(OSError, ValueError):  # what is left of the text goes with the file
+            text.close()
+        raise
+    with naming_output(path):
+        text.close()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
+from simsql.documents.compression import is_named_compressed
 from simsql.documents.input_formats import printable
 from simsql.documents.output import standard_output
 
@@ -47,8 +48,8 @@ _GAP = "  "
 
 
 def format_of_file(path: Path) -> Format:
-    """Return the format that the ending of a file names, by default JSON lines."""
-    ending = path.suffix.lower()
+    """Return the format that the ending of a file names, compressed or not; by default JSON lines."""
+    ending = (path.with_suffix("") if is_named_compressed(path) else path).suffix.lower()
     return Format(ending.removeprefix(".")) if ending in DELIMITERS else Format.JSONL
 
 

@@ -5,11 +5,13 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from simsql.documents import DELIMITERS, printable, storable
+from simsql.documents.compression import READ_ERRORS, find_compression
+from simsql.documents.output_formats import format_of_file
 from simsql.errors import SimsqlError
 
 NEAR_DUPLICATE, NOT, UNSURE = "near-duplicate", "not", "unsure"
@@ -57,11 +59,16 @@ def read_labels(path: Path, stdin: BinaryIO | None = None) -> Labels:
     left_out = 0
     weighted: dict[bool, str] = {}  # where the first pair with a weight is, and the first one without
     content = stdin.read() if stdin else path.read_bytes()
+    if compression := find_compression(content):
+        try:
+            content = compression.read(BytesIO(content)).read()
+        except READ_ERRORS as error:
+            raise SimsqlError(f"{name} cannot be decompressed: {error}") from None
     try:
         lines = StringIO(content.decode("utf-8-sig"), newline="")
     except UnicodeDecodeError as error:
         raise SimsqlError(f"{name} is not UTF-8: {error.reason} at byte {error.start}: convert it first") from None
-    delimiter = DELIMITERS.get(path.suffix.lower())
+    delimiter = DELIMITERS.get(f".{format_of_file(path)}")
     for number, record in _read_json(lines, name) if delimiter is None else _read_table(lines, name, delimiter):
         place = f"{name}:{number}"
         alike = _read_label(record, place)
