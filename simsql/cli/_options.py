@@ -50,6 +50,10 @@ class Meaning(NamedTuple):
 
 
 MEANINGS = {
+    "--against": Meaning(
+        "PATH",
+        "Compare with the documents in this file or folder: keep them, and list only the others; may be repeated",
+    ),
     "--all-rows": Meaning(None, "Recompute every fingerprint, for example after a change of the recipe"),
     "--all-scopes": Meaning(
         None, "Compare rows of different scopes, too, although the simhash index of the table has a scope"
@@ -142,6 +146,9 @@ MEANINGS = {
         " (0 to 64 minus the distance)",
     ),
     "--missing": Meaning("ROWS", "Allow that this many rows have no fingerprint for the new default index"),
+    "--new-only": Meaning(
+        None, "List only documents whose decision is new or has changed, with those kept in their favour"
+    ),
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
     "--output": Meaning("FILE", "Write the results to this file instead of stdout (-)", "-o"),
     "--pairs": Meaning("N", "Draw this many pairs (1 or more)"),

@@ -36,6 +36,8 @@ from simsql.documents.output_formats import Format, choose_format, format_of_fil
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 
+_FOUND = 3  # the exit code of --against for documents that could be dropped
+
 
 @dataclass(frozen=True)
 class _Connecting(Connecting):
@@ -65,6 +67,7 @@ def dedup_command(
     *,
     context: typer.Context,
     paths: OptionalPaths = None,
+    against: Annotated[list[str] | None, option("--against")] = None,
     deciding: _Deciding,
     recipe: NewRecipeName = None,
     reading: _Reading,
@@ -75,6 +78,7 @@ def dedup_command(
         option("--table", "; by default simsql_documents with --server-dir, else none: all is in memory"),
     ] = None,
     redecide: Annotated[bool, option("--redecide")] = False,
+    new_only: Annotated[bool, option("--new-only")] = False,
     output: Annotated[Path | None, path_option("--output")] = None,
     form: Formatted = None,
     drop_list: Annotated[Path | None, path_option("--drop-list")] = None,
@@ -109,6 +113,8 @@ def dedup_command(
     target = connecting.chosen() if store_in or connecting.is_given else ChosenDatabase()
     options = DedupOptions(
         paths or [],
+        against=against or (),
+        new_only=new_only,
         rules=deciding.rules(),
         redecide=redecide,
         recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
@@ -130,6 +136,7 @@ def dedup_command(
         print(first.kept(), end="", flush=True)
     print_skips(summary.skips, telling.console)
     print_skips(summary.wordless, telling.console, what="not compared:")
+    print_skips(summary.forgotten, telling.console, what="forgotten:")
     if summary.unchecked:
         telling.console.print(_describe_unchecked(summary), soft_wrap=True, markup=False, highlight=False)
     if summary.explanation:
@@ -140,8 +147,11 @@ def dedup_command(
         telling.console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)
     print_skips(summary.clusters.refused, telling.console, what="not droppable:")
     print_skips(summary.clusters.unlisted, telling.console, what="not in the drop list:")
+    print_skips(summary.clusters.unread, telling.console, what="not checked:")
     print_summary(_counts(summary), stages, telling.console)
     summary.skips.check_read()
+    if against and summary.clusters.droppable:
+        raise typer.Exit(_FOUND)
 
 
 def _describe_unchecked(summary: DedupSummary) -> str:
@@ -165,10 +175,13 @@ def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
     yield "documents", summary.documents
     if wordless := summary.wordless.by_reason.total():
         yield "  without words: no fingerprint", wordless
-    if summary.stored > summary.loaded.added:
+    forgotten = summary.forgotten.by_reason.total()
+    if forgotten or summary.stored > summary.loaded.added:
         yield "  new", summary.loaded.added
         yield "  changed", summary.loaded.changed
         yield "  known already", summary.loaded.unchanged
+        if forgotten:
+            yield "  gone: forgotten", forgotten
         yield "documents in the table", summary.stored
     if summary.unchecked:
         yield "  words not known: not compared", summary.unchecked
@@ -176,6 +189,8 @@ def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
     found = summary.clusters
     yield "clusters", found.clusters
     yield "  documents in them", found.members
+    if unread := found.unread.by_reason.total():
+        yield "  dropped in favour of a text not read", unread
     yield "documents that could be dropped", found.droppable
     if refused := found.refused.by_reason.total():
         yield "not droppable", refused

@@ -42,8 +42,6 @@ class Documents(NamedTuple):
     representative_similarity: Similarities
     fresh: Flags
     """Whether there is no earlier decision about this text."""
-    undecided: Flags
-    """Whether an earlier run has not found it, as in `Verdicts`."""
 
     @classmethod
     def without_decisions(
@@ -62,7 +60,7 @@ class Documents(NamedTuple):
         if protected is None:
             protected = none
         read = ids, fingerprint, sketch, words, compared, characters, seen, protected
-        return cls(*read, ids, ids, unknown, unknown, ~none, none)
+        return cls(*read, ids, ids, unknown, unknown, ~none)
 
 
 class Nodes(NamedTuple):

@@ -41,10 +41,10 @@ class Verdicts(NamedTuple):
     representative_similarity: Similarities
     cluster: I64
     """Number of the cluster, from 1, the largest first; 0 for documents in none."""
-    undecided: Flags
-    """Whether the document is gone, so that a later run that finds it again decides anew."""
     present: Flags
     """Whether this run has read the document, or found it again."""
+    gone: Flags
+    """Whether this run has looked for the document and not found it. Then it is in no cluster."""
 
 
 def decide(
@@ -54,8 +54,13 @@ def decide(
     rules: Rules,
     criterion: I64,
     order_by_name: Callable[[I64], I64],
+    *,
+    new_only: bool = False,
 ) -> Verdicts:
     """Decide about all documents.
+
+    With `new_only`, the members of clusters are documents whose decision is new or has changed, those that are
+    kept in their favour, and those that represent them.
 
     A node is kept rather than others if it has a protected document, then if an earlier run has kept it, then by
     its `criterion`, which is higher for preferred documents, the sum of its similarities, the length of its text
@@ -63,11 +68,11 @@ def decide(
     `order_by_name` sorts positions of documents. A similarity that the evidence does not tell is NaN.
     """
     itself = np.arange(len(documents.id))
-    present = evidence.states == PRESENT
+    present, is_gone = evidence.states == PRESENT, evidence.states == GONE
     similarities = np.full((2, len(itself)), np.nan)
     if not nodes.total:
         none = np.zeros(len(itself), dtype=np.int64)
-        return Verdicts(itself, itself, similarities[0], similarities[1], none, none.astype(bool), present)
+        return Verdicts(itself, itself, similarities[0], similarities[1], none, present, is_gone)
     node = nodes.of_document
     compared = node != NONE
     gone = nodes.gone(evidence.states)
@@ -89,10 +94,13 @@ def decide(
         for row, target in enumerate(stars):
             similarities[row, compared] = _look_up(nodes.total, known, target)[node[compared]]
     cluster = np.zeros(len(itself), dtype=np.int64)
-    cluster[compared] = _number_clusters(stars.representative[node[compared]], -documents.characters[best])
-    # If a text that is gone and was kept comes back, it may be similar to one that is kept since.
-    undecided = compared & gone[node] & (stars.kept[node] == node)
-    return Verdicts(kept, representative, similarities[0], similarities[1], cluster, undecided, present)
+    listed = compared & ~is_gone
+    if new_only:
+        new = np.flatnonzero(listed & (documents.fresh | (documents.id[kept] != documents.kept)))
+        listed[:] = False
+        listed[np.concatenate([new, kept[new], representative[new]])] = True
+    cluster[listed] = _number_clusters(stars.representative[node[listed]], -documents.characters[best])
+    return Verdicts(kept, representative, similarities[0], similarities[1], cluster, present, is_gone)
 
 
 def _best_documents(

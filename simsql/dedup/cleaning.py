@@ -75,7 +75,8 @@ class _Copied:
 class Cleaner:
     """Copies the files that a run reads to `path`: a single one to a file, others to a folder of the same shape.
 
-    Create it before the run reads. Raises UsageError for a path that cannot be used, or a file that cannot be
+    Create it before the run reads. With `with_archive`, the run also reads protected documents that `reader` does
+    not have, and they are not copied. Raises UsageError for a path that cannot be used, or a file that cannot be
     copied.
     """
 
@@ -88,12 +89,14 @@ class Cleaner:
         *,
         stdin: StreamSpool | None,
         others: Iterable[Path],
+        with_archive: bool = False,
     ) -> None:
         self.dropped = 0
         """Number of records that are left out."""
         self._path = path
         self._layout = layout
         self._stdin = stdin
+        self._with_archive = with_archive
         self._is_single = is_single(arguments)
         if not self._is_single:
             _check_folder(path, arguments, others)
@@ -113,7 +116,9 @@ class Cleaner:
             status = status_of_file(found.status) if found.status else None
             self._files[name] = _Copied(name, found.path, form, status)
         if not self._files:
-            raise UsageError(f"--clean copies files of records, and there is none: {_REMOVE}")
+            raise UsageError(
+                f"--clean copies JSON lines, tables and Parquet, and there is none of them: {_REMOVE}"
+            )
         if self._is_single:
             self._check_ending()
         self._report: Report = lambda _: None
@@ -131,14 +136,17 @@ class Cleaner:
 
     def check(self, columns: Columns) -> None:
         """Raise UsageError if one of these documents is a whole file."""
-        for position in np.flatnonzero(columns.origin < 0)[:1].tolist():
+        is_file = columns.origin < 0
+        if self._with_archive:
+            is_file &= ~columns.protected
+        for position in np.flatnonzero(is_file)[:1].tolist():
             name = printable(columns.names.at(position))
             raise UsageError(
                 f"--clean copies files of records, and {name} is one document: {_LEAVE_OUT}, or {_REMOVE}"
             )
 
     def check_files(self, files: Mapping[str, RecordFile], skips: SkipCount) -> None:
-        """Raise SimsqlError if a file of records cannot be copied, is new since the walk, or has such a skip."""
+        """Raise SimsqlError if one of these files cannot be copied, is new since the walk, or has such a skip."""
         for name, file in files.items():
             if not _can_copy(format_of_name(file.path)):
                 raise UsageError(
@@ -156,14 +164,12 @@ class Cleaner:
         kept = set()
         for document, _, kept_document, droppable, *_ in members:
             if droppable:
-                self._file(document).add(document, dropped=True)
+                self._files[_file_of(document)].add(document, dropped=True)
                 self.dropped += 1
-                if kept_document.seen and kept_document.id not in kept:
+                copied = self._files.get(_file_of(kept_document)) if kept_document.seen else None
+                if copied and kept_document.id not in kept:
                     kept.add(kept_document.id)
-                    self._file(kept_document).add(kept_document, dropped=False)
-
-    def _file(self, document: StoredDocument) -> _Copied:
-        return self._files[file_of(document.place, document.line)]
+                    copied.add(kept_document, dropped=False)
 
     def write(self, stages: Stages, files: ExitStack) -> None:
         """Write the clean corpus, which takes its name when `files` ends well.
@@ -219,6 +225,10 @@ class Cleaner:
     def _advance(self, size: int) -> None:
         self._done += size
         self._report(self._done)
+
+
+def _file_of(document: StoredDocument) -> str:
+    return file_of(document.place, document.line)
 
 
 def is_single(arguments: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simsql.decide.documents import GONE, I64, NONE, PRESENT, UNKNOWN, Documents, Flags, Nodes, States
+from simsql.decide.documents import I64, NONE, PRESENT, UNKNOWN, Documents, Flags, Nodes, States
 from simsql.decide.earlier import decided_by, earlier_stars
 from simsql.decide.stars import SimilarPairs, join_pairs
 from simsql.decide.verdicts import Evidence
@@ -54,7 +54,7 @@ class _Presence:
     """Which documents are there, as far as somebody has asked."""
 
     def __init__(self, documents: Documents, nodes: Nodes, look_for: LookFor | None) -> None:
-        self.states = np.where(documents.undecided, GONE, UNKNOWN).astype(np.int8)
+        self.states = np.full(len(documents.id), UNKNOWN, dtype=np.int8)
         self.states[documents.seen] = PRESENT
         self._asked = documents.seen.copy()
         self._was_kept = documents.kept == documents.id

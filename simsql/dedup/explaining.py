@@ -26,7 +26,7 @@ class ExplainedDocument:
     kept_similarity: float | None
     representative: str | None
     protected: bool
-    """Whether it is never dropped, because of --keep-under."""
+    """Whether it is never dropped, because of --keep-under or --against."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class _Explainer:
 def _decision(document: ExplainedDocument) -> str:
     name = printable(document.id)
     if document.kept == document.id:
-        name += " is kept, because of --keep-under" if document.protected else " is kept"
+        name += " is kept, because of --keep-under or --against" if document.protected else " is kept"
         if document.representative == document.id:
             return name
         return f"{name}, in the cluster of {printable(document.representative or '')}"

@@ -1,7 +1,7 @@
 """The main job: files in, clusters of near-duplicates and decisions out."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 
 from simsql.decide.rules import Rules
-from simsql.decide.verdicts import decide
+from simsql.decide.verdicts import Verdicts, decide
 from simsql.dedup.cleaning import Cleaner, is_single
 from simsql.dedup.cluster_formats import CLUSTER_STARTS
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.explaining import Explanation, explain_pair
-from simsql.dedup.safety.confirming import Confirmer
+from simsql.dedup.safety.confirming import Confirmer, Reference
+from simsql.dedup.safety.identity import RecordFile
 from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
 from simsql.dedup.store.intake import Intake
-from simsql.dedup.store.store import Loaded
+from simsql.dedup.store.store import Loaded, Rows, Store
 from simsql.dedup.writing import ClusterCount, ClusterOutput, drop_list_name, write_clusters
 from simsql.documents import (
     READ_TWICE,
@@ -30,7 +31,9 @@ from simsql.documents import (
     DocumentReader,
     Layout,
     Outputs,
+    Report,
     Selection,
+    Skip,
     SkipCount,
     Stages,
     open_output,
@@ -41,6 +44,8 @@ from simsql.documents.spool import StreamSpool, TextSpool, TokenSpool
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
+_GONE = "gone"
+
 
 @dataclass(frozen=True)
 class DedupOptions:
@@ -48,6 +53,11 @@ class DedupOptions:
 
     paths: Sequence[str]
     """No paths only to explain the decisions of a table that is kept."""
+    against: Sequence[str] = ()
+    """Files and folders to compare with: their documents are kept, and only the others are decided about."""
+    new_only: bool = False
+    """Whether to list only documents whose decision is new or has changed, with those kept in their favour. With
+    `against`, this is so."""
     rules: Rules = field(default_factory=Rules)
     redecide: bool = False
     """Whether to ignore the decisions of earlier runs."""
@@ -100,6 +110,8 @@ class DedupSummary:
     created_by_older: bool
     """Whether the table was created by version 0.1.0, which stored no decisions."""
     skips: SkipCount
+    forgotten: SkipCount
+    """Documents of earlier runs that are gone, and have been removed from the table."""
     clusters: ClusterCount
     explanation: Explanation | None
     cleaned: int | None
@@ -118,18 +130,20 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     if not options.paths and not options.destination.stays:
         raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
     outputs = options.outputs()
+    paths = [*options.paths, *options.against]
     with ExitStack() as stack:
         is_copied = options.output.clean and "-" in options.paths
         stdin = stack.enter_context(StreamSpool(sys.stdin.buffer)) if is_copied else None
-        reader = options.open_reader(options.paths, outputs, stdin)
+        reader = options.open_reader(paths, outputs, stdin)
         _refuse_server_folder(options)
-        cleaner = _make_cleaner(options, reader, stdin)
+        rules = _with_archive(options)
+        cleaner = _make_cleaner(options, reader, outputs, stdin)
         tokens = stack.enter_context(TokenSpool()) if options.rules.checks_texts else None
         texts = stack.enter_context(TextSpool()) if options.output.report else None
         opened = open_store(
             options.destination,
             options.recipe,
-            options.rules,
+            rules,
             stages,
             redecide=options.redecide,
             create=bool(options.paths),
@@ -145,22 +159,17 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         )
         loaded = intake.take_in(stages)
         if cleaner:
-            cleaner.check_files(intake.files, reader.skips)
+            cleaner.check_files(_without_archive(intake.files, options, rules), reader.skips)
+        confirmer = Confirmer(options.open_reader, intake.files, outputs.writes)
+        forgotten = SkipCount()
         with stages.stage("check texts" if store.rules.checks_texts else "compare fingerprints") as report:
+            _forget(store, confirmer.find_gone(store.find_unread(options.paths)), forgotten)
             rows = store.read_rows()
-            confirmer = Confirmer(options.open_reader, intake.files, outputs.writes)
-            comparison = Comparison(
-                rows.documents, rows.tokens, store.rules, here=rows.here, workers=options.workers, report=report
-            )
-            evidence = gather_evidence(
-                comparison, lambda positions: confirmer.look_for(rows.references(positions))
-            )
-            verdicts = decide(
-                rows.documents, comparison.nodes, evidence, store.rules, rows.criterion, rows.order_by_name
-            )
-            comparison.complete(verdicts)
+            comparison, verdicts = _decide(options, store.rules, rows, confirmer, report)
         with stages.stage("find clusters"):
-            store.save(rows.documents, verdicts)
+            if not options.explain:
+                _forget(store, rows.references(np.flatnonzero(verdicts.gone)), forgotten)
+            store.save(comparison.documents, verdicts)
         stored = store.count()
         explanation = None
         clusters = ClusterCount()
@@ -185,9 +194,6 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                     cleaner.add if cleaner else None,
                 )
                 if texts and options.output.report:
-                    # Here: the templates take longer to import than a short run.
-                    from simsql.dedup.run_report import Run, text_reader, write_run_report  # noqa: PLC0415
-
                     with stages.stage("write report"):
                         skipped = {
                             "skipped": reader.skips,
@@ -195,18 +201,8 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                             "not droppable": clusters.refused,
                             "not in the drop list": clusters.unlisted,
                         }
-                        run = Run(
-                            options.recipe,
-                            store.rules,
-                            stored,
-                            text_reader(rows, texts),
-                            partial(drop_list_name, null=options.output.null),
-                            "\0" if options.output.null else "\n",
-                            skipped,
-                        )
                         page = files.enter_context(open_output(options.output.report))
-                        write_run_report(page, run, store.clusters(), refused)
-                        page.flush()
+                        _write_report(page, options, store, rows, texts, skipped, refused)
                 if cleaner:
                     cleaner.write(stages, files)
     return DedupSummary(
@@ -214,21 +210,130 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         intake.wordless,
         loaded,
         stored,
-        int(np.count_nonzero(~rows.documents.compared)),
+        int(np.count_nonzero(~comparison.documents.compared)),
         store.created_by_older,
         reader.skips,
+        forgotten,
         clusters,
         explanation,
         cleaner.dropped if cleaner else None,
     )
 
 
-def _make_cleaner(options: DedupOptions, reader: DocumentReader, stdin: StreamSpool | None) -> Cleaner | None:
+def _decide(
+    options: DedupOptions, rules: Rules, rows: Rows, confirmer: Confirmer, report: Report
+) -> tuple[Comparison, Verdicts]:
+    documents = rows.documents
+    if options.against:  # as if an earlier run had kept them, each in a cluster of its own
+        documents = documents._replace(fresh=~documents.protected)
+    comparison = Comparison(documents, rows.tokens, rules, here=rows.here, workers=options.workers, report=report)
+    verdicts = decide(
+        documents,
+        comparison.nodes,
+        gather_evidence(comparison, lambda positions: confirmer.look_for(rows.references(positions))),
+        rules,
+        rows.criterion,
+        rows.order_by_name,
+        new_only=options.new_only or bool(options.against),
+    )
+    comparison.complete(verdicts)
+    return comparison, verdicts
+
+
+def _write_report(
+    page: Any,
+    options: DedupOptions,
+    store: Store,
+    rows: Rows,
+    texts: TextSpool,
+    skipped: Mapping[str, SkipCount],
+    refused: Container[int],
+) -> None:
+    # Here: the templates take longer to import than a short run.
+    from simsql.dedup.run_report import Run, text_reader, write_run_report  # noqa: PLC0415
+
+    null = options.output.null
+    run = Run(
+        options.recipe,
+        store.rules,
+        store.count(),
+        text_reader(rows, texts),
+        partial(drop_list_name, null=null),
+        "\0" if null else "\n",
+        skipped,
+    )
+    write_run_report(page, run, store.clusters(), refused)
+    page.flush()
+
+
+def _make_cleaner(
+    options: DedupOptions, reader: DocumentReader, outputs: Outputs, stdin: StreamSpool | None
+) -> Cleaner | None:
     output = options.output
     if not output.clean:
         return None
+    if options.new_only:
+        raise UsageError("--clean leaves out what earlier runs have dropped, too: leave out --new-only")
+    if options.against:  # the archive is not copied
+        reader = options.open_reader(options.paths, outputs, stdin)
     others = filter(None, [output.clusters, output.drop_list, output.report, options.destination.server_dir])
-    return Cleaner(output.clean, options.paths, reader, options.layout, stdin=stdin, others=others)
+    return Cleaner(
+        output.clean,
+        options.paths,
+        reader,
+        options.layout,
+        stdin=stdin,
+        others=others,
+        with_archive=bool(options.against),
+    )
+
+
+def _with_archive(options: DedupOptions) -> Rules:
+    """Return the rules of a run, which keep the documents of the archive.
+
+    Raises UsageError for options that exclude each other, and for paths to new documents inside the archive.
+    """
+    if not options.against:
+        return options.rules
+    if options.destination.stays:
+        raise UsageError(
+            "--against works in memory: leave out --table and --server-dir; with them, new documents are compared"
+            " with those of earlier runs, and --new-only lists only the new ones"
+        )
+    if options.rules.keep_under:
+        raise UsageError("--against and --keep-under exclude each other: leave one out")
+    rules = replace(options.rules, keep_under=tuple(map(_real_path, options.against)))
+    for path in options.paths:
+        if rules.protects(_real_path(path)):
+            raise UsageError(
+                f"{printable(storable(path))} is in --against, so nothing in it would be new: leave it out, or"
+                " name folders that do not contain it"
+            )
+    return rules
+
+
+def _without_archive(
+    files: Mapping[str, RecordFile], options: DedupOptions, rules: Rules
+) -> Mapping[str, RecordFile]:
+    if not options.against:
+        return files
+    return {name: file for name, file in files.items() if not rules.protects(_real_path(str(file.path)))}
+
+
+def _real_path(path: str) -> str:
+    """Return a path as the rules have it. Streams have their names, and `-` is standard input."""
+    found = Path(path)
+    if path == "-":
+        return path
+    return storable(found.resolve() if found.is_file() or found.is_dir() else found.absolute())
+
+
+def _forget(store: Store, gone: Iterable[Reference], forgotten: SkipCount) -> None:
+    """Remove documents that are gone from the table, and count them."""
+    gone = list(gone)
+    store.forget(gone)
+    for document in gone:
+        forgotten.add(Skip(document.place, _GONE, "its text is not there any more"))
 
 
 def _refuse_server_folder(options: DedupOptions) -> None:

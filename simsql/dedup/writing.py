@@ -15,6 +15,8 @@ from simsql.documents import STDOUT, Skip, SkipCount, Stages, open_output, print
 
 _REPLACED = re.compile(r"\\x00|\\ud[89a-f]")  # by simsql.documents.storable
 
+_UNREAD = "kept text not read"
+
 
 @dataclass
 class ClusterCount:
@@ -25,6 +27,8 @@ class ClusterCount:
     droppable: int = 0
     refused: SkipCount = field(default_factory=SkipCount)
     """Dropped documents that are not droppable, because nobody knows that their text is still there afterwards."""
+    unread: SkipCount = field(default_factory=SkipCount)
+    """Documents that an earlier run has dropped in favour of a text that this run has not read."""
     shared: int = 0
     """Members that share their name with another document."""
     example: StoredDocument | None = None
@@ -74,6 +78,7 @@ def write_clusters(
             output.write(wanted.writer.head)
         for documents in clusters:
             members = arrange_members(documents, refused)
+            _count_unread(members, count.unread)
             droppable = [member.document for member in members if member.droppable]
             count.clusters += 1
             count.members += len(members)
@@ -98,6 +103,13 @@ def write_clusters(
             if file:
                 file.flush()
     return count
+
+
+def _count_unread(members: Iterable[Member], unread: SkipCount) -> None:
+    for document, _, kept, *_ in members:
+        if document.id != kept.id and not (document.seen or kept.present):
+            detail = f"this run has not read {kept.place}, which is kept in its favour"
+            unread.add(Skip(document.place, _UNREAD, detail))
 
 
 def drop_list_name(document: StoredDocument, *, null: bool) -> str | None:

@@ -33,6 +33,14 @@ _CONTROLS = bytes({*range(32), 0x7F} - set(b"\b\t\n\v\f\r\x1b"))
 _MANY_CONTROLS = 0.30
 _FEW_CONTROLS = 0.05
 
+# Guesses are only told. They are wrong too often to decode by: the texts of some languages look alike in several
+# encodings, such as Turkish in cp1254 and cp1250, or Hebrew in cp1255 and Russian in cp1251.
+_GUESSED = 1 << 14  # bytes
+_GUESSES = [
+    *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256"),
+    *("cp932", "euc_jp", "gb18030", "big5", "cp949"),
+]
+
 # UTF-32 before UTF-16: the little-endian mark of the first begins with the mark of the second.
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -129,7 +137,7 @@ def decode_text(stream: Stream, encoding: str, limit: int) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise undecodable(encoding, f"byte {_offset(data, error)}") from None
+        raise undecodable(encoding, f"byte {_offset(data, error)}", bytes(data[:_GUESSED])) from None
 
 
 def read_document(source: Any, limit: int) -> bytearray:
@@ -251,10 +259,12 @@ def _read_line(lines: io.TextIOWrapper, limit: int) -> str | None:
     return line.decode("utf-8", "surrogatepass")
 
 
-def undecodable(encoding: str, position: str) -> UnfitError:
-    """Return the error for bytes that the encoding does not allow."""
+def undecodable(encoding: str, position: str, data: bytes | None = None) -> UnfitError:
+    """Return the error for bytes that the encoding does not allow, with a guess at that of `data`."""
     encoding = encoding.removesuffix("-sig")
-    advice = "the file is damaged or in another encoding; if you know which, name it with --encoding"
+    guesses = _guess_encodings(data) if data and encoding == "utf-8" else []
+    perhaps = f", perhaps {' or '.join(guesses)}" if guesses else ""
+    advice = f"the file is damaged or in another encoding{perhaps}; if you know which, name it with --encoding"
     return UnfitError(f"not {encoding}", f"{position} is not {encoding}: {advice}")
 
 
@@ -263,6 +273,14 @@ def check_bytes(sample: bytes) -> None:
     marked = sample.startswith(tuple(mark for mark, _ in _BYTE_ORDER_MARKS))
     if find_kind(sample).like_text or (not marked and _control_share(sample, len(sample)) > _FEW_CONTROLS):
         raise _not_text(sample)
+
+
+def _guess_encodings(data: bytes) -> list[str]:
+    """Return encodings that a text may have, the most likely first."""
+    from charset_normalizer import from_bytes  # noqa: PLC0415 - most runs need it for no file
+
+    found = from_bytes(data[:_GUESSED], cp_isolation=_GUESSES, enable_fallback=False)
+    return [match.encoding for match in found][:3]
 
 
 def _actual_encoding(sample: bytes, encoding: str) -> str:
@@ -296,7 +314,7 @@ def _check_text(sample: bytes, encoding: str) -> None:
         # Legacy texts hold no NUL.
         if not _is_wide(encoding) and (b"\0" in sample or _control_share(sample, len(sample)) > _FEW_CONTROLS):
             raise _not_text(sample) from None
-        raise undecodable(encoding, f"byte {_offset(sample, error)}") from None
+        raise undecodable(encoding, f"byte {_offset(sample, error)}", sample) from None
     # In UTF-8 every control is one byte, whatever the file's own encoding is.
     share = _control_share(text.encode("utf-8", "surrogatepass"), len(text))
     if share > (_MANY_CONTROLS if encoding.startswith("utf") else _FEW_CONTROLS):

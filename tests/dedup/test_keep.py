@@ -23,8 +23,8 @@ def drops(tmp_path, home, keep, monkeypatch):
 
     def drops(*paths):
         found = run("dedup", *paths, *keep, "--drop-list", tmp_path / "drop", home=home).done()
-        (cluster,) = found.clusters
-        return cluster["representative"], (tmp_path / "drop").read_text().split("\n")[:-1], found.table
+        representatives = [cluster["representative"] for cluster in found.clusters] or [None]
+        return *representatives, (tmp_path / "drop").read_text().split("\n")[:-1], found.table
 
     return drops
 
@@ -40,13 +40,12 @@ def test_a_file_is_one_document_from_wherever_it_is_reached(tmp_path, drops):
         assert (table["new"], table["known already"], table["documents in the table"]) == ("0", "2", "2")
 
 
-def test_a_document_whose_file_is_gone_represents_nothing_and_is_not_dropped_again(tmp_path, drops):
+def test_a_document_whose_file_is_gone_is_forgotten(tmp_path, drops):
     assert drops(".")[:2] == ("a", ["b"])
     (tmp_path / "texts/a").unlink()
     representative, dropped, table = drops(".")
-    assert (representative, dropped) == ("b", [])
-    assert (table["documents"], table["documents that could be dropped"]) == ("1", "0")
-    assert (table["documents in the table"], table["documents in them"]) == ("2", "2")
+    assert (representative, dropped) == (None, [])
+    assert (table["gone: forgotten"], table["documents in the table"], table["clusters"]) == ("1", "1", "0")
 
 
 def test_what_an_earlier_run_has_read_represents_and_stays(tmp_path, drops):
@@ -60,7 +59,9 @@ def test_nothing_is_dropped_where_all_that_is_nearer_is_gone(tmp_path, drops):
     for name in "ab":
         (tmp_path / "texts" / name).unlink()
     (tmp_path / "texts/new").write_text(TEXT)
-    assert drops("new")[:2] == ("new", [])
+    representative, dropped, table = drops("new")
+    assert (representative, dropped) == ("new", [])
+    assert (table["gone: forgotten"], table["documents in the table"]) == ("1", "2")
 
 
 def test_a_file_of_the_same_name_in_another_folder_is_another_one(tmp_path, home, keep, monkeypatch):

@@ -71,9 +71,18 @@ def test_other_rules_need_to_be_decided_afresh(kept, newest, tmp_path):
 
 
 @pytest.fixture
-def old_table(kept, newest):
+def others(tmp_path):
+    """A second file, with the texts that are not in `SOME`."""
+    return write_lines(tmp_path / "others.jsonl", {name: TEXTS[name] for name in "cde"})
+
+
+SOME = {name: TEXTS[name] for name in "ab"}
+
+
+@pytest.fixture
+def old_table(kept, newest, others):
     """A table as version 0.1.0 left it, in which an id alone identified a record."""
-    kept(TEXTS)
+    kept(SOME, others)
     engine, _ = newest
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE kept RENAME COLUMN identity TO name_digest"))
@@ -83,25 +92,27 @@ def old_table(kept, newest):
             connection.execute(change, {"name": name, "digest": digest})
         for column in (
             *("line", "value", "words", "words_digest", "sketch", "kept"),
-            *("kept_similarity", "representative", "representative_similarity", "undecided"),
+            *("kept_similarity", "representative", "representative_similarity"),
         ):
             connection.execute(text(f"ALTER TABLE kept DROP COLUMN {column}"))
         connection.execute(text("COMMENT ON TABLE kept IS 'documents of simsql dedup, recipe words12-log-1'"))
     return engine
 
 
-def test_documents_of_version_0_1_0_are_compared_once_they_are_read_again(kept, old_table):
-    found, dropped = kept({})
-    assert dropped == {}
+def test_documents_of_version_0_1_0_are_compared_once_they_are_read_again(
+    kept, old_table, others, newest, tmp_path
+):
+    empty = write_lines(tmp_path / "empty.jsonl", {})
+    found = run("dedup", empty, "--database", newest[1], "--table", "kept").done()
+    assert found.clusters == []
     assert found.table["words not known: not compared"] == "5"
     assert "the table does not have: the table is of version 0.1.0, which stored none" in found.err
-    some = {name: TEXTS[name] for name in "ab"}
-    found, dropped = kept(some)
+    found, dropped = kept(SOME)
     assert dropped == {"b": "a"}
     assert found.table["words not known: not compared"] == "3"
     assert "not compared: 3 documents whose words the table does not have" in found.err
     assert (found.table["new"], found.table["changed"], found.table["known already"]) == ("0", "0", "2")
-    found, dropped = kept(TEXTS)
+    found, dropped = kept(SOME, others)
     assert dropped == {"b": "a", "c": "a", "e": "d"}
     assert "not compared" not in found.err
     with old_table.connect() as connection:
@@ -126,7 +137,7 @@ def test_decisions_about_records_that_only_ids_identified_stay(kept, newest):
 
 
 def test_a_table_of_version_0_1_0_can_be_grouped_by_distance_without_reading_it_again(kept, old_table):
-    found, dropped = kept({}, "--similarity", "0")
+    found, dropped = kept(SOME, "--similarity", "0")
     assert dropped == {"b": "a", "c": "a", "e": "d"}
     assert "not compared" not in found.err
 

@@ -1,5 +1,6 @@
 """Decisions about documents over several runs, compared with their definition in plain Python."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,7 +75,7 @@ class Compared(Comparison):
         self.find_pairs, self.compare = find_pairs, compare
 
 
-def run(docs, table):
+def run(docs, table, *, new_only=False):
     """Decide, and return the documents with their decisions, and the cluster of each."""
     docs = sorted(docs, key=lambda document: document.id)
 
@@ -96,7 +97,6 @@ def run(docs, table):
         kept_similarity=column((document.kept_similarity for document in docs), float),
         representative_similarity=column((document.representative_similarity for document in docs), float),
         fresh=column((document.fresh for document in docs), bool),
-        undecided=column((document.undecided for document in docs), bool),
     )
     nodes = group_nodes(given_documents, given_documents.seen, by_words=True)
     texts = [docs[position].text for position in nodes.example]
@@ -116,7 +116,7 @@ def run(docs, table):
     def compare(left, right):
         return column((alike(table, texts[a], texts[b]) for a, b in zip(left, right, strict=True)), float)
 
-    states = [PRESENT if document.seen else GONE if document.undecided else UNKNOWN for document in docs]
+    states = [PRESENT if document.seen else UNKNOWN for document in docs]
 
     by_id = {document.id: document for document in docs}
     seen = {document.text for document in docs if document.seen}
@@ -143,13 +143,13 @@ def run(docs, table):
         RULES,
         criterion,
         lambda asked: column(sorted(asked, key=lambda position: docs[position].name)),
+        new_only=new_only,
     )
     compared.complete(verdicts)
     decided = [
         replace(
             document,
-            fresh=bool(verdicts.undecided[position]),
-            undecided=bool(verdicts.undecided[position]),
+            fresh=False,
             state=states[position],
             kept=docs[verdicts.kept[position]].id,
             representative=docs[verdicts.representative[position]].id,
@@ -159,6 +159,7 @@ def run(docs, table):
         for position, document in enumerate(docs)
     ]
     assert verdicts.present.tolist() == [state == PRESENT for state in states]
+    assert verdicts.gone.tolist() == [state == GONE for state in states]
     return decided, verdicts.cluster.tolist()
 
 
@@ -250,7 +251,7 @@ def decisions(docs):
 
 
 def check(docs, table):
-    """Decide, compare with the definition, and return the documents with their decisions."""
+    """Decide, compare with the definition, and return the documents that are not gone with their decisions."""
     decided, cluster = run(docs, table)
     found = {document.id: document.state for document in decided}
     now = [replace(document, state=found[document.id]) for document in docs]
@@ -272,14 +273,19 @@ def check(docs, table):
             assert kept.seen or kept.stream or not kept.gone
             assert kept is document or not document.protected
     groups = {}
+    there = []
     for document, number in zip(decided, cluster, strict=True):
-        groups.setdefault(document.representative, set()).add(number)
-    sizes = {centre: sum(document.representative == centre for document in decided) for centre in groups}
+        if document.state == GONE:
+            assert number == 0
+        else:
+            there.append(document)
+            groups.setdefault(document.representative, set()).add(number)
+    sizes = {centre: sum(document.representative == centre for document in there) for centre in groups}
     assert all(len(numbers) == 1 for numbers in groups.values())
     numbered = sorted((numbers.pop(), sizes[centre]) for centre, numbers in groups.items() if sizes[centre] > 1)
     assert [number for number, _ in numbered] == list(range(1, len(numbered) + 1))
     assert [size for _, size in numbered] == sorted((size for _, size in numbered), reverse=True)
-    return decided
+    return there
 
 
 @given(documents, tables)
@@ -337,3 +343,39 @@ def test_earlier_decisions_stay_when_documents_are_added(docs, table):
     later = check(first + docs[half:], table)
     before, after = decisions(first), decisions(later)
     assert {id_: after[id_] for id_ in before} == before
+
+
+def clustered(docs):
+    """Return the ids of documents in clusters of at least two of these."""
+    sizes = Counter(document.representative for document in docs)
+    return {document.id for document in docs if sizes[document.representative] > 1}
+
+
+@given(documents, tables)
+def test_new_decisions_are_listed_with_the_documents_that_they_rest_on(docs, table):
+    half = len(docs) // 2
+    first = check(docs[:half], table)
+    # Some that were kept are gone, so decisions change.
+    later = [replace(each, seen=each.id % 5 > 0, gone=each.id % 5 == 0) for each in first] + docs[half:]
+    decided, numbers = run(later, table, new_only=True)
+    everything, _ = run(later, table)
+    assert decisions(decided) == decisions(everything)
+    before = {document.id: document.kept for document in first}
+    new = [each for each in decided if each.state != GONE and before.get(each.id) != each.kept]
+    related = {id_ for each in new for id_ in (each.id, each.kept, each.representative)}
+    expected = clustered([document for document in decided if document.id in related])
+    assert {each.id for each, number in zip(decided, numbers, strict=True) if number} == expected
+
+
+@given(documents, tables)
+def test_an_archive_is_not_decided_about(docs, table):
+    half = len(docs) // 2
+    archive = [
+        replace(each, protected=True, fresh=False, kept=each.id, representative=each.id) for each in docs[:half]
+    ]
+    decided = {
+        each.id: each for each in check(archive + [replace(d, protected=False) for d in docs[half:]], table)
+    }
+    for document in archive:
+        assert decided[document.id].kept == document.id
+        assert decided[decided[document.id].representative].text == document.text

@@ -104,6 +104,12 @@ class Confirmer:
         ]
         return np.array(states, dtype=np.int8)
 
+    def find_gone(self, references: Iterable[Reference]) -> list[Reference]:
+        """Return the documents of earlier runs that are not there any more."""
+        references = list(references)
+        states = self.look_for(references).tolist()
+        return [reference for reference, state in zip(references, states, strict=True) if state == GONE]
+
     def refresh(self, documents: Iterable[Reference]) -> None:
         """Look for those of these documents again whose files of records have changed. Call it before `locate`."""
         changed = {name for name, file in self._files.items() if read_status(file.path) != file.status}

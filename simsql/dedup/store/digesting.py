@@ -19,7 +19,7 @@ from simsql.dedup.safety.identity import (
     status_of_file,
 )
 from simsql.dedup.store.columns import DIGEST, Columns, Origin, Strings, read_digests
-from simsql.documents import NO_WORDS, Document, Skip, SkipCount, printable
+from simsql.documents import NO_WORDS, Document, Skip, SkipCount, printable, storable
 from simsql.documents.parts import Part
 from simsql.documents.ranges import MovedError
 from simsql.documents.spool import TextSpool, TokenSpool, digest_tokens
@@ -181,8 +181,11 @@ class _Documents:
 
     def _ask_rules(self, file: bytes, item: Document) -> tuple[str | None, bool]:
         """Return the value of a document, if its file decides, and whether it is protected."""
-        if not self._rules.by_file or not file or not item.status:
+        if not self._rules.by_file:
             return None, False
+        if not file or not item.status:
+            # Not resolved: other processes do not have the pipes of this one.
+            return None, self._rules.protects(storable(item.path.absolute()) if item.path else "-")
         path = file.decode("utf-8", "backslashreplace")  # as storable
         return value_of_file(self._rules.keep, path, item.status.st_mtime_ns), self._rules.protects(path)
 

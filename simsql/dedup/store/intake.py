@@ -77,8 +77,8 @@ class Intake:
         under = self._store.rules.keep_under
         if under and not self.protected and not self._store.holds_documents:
             raise SimsqlError(
-                f"no document that was read is below {name_paths(under)}: name the folder of --keep-under among"
-                " the paths to read, too"
+                f"no document that was read is below {name_paths(under)}: name a folder with documents; that of"
+                " --keep-under has to be among the paths to read, too"
             )
         with stages.stage("load"):
             return self._store.merge(self._reader.skips.add)

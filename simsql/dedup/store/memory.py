@@ -74,6 +74,13 @@ class MemoryStore:
         """The ordinal of each document, by id."""
         return Loaded(len(self.ordinals), 0, 0)
 
+    def find_unread(self, _: Sequence[str]) -> Iterable[Reference]:
+        """Return nothing: there are no earlier runs."""
+        return ()
+
+    def forget(self, documents: Iterable[Reference]) -> None:
+        """Do nothing: there are no documents of earlier runs."""
+
     def read_rows(self) -> "MemoryRows":
         """Return the documents that have a fingerprint."""
         return MemoryRows(self)

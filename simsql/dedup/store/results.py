@@ -48,15 +48,14 @@ class Results:
             documents.fresh  # it may have had a decision
             | (kept != documents.kept)
             | (representative != documents.representative)
-            | verdicts.undecided
-        )
+        ) & ~verdicts.gone
         listed = np.flatnonzero(stored | (verdicts.cluster > 0))
         decided = Table(
             DECIDED,
             MetaData(),
             *(
                 Column(name, BigInteger)
-                for name in ("id", "cluster", "kept", "representative", "undecided", "present", "stored")
+                for name in ("id", "cluster", "kept", "representative", "present", "stored")
             ),
             *(Column(name, Double) for name in ("kept_similarity", "representative_similarity")),
             prefixes=["TEMPORARY"],
@@ -67,7 +66,6 @@ class Results:
             "cluster": verdicts.cluster,
             "kept": kept,
             "representative": representative,
-            "undecided": verdicts.undecided.astype(np.int64),
             "present": verdicts.present.astype(np.int64),
             "stored": stored.astype(np.int64),
             # As bits: the same eight bytes in a binary COPY.
@@ -121,7 +119,6 @@ class Results:
         }
         for name in ("kept_similarity", "representative_similarity"):
             values[name] = func.nullif(decided.c[name], cast("NaN", Double))
-        values["undecided"] = decided.c.undecided == 1
         differs = [table.c[name].is_distinct_from(value) for name, value in values.items()]
         statement = update(table).values(values).where(table.c.id == decided.c.id, decided.c.stored == 1)
         self._connection.execute(statement.where(or_(*differs)))

@@ -34,7 +34,6 @@ _COLUMNS = {
     "representative": ("coalesce(t.representative, t.id)", ">i8"),
     "kept_similarity": ("coalesce(t.kept_similarity, 'NaN')", ">f8"),
     "representative_similarity": ("coalesce(t.representative_similarity, 'NaN')", ">f8"),
-    "undecided": ("t.undecided", "?"),
     "line": ("coalesce(t.line, 0)", ">i8"),
 }
 _STAGED_COLUMNS = {
@@ -91,10 +90,9 @@ class TableRows:
             ordinal >= 0,
             found.protected | ((ordinal < 0) & self._are_protected(ids)),
         )
-        documents = documents._replace(undecided=rows["undecided"])
         if store.holds_decisions():  # asked again: another run may have decided since
             own = {name: rows[name].astype(getattr(documents, name).dtype) for name in DECISIONS}
-            documents = documents._replace(fresh=~rows["known"] | rows["undecided"], **own)
+            documents = documents._replace(fresh=~rows["known"], **own)
         self.documents = documents
         line, values = rows["line"].astype(np.int64), self._rank_values(ids)
         self.criterion = criterion(store.rules, ids, documents.characters, values, line)

@@ -114,6 +114,12 @@ class Store(Protocol):
     def merge(self, skip: Callable[[Skip], None]) -> Loaded:
         """Add the documents of the run to those of earlier runs. Skip those that were read twice."""
 
+    def find_unread(self, paths: Sequence[str]) -> Iterable[Reference]:
+        """Return documents of earlier runs in these files and folders that this run has not read."""
+
+    def forget(self, documents: Iterable[Reference]) -> None:
+        """Remove documents of earlier runs."""
+
     def read_rows(self) -> Rows:
         """Return the documents to decide about."""
 

@@ -21,7 +21,6 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
-    false,
     func,
     inspect,
     literal,
@@ -74,7 +73,7 @@ STAGED, DECIDED, MEMBERS = "simsql_staged", "simsql_decided", "simsql_members"
 # The columns that the table and the staged documents share.
 SHARED = tuple(name for name in StagedDocument._fields if name not in ("ordinal", "known"))
 DECISIONS = ("kept", "representative", "kept_similarity", "representative_similarity")
-_SINCE_0_2 = {"line", "value", "words", "words_digest", "sketch", *DECISIONS, "undecided"}
+_SINCE_0_2 = {"line", "value", "words", "words_digest", "sketch", *DECISIONS}
 
 
 def take_lock(connection: Connection, number: ColumnElement[int]) -> None:
@@ -121,7 +120,6 @@ class DocumentTable:
             Column("representative", BigInteger),
             Column("kept_similarity", Double),
             Column("representative_similarity", Double),
-            Column("undecided", Boolean, nullable=False, server_default=false()),
             schema=schema,
             # The recipe of the fingerprints, which outlives the index.
             comment=f"{_COMMENT}{recipe.id}",

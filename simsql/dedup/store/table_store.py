@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from simsql.database.transfer import to_bigints
 from simsql.decide.documents import Flags
 from simsql.decide.rules import Rules
+from simsql.dedup.safety.confirming import Reference
 from simsql.dedup.store.columns import Columns, Origin, spell_digests, spell_places
 from simsql.dedup.store.destination import Destination
+from simsql.dedup.store.forgetting import find_unread, forget
 from simsql.dedup.store.merging import drop_duplicates, find_known, merge, stage
 from simsql.dedup.store.results import Results
 from simsql.dedup.store.rows import ReadColumns, TableRows
@@ -51,6 +53,14 @@ class TableStore(Results):
         for place, first in drop_duplicates(self._table):
             skip(read_twice(place, first))
         return merge(self._table)
+
+    def find_unread(self, paths: Sequence[str]) -> Iterator[Reference]:
+        """Yield documents of earlier runs in these files and folders that this run has not read."""
+        return find_unread(self._table, paths)
+
+    def forget(self, documents: Iterable[Reference]) -> None:
+        """Remove documents of earlier runs."""
+        forget(self._table, documents)
 
     def read_rows(self) -> TableRows:
         """Return the documents to decide about."""
