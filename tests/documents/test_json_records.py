@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import re
 from unittest import mock
 
 import pytest
@@ -52,7 +53,7 @@ def test_no_text_raises(tmp_path_factory, rest, chunk):
     with mock.patch.object(content, "_CHUNK", chunk):
         found = read(path)
     try:
-        json.loads('[{"text": "a"}' + rest)
+        json.loads(re.sub(r",\s*\]\s*$", "]", '[{"text": "a"}' + rest))  # a comma at the end costs nothing
     except ValueError:
         assert any(isinstance(item, Skip) for item in found)
 
