@@ -4,10 +4,11 @@ Fenced blocks by language:
 
 - sql: statement by statement, one database for a page. A comment `--> 1` behind a statement is
   its result, cells separated by ` | `.
-- python: one namespace for a page, as it stands or in doctest's style. With a first line such as `# models.py`
-  it is written to that file, which later commands use.
+- python: one namespace for a page, as it stands or in doctest's style.
 - console: lines after `$ ` run in bash, in one folder for a page; the lines below them are their output. With sh
   all lines are commands. Lines that install or make something are looked up, not run.
+- With a first line such as `# models.py` or `-- tables.sql`, a block is written to that file, which later commands
+  use.
 - text, right behind one of these: the result of the last statement as psql prints it, what the Python block
   prints, or what the last command prints.
 
@@ -65,13 +66,16 @@ from simsql.server.binaries import bundled_programs
 README, COMMANDS, SQL = (REPOSITORY / name for name in ("README.md", "docs/command-line.md", "docs/sql.md"))
 MEMORY = Path("/dev/shm")
 EXAMPLE_URL = "postgresql://me@localhost/app"
-FILE_NAME = re.compile(r"# ([\w/]+\.py)\n")
 # From which text on the reference is made from the commands, and to where.
 REFERENCE = re.compile(r"(<!-- made by tests/test_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 def pages_with(*languages: str) -> pytest.MarkDecorator:
-    chosen = [page for page in PAGES if any(block.language in languages for block in read_blocks(page))]
+    chosen = [
+        page
+        for page in PAGES
+        if any(block.language in languages and not block.file for block in read_blocks(page))
+    ]
     chosen = [page for page in chosen if page != BACKEND]
     return pytest.mark.parametrize("page", chosen, ids=page_id)
 
@@ -140,7 +144,7 @@ def run_sql(connection: psycopg.Connection, block: Block) -> None:
 def test_sql_does_what_the_pages_say(page: Path, connection: psycopg.Connection) -> None:
     connection.add_notice_handler(lambda _: None)
     for block in read_blocks(page):
-        if block.language == "sql":
+        if block.language == "sql" and not block.file:
             run_sql(connection, block)
 
 
@@ -250,9 +254,6 @@ def run_commands(block: Block, url: str) -> None:
 
 def run_python(block: Block, names: dict[str, Any], url: str) -> None:
     code = block.code.replace(EXAMPLE_URL, url)
-    if name := FILE_NAME.match(code):
-        Path(name[1]).write_text(code, encoding="utf-8")
-        return
     if code.startswith(">>> "):
         test = doctest.DocTestParser().get_doctest(code, names, str(block), block.page, block.line)
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
@@ -272,7 +273,9 @@ def run_python(block: Block, names: dict[str, Any], url: str) -> None:
 def test_commands_and_python_do_what_the_pages_say(page: Path, workplace: Path, example_url: str) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in read_blocks(page):
-        if block.language == "python":
+        if block.file:
+            Path(block.file).write_text(block.code.replace(EXAMPLE_URL, example_url), encoding="utf-8")
+        elif block.language == "python":
             run_python(block, names, example_url)
         elif block.language in ("console", "sh"):
             run_commands(block, example_url)

@@ -29,3 +29,9 @@ def print_explanation(
     if found.similarity is not None:
         print(f"similarity  {show_similarity(found.similarity)}")
     print(f"{verdict}: {found.reason}")
+
+
+def print_explained_pair(form: Format | None, found: "Explanation") -> None:
+    """Print why two documents are together or apart."""
+    names = [document.id for document in found.documents]
+    print_explanation(form, found, names, "together" if found.together else "apart")

@@ -9,7 +9,7 @@ import typer
 
 from simsql.cli._app import command
 from simsql.cli._database import Connecting, postgresql_errors
-from simsql.cli._explanation import print_explanation
+from simsql.cli._explanation import print_explained_pair
 from simsql.cli._options import (
     Deciding,
     Formatted,
@@ -140,10 +140,7 @@ def dedup_command(
     if summary.unchecked:
         telling.console.print(_describe_unchecked(summary), soft_wrap=True, markup=False, highlight=False)
     if summary.explanation:
-        names = [document.id for document in summary.explanation.documents]
-        print_explanation(
-            form, summary.explanation, names, "together" if summary.explanation.together else "apart"
-        )
+        print_explained_pair(form, summary.explanation)
         summary.skips.check_read()
         return
     if summary.clusters.example:

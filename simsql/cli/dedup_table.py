@@ -1,11 +1,13 @@
 """`simsql dedup-table`: decisions about the rows of a table, in a new table."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 from simsql.cli._app import command
 from simsql.cli._database import Working
-from simsql.cli._options import Deciding, NewRecipeName, TableName, Workers, option
+from simsql.cli._explanation import print_explained_pair
+from simsql.cli._options import Deciding, NewRecipeName, TableName, Workers, option, path_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import print_summary
 from simsql.cores import usable_cores
@@ -20,7 +22,7 @@ def dedup_table_command(
     table: TableName,
     text_column: Annotated[str, option("--text-column")],
     sketch_column: Annotated[str | None, option("--sketch-column", "; by default sketch, if there is one")] = None,
-    into: Annotated[str, option("--into", ": the key of each row, and that of the row to keep")],
+    into: Annotated[str | None, option("--into", ": the key of each row, and that of the row to keep")] = None,
     replace: Annotated[bool, option("--replace")] = False,
     scope_column: Annotated[list[str] | None, option("--scope-column")] = None,
     all_scopes: Annotated[bool, option("--all-scopes")] = False,
@@ -28,6 +30,11 @@ def dedup_table_command(
     deciding: Deciding,
     recipe: NewRecipeName = None,
     workers: Workers = None,
+    report: Annotated[Path | None, path_option("--report")] = None,
+    explain: Annotated[
+        tuple[str, str] | None,
+        option("--explain", ": why two rows are together or apart; write no table", metavar="KEY KEY"),
+    ] = None,
     run: Working,
 ) -> None:
     """Find near-duplicates in a table, and decide which to drop.
@@ -47,13 +54,20 @@ def dedup_table_command(
         rules=deciding.rules(),
         recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
         workers=workers or usable_cores(),
+        report=report,
+        explain=explain,
     )
+    if recipe:
+        options.outputs().refuse(Path(recipe))
     stages = run.stages()
     with run.open() as engine:
         summary = dedup_table(engine, options, stages)
-    print(f"{options.into}: {summary.decided:,} rows")
     if summary.ignored and summary.read:
         run.remark(summary.ignored)
+    if summary.explanation:
+        print_explained_pair(None, summary.explanation)
+        return
+    print(f"{options.into}: {summary.decided:,} rows")
     print_summary(_counts(summary), stages, run.console)
 
 

@@ -56,6 +56,11 @@ class Comparison:
         found = self._find_pairs(spread_scopes(self.nodes.fingerprint, self._scope), new)
         return found.where(self._scope[found.left] == self._scope[found.right])
 
+    def in_same_scope(self, document: int, other: int) -> bool:
+        """Return whether two documents, given their positions, may be compared. Both must have a node."""
+        a, b = self.nodes.of_document[[document, other]]
+        return self._scope is None or bool(self._scope[a] == self._scope[b])
+
     def compare(self, left: I64, right: I64) -> Similarities:
         """Return the similarities of pairs of nodes."""
         return compare_documents(*self._tokens, left, right)

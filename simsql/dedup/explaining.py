@@ -1,6 +1,6 @@
 """Explain why two documents are together or apart."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,11 +56,25 @@ def explain_pair(
     ids = [_find(store, name) for name in names]
     if ids[0] == ids[1]:
         raise UsageError(f"{printable(names[0])!r} is one document: name two different ones with --explain")
-    explained = _Explainer(store, comparison, verdicts, ids).explain()
+    explained = explain_documents(ids, store.read_labels, comparison, verdicts)
     if main_content:
         reason = f"{explained.reason}; of web pages, only the main content was compared"
         explained = replace(explained, reason=reason)
     return explained
+
+
+def explain_documents(
+    ids: Sequence[int],
+    read_labels: Callable[[Iterable[int]], Mapping[int, str]],
+    comparison: Comparison,
+    verdicts: Verdicts,
+    undecided: Mapping[int, str] | None = None,
+) -> Explanation:
+    """Explain the decisions about two documents, given their ids and a function that returns names of documents.
+
+    `undecided` has the reasons why nothing was decided about documents.
+    """
+    return _Explainer(ids, read_labels, comparison, verdicts, undecided or {}).explain()
 
 
 def _find(store: Store, name: str) -> int:
@@ -78,21 +92,28 @@ def _find(store: Store, name: str) -> int:
 
 
 class _Explainer:
-    def __init__(self, store: Store, comparison: Comparison, verdicts: Verdicts, ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        ids: Sequence[int],
+        read_labels: Callable[[Iterable[int]], Mapping[int, str]],
+        comparison: Comparison,
+        verdicts: Verdicts,
+        undecided: Mapping[int, str],
+    ) -> None:
         self._comparison, self._verdicts, self._rules = comparison, verdicts, comparison.rules
         self._documents, self._nodes = comparison.documents, comparison.nodes.of_document
-        self._ids = ids
+        self._ids, self._undecided = ids, undecided
         self._positions = [self._position(id_) for id_ in ids]
         there = [position for position in self._positions if position is not None]
         targets = np.concatenate([verdicts.kept[there], verdicts.representative[there]])
-        self._labels = store.read_labels([*ids, *self._documents.id[targets].tolist()])
+        self._labels = read_labels([*ids, *self._documents.id[targets].tolist()])
 
     def explain(self) -> Explanation:
         one, other = map(self._describe, self._ids, self._positions)
         a, b = self._positions
         if a is None or b is None:
-            without = printable((one if a is None else other).id)
-            reason = f"{without} has no words, so it has no fingerprint"
+            position = 0 if a is None else 1
+            reason = self._why_undecided(position, "{} has no words, so it has no fingerprint")
             return Explanation((one, other), None, None, None, together=False, reason=reason)
         distance = int(np.bitwise_count(self._documents.fingerprint[a] ^ self._documents.fingerprint[b]))
         similarity = self._similarity(a, b)
@@ -102,8 +123,11 @@ class _Explainer:
         clauses = f"{_decision(one)}; {_decision(other)}"
         if together:
             reason = self._why_together(a, b) + clauses
-        elif unknown := [each.id for each in (one, other) if each.kept is None]:
-            reason = f"the words of {printable(unknown[0])} are not known: read it again"
+        elif one.kept is None or other.kept is None:
+            position = 0 if one.kept is None else 1
+            reason = self._why_undecided(position, "the words of {} are not known: read it again")
+        elif not self._comparison.in_same_scope(a, b):
+            reason = "they are in different scopes, so they were not compared"
         elif distance > self._rules.distance:
             reason = f"distance {distance} is above {self._rules.distance}"
         elif similarity is not None and similarity < self._rules.similarity:
@@ -121,6 +145,10 @@ class _Explainer:
         position = int(np.searchsorted(self._documents.id, id_))
         exists = position < len(self._documents.id) and self._documents.id[position] == id_
         return position if exists else None
+
+    def _why_undecided(self, position: int, otherwise: str) -> str:
+        name, reason = printable(self._labels[self._ids[position]]), self._undecided.get(self._ids[position])
+        return f"{name} {reason}" if reason else otherwise.format(name)
 
     def _describe(self, id_: int, position: int | None) -> ExplainedDocument:
         if position is None or not self._documents.compared[position]:

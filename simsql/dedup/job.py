@@ -4,6 +4,7 @@ import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
 from simsql.dedup.store.intake import Intake
 from simsql.dedup.store.store import Loaded, Rows, Store
-from simsql.dedup.writing import ClusterCount, ClusterOutput, write_clusters
+from simsql.dedup.writing import ClusterCount, ClusterOutput, drop_list_name, write_clusters
 from simsql.documents import (
     READ_TWICE,
     STDOUT,
@@ -249,9 +250,18 @@ def _write_report(
     refused: Container[int],
 ) -> None:
     # Here: the templates take longer to import than a short run.
-    from simsql.dedup.run_report import RunOfFiles, write_run_report  # noqa: PLC0415
+    from simsql.dedup.run_report import Run, text_reader, write_run_report  # noqa: PLC0415
 
-    run = RunOfFiles(options.recipe, store.rules, store.count(), rows, texts, skipped, options.output.null)
+    null = options.output.null
+    run = Run(
+        options.recipe,
+        store.rules,
+        store.count(),
+        text_reader(rows, texts),
+        partial(drop_list_name, null=null),
+        "\0" if null else "\n",
+        skipped,
+    )
     write_run_report(page, run, store.clusters(), refused)
     page.flush()
 

@@ -2,8 +2,8 @@
 
 import shlex
 import sys
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from simsql.decide.rules import Rules
 from simsql.dedup.members import Member, arrange_members
 from simsql.dedup.store.store import Rows, StoredDocument
-from simsql.dedup.writing import drop_list_name
 from simsql.documents import SkipCount, name_paths, printable
 from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
@@ -23,30 +22,36 @@ _LONGEST = 2000  # characters of a command that the report shows
 
 
 @dataclass(frozen=True)
-class RunOfFiles:
+class Run:
     """What a run has read and decided by."""
 
     recipe: Recipe
     rules: Rules
     stored: int
-    """Number of documents in the table."""
-    rows: Rows
-    texts: TextSpool
-    """The texts that the run has read."""
-    skipped: Mapping[str, SkipCount]
+    """Number of documents among which it searched."""
+    read_text: Callable[[int], str | None]
+    """Return the text of a document, given its id; None if the run has not read it."""
+    list_name: Callable[[StoredDocument], str | None]
+    """Return the name of a document in a drop list; None if the line could mean something else."""
+    line_end: str = "\n"
+    """What ends a name in a drop list."""
+    skipped: Mapping[str, SkipCount] = field(default_factory=dict)
     """As in `RunReport`."""
-    null: bool
-    """Whether a NUL ends the names in a drop list."""
 
-    def read_text(self, document: int) -> str | None:
-        """Return the text of a document, given its id; None if the run has not read it."""
-        position = np.searchsorted(self.rows.documents.id, document)
-        size = int(self.rows.text_size[position])
-        return None if size < 0 else self.texts.read_at(int(self.rows.text_start[position]), size)
+
+def text_reader(rows: Rows, texts: TextSpool) -> Callable[[int], str | None]:
+    """Return a function that reads the text of a document, given its id; None if the run has not read it."""
+
+    def read(document: int) -> str | None:
+        position = np.searchsorted(rows.documents.id, document)
+        size = int(rows.text_size[position])
+        return None if size < 0 else texts.read_at(int(rows.text_start[position]), size)
+
+    return read
 
 
 def write_run_report(
-    file: Writable, run: RunOfFiles, clusters: Iterable[Sequence[StoredDocument]], refused: Container[int]
+    file: Writable, run: Run, clusters: Iterable[Sequence[StoredDocument]], refused: Container[int]
 ) -> None:
     """Write the report of a run. `refused` are the ids of documents that are not droppable."""
     rules = run.rules
@@ -61,7 +66,7 @@ def write_run_report(
         run.stored,
         options,
         (
-            [_describe(member, null=run.null) for member in arrange_members(documents, refused)]
+            [_describe(member, run.list_name) for member in arrange_members(documents, refused)]
             for documents in clusters
         ),
         run.read_text,
@@ -69,7 +74,7 @@ def write_run_report(
         rules.drop if rules.checks_texts else None,
         show_command(sys.argv[1:]),
         run.skipped,
-        "\0" if run.null else "\n",
+        run.line_end,
     )
     write_report(file, found)
 
@@ -86,7 +91,7 @@ def show_command(arguments: Sequence[str]) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 
 
-def _describe(member: Member, *, null: bool) -> ReportedMember:
+def _describe(member: Member, list_name: Callable[[StoredDocument], str | None]) -> ReportedMember:
     document = member.document
     decision: Decision = "dropped" if member.droppable else "kept"
     return ReportedMember(
@@ -97,5 +102,5 @@ def _describe(member: Member, *, null: bool) -> ReportedMember:
         member.kept.id,
         Closeness(member.kept_distance, document.kept_similarity),
         Closeness(member.distance, document.representative_similarity),
-        drop_list_name(document, null=null) if member.droppable else None,
+        list_name(document) if member.droppable else None,
     )

@@ -1,7 +1,8 @@
 """The main job for a table that exists: read its texts, decide, and write the decisions to a new table."""
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -10,15 +11,16 @@ from sqlalchemy import Engine
 
 from simsql.decide.criteria import criterion
 from simsql.decide.documents import I64, U64, Documents
-from simsql.decide.verdicts import decide
+from simsql.decide.verdicts import Verdicts, decide
 from simsql.dedup.candidates import Tokens, find_candidates
 from simsql.dedup.comparing import Comparison, spread_scopes
 from simsql.dedup.evidence import gather_evidence
+from simsql.dedup.explaining import Explanation, explain_documents
 from simsql.dedup.tables.decisions import DecisionTable, RowVerdicts
 from simsql.dedup.tables.options import TableOptions
-from simsql.dedup.tables.source import KeyOrder, Row, SourceTable, open_table
+from simsql.dedup.tables.source import KeyOrder, LabelledRow, Row, SourceTable, open_table
 from simsql.dedup.tables.stored import find_stored
-from simsql.documents import Report, Stages
+from simsql.documents import Report, Stages, open_output
 from simsql.documents.spool import TokenSpool
 from simsql.fingerprint import (
     Fingerprints,
@@ -56,42 +58,62 @@ class TableSummary:
     members: int
     """Rows in clusters."""
     droppable: int
+    explanation: Explanation | None
 
 
 def dedup_table(engine: Engine, options: TableOptions, stages: Stages) -> TableSummary:
     """Decide about the rows of a table, write the decisions to a new table, and return a summary.
 
     The rows are those of one snapshot; other sessions read and write the table all the while. A run that fails or
-    is interrupted leaves no table. Raises UsageError and psycopg.Error as `open_table` and `DecisionTable` do.
+    is interrupted leaves neither a table nor a report, and a run that explains writes neither. Raises UsageError
+    and psycopg.Error as `open_table`, `SourceTable.find` and `DecisionTable` do.
     """
-    with TokenSpool() as spool, open_table(engine, options) as source:
-        decisions = DecisionTable(engine, source, options.into, replace=options.replace)
+    options.outputs()
+    # In this order: the report takes its name after the table has come into being.
+    with ExitStack() as files, TokenSpool() as spool, open_table(engine, options) as source:
+        asked = source.find(options.explain or ())
+        decisions = DecisionTable(engine, source, options.into, replace=options.replace) if options.into else None
         with stages.stage("sort keys"):
             order = source.read_order(options.rules.keep_field)
         with stages.stage("read and fingerprint", len(order.place)) as report:
             texts = _Texts(source, options, spool, report)
-            alone = texts.read_candidates(order)
+            alone = texts.read_candidates(order, [row.place for row in asked])
         with stages.stage("check texts") as report:
             rows = texts.decidable(spool.counts)
-            decided, sizes = _decide(rows, spool, order, options, report)
-            decided = _with_alone(decided, alone)
-        with stages.stage("write decisions", len(decided.row)) as report:
-            for written in decisions.write(decided):
-                report(written)
-    return TableSummary(
-        len(order.place),
-        int(np.count_nonzero(order.scope == 0)),
-        texts.without_text,
-        len(spool.counts) - len(rows.place),
-        texts.columns.fingerprint,
-        texts.columns.ignored,
-        texts.stored,
-        len(alone),
-        len(decided.row),
-        int(np.count_nonzero(sizes > 1)),
-        int(sizes[sizes > 1].sum()),
-        int(np.count_nonzero(decided.drop)),
-    )
+            comparison, verdicts = _decide(rows, spool, order, options, report)
+            if asked or options.report:
+                comparison.complete(verdicts)
+            explanation = _explain(source, asked, rows, order, comparison, verdicts) if asked else None
+        decided = _with_alone(_to_write(rows, verdicts), alone)
+        if decisions:
+            with stages.stage("write decisions", len(decided.row)) as report:
+                for written in decisions.write(decided):
+                    report(written)
+        sizes = np.bincount(verdicts.representative, minlength=1)
+        summary = TableSummary(
+            len(order.place),
+            int(np.count_nonzero(order.scope == 0)),
+            texts.without_text,
+            len(spool.counts) - len(rows.place),
+            texts.columns.fingerprint,
+            texts.columns.ignored,
+            texts.stored,
+            len(alone),
+            len(decided.row),
+            int(np.count_nonzero(sizes > 1)),
+            int(sizes[sizes > 1].sum()),
+            int(np.count_nonzero(decided.drop)),
+            explanation,
+        )
+        if options.report:
+            # Here: the templates take longer to import than a short run.
+            from simsql.dedup.table_report import write_table_report  # noqa: PLC0415
+
+            with stages.stage("write report"):
+                page = files.enter_context(open_output(options.report))
+                write_table_report(page, source, options, summary, rows.place, comparison, verdicts)
+                page.flush()
+    return summary
 
 
 class _Texts:
@@ -113,8 +135,11 @@ class _Texts:
         else:
             self._add(self._complete(self._rows()))
 
-    def read_candidates(self, order: KeyOrder) -> I64:
-        """Read the texts of rows that have to be compared. Return the places of those that are alone."""
+    def read_candidates(self, order: KeyOrder, asked: Sequence[int]) -> I64:
+        """Read the texts of rows that have to be compared, and those at the places `asked`.
+
+        Return the places of rows that are alone, whose texts are not read.
+        """
         place, stored, sketch = np.array(self._unread, dtype=np.int64).reshape(-1, 3).T
         if not len(place):
             return place
@@ -126,7 +151,7 @@ class _Texts:
             rules.distance,
             rules.similarity,
             self._options.workers,
-        )[: len(place)]
+        )[: len(place)] | np.isin(place, asked)
         known = dict(zip(place[chosen].tolist(), stored[chosen].tolist(), strict=True))
         texts = self._source.texts(place[chosen])
         self._add(self._complete((Row(at, known[at], None, len(text)), text) for at, text in texts))
@@ -203,8 +228,7 @@ def _with_alone(decided: RowVerdicts, places: I64) -> RowVerdicts:
 
 def _decide(
     rows: _Rows, spool: TokenSpool, order: KeyOrder, options: TableOptions, report: Report
-) -> tuple[RowVerdicts, I64]:
-    """Return the decisions, and the size of the cluster of each row that represents one."""
+) -> tuple[Comparison, Verdicts]:
     rules = options.rules
     order = order.find(rows.place)
     everything = np.ones(len(rows.place), dtype=bool)
@@ -230,7 +254,11 @@ def _decide(
         criterion(rules, order.by_key, rows.characters, -order.by_value),
         lambda positions: positions[np.argsort(order.by_key[positions])],
     )
-    decided = RowVerdicts(
+    return comparison, verdicts
+
+
+def _to_write(rows: _Rows, verdicts: Verdicts) -> RowVerdicts:
+    return RowVerdicts(
         rows.place,
         rows.place[verdicts.kept],
         rows.place[verdicts.representative],
@@ -238,4 +266,35 @@ def _decide(
         verdicts.kept_similarity,
         verdicts.kept != np.arange(len(rows.place)),
     )
-    return decided, np.bincount(verdicts.representative, minlength=1)
+
+
+def _explain(
+    source: SourceTable,
+    asked: Sequence[LabelledRow],
+    rows: _Rows,
+    order: KeyOrder,
+    comparison: Comparison,
+    verdicts: Verdicts,
+) -> Explanation:
+    """Explain the decisions about two rows."""
+    # The id of a row is its position, that of a row about which nothing was decided comes behind these.
+    places = np.append(rows.place, [row.place for row in asked])
+    ids = [int(np.flatnonzero(places == row.place)[0]) for row in asked]
+    undecided = {}
+    for id_, row in zip(ids, asked, strict=True):
+        (scope,) = np.compress(order.place == row.place, order.scope).tolist() or [None]
+        if scope is None:
+            undecided[id_] = "is not among the rows of --where"
+        elif scope == 0:
+            undecided[id_] = "has a null in a scope column"
+        elif row.without_text:
+            undecided[id_] = "has no text"
+        elif id_ < len(rows.place) and rows.tokens[id_] == 0:
+            undecided[id_] = "has no words to compare"
+
+    def read_labels(wanted: Iterable[int]) -> dict[int, str]:
+        chosen = list(wanted)
+        labels = {place: label for place, _, label in source.labelled_texts(np.unique(places[chosen]))}
+        return {id_: labels[place] for id_, place in zip(chosen, places[chosen].tolist(), strict=True)}
+
+    return explain_documents(ids, read_labels, comparison, verdicts, undecided)

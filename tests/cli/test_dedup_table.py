@@ -1,6 +1,8 @@
 """`simsql dedup-table`: what it prints, and what it refuses."""
 
 import csv
+import json
+import re
 
 import pytest
 from corpus import make_texts
@@ -69,15 +71,34 @@ def test_decisions_are_those_about_the_same_texts_in_files(connection, database_
     connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
     columns = ["--id-column", "id", "--text-column", "body", "--database", database_url]
     run("load", "article", lines, *columns, *(["--sketch-column", "sketch"] if "sketch" in numbers else [])).done()
-    done = run("dedup-table", "article", *columns[2:], "--into", "decisions").done()
+    pages = tmp_path / "table.html", tmp_path / "files.html"
+    done = run("dedup-table", "article", *columns[2:], "--into", "decisions", "--report", pages[0]).done()
     assert ("alone by their sketches: text not read" in done.table) == ("sketch" in numbers)
-    rows = csv.DictReader(run("dedup", lines, "--format", "csv", "--quiet").done().lines)
+    of_files = run("dedup", lines, "--format", "csv", "--quiet", "--report", pages[1]).done()
+    rows = csv.DictReader(of_files.lines)
     clustered = {row["id"]: (row["kept"], row["representative"]) for row in rows}
     found = connection.execute("SELECT id, kept_id, representative_id FROM decisions").fetchall()
     assert {name: (kept, star) for name, kept, star in found} == {
         name: clustered.get(name, (name, name)) for name in texts
     }
     assert 100 < sum(kept != name for name, (kept, _) in clustered.items()) < len(clustered) < len(texts)
+    shown = [read_page(page) for page in pages]
+    assert shown[0] == shown[1]
+    assert sum(map(len, shown[0][1])) == len(clustered)
+    # Two that are together, and two that are alone, whose texts may not have been read.
+    dropped = next(name for name, (kept, _) in clustered.items() if kept != name)
+    alone = [name for name in texts if name not in clustered]
+    for pair in [(dropped, clustered[dropped][0]), (alone[0], dropped), alone[:2]]:
+        explained = run("dedup-table", "article", *columns[2:], "--explain", *pair).done()
+        assert explained.lines == run("dedup", lines, "--explain", *pair).done().lines
+    assert connection.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'simsql%%'").fetchone() == (0,)
+
+
+def read_page(page):
+    """The texts of a report, and of its clusters the members but their places."""
+    scripts = re.findall(r"<script[^>]*>([\[{].*?)</script>", page.read_text(encoding="utf-8"), re.DOTALL)
+    *chunks, index = map(json.loads, scripts)
+    return chunks, [[(row[0], row[2:8]) for row in rows] for *_, rows in index["clusters"]]
 
 
 def test_the_reason_of_a_lost_connection_is_shown(articles):
@@ -109,8 +130,17 @@ def test_scopes_conditions_and_earlier_decisions(articles):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["article", "--text-column", "body"], "missing option '--into'"),
+        (["article", "--text-column", "body"], "name the table for the decisions with --into"),
         (["article", "--into", "decisions"], "missing option '--text-column'"),
+        (
+            ["article", "--text-column", "body", "--into", "a", "--explain", "b", "c"],
+            "--explain writes no decisions",
+        ),
+        (
+            ["article", "--text-column", "body", "--report", "a", "--explain", "b", "c"],
+            "leave out --into, --replace",
+        ),
+        (["article", "--text-column", "body", "--explain", "b", "b"], "'b' is one row: name two"),
         (["article", "--text-column", "a", "--into", "b", "--keep", "first", "--keep-field", "c"], "exclude each"),
         (["article", "--text-column", "a", "--into", "b", "--all-scopes", "--scope-column", "c"], "exclude each"),
     ],

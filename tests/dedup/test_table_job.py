@@ -275,6 +275,76 @@ def test_an_index_with_a_scope_needs_a_choice(connection, dedup, kind):
         dedup(table, scope_columns=("tenant",), all_scopes=True)
 
 
+# Two rows, and the report
+
+
+def test_explanations_of_rows_that_are_not_compared(connection, dedup):
+    connection.execute("CREATE TABLE page (tenant int, slug text, body text, PRIMARY KEY (tenant, slug))")
+    rows = [(1, "a"), (1, 'b, "c"'), (2, "a"), (None, "empty"), (3, ""), (3, "?!")]
+    texts = [ALIKE, ALIKE.upper(), ALIKE, None, "", "?! ?!"]
+    connection.execute("ALTER TABLE page ADD lang text")
+    for (tenant, slug), text in zip(rows, texts, strict=True):
+        connection.execute("INSERT INTO page VALUES (%s, %s, %s, 'en')", [tenant or 9, slug, text])
+    connection.execute("UPDATE page SET lang = NULL WHERE tenant = 3 AND slug = ''")
+
+    def explain(*names, **options):
+        return dedup("page", into=None, explain=names, **options).explanation
+
+    odd = '(1,"b, ""c""")'
+    found = explain("(1,a)", odd)
+    assert (found.together, found.distance, found.similarity) == (True, 0, 1.0)
+    assert (
+        found.reason == f"they have the same words; (1,a) is kept; {odd} is dropped in favour of (1,a)"
+        " (similarity 1.00)"
+    )
+    assert [document.kept for document in found.documents] == ["(1,a)"] * 2
+    for names, options, reason in [
+        (
+            ["(1,a)", "(2,a)"],
+            {"scope_columns": ["tenant"]},
+            "they are in different scopes, so they were not compared",
+        ),
+        (["(1,a)", "(2,a)"], {"where": "tenant = 1"}, "(2,a) is not among the rows of --where"),
+        (["(1,a)", '(3,"")'], {"scope_columns": ["lang"]}, '(3,"") has a null in a scope column'),
+        (["(9,empty)", "(1,a)"], {}, "(9,empty) has no text"),
+        (["(1,a)", '(3,"")'], {}, '(3,"") has no words, so it has no fingerprint'),
+        (["(1,a)", "(3,?!)"], {"recipe": Recipe(tokens=Pattern(r"\S+"))}, "(3,?!) has no words to compare"),
+    ]:
+        found = explain(*names, **options)
+        assert (found.together, found.reason) == (False, reason)
+    with pytest.raises(
+        UsageError, match=r"no rows of page have the key \(1, a\): write a key as SELECT \(tenant, sl"
+    ):
+        explain("(1,a)", "(1, a)")
+    assert connection.execute("SELECT to_regclass('decisions')").fetchone() == (None,)
+
+
+def test_a_report_comes_with_the_table_or_not_at_all(connection, dedup, tmp_path):
+    create_article(connection, {1: ALIKE, 2: ALIKE, 3: None})
+    page = tmp_path / "report.html"
+
+    def fail_the_second_time():
+        failing.pop()
+
+    # Texts are those of the snapshot.
+    change = Stages(write=lambda: connection.execute("UPDATE article SET body = %s", [OTHER]))
+    dedup(report=page, stages=change)
+    assert ALIKE in page.read_text()
+    assert OTHER not in page.read_text()
+    assert "<dt>not decided</dt><dd>1 without a text" in page.read_text()
+    first = page.read_bytes()
+    failing = [1]  # after the table has been written, before the report
+    with pytest.raises(IndexError):
+        dedup(report=page, replace=True, stages=Stages(write=fail_the_second_time))
+    assert len(decided(connection)) == 2
+    with pytest.raises(UsageError, match="decisions exists already"):
+        dedup(report=page)
+    assert page.read_bytes() == first
+    with pytest.raises(UsageError, match="not a folder"):
+        dedup(report=page / "below", into="others")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
 # An earlier table of decisions
 
 

@@ -33,12 +33,12 @@ def decide(
 def documented_delete(
     table: str = "saying", keys: Sequence[str] = ("slug",), text: str = "body", decisions: str = "decisions"
 ) -> str:
-    """Return the statement for a table of decisions; it returns the first key column."""
+    """Return the statement for a table of decisions; it returns the first key column, and keeps no record."""
     found = re.search(
-        r"BEGIN; \\\n(WITH kept AS .*?RETURNING s\.slug); \\\nROLLBACK", _PAGE.read_text(), re.DOTALL
+        r"(WITH kept AS .*?)\n +INSERT INTO deleted .*? TABLE gone RETURNING slug\n", _PAGE.read_text(), re.DOTALL
     )
     assert found, "the page has another statement"
-    statement = found[1].replace("\\\n", "\n")
+    statement = f"{found[1]}\nSELECT {keys[0]} FROM gone"
     kept, other = (", ".join(prefix + key for key in keys) for prefix in ("kept_", "k."))
     for before, after in {
         "k.slug IN": f"({other}) IN",
@@ -47,7 +47,7 @@ def documented_delete(
         "ORDER BY k.slug": f"ORDER BY {other}",
         "s.slug = d.slug": " AND ".join(f"s.{key} = d.{key}" for key in keys),
         "kept.slug = d.kept_slug": " AND ".join(f"kept.{key} = d.kept_{key}" for key in keys),
-        "RETURNING s.slug": f"RETURNING s.{keys[0]}",
+        "RETURNING s.slug, d.text_digest, d.kept_slug": f"RETURNING s.{keys[0]}",
         "saying": table,
         "decisions": decisions,
         ".body": f".{text}",

@@ -12,6 +12,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/*.md"))]
 BACKEND = REPOSITORY / "docs/backend.md"
+FILE_NAME = re.compile(r"(?:#|--) ([\w/]+\.(?:py|sh|sql))\n")
 LANGUAGES = {"sql", "python", "console", "sh", "text", "diff"}
 
 
@@ -24,6 +25,12 @@ class Block:
     language: str
     code: str
     output: str | None = None
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that the block is."""
+        found = FILE_NAME.match(self.code)
+        return found and found[1]
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"

@@ -82,10 +82,11 @@ _READ = (
 _MISSING = "CASE WHEN {fingerprint} IS NULL OR {sketch} IS NULL THEN {t}.{text} END"
 _WANTED = "CREATE TEMPORARY TABLE {wanted} (part pg_catalog.oid, place pg_catalog.tid) ON COMMIT DROP"
 _READ_WANTED = (
-    "SELECT {t}.tableoid, {t}.ctid, {t}.{text} FROM {rows_of} AS {t}"
+    "SELECT {t}.tableoid, {t}.ctid, {t}.{text}{more} FROM {rows_of} AS {t}"
     " WHERE {guard} AND EXISTS (SELECT FROM {wanted} AS w"
     " WHERE w.place OPERATOR(pg_catalog.=) {t}.ctid AND w.part OPERATOR(pg_catalog.=) {t}.tableoid)"
 )
+_LABELS = "SELECT {t}.tableoid, {t}.ctid, {t}.{text} IS NULL, {label} FROM {rows_of} AS {t} WHERE {guard}"
 # Only an expression is valid in both places: what closes a parenthesis does not close a bracket.
 _CONDITIONS = (
     "SELECT FROM {rows_of} AS {t} WHERE {guard} AND ({condition}) LIMIT 0",
@@ -109,6 +110,15 @@ class Row(NamedTuple):
     """The sketch that the table has for the text, a bigint."""
     characters: int
     """0 if the text was not read."""
+
+
+class LabelledRow(NamedTuple):
+    """A row that the user has named."""
+
+    label: str
+    place: int
+    """As in `Row`."""
+    without_text: bool
 
 
 class FoundColumn(NamedTuple):
@@ -147,6 +157,7 @@ class SourceTable:
         self.oid = found.oid
         self._found = found
         self._partitions: dict[int, int] = {}
+        self._chosen = 0  # numbers the tables of chosen places
         only = sql.SQL("ONLY ") if found.kind == "r" else sql.SQL("")
         rows_of = only + found.name
         self._parts: dict[str, sql.Composable] = {
@@ -212,8 +223,38 @@ class SourceTable:
             yield None if without else (Row(self._place(part, tid), number, other, len(text or "")), text)
 
     def texts(self, places: I64) -> Iterator[tuple[int, str]]:
-        """Yield the places and texts of the rows at these places, in any order. To be called once."""
-        wanted = sql.Identifier("pg_temp", "simsql_wanted")
+        """Yield the places and texts of the rows at these places, in any order."""
+        for part, tid, text in self._fetch("simsql_texts", self._choose(places, sql.SQL(""))):
+            yield self._place(part, tid), text
+
+    def labelled_texts(self, places: I64) -> Iterator[tuple[int, str, str]]:
+        """Yield the places, texts and labels of the rows at these places, in any order."""
+        for part, tid, text, label in self._copy(self._choose(places, sql.SQL(", ") + self._label)):
+            yield self._place(int(part), tid), text, label
+
+    def find(self, labels: Sequence[str]) -> list[LabelledRow]:
+        """Return the rows with these labels. Raises UsageError if there is none, or several.
+
+        The label of a row is its primary key as PostgreSQL prints it, with several columns as `(1,two)`.
+        """
+        found: dict[str, list[LabelledRow]] = {label: [] for label in labels}
+        # A comparison in SQL would need a cast.
+        for part, tid, without_text, label in self._copy(self.compose(_LABELS, label=self._label)):
+            if label in found:
+                found[label].append(LabelledRow(label, self._place(int(part), tid), without_text == "t"))
+        for label, rows in found.items():
+            if len(rows) != 1:
+                form = self.keys[0] if len(self.keys) == 1 else f"({', '.join(self.keys)})"
+                raise UsageError(
+                    f"{len(rows) or 'no'} rows of {self.name} have the key {printable(label)}: write a key as"
+                    f" SELECT {form} prints it"
+                )
+        return [found[label][0] for label in labels]
+
+    def _choose(self, places: I64, more: sql.Composable) -> sql.Composed:
+        """Return the query of the texts at these places, and `more` columns."""
+        self._chosen += 1
+        wanted = sql.Identifier("pg_temp", f"simsql_wanted_{self._chosen}")
         self.raw.execute(self.compose(_WANTED, wanted=wanted))
         with (
             self.raw.cursor() as cursor,
@@ -221,8 +262,17 @@ class SourceTable:
         ):
             copy.write("".join(f"{place}\n" for place in self.spell(places)))
         self.raw.execute(self.compose("ANALYZE {wanted}", wanted=wanted))
-        for part, tid, text in self._fetch("simsql_texts", self.compose(_READ_WANTED, wanted=wanted)):
-            yield self._place(part, tid), text
+        return self.compose(_READ_WANTED, wanted=wanted, more=more)
+
+    def _copy(self, query: sql.Composed) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query, all values as PostgreSQL prints them."""
+        with self.raw.cursor() as cursor, cursor.copy(sql.SQL("COPY ({}) TO STDOUT").format(query)) as copy:
+            yield from copy.rows()
+
+    @property
+    def _label(self) -> sql.Composable:
+        keys = self.key_columns(self._found.relation)
+        return keys if len(self.keys) == 1 else sql.SQL("ROW({})").format(keys)
 
     def _fetch(self, name: str, statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a statement whose third column is a text or null, few of them in memory at a time."""
