@@ -6,8 +6,9 @@ Values, order, schema and metadata stay, and row groups that are not large. The 
 import io
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,19 +53,17 @@ def copy_rows(
 def _copy(table: ParquetTable, target: Target | None, chosen: Chosen) -> None:
     """Check the chosen rows, and write the others to a target, if there is one."""
     done = 0
-    writer = _Writer(table, target) if target else None
-    for group in table.groups:
-        stop = int(np.searchsorted(chosen.lines, group.first + group.rows, side="right"))
-        keep = np.ones(group.rows, dtype=bool)
-        if done < stop:
-            keep[chosen.lines[done:stop] - group.first - 1] = ~_check(table, group, chosen, done, stop)
-        done = stop
-        if writer:
-            writer.write(group, keep)
-    if done < len(chosen.lines):
-        raise DifferentError
-    if writer:
-        writer.close()
+    with _Writer(table, target) if target else nullcontext() as writer:
+        for group in table.groups:
+            stop = int(np.searchsorted(chosen.lines, group.first + group.rows, side="right"))
+            keep = np.ones(group.rows, dtype=bool)
+            if done < stop:
+                keep[chosen.lines[done:stop] - group.first - 1] = ~_check(table, group, chosen, done, stop)
+            done = stop
+            if writer:
+                writer.write(group, keep)
+        if done < len(chosen.lines):
+            raise DifferentError
 
 
 def _check(table: ParquetTable, group: RowGroup, chosen: Chosen, start: int, stop: int) -> NDArray[np.bool_]:
@@ -94,8 +93,9 @@ class _Writer:
         self._table = table
         file = table.file
         physical = [file.schema.column(position).physical_type for position in range(len(file.schema))]
+        self._file = _Target(target)
         self._writer = parquet.ParquetWriter(
-            _Target(target),
+            self._file,
             file.schema_arrow,
             compression=self._compression(file),
             use_deprecated_int96_timestamps="INT96" in physical,
@@ -130,9 +130,17 @@ class _Writer:
         if rows:
             self._writer.write_table(self._arrow.Table.from_batches(batches), row_group_size=rows)
 
-    def close(self) -> None:
-        """Write the end of the file."""
-        self._writer.close()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind:
+            # Otherwise it would write the end whenever it is collected, to a target that is closed by then.
+            self._file.forget()
+            with suppress(Exception):
+                self._writer.close()
+        else:
+            self._writer.close()
 
 
 class _Target(io.RawIOBase):
@@ -140,11 +148,16 @@ class _Target(io.RawIOBase):
 
     def __init__(self, target: Target) -> None:
         super().__init__()
-        self._target = target
+        self._target: Target | None = target
+
+    def forget(self) -> None:
+        """Write nothing more."""
+        self._target = None
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self._target.write(bytes(data))
+        if self._target:
+            self._target.write(bytes(data))
         return len(data)

@@ -93,10 +93,10 @@ def copy(name, data, chosen, **layout):
 
 
 def copy_parquet(path, chosen):
-    target = io.BytesIO()
-    with path.open("rb", buffering=0) as file:
+    # After an error, nothing is written to the closed target.
+    with io.BytesIO() as target, path.open("rb", buffering=0) as file:
         parquet_copying.copy_rows(file, target, str(path), Layout(), choose(chosen), lambda _: None)
-    return target.getvalue()
+        return target.getvalue()
 
 
 def check_copy(folder, name, mark, data, codec, draw):
