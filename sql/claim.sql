@@ -69,8 +69,8 @@ BEGIN
 END
 $$;
 
--- Keeps the default index of a table the same until the end of the transaction. Claims in two indexes take different
--- locks, so set_default_index waits for the claims in one before others begin in the other.
+-- Keeps the default index of a table the same until the end of the transaction. Claims in two indexes take
+-- different locks, so set_default_index waits for the claims in one before others begin in the other.
 CREATE OR REPLACE FUNCTION simsql._hold_default(table_name regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -80,7 +80,8 @@ END
 $$;
 
 -- The index in which a claim will be, for a caller who makes the fingerprint for it.
-CREATE OR REPLACE FUNCTION simsql._claimed_index(table_name regclass, column_name text) RETURNS simsql.registry
+CREATE OR REPLACE FUNCTION simsql._claimed_index(table_name regclass, column_name text)
+RETURNS simsql.registry
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN

@@ -1,9 +1,9 @@
 -- set_default_index: which index of a table is searched if a search names no column.
 --
--- A table has two indexes while its fingerprints change to another recipe: each recipe has a column of its own,
--- so that no writer can mix them. This function is the step between: one committed update, which takes no lock
--- that searches or writers wait for, and which the same function reverts. Claims that name no column wait for it,
--- and it for them.
+-- A table has two indexes while its fingerprints change to another recipe: each recipe has a column of its
+-- own, so that no writer can mix them. This function is the step between: one committed update, which takes
+-- no lock that searches or writers wait for, and which the same function reverts. Claims that name no column
+-- wait for it, and it for them.
 
 CREATE OR REPLACE FUNCTION simsql.set_default_index(
     table_name regclass, column_name text, missing bigint DEFAULT 0)
@@ -16,8 +16,8 @@ DECLARE
     rows bigint;
 BEGIN
     IF table_name IS NULL OR column_name IS NULL OR missing IS NULL THEN
-        RAISE EXCEPTION 'simsql.set_default_index: the table, the column and the number of missing fingerprints '
-                        'must not be null'
+        RAISE EXCEPTION 'simsql.set_default_index: the table, the column and the number of missing '
+                        'fingerprints must not be null'
             USING ERRCODE = 'null_value_not_allowed',
                   HINT = 'For example: SELECT simsql.set_default_index(''article'', ''fingerprint'');';
     END IF;
@@ -53,7 +53,8 @@ BEGIN
                 USING ERRCODE = 'object_not_in_prerequisite_state',
                       HINT = format('Backfill the column, or let searches miss %s: '
                                     'SELECT simsql.set_default_index(%L, %L, missing => %s);',
-                                    CASE rows WHEN 1 THEN 'it' ELSE 'them' END, table_name, column_name, rows);
+                                    CASE rows WHEN 1 THEN 'it' ELSE 'them' END, table_name, column_name,
+                                    rows);
         END IF;
     END IF;
     UPDATE simsql.registry AS r SET is_default = r.id = index.id WHERE r.table_id = index.table_id;
@@ -61,5 +62,5 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.set_default_index(regclass, text, bigint) IS
-    'let searches that name no column use the index of this one, if the table has several; missing: how many rows '
-    'may have a fingerprint for the default index before and none for this one';
+    'let searches that name no column use the index of this one, if the table has several; missing: how many '
+    'rows may have a fingerprint for the default index before and none for this one';

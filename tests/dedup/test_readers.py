@@ -358,6 +358,14 @@ class TestUnreadable:
         flipped = bytes(byte ^ (i == len(packed) // 2) for i, byte in enumerate(packed))
         assert one_skip(write(tmp_path / "flipped", flipped)).reason == "corrupt"
 
+    @pytest.mark.parametrize("ending", COMPRESSORS)
+    def test_what_follows_a_stream_is_a_stream(self, tmp_path, ending):
+        a, b = (COMPRESSORS[ending](b'{"text": "%s"}\n' % name) for name in (b"a", b"b"))
+        assert [each.text for each in read(write(tmp_path / f"two.jsonl{ending}", a + b))] == ["a", "b"]
+        for i, rest in enumerate((b"rest", b[:1] + b"-" + b[2:], b[:-3])):
+            document, *_, skip = read(write(tmp_path / f"{i}.jsonl{ending}", a + rest))
+            assert (document.text, skip.reason) == ("a", "corrupt")
+
     def test_a_bad_checksum_at_the_end_loses_no_record(self, tmp_path):
         packed = bytearray(gzip.compress(b'{"text": "a"}\n{"text": "b"}\n'))
         packed[-8] ^= 1
