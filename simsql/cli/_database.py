@@ -77,7 +77,9 @@ class Connecting:
 
         chosen = self.chosen()
         if (folder := chosen.server_dir) and not new and not holds_server(folder):
-            raise SimsqlError(f"{folder} has no server: create one with simsql server {shlex.quote(str(folder))}")
+            raise SimsqlError(
+                f"{folder} has no server: name another folder, or create one there with {self.install}"
+            )
         with postgresql_errors(self.install), chosen.open(scratch=scratch) as engine:
             yield engine
 

@@ -50,7 +50,8 @@ StorageName = Annotated[Storage | None, option("--storage")]
 _INDEXES = (
     *(Column("table"), Column("column"), Column("scope"), Column("distance", "number")),
     *(Column("blocks", "number"), Column("lead", "number"), Column("inner_blocks", "number")),
-    *(Column("recipe"), Column("storage"), Column("state"), Column("all_visible", "number"), Column("hint")),
+    *(Column("recipe"), Column("storage"), Column("state"), Column("is_default")),
+    *(Column("all_visible", "number"), Column("hint")),
 )
 _FINDINGS = (
     *(Column("table"), Column("column"), Column("problem"), Column("object")),

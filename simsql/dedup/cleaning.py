@@ -116,9 +116,7 @@ class Cleaner:
             status = status_of_file(found.status) if found.status else None
             self._files[name] = _Copied(name, found.path, form, status)
         if not self._files:
-            raise UsageError(
-                f"--clean copies JSON lines, tables and Parquet, and there is none of them: {_REMOVE}"
-            )
+            raise UsageError(f"--clean copies JSON lines, tables and Parquet files, but found none: {_REMOVE}")
         if self._is_single:
             self._check_ending()
         self._report: Report = lambda _: None

@@ -23,6 +23,7 @@ STDOUT = Path("-")
 
 _Identity = tuple[int, int]  # device and inode
 _STDOUT_NAME = "standard output"
+_ENDINGS = {"--drop-list": ".txt", "--report": ".html", "--chart": ".svg"}  # where there is only one format
 _NOT_COMPRESSED = {".lz4", ".br", ".z", ".zip", ".7z"}
 _BINARY = {
     ".parquet",
@@ -192,6 +193,8 @@ def _check_ending(option: str, path: Path) -> None:
         return
     if ending in _NOT_COMPRESSED:
         advice = f"write {_show(path.with_suffix('.gz'))}, .xz, .bz2 or .zst"
+    elif option in _ENDINGS:
+        advice = f"write {_show(path.with_suffix(_ENDINGS[option]))}"
     else:
         advice = f"write {_show(path.with_suffix('.jsonl'))}, and convert it"
     raise UsageError(f"{option} {_show(path)}: simsql does not write {ending} files: {advice}")

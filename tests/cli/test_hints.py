@@ -60,6 +60,8 @@ def test_the_commands_for_a_default_index_help(table, call):
     found = call(*SEARCH)
     found.failed(1, "2 simhash indexes", "Name the column with --column: one of fingerprint, second")
     call(*advised(found.err)[0]).done()
+    defaults = [json.loads(line) for line in call("index", "list").done().lines]
+    assert [(row["column"], row["is_default"]) for row in defaults] == [("fingerprint", True), ("second", False)]
     assert len(call(*SEARCH).done().out.splitlines()) == 3
     found = call("index", "set-default", '"Art icle"', "second")
     found.failed(1, '3 rows of public."Art icle" with a fingerprint in fingerprint have none in second')

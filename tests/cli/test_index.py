@@ -38,11 +38,12 @@ def listed(index):
         "recipe",
         "storage",
         "state",
+        "is_default",
         "all_visible",
         "hint",
     ]
     assert all(list(row) == names for row in rows)
-    return [list(row.values())[:-2] for row in rows]
+    return [list(row.values())[:-3] for row in rows]
 
 
 def rows_of(found):

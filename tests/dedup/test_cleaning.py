@@ -386,7 +386,7 @@ def test_what_cannot_be_copied_is_refused_before_it_is_compared(folder):
     os.mkfifo(folder / "pipe")
     for arguments, target, said in [
         (["sub"], "out", "sub/page.txt is one document: leave it out with --exclude"),
-        (["sub/page.txt"], "out", "there is none"),
+        (["sub/page.txt"], "out", "found none: list files to remove with --drop-list"),
         (["a.jsonl", "sub/b.jsonl"], "full", "full is not empty"),
         (["a.jsonl", "sub/b.jsonl"], "-", "would be one file"),
         (["a.jsonl", "sub/b.jsonl"], "full/file", "would be one file"),

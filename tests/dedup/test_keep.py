@@ -145,7 +145,7 @@ def test_a_text_that_loses_its_words_loses_its_fingerprint(tmp_path, home, keep,
 def test_a_folder_without_a_server_is_no_place_to_look(tmp_path):
     for command in (["status"], ["near", "simsql_documents", "--fingerprint", "1"]):
         run(*command, "--server-dir", tmp_path / "typo").failed(
-            1, "typo has no server: create one with simsql server "
+            1, "typo has no server: name another folder, or create one there with simsql install --server-dir "
         )
     assert not (tmp_path / "typo").exists()
 

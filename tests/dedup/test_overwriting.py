@@ -145,6 +145,12 @@ def test_a_name_does_not_promise_another_format(folder, command, name, said):
     assert not (folder / name).exists()
 
 
+@pytest.mark.parametrize(("option", "better"), [("--drop-list", "x.txt"), ("--report", "x.html")])
+def test_an_output_with_one_format_suggests_its_ending(folder, option, better):
+    said = f"{option} x.parquet: simsql does not write .parquet files: write {better}\n"
+    run("dedup", "a.jsonl", option, "x.parquet").failed(2, said)
+
+
 def test_no_text_commands_a_terminal(folder, home):
     path = write_lines(
         folder / "ids.jsonl", dict.fromkeys(["red \x1b[31m", "csi \x9b31m", "rlo \u202e é\u3000日"], FOX)

@@ -353,7 +353,7 @@ def test_decisions_replace_those_of_an_earlier_run(connection, dedup, connect):
     assert dedup(replace=True).decided == 2  # there is none
     connection.execute("INSERT INTO article VALUES (3, %s)", [ALIKE])
     with pytest.raises(
-        UsageError, match="decisions exists already: choose another name with --into, or let --repl"
+        UsageError, match="decisions exists already: choose another name with --into, or use --repl"
     ):
         dedup()
     reader = connect()

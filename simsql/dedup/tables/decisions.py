@@ -165,7 +165,7 @@ class DecisionTable:
             self._execute("ALTER TABLE {new} RENAME TO {relation}", relation=self._relation)
         except (psycopg.errors.DuplicateTable, psycopg.errors.UniqueViolation):  # the latter: just now
             raise UsageError(
-                f"{self._into} exists already: choose another name with --into, or let --replace replace the"
+                f"{self._into} exists already: choose another name with --into, or use --replace to replace the"
                 " decisions of an earlier run"
             ) from None
         keys = sql.SQL(", ").join(map(sql.Identifier, source.keys))
