@@ -118,8 +118,8 @@ BEGIN
                               WHERE r.table_id = _index.table_name ORDER BY r.id);
             RAISE EXCEPTION 'simsql: % has % simhash indexes', table_name, cardinality(columns)
                 USING ERRCODE = 'ambiguous_column',
-                      HINT = format('Name the column: column_name => one of %s. Or choose the one for '
-                                    'searches that name none: SELECT simsql.set_default_index(%L, %L);',
+                      HINT = format('Name the column: column_name => one of %s. '
+                                    'Or make one the default: SELECT simsql.set_default_index(%L, %L);',
                                     array_to_string(columns, ', '), table_name, columns[1]);
     END;
     SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;

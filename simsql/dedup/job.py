@@ -127,8 +127,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     there are no documents, the embedded server fails or the table cannot be used, and DBAPIError of SQLAlchemy for
     PostgreSQL errors.
     """
-    if not options.paths and not options.destination.stays:
-        raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
+    _check_for_table(options)
     outputs = options.outputs()
     paths = [*options.paths, *options.against]
     with ExitStack() as stack:
@@ -334,6 +333,16 @@ def _forget(store: Store, gone: Iterable[Reference], forgotten: SkipCount) -> No
     store.forget(gone)
     for document in gone:
         forgotten.add(Skip(document.place, _GONE, "its text is not there any more"))
+
+
+def _check_for_table(options: DedupOptions) -> None:
+    """Raise UsageError for what needs the documents of earlier runs, if this run has none."""
+    if options.destination.stays:
+        return
+    if not options.paths:
+        raise UsageError("name the files to read: without them, --explain needs --table or --server-dir")
+    if options.new_only and not options.against:
+        raise UsageError("--new-only needs the decisions of earlier runs: add --table or --server-dir")
 
 
 def _refuse_server_folder(options: DedupOptions) -> None:

@@ -204,7 +204,9 @@ def test_the_archive_is_not_copied_to_the_clean_corpus(tmp_path, both):
         clean = tmp_path / f"clean of {against.name}.jsonl"
         assert run("dedup", new, "--against", against, "--clean", clean).code == 3
         assert clean.read_text().splitlines() == [line for line in new.read_text().splitlines() if '"e"' in line]
-    run("dedup", new, "--new-only", "--clean", tmp_path / "x.jsonl").failed(2, "leave out --new-only")
+    kept = ["--new-only", "--server-dir", tmp_path / "server"]
+    run("dedup", new, *kept, "--clean", tmp_path / "x.jsonl").failed(2, "leave out --new-only")
+    run("dedup", new, "--new-only").failed(2, "--new-only needs the decisions of earlier runs: add --table")
 
 
 def test_an_archive_cannot_hold_new_documents(tmp_path, both):
