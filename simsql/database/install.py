@@ -13,6 +13,27 @@ if TYPE_CHECKING:
 
 OLDEST_POSTGRESQL = 14
 
+# Several migrations can install simsql, and the reverse of each tries to remove it; the last one succeeds.
+# Triggers of clear_on_change are not dependents: simsql.uninstall would drop them.
+UNINSTALL_IF_UNUSED = """\
+-- SELECT simsql.uninstall(); unless something uses simsql
+DO $simsql$
+BEGIN
+    IF pg_catalog.to_regnamespace('simsql') IS NULL THEN
+        RETURN;
+    ELSIF EXISTS (SELECT FROM pg_catalog.pg_trigger AS t
+                    JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+                    JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+                   WHERE n.nspname = 'simsql' AND p.proname = '_clear_fingerprint') THEN
+        RAISE NOTICE 'schema simsql stays: tables have triggers of simsql.clear_on_change';
+        RETURN;
+    END IF;
+    PERFORM simsql.uninstall();
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    RAISE NOTICE 'schema simsql stays: %', SQLERRM;
+END
+$simsql$"""
+
 
 @dataclass(frozen=True)
 class Status:

@@ -10,7 +10,8 @@ from simsql import DEFAULT_RECIPE, Recipe, simhash
 from simsql.database import open_engine
 from simsql.errors import UsageError
 from simsql.fingerprint import KNOWN_RECIPES
-from simsql.sqlalchemy import Fingerprint, Sketch, claim, near, recipes
+from simsql.database import recipes
+from simsql.sqlalchemy import Fingerprint, Sketch, claim, near
 
 WORDS = "There should be one, and preferably only one, obvious way to do it."
 OTHER = "If the implementation is hard to explain, it's a bad idea."
