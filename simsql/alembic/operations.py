@@ -78,7 +78,7 @@ class InstallSimsqlOp(SimsqlOp):
         if context.as_sql:
             # Several branches can install it, and a script cannot look whether the database has it.
             if not context.opts.setdefault("simsql_is_printed", False):
-                context.impl.static_output(schema_sql(transaction=False).rstrip())
+                context.impl.static_output(schema_sql().rstrip())
             context.opts["simsql_is_printed"] = True
             return
         try:

@@ -102,13 +102,13 @@ def read_status(engine: Engine) -> Status:
         return Status(server, revision, history.newest, version, tuple(rows))
 
 
-def schema_sql(start: str | None = None, *, transaction: bool = True) -> str:
+def schema_sql(start: str | None = None) -> str:
     """Return the SQL script from a revision (by default, an empty database) to the newest, without connecting.
 
-    It is wrapped in a transaction by default, and empty if the revision is the newest. Raises UsageError if the
-    revision does not exist.
+    It is one statement, so it is atomic, and a migration can run it in its transaction. It is empty if the
+    revision is the newest. Raises UsageError if the revision does not exist.
     """
-    return _own_history().script(start, transaction=transaction)
+    return _own_history().script(start)
 
 
 def _own_history() -> "History":
