@@ -12,7 +12,7 @@ Fenced blocks by language:
 - text, right behind one of these: the result of the last statement as psql prints it, what the Python block
   prints, or what the last command prints.
 
-The changes (diff) and commands of docs/backend.md are tried by tests/examples/test_backend.py.
+The changes (diff) and commands of docs/backend.md and docs/django.md are tried by tests/examples/.
 
 `...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
 
@@ -41,6 +41,7 @@ import pytest
 import typer
 from documentation import (
     BACKEND,
+    DJANGO,
     PAGES,
     REPOSITORY,
     Block,
@@ -50,6 +51,7 @@ from documentation import (
     read_commands,
     rows_of_table,
 )
+from preloaded import preloaded_programs
 from program import run_in_one_stream
 
 import simsql
@@ -76,7 +78,7 @@ def pages_with(*languages: str) -> pytest.MarkDecorator:
         for page in PAGES
         if any(block.language in languages and not block.file for block in read_blocks(page))
     ]
-    chosen = [page for page in chosen if page != BACKEND]
+    chosen = [page for page in chosen if page not in (BACKEND, DJANGO)]
     return pytest.mark.parametrize("page", chosen, ids=page_id)
 
 
@@ -180,13 +182,20 @@ def example_url(embedded: EmbeddedServer, page: Path) -> str:
     return f"postgresql://{url.username}@/{url.database}?host={quote(str(url.query['host']), safe='')}"
 
 
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with simsql and alembic for shells."""
+    with preloaded_programs(tmp_path_factory.mktemp("programs")) as folder:
+        yield folder
+
+
 @pytest.fixture
-def workplace(embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def workplace(embedded: EmbeddedServer, preloaded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder of a page's programs, for which the programs of the environment come first."""
     folder = Path(tempfile.mkdtemp(dir=embedded.folder.parent))
     folder.chmod(0o711)
     programs = bundled_programs()
-    path = [Path(sys.executable).parent, programs[max(programs)], os.environ["PATH"]]
+    path = [preloaded, Path(sys.executable).parent, programs[max(programs)], os.environ["PATH"]]
     monkeypatch.setenv("PATH", os.pathsep.join(map(str, path)))
     monkeypatch.setenv("COLUMNS", "115")
     monkeypatch.chdir(folder)
