@@ -3,7 +3,6 @@
 import contextlib
 import random
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import numpy as np
 import psycopg
 from commits import write_commits
 from documentation import BACKEND as PAGE
-from documentation import REPOSITORY, assert_output, read_blocks, read_commands
+from documentation import assert_output, read_blocks, read_commands
 from numpy.typing import NDArray
 from oracle import distance
 from program import environment, temporary_folder, wait_until

@@ -1,7 +1,6 @@
 """Authors and articles."""
 
 from django.db import models
-
 from simsql.django import SimhashField, SimhashIndex, SimhashQuerySet
 
 

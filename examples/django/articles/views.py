@@ -24,7 +24,7 @@ def post_article(request: HttpRequest) -> JsonResponse:
     return JsonResponse(_as_json(article), status=201)
 
 
-def get_article(request: HttpRequest, number: int) -> JsonResponse:  # noqa: ARG001
+def get_article(request: HttpRequest, number: int) -> JsonResponse:
     """Return an article."""
     return JsonResponse(_as_json(get_object_or_404(Article, pk=number)))
 

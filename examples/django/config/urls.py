@@ -1,7 +1,8 @@
 """The URLs of the project."""
 
-from articles import views
 from django.urls import path
+
+from articles import views
 
 urlpatterns = [
     path("articles", views.post_article),

@@ -1,1 +1,0 @@
-"""The migrations of authors and articles."""
