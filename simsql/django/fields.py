@@ -7,6 +7,7 @@ last by the trigger that a `SimhashIndex` creates: it clears a fingerprint whose
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
@@ -37,7 +38,7 @@ class SimhashField(models.BigIntegerField):
         fingerprints do not come from texts, a name of your own, such as "phash64".
 
     The field may be null, as the fingerprint of a text without words is. Raises ValueError for an empty source or
-    a weight outside of 1 to 1,000,000, and for a source with a recipe that texts cannot have.
+    a weight outside of 1 to 1,000,000.
     """
 
     description = "Fingerprint (64 bits)"
@@ -67,7 +68,7 @@ class SimhashField(models.BigIntegerField):
     def contribute_to_class(self, cls: Any, name: str, *args: Any, **options: Any) -> None:
         """Add the field to a model."""
         super().contribute_to_class(cls, name, *args, **options)
-        # Until the class is complete: its subclasses and proxies have the field, too.
+        # Subclasses and proxies have the field, too, and signals of their own.
         class_prepared.connect(_follow, dispatch_uid="simsql.django")
 
     @property
@@ -160,20 +161,22 @@ class SimhashField(models.BigIntegerField):
                 yield checks.Error(str(error), obj=self, id="simsql.E003")
 
 
+_followers: WeakKeyDictionary[Any, list[SimhashField]] = WeakKeyDictionary()
+
+
 def followers(model: Any) -> list[SimhashField]:
     """Return the fields of a model that follow texts."""
-    return [
-        field
-        for field in model._meta.concrete_fields
-        if isinstance(field, SimhashField) and field.sources is not None
-    ]
+    if model not in _followers:
+        fields = (field for field in model._meta.concrete_fields if isinstance(field, SimhashField))
+        _followers[model] = [field for field in fields if field.sources is not None]
+    return _followers[model]
 
 
 def compute_ahead(instances: Iterable[Any], field: SimhashField) -> None:
     """Compute the fingerprints of many objects; one by one takes ten times as long."""
     waiting = []
     for instance in instances:
-        texts = field.texts_of(instance)
+        texts = () if _has_deferred(field, instance) else field.texts_of(instance)
         if len(texts) == 1 and isinstance(texts[0], str):
             waiting.append((_state(instance, "computed"), texts))
     field.known_recipe()
@@ -230,10 +233,8 @@ def _state(instance: Any, name: str) -> dict[str, tuple[tuple[Any, ...], int | N
 
 
 def _has_deferred(field: SimhashField, instance: Any) -> bool:
-    deferred = instance.get_deferred_fields()
-    return bool(deferred) and any(
-        field.model._meta.get_field(name).attname in deferred for name in field.sources.names
-    )
+    names = field.sources.names
+    return any(field.model._meta.get_field(name).attname not in instance.__dict__ for name in names)
 
 
 def _remember(instance: Any, field: SimhashField) -> None:

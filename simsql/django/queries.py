@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from django.db import DEFAULT_DB_ALIAS, models, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, models, transaction
 from django.db.models.expressions import Col, Expression, F, Func, Value
 from django.db.models.lookups import Lookup
 
@@ -100,18 +100,18 @@ class Near(Expression):
         parameters = [table, *parameters, self.distance, field.column]
         if self.scope:
             pairs = []
-            for column, value, of_value in self.scope_values(field, compiler):
+            for scoped, value, of_value in self.scope_values(field, compiler):
                 pairs.append(f"CAST(%s AS text), {value}")
-                parameters += [column, *of_value]
+                parameters += [scoped.column, *of_value]
             sql += f", pg_catalog.jsonb_build_object({', '.join(pairs)})"
         return f"{sql})", parameters
 
-    def scope_values(self, field: SimhashField, compiler: Any) -> Iterable[tuple[str, str, Sequence[Any]]]:
-        """Yield the column, the value in its type, and the parameters, of each scope field."""
+    def scope_values(self, field: SimhashField, compiler: Any) -> Iterable[tuple[Any, str, Sequence[Any]]]:
+        """Yield each scope field, its value in the field's type, and the parameters."""
         for name, value in self.scope.items():
             scoped = field.model._meta.get_field(name)
             sql, parameters = compiler.compile(value)
-            yield scoped.column, f"CAST({sql} AS {scoped.cast_db_type(compiler.connection)})", parameters
+            yield scoped, f"CAST({sql} AS {scoped.cast_db_type(compiler.connection)})", parameters
 
 
 @SimhashField.register_lookup
@@ -136,10 +136,10 @@ class NearLookup(Lookup):
         search, of_search = self.rhs.call("near", field, compiler)
         sql = f"{column} = ANY (ARRAY(SELECT n.fingerprint FROM {search} AS n))"  # noqa: S608 - composed here
         parameters = [*parameters, *of_search]
-        quote = compiler.quote_name_unless_alias
         # Rows of other scopes can have the same fingerprint, and the B-tree on the rows begins with the scope.
         for scoped, value, of_value in self.rhs.scope_values(field, compiler):
-            sql += f" AND {quote(self.lhs.alias)}.{quote(scoped)} = {value}"
+            held, _ = compiler.compile(Col(self.lhs.alias, scoped))
+            sql += f" AND {held} = {value}"
             parameters += of_value
         return f"({sql})", parameters
 
@@ -226,14 +226,14 @@ class SimhashQuerySet(models.QuerySet):
         """Update fields of objects; if one is a source, with its fingerprint."""
         objs, names = tuple(objs), list(fields)
         written = _with_fingerprints(self.model, names)
-        added = [field for field in followers(self.model) if field.name in written and field.name not in names]
-        for field in added:
+        following = [field for field in followers(self.model) if field.name in written]
+        for field in following:
             compute_ahead(objs, field)
             for instance in objs:
                 field.pre_save(instance, add=False)
         with transaction.atomic(using=self.db, savepoint=False):
             updated: int = super().bulk_update(objs, written, **options)
-            for field in added:
+            for field in following:
                 # The trigger clears a fingerprint that is that of the old text, too.
                 cleared = self.filter(pk__in=[instance.pk for instance in objs], **{f"{field.name}__isnull": True})
                 keys = set(cleared.values_list("pk", flat=True))
@@ -253,9 +253,8 @@ def search_index(
     It works on Django's connection of this thread, in its transaction. `scope` has the values by column.
     """
     column = _simhash_field(model, field)
-    engine = engine_of(using)
-    table = engine.dialect.identifier_preparer.quote_identifier(column.model._meta.db_table)
-    return SearchIndex(engine, table, column.column, scope=scope, recipe=column.recipe)
+    table = connections[using].ops.quote_name(column.model._meta.db_table)
+    return SearchIndex(engine_of(using), table, column.column, scope=scope, recipe=column.recipe)
 
 
 def _simhash_field(model: Any, name: str) -> SimhashField:

@@ -87,10 +87,17 @@ def other_library(server: Server) -> Iterator[None]:
 
 
 @pytest.fixture
-def empty(server: Server) -> Iterator[None]:
-    """A database without simsql and without tables."""
-    with server.new_database(template="template0") as url, pointed("default", url):
+def installed(server: Server) -> Iterator[None]:
+    """A database with simsql and without tables."""
+    with server.new_database() as url, pointed("default", url):
         yield
+
+
+@pytest.fixture
+def empty(installed: None) -> None:
+    """A database without simsql and without tables."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT simsql.uninstall()")
 
 
 @pytest.fixture

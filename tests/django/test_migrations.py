@@ -26,7 +26,8 @@ from simsql.django import (
 )
 from simsql.errors import UsageError
 
-pytestmark = pytest.mark.usefixtures("empty")
+pytestmark = pytest.mark.usefixtures("installed")
+in_an_empty_database = pytest.mark.usefixtures("empty")
 ZEN = "Beautiful is better than ugly. Explicit is better than implicit. Simple is better than complex."
 TRIGRAMS = Recipe(shingles=(3,))
 
@@ -60,8 +61,8 @@ def migrate(*operations, state=None, atomic=True, collect_sql=False):
     return after, undo
 
 
-def page(state):
-    return state.apps.get_model("pages", "Page")
+def page(state, name="Page"):
+    return state.apps.get_model("pages", name)
 
 
 def ask(statement):
@@ -89,6 +90,7 @@ def check_search(Page, field="fingerprint", source="body"):  # noqa: N803 - a cl
     found.delete()
 
 
+@in_an_empty_database
 def test_a_migration_and_its_reverse():
     state, undo = migrate(*WHOLE)
     check_search(page(state))
@@ -113,6 +115,7 @@ def state_after(operations):
     return state
 
 
+@in_an_empty_database
 def test_sqlmigrate_prints_what_runs():
     printed = migrate(*WHOLE, collect_sql=True)
     assert "CREATE SCHEMA" in printed
@@ -127,11 +130,13 @@ def test_sqlmigrate_prints_what_runs():
     check_search(page(state_after(WHOLE)))
 
 
+@in_an_empty_database
 def test_the_printed_schema_runs_in_a_migration():
     state, _ = migrate(migrations.RunSQL(schema_sql()), *WHOLE[1:])
     check_search(page(state))
 
 
+@in_an_empty_database
 def test_without_simsql_the_error_names_the_operation():
     with pytest.raises(UsageError, match=r"put simsql\.django\.InstallSimsql\(\) first"):
         migrate(*WHOLE[1:])
@@ -167,6 +172,7 @@ def test_an_index_is_built_while_others_write():
 
 RENAMED = [
     (migrations.AlterModelTable("Page", "leaf"), {}),
+    (migrations.RenameModel("Page", "Leaf"), {"model": "Leaf"}),
     (migrations.RenameField("Page", "fingerprint", "print"), {"field": "print"}),
     (migrations.RenameField("Page", "body", "text"), {"source": "text"}),
     (migrations.AlterField("Page", "body", models.TextField()), {}),
@@ -182,7 +188,8 @@ def test_renames_and_other_types_keep_the_index(operation, names_after):
         if source
     ]
     after, undo = migrate(KeepSimhashIndex([operation, *follow]), state=state)
-    check_search(page(after), **names_after)
+    names_after = {"model": "Page", **names_after}
+    check_search(page(after, names_after.pop("model")), **names_after)
     undo()
     check_search(page(state))
 
@@ -271,6 +278,7 @@ def test_another_recipe_needs_another_index():
     assert page(state).objects.near("fingerprint", text=ZEN).count() == 0
 
 
+@in_an_empty_database
 def test_the_engine_works_in_djangos_transaction():
     with transaction.atomic():
         # Django has not told PostgreSQL yet that a transaction begins.
