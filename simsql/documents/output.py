@@ -23,6 +23,7 @@ STDOUT = Path("-")
 
 _Identity = tuple[int, int]  # device and inode
 _STDOUT_NAME = "standard output"
+_TEXT: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}  # paths may have any bytes
 _ENDINGS = {"--drop-list": ".txt", "--report": ".html", "--chart": ".svg"}  # where there is only one format
 _NOT_COMPRESSED = {".lz4", ".br", ".z", ".zip", ".7z"}
 _BINARY = {
@@ -237,7 +238,7 @@ def open_output(path: Path | None) -> Iterator[Output[str] | _Terminal | TextIO]
 @contextmanager
 def _compressing(file: IO[bytes], path: Path) -> Iterator[TextIO]:
     """Yield what compresses a text as the ending of a name says."""
-    text = TextIOWrapper(COMPRESSIONS[path.suffix.lower()].write(file), encoding="utf-8")
+    text = TextIOWrapper(COMPRESSIONS[path.suffix.lower()].write(file), **_TEXT)
     try:
         yield text
     except BaseException:
@@ -289,7 +290,7 @@ def abandon(file: IO[Any]) -> None:
 @contextmanager
 def _writing(path: Path, mode: Literal["w", "wb"]) -> Iterator[IO[Any]]:
     with naming_output(path):
-        file = open(path, mode, encoding=_encoding(mode))  # noqa: PTH123, SIM115 - closed below
+        file = open(path, mode, **_encoding(mode))  # noqa: PTH123, SIM115 - closed below
     try:
         yield file
         with naming_output(path):
@@ -309,7 +310,7 @@ def _replacing(path: Path, mode: Literal["x", "xb"]) -> Iterator[IO[Any]]:
     try:
         with naming_output(path):
             opener = _create_private if target.exists() else None
-            file = open(unfinished, mode, encoding=_encoding(mode), opener=opener)  # noqa: SIM115
+            file = open(unfinished, mode, **_encoding(mode), opener=opener)  # noqa: SIM115
             if target.exists():
                 unfinished.chmod(target.stat().st_mode & 0o777)
         yield file
@@ -326,8 +327,8 @@ def _replacing(path: Path, mode: Literal["x", "xb"]) -> Iterator[IO[Any]]:
             file.close()
 
 
-def _encoding(mode: str) -> str | None:
-    return None if "b" in mode else "utf-8"
+def _encoding(mode: str) -> dict[str, Any]:
+    return {} if "b" in mode else _TEXT
 
 
 def _unfinished(target: Path) -> Path:
