@@ -173,6 +173,9 @@ def _describe_shared(clusters: ClusterCount) -> str:
 
 def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
     yield "documents", summary.documents
+    if summary.archived is not None:
+        yield "  of the archive", summary.archived
+        yield "  new", summary.documents - summary.archived
     if wordless := summary.wordless.by_reason.total():
         yield "  without words: no fingerprint", wordless
     forgotten = summary.forgotten.by_reason.total()

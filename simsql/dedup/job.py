@@ -22,6 +22,7 @@ from simsql.dedup.safety.identity import RecordFile
 from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
 from simsql.dedup.store.intake import Intake
+from simsql.dedup.store.memory import MemoryStore
 from simsql.dedup.store.store import Loaded, Rows, Store
 from simsql.dedup.writing import ClusterCount, ClusterOutput, drop_list_name, write_clusters
 from simsql.documents import (
@@ -100,6 +101,8 @@ class DedupSummary:
 
     documents: int
     """Number of documents read and not skipped."""
+    archived: int | None
+    """How many of them the archive has; None without one."""
     wordless: SkipCount
     """Those without a fingerprint, which are in no cluster."""
     loaded: Loaded
@@ -206,6 +209,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                     cleaner.write(stages, files)
     return DedupSummary(
         intake.read - reader.skips.by_reason[READ_TWICE],
+        store.count_protected() if options.against and isinstance(store, MemoryStore) else None,
         intake.wordless,
         loaded,
         stored,
@@ -234,6 +238,7 @@ def _decide(
         rows.criterion,
         rows.order_by_name,
         new_only=options.new_only or bool(options.against),
+        to_archive=bool(options.against),
     )
     comparison.complete(verdicts)
     return comparison, verdicts
