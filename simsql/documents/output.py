@@ -25,7 +25,6 @@ _Identity = tuple[int, int]  # device and inode
 _STDOUT_NAME = "standard output"
 _TEXT: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}  # paths may have any bytes
 _ENDINGS = {"--drop-list": ".txt", "--report": ".html", "--chart": ".svg"}  # where there is only one format
-_ROWS = {".jsonl", ".ndjson", ".json", ".csv", ".tsv"}
 _NOT_COMPRESSED = {".lz4", ".br", ".z", ".zip", ".7z"}
 _BINARY = {
     ".parquet",
@@ -191,12 +190,7 @@ def _check_writable(path: Path) -> None:
 def _check_ending(option: str, path: Path) -> None:
     """Raise UsageError if the name of a file promises another format."""
     ending = path.suffix.lower()
-    if is_special(path):
-        return
-    if option in _ENDINGS and ending in _ROWS:
-        better = _show(path.with_suffix(_ENDINGS[option]))
-        raise UsageError(f"{option} {_show(path)}: this is not a {ending} file: write {better}")
-    if ending not in _NOT_COMPRESSED | _BINARY:
+    if is_special(path) or ending not in _NOT_COMPRESSED | _BINARY:
         return
     if ending in _NOT_COMPRESSED:
         advice = f"write {_show(path.with_suffix('.gz'))}, .xz, .bz2 or .zst"

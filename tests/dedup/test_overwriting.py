@@ -149,8 +149,6 @@ def test_a_name_does_not_promise_another_format(folder, command, name, said):
 def test_an_output_with_one_format_suggests_its_ending(folder, option, better):
     said = f"{option} x.parquet: simsql does not write .parquet files: write {better}\n"
     run("dedup", "a.jsonl", option, "x.parquet").failed(2, said)
-    said = f"{option} x.jsonl: this is not a .jsonl file: write {better}\n"
-    run("dedup", "a.jsonl", option, "x.jsonl").failed(2, said)
 
 
 def test_no_text_commands_a_terminal(folder, home):
