@@ -161,6 +161,7 @@ COLUMNS = {
     "amount": pa.array([None if n % 2 else n for n in range(ROWS)]).cast(pa.decimal128(25, 3)),
     "data": pa.array([b"\0\xff"] * ROWS),
     "null": pa.nulls(ROWS),
+    "view": pa.array([f"a view {n}" * 2 for n in range(ROWS)], pa.string_view()),
 }
 
 
@@ -187,7 +188,9 @@ def test_rows_of_parquet_keep_their_values_schema_and_metadata(tmp_path, options
         with mock.patch.object(parquet_copying, "_HELD", held):
             data = copy_parquet(tmp_path / "a.parquet", chosen)
         after = pq.ParquetFile(io.BytesIO(data))
-        expected = before.read().filter(pa.array([not chosen.get(n + 1, ("", False))[1] for n in range(ROWS)]))
+        rows = before.read()
+        stay = (rows.slice(n, 1) for n in range(ROWS) if not chosen.get(n + 1, ("", False))[1])
+        expected = pa.concat_tables(stay)
         assert after.read().equals(expected)
         assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
         assert after.schema.equals(before.schema)
