@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from io import StringIO
 
 from simsql.documents.content import (
     SAMPLE,
@@ -57,14 +58,15 @@ def read_stream(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Docu
 
 
 def find_stream_format(stream: Stream, layout: Layout) -> Reader:
-    """Return what reads a stream: JSON lines, an array, or a table, whose first line names the column of texts."""
+    """Return what reads a stream: JSON lines, an array, or a table, whose header names the column of texts."""
     start = _decode_start(stream, layout, SAMPLE)
     match = _START.match(start)
     if match and match[1]:
         return read_json_array
     if not match:
         for delimiter in (",", "\t"):
-            header = next(csv.reader(start.splitlines()[:1], delimiter=delimiter), [])
+            rows = csv.reader(StringIO(start, newline=""), delimiter=delimiter)
+            header = next(filter(None, rows), [])
             if layout.text_field in header:
                 return partial(read_table, delimiter=delimiter)
     return read_json_lines
