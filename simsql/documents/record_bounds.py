@@ -19,6 +19,8 @@ _MARKS = {
 }
 _ENDS = '\n\r",\t'  # what tells where rows end
 
+_SPACE = " \t\r\n"  # of JSON; a byte of a character may look like other white space
+
 I64 = NDArray[np.int64]
 
 
@@ -182,7 +184,7 @@ class Elements(Bounds):
             else:
                 # White space stays in front of the bracket.
                 start = bounds[-1] if bounds else 0
-                bounds.append(start + len(text[start:place].rstrip()))
+                bounds.append(start + len(text[start:place].rstrip(_SPACE)))
         self._left_out = -1
         numbers = first + 1 + np.arange(len(bounds))
         self.line = first + len(bounds)
