@@ -13,7 +13,7 @@ import numpy as np
 from simsql.decide.rules import Rules
 from simsql.decide.verdicts import Verdicts, decide
 from simsql.dedup.cleaning import Cleaner, is_single
-from simsql.dedup.cluster_formats import CLUSTER_STARTS
+from simsql.dedup.cluster_formats import CLUSTER_STARTS, PARQUET
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.explaining import Explanation, explain_pair
@@ -79,7 +79,8 @@ class DedupOptions:
         files = {"--output": output.clusters or STDOUT, "--drop-list": output.drop_list, "--report": output.report}
         if output.clean and is_single(self.paths):
             files["--clean"] = output.clean
-        return Outputs(files, CLUSTER_STARTS, copies=["--clean"])
+        fitting = ["--clean", "--output"] if output.writer is PARQUET else ["--clean"]
+        return Outputs(files, CLUSTER_STARTS, fitting)
 
     def open_reader(
         self, paths: Sequence[str | Path], outputs: Outputs | None = None, stdin: Any = None

@@ -70,7 +70,7 @@ def write_clusters(
     count = ClusterCount()
     for skip in refused.values():
         count.refused.add(skip)
-    output = files.enter_context(open_output(wanted.clusters))
+    output = files.enter_context(wanted.writer.open(wanted.clusters))
     drop_list = files.enter_context(open_output(wanted.drop_list)) if wanted.drop_list else None
     # A progress bar would break up the lines of the output.
     shown = STDOUT not in (wanted.clusters or STDOUT, wanted.drop_list) or not sys.stdout.isatty()

@@ -41,8 +41,12 @@ _BINARY = {
     ".npz",
 }
 
-# How reports and charts begin.
+PARQUET_MARK = {"simsql": "results"}
+"""The metadata by which Parquet files of results are known."""
+
+# How reports and charts begin, and Parquet files of results end.
 _START = 1000  # bytes
+_PARQUET_END = b"\x06simsql\x18\x07results"
 _PAGE = re.compile(
     rb'<!DOCTYPE html>.*<meta name="generator" content="simsql '
     rb'|<svg xmlns="http://www.w3.org/2000/svg" viewBox="[\d ]+" width="\d+" height="\d+" role="img">\n<title>',
@@ -83,7 +87,7 @@ class Outputs:
         files: The path for each option, or None if it is not used.
         starts: How results begin that simsql may overwrite. It knows its reports and charts itself. Samples are
             not among them, because people add labels to them; nor are drop lists, which look like any text.
-        copies: The options of files that are copies of inputs, in any format.
+        fitting: The options of files whose names are known to fit what is written.
 
     Raises:
         UsageError: If a file cannot be written, or two are the same.
@@ -91,7 +95,7 @@ class Outputs:
     """
 
     def __init__(
-        self, files: Mapping[str, Path | None], starts: Sequence[str] = (), copies: Collection[str] = ()
+        self, files: Mapping[str, Path | None], starts: Sequence[str] = (), fitting: Collection[str] = ()
     ) -> None:
         self._starts = tuple(start.encode() for start in starts)
         self._at_risk: set[_Identity] = set()  # existing files that simsql may not have written
@@ -102,7 +106,7 @@ class Outputs:
                 continue
             if path != STDOUT:
                 _check_writable(path)
-                if option not in copies:
+                if option not in fitting:
                     _check_ending(option, path)
             self._add(path, option)
         if (redirected := identify(sys.stdout)) is not None:
@@ -126,6 +130,9 @@ class Outputs:
         try:
             with path.open("rb") as file:
                 start = file.read(_START)
+                if start.startswith(b"PAR1"):
+                    file.seek(-min(_START, len(start)), os.SEEK_END)
+                    return _PARQUET_END in file.read()
                 if compression := find_compression(start):
                     file.seek(0)
                     start = compression.read(file).read(_START)
@@ -198,7 +205,7 @@ def _check_ending(option: str, path: Path) -> None:
         advice = f"write {_show(path.with_suffix(_ENDINGS[option]))}"
     else:
         advice = f"write {_show(path.with_suffix('.jsonl'))}, and convert it"
-    raise UsageError(f"{option} {_show(path)}: simsql does not write {ending} files: {advice}")
+    raise UsageError(f"{option} {_show(path)}: this option does not write {ending} files: {advice}")
 
 
 class _Terminal:
