@@ -608,8 +608,7 @@ def test_the_documented_line_removes_files_of_any_name(folder, texts):
         after = read()
         assert len(before) - len(after) == len(names)
         assert lost(set(before.values()), set(after.values())) == []
-        # A backslash may stand for a byte that is not UTF-8: these names are left out.
-        assert {path.name for path in before.keys() - after.keys()} <= set(ODD) - {"b\\n"}
+        assert {path.name for path in before.keys() - after.keys()} <= set(ODD)
         before = after
     assert len(after) < 8
     run("dedup", ".", "-o", "/dev/null", "--drop-list", "drop.txt", "--null").done()
