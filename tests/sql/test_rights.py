@@ -10,6 +10,10 @@ pytestmark = pytest.mark.oldest_version
 SEARCHES = {
     "near": ("SELECT fingerprint FROM simsql.near('article', 1, 3)", [(1,), (3,)]),
     "near_rows": ("SELECT id FROM simsql.near_rows(NULL::article, 1, 3)", [(1,), (2,)]),
+    "near_wide": (
+        "SELECT fingerprint[1] FROM simsql.near_wide('article', '{1}', 3, '{fingerprint}')",
+        [(1,), (3,)],
+    ),
     "pairs": ("SELECT a, b FROM simsql.pairs('article', 3)", [(1, 3)]),
     "clusters": ("SELECT fingerprint FROM simsql.clusters('article', 3)", [(1,), (3,)]),
 }
@@ -33,7 +37,7 @@ def test_update_of_the_column_is_all_that_an_updater_needs(articles, role, guest
     assert missing_keys(articles) == []
 
 
-@pytest.mark.parametrize("name", ["near", "pairs", "clusters"])
+@pytest.mark.parametrize("name", ["near", "near_wide", "pairs", "clusters"])
 def test_select_on_the_column_is_enough_where_no_rows_are_shown(articles, role, guest, name):
     search, expected = SEARCHES[name]
     articles.execute(f"GRANT SELECT (fingerprint) ON article TO {role}")
