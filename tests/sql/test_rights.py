@@ -127,7 +127,7 @@ def test_row_level_security_hides_the_fingerprints_of_hidden_rows(articles, role
     articles.execute(f"GRANT SELECT ON article TO {role}")
     articles.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
     articles.execute("CREATE POLICY mine ON article USING (id <> 1)")
-    visible = {"near": [(3,)], "near_rows": [(2,)], "pairs": [], "clusters": []}
+    visible = {"near": [(3,)], "near_rows": [(2,)], "near_wide": [(3,)], "pairs": [], "clusters": []}
     name = next(name for name, (statement, _) in SEARCHES.items() if statement == search)
     assert guest.execute(search).fetchall() == visible[name]
     assert articles.execute(search).fetchall() == expected
