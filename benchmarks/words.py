@@ -1,8 +1,8 @@
 """What fingerprints of 128 and 256 bits buy: python -m benchmarks.words, which prints Markdown.
 
 Every pair of texts of a collection is compared: fingerprints of one, two and four words, and the similarity, found
-by brute force without code of simsql. To find the same share of the similar pairs (recall), each width needs another
-distance. What differs is how many candidates it finds with them.
+by brute force without code of simsql. To find the same share of the similar pairs (recall), each width needs
+another distance. What differs is how many candidates it finds.
 """
 
 import sys
