@@ -1,9 +1,9 @@
 -- near_wide: fingerprints of several words of 64 bits, each in a column with an index of its own.
 --
--- Of words that differ in k bits together, one differs in few: word p of u, counted from 0, in at most
--- (k - p) / u bits, or they would differ in more than k. So every match has a word that near finds within that
--- distance. The same is true of some of the words alone. So a word that many rows share is left out, if the
--- others can be searched at the greater distance.
+-- If two fingerprints differ in at most k bits, some word p of u (from 0) differs in at most (k - p) / u:
+-- otherwise they would differ in more than k. So every match has a word that near finds within this distance.
+-- This also holds for any u of the words. So words that many rows share are left out, unless the distance
+-- becomes too great for the others.
 CREATE OR REPLACE FUNCTION simsql.near_wide(
     table_name regclass, fingerprint bigint[], distance integer, column_names text[],
     scope jsonb DEFAULT NULL)
@@ -17,12 +17,12 @@ DECLARE
     indexes constant simsql.registry[] := ARRAY(
         SELECT simsql._searched_index(table_name, c.name, scope)
           FROM unnest(column_names) WITH ORDINALITY AS c (name, number) ORDER BY c.number);
-    list text;
-    bits text;
+    list text;  -- of the columns
+    bits text;  -- the distance of a row
     rows_of_table text;
     many constant bigint := greatest(simsql._candidates(), simsql._storage_keys(indexes[1]) / 50);
     searched integer[] := ARRAY(SELECT generate_subscripts(indexes, 1));
-    rare integer[];
+    rare integer[];  -- those of them that fewer than `many` rows share with the fingerprint
     number integer;
     near_words bigint[];
     conditions text[];
@@ -63,7 +63,7 @@ BEGIN
                                    indexes[number].column_name, scope) AS n);
             CONTINUE WHEN near_words = '{}';
             conditions := conditions || format('t.%I = ANY (%L)', indexes[number].column_name, near_words);
-            EXECUTE format('SELECT count(*) = %1$s FROM (SELECT%2$s AND %3$s LIMIT %1$s) AS r',
+            EXECUTE format('SELECT count(*) = %1$s FROM (SELECT 1%2$s AND %3$s LIMIT %1$s) AS r',
                            many, rows_of_table, conditions[cardinality(conditions)])
                INTO are_many;
             IF are_many THEN
@@ -77,11 +77,12 @@ BEGIN
     IF conditions = '{}' THEN
         RETURN;
     END IF;
+    -- Unless there are many rows, statistics must not mislead PostgreSQL into reading the table.
     PERFORM set_config('enable_bitmapscan', 'on', true),
             set_config('enable_seqscan', CASE WHEN are_many THEN 'on' ELSE 'off' END, true);
-    RETURN QUERY EXECUTE format('SELECT DISTINCT ARRAY[%s], (%s)::integer%s AND (%s) AND %2$s <= $2 ORDER BY 2, 1',
-                                list, bits, rows_of_table, array_to_string(conditions, ' OR '))
-                   USING words, distance;
+    RETURN QUERY EXECUTE format(
+        'SELECT DISTINCT ARRAY[%s], (%s)::integer%s AND (%s) AND %2$s <= $2 ORDER BY 2, 1',
+        list, bits, rows_of_table, array_to_string(conditions, ' OR ')) USING words, distance;
 END
 $$;
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Engine, text
 
 from simsql.database.connect import begin
+from simsql.database.index_spec import check_distance
 from simsql.database.search_index import SearchIndex
 from simsql.database.transfer import (
     NOT_GIVEN,
@@ -48,21 +49,26 @@ def near_wide(
     every match once, nearest first. Instead of the words, `text` is a text: each word is computed with the recipe
     of its index. None, and a word that is None, match nothing. Other arguments as for `SearchIndex`.
 
-    Raises UsageError unless you pass either a fingerprint or a text, and for an index whose recipe its id does not
-    spell out; ValueError and TypeError for a word that is not one; sqlalchemy.exc.DBAPIError with the message of
-    PostgreSQL.
+    Raises UsageError unless you pass either a fingerprint or a text, for a distance out of range and, with a text,
+    for indexes of the same recipe and for one whose recipe its id does not spell out; ValueError and TypeError for
+    a word that is not one; sqlalchemy.exc.DBAPIError with the message of PostgreSQL.
     """
     if isinstance(fingerprint, NotGiven) == (text is None):
         raise UsageError("pass either a fingerprint or text=")
     with begin(engine_or_connection) as connection:
         if text is not None:
             recipes = [SearchIndex(connection, table, column).recipe() for column in columns]
+            if len({recipe.id for recipe in recipes}) < len(recipes):
+                raise UsageError(
+                    "text= needs indexes that name the recipe of each word: create them with recipe=Recipe(word=1)"
+                    " and so on, or pass the words"
+                )
             fingerprint = [simhash(text, recipe) for recipe in recipes]
         assert not isinstance(fingerprint, NotGiven)  # noqa: S101 - for mypy
         parameters = {
             "table": table,
             "words": None if fingerprint is None else [to_bigint(word) for word in fingerprint],
-            "distance": distance,
+            "distance": check_distance(distance, len(columns)),
             "columns": list(columns),
             "scope": encode_scope(scope),
         }

@@ -131,7 +131,7 @@ def search(
     call = getattr(func.simsql, function)(
         TableName(indexed.table),
         *arguments,
-        literal(distance if words else check_distance(distance), Integer()),
+        literal(check_distance(distance, len(words or [indexed])), Integer()),
         literal(words, ARRAY(Text())) if words else literal(str(indexed.name), Text()),
         *([] if scope is None else [_scope_values(indexed.table, scope)]),
     )

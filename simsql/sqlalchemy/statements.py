@@ -91,9 +91,7 @@ def near_wide(
     tables = [root_column(column).table for column in searched]
     given = [fingerprint] * len(searched) if isinstance(fingerprint, NotGiven) else fingerprint
     if not searched or any(table is not tables[0] for table in tables) or len(given) != len(searched):
-        raise ArgumentError(
-            f"near_wide needs columns of one table and a word for each, not {len(searched)} columns"
-        )
+        raise ArgumentError("near_wide needs columns of one table, and a word for each of them")
     queries = [as_query(column, word, text, None) for column, word in zip(searched, given, strict=True)]
     matches = _search(
         "near_wide",

@@ -94,8 +94,18 @@ def test_core_searches_for_a_text_or_its_words(session, database):
     for wrong in ({}, {"text": "a", "fingerprint": words}):
         with pytest.raises(UsageError, match="pass either a fingerprint or text="):
             near_wide_in(database, "article", COLUMNS, **wrong, distance=20, scope=ONE)
-    with pytest.raises(DBAPIError, match="between 0 and 128, not 129"):
+    with pytest.raises(UsageError, match="between 0 and 128, not 129"):
         near_wide_in(database, "article", COLUMNS, words, distance=129, scope=ONE)
+    with pytest.raises(UsageError, match="between 0 and 128, not 129"):
+        near_wide(WORDS, words, distance=129, scope=ONE)
+
+
+def test_a_text_needs_indexes_that_name_their_words(session, database):
+    session.execute(text("UPDATE simsql.registry SET recipe = NULL"))
+    session.commit()
+    with pytest.raises(UsageError, match="indexes that name the recipe of each word"):
+        near_wide_in(database, "article", COLUMNS, text=ZEN, distance=20, scope=ONE)
+    assert near_wide_in(database, "article", COLUMNS, simhash(ZEN, words=2), distance=0, scope=ONE)
 
 
 def test_words_in_the_wrong_columns_are_refused(session):
@@ -117,5 +127,5 @@ def test_words_in_the_wrong_columns_are_refused(session):
     ],
 )
 def test_columns_and_words_have_to_fit(columns, query):
-    with pytest.raises(ArgumentError, match="near_wide needs columns of one table and a word for each"):
+    with pytest.raises(ArgumentError, match="near_wide needs columns of one table, and a word for each"):
         near_wide(columns, **query, distance=20)
