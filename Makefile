@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
+DIST_READY := $(VENV)/.dist-ready
 OLDEST := .venv-oldest
 ENGINES := .venv-engines
 
@@ -12,7 +13,7 @@ ENGINES := .venv-engines
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-oldest test-engines lint format reference soak crashes drops exactness quality bench clean
+.PHONY: help demo test test-oldest test-engines lint dist format reference soak crashes drops exactness quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -69,6 +70,13 @@ lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/
 	$(BIN)/hadolint docker/*.Dockerfile
 	$(BIN)/yamllint --strict --config-data "{extends: default, rules: {document-start: disable, line-length: {max: 115}}}" docker
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/*compose.yaml
+
+$(DIST_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --group dist
+	@touch $@
+
+dist: $(DIST_READY) ## build the release, check it, and try it with each Python from 3.11 on that is here
+	$(BIN)/python tests/dist.py
 
 reference: $(READY) ## write the reference of the commands into docs/command-line.md
 	PYTHONPATH=tests/support $(BIN)/python tests/test_docs.py
