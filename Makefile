@@ -59,7 +59,7 @@ test-engines: $(ENGINES)/.ready ## compare the examples for Spark and DuckDB wit
 	@command -v java > /dev/null || { echo "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"; exit 1; }
 	$(ENGINES)/bin/python -m pytest -n0 tests/engines
 
-lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/
+lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/ and .github/
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -68,8 +68,14 @@ lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/
 	$(BIN)/mypy examples/spark/dedup.py
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/*.Dockerfile
-	$(BIN)/yamllint --strict --config-data "{extends: default, rules: {document-start: disable, line-length: {max: 115}}}" docker
+	$(BIN)/yamllint --strict --config-data "{extends: default, rules: {document-start: disable, line-length: {max: 115}, truthy: {check-keys: false}}}" docker .github recipe .pre-commit-config.yaml
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/*compose.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(BIN)/zizmor --offline --quiet .github
+	$(BIN)/pre-commit validate-config
 
 $(DIST_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --group dist
