@@ -1,6 +1,7 @@
 """The application: its commands, and how their errors are reported."""
 
 import errno
+import gc
 import importlib
 import inspect
 import os
@@ -136,6 +137,8 @@ def _take_apart(function: Callable[..., None]) -> Callable[..., None]:
     def call(**given: Any) -> None:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        gc.freeze()  # the modules, which stay
+        gc.enable()
         function(**given)
 
     call.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
