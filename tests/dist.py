@@ -91,7 +91,7 @@ def build() -> tuple[Path, Path]:
     recipe = (REPOSITORY / "recipe/recipe.yaml").read_text(encoding="utf-8")
     assert f'version: "{simsql.__version__}"' in recipe, "recipe/recipe.yaml has another version"
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    (DIST / "recipe.yaml").write_text(re.sub("(?<=sha256: \")0+", digest, recipe), encoding="utf-8")
+    (DIST / "recipe.yaml").write_text(re.sub('(?<=sha256: ")0+', digest, recipe), encoding="utf-8")
     (variant,) = Stage0Recipe.from_file(DIST / "recipe.yaml").render(VariantConfig({"python_min": ["3.11"]}))
     assert variant.recipe.package.name == "simsql"
     for path in (wheel, archive, DIST / "recipe.yaml"):
