@@ -68,8 +68,8 @@ _ELSEWHERE = {
     "--priority": ("--keep",),
     "--order": ("--keep",),
     "--keep-path": ("--keep-under",),
-    "--delete": ("--drop-list", "--into"),
-    "--remove": ("--drop-list", "--into"),
+    "--delete": ("--clean", "--into"),
+    "--remove": ("--clean", "--into"),
     "--threads": ("--workers",),
     "--num-proc": ("--workers",),
 }
@@ -238,7 +238,7 @@ def _advise(error: Any) -> str | None:
     if name == "--dry-run" and "--keep" in own:
         return "this command only decides, it removes nothing from what it reads"
     use = next((option for option in _ELSEWHERE.get(name, ()) if option in own), None)
-    return use and f"use {use}"
+    return use and f"use {use}{', or --drop-list for files that are one document' * (use == '--clean')}"
 
 
 def _print_version(wanted: bool) -> None:

@@ -21,7 +21,7 @@ from simsql.cli._options import (
     parse_size,
 )
 from simsql.documents.output_formats import Column, Format, format_share, print_rows
-from simsql.errors import UsageError
+from simsql.errors import SimsqlError, UsageError
 from simsql.hamming import Choice, Costs, Nesting, Plan, fewest_tables, longest_prefix, plan
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def plan_command(
     _print_plan(run.format, made, room)
     if room is not None and made.within_disk is None:
         least = _format_size(min(choice.bytes for choice in made.choices))
-        run.remark(f"no design fits into {_format_size(room)}: the smallest takes {least}")
+        raise SimsqlError(f"no design fits into {_format_size(room)}: the smallest takes {least}")
 
 
 def _nest(min_prefix: int | None, max_tables: int | None, distance: int) -> Nesting:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, Row, text
 
-from simsql.database.connect import begin
+from simsql.database.connect import begin, check_engine
 from simsql.errors import SimsqlError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
     are simhash indexes and `drop_indexes` is false, other views or objects use simsql, or the role does not own
     the schema.
     """
-    with engine.begin() as connection:
+    with check_engine(engine, "uninstall_schema").begin() as connection:
         if _own_history().current(connection) is None:
             return False
         connection.execute(
@@ -70,7 +70,7 @@ def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
 def read_status(engine: Engine) -> Status:
     """Return the installed version and indexes of a database."""
     history = _own_history()
-    with engine.connect() as connection:
+    with begin(engine) as connection:
         server = connection.execute(text("SHOW server_version")).scalar_one()
         revision = history.current(connection)
         if revision is None:
