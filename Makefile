@@ -13,7 +13,7 @@ ENGINES := .venv-engines
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-oldest test-engines lint dist format reference soak crashes drops exactness quality bench clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines lint dist format reference soak crashes drops exactness quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,11 @@ demo: $(READY) ## find near-duplicates among the texts of the installed packages
 
 test: $(READY) ## run the tests against every PostgreSQL there is
 	$(BIN)/python -m pytest -rs --numprocesses 2
+
+test-pgbouncer: $(READY) ## run the tests of databases, models, migrations, commands and pages through PgBouncer
+	@command -v pgbouncer /usr/sbin/pgbouncer > /dev/null || { echo "PgBouncer is missing: apt-get install pgbouncer"; exit 1; }
+	$(BIN)/python -m pytest -rs --pgbouncer --numprocesses 2 \
+		tests/database tests/sqlalchemy tests/alembic tests/cli tests/test_docs.py
 
 $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 	$(PYTHON) -m venv $(OLDEST)
