@@ -34,6 +34,7 @@ def test_register_may_be_called_twice():
     assert callable(Operations.create_simhash_index)
 
 
+@pytest.mark.pooled
 def test_the_histories_do_not_touch_each_other(bare_project):
     """simsql's own revisions run inside the application's, whose `op` and `context` go on as before."""
     bare_project.write(
@@ -159,6 +160,7 @@ BUILD = (
 )
 
 
+@pytest.mark.unpooled("PgBouncer refuses the parameter options")
 def test_an_online_build(project, server, tmp_path):
     fingerprints = clustered(300, seed=41)
     project.write(f"{TABLE}\nop.create_index('by_print', 'article', ['fingerprint'])")
@@ -226,6 +228,7 @@ def test_schema_translate_map(project):
     assert project.indexes()[0][0] == "tenant.article"
 
 
+@pytest.mark.pooled
 def test_an_async_environment(bare_project):
     """With asyncpg, as the template `async` of Alembic does it: it takes one statement at a time."""
     bare_project.metadata = models(SimhashIndex("fingerprint"))
