@@ -300,6 +300,13 @@ def test_commands_and_python_do_what_the_pages_say(page: Path, workplace: Path, 
             run_commands(block, example_url)
 
 
+def test_no_text_proposes_to_install_simsql_from_an_index() -> None:
+    texts = [*PAGES, *REPOSITORY.glob("simsql/**/*.py"), *REPOSITORY.glob("examples/**/*.md")]
+    proposal = re.compile(r"\b(conda|pipx?|uvx?)( [\w-]+)* ['\"]?simsql\b")
+    found = [page_id(path) for path in texts if proposal.search(path.read_text(encoding="utf-8"))]
+    assert found == [], "simsql is not published: README.md says how to install it"
+
+
 # Links and lists
 
 

@@ -151,7 +151,10 @@ def _connect(cluster: PostgresServer, database: str, user: str = "postgres") -> 
 
 
 def find_programs() -> list[Program]:
-    """Every PostgreSQL that simsql supports, newest first, one for each major version."""
+    """Every PostgreSQL that simsql supports, newest first, one for each major version.
+
+    The variable SIMSQL_POSTGRES leaves one of them, as in the matrix of .github/workflows/test.yml.
+    """
     found = {}
     for folder in Path("/usr/lib/postgresql").glob("*/bin"):
         if (folder / "postgres").exists():
@@ -159,6 +162,8 @@ def find_programs() -> list[Program]:
             found[program.major] = program
     with contextlib.suppress(SimsqlError):  # the extra "embedded" is not installed
         found |= {major: _describe(folder, "wheel") for major, folder in bundled_programs().items()}
+    if major := os.environ.get("SIMSQL_POSTGRES"):
+        return [found[int(major)]]
     return [found[major] for major in sorted(found, reverse=True) if major >= OLDEST]
 
 
