@@ -13,10 +13,10 @@ import pytest
 from citus import PROGRAMS as CITUS
 from citus import Citus, NoCitus, run_citus
 from hypothesis import settings
-from pooler import find_pgbouncer
+from pooler import find_pgbouncer, suit_pooler
 from program import running_home
 from servers import Program, Server, find_programs, run_server
-from sqlalchemy import URL, Engine, make_url
+from sqlalchemy import URL, Engine, event, make_url
 
 from simsql.database.connect import open_engine
 from simsql.errors import SimsqlError
@@ -52,9 +52,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-servers", action="store_true", help="run every test on every server")
+    parser.addoption("--pgbouncer", action="store_true", help="reach databases through PgBouncer")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("pgbouncer"):
+        event.listen(Engine, "do_connect", suit_pooler)
     for name, others in (("every_version", "on all other servers"), ("oldest_version", "on the oldest server")):
         config.addinivalue_line(
             "markers", f"{name}: runs on the newest server and, with its first parameters, {others}"
@@ -115,14 +118,16 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def _running() -> Iterator[Callable[[Program], Server]]:
+def _running(pytestconfig: pytest.Config) -> Iterator[Callable[[Program], Server]]:
     """Servers by program, started when first asked for and stopped after the last test of all."""
     servers: dict[Program, Server] = {}
     with contextlib.ExitStack() as stack:
 
         def start(program: Program) -> Server:
             if program not in servers:
-                servers[program] = stack.enter_context(run_server(program))
+                servers[program] = stack.enter_context(
+                    run_server(program, pooled=pytestconfig.getoption("pgbouncer"))
+                )
             return servers[program]
 
         yield start

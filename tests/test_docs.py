@@ -50,6 +50,7 @@ from documentation import (
     read_commands,
     rows_of_table,
 )
+from preloaded import preloaded_programs
 from program import run_in_one_stream
 
 import simsql
@@ -180,13 +181,20 @@ def example_url(embedded: EmbeddedServer, page: Path) -> str:
     return f"postgresql://{url.username}@/{url.database}?host={quote(str(url.query['host']), safe='')}"
 
 
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with simsql and alembic for shells."""
+    with preloaded_programs(tmp_path_factory.mktemp("programs")) as folder:
+        yield folder
+
+
 @pytest.fixture
-def workplace(embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def workplace(embedded: EmbeddedServer, preloaded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder of a page's programs, for which the programs of the environment come first."""
     folder = Path(tempfile.mkdtemp(dir=embedded.folder.parent))
     folder.chmod(0o711)
     programs = bundled_programs()
-    path = [Path(sys.executable).parent, programs[max(programs)], os.environ["PATH"]]
+    path = [preloaded, Path(sys.executable).parent, programs[max(programs)], os.environ["PATH"]]
     monkeypatch.setenv("PATH", os.pathsep.join(map(str, path)))
     monkeypatch.setenv("COLUMNS", "115")
     monkeypatch.chdir(folder)

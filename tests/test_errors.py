@@ -1,10 +1,22 @@
 """One mistake is one error, whichever function it is made in."""
 
 import pytest
-from sqlalchemy import Column, MetaData, Table
+from sqlalchemy import Column, MetaData, Table, create_engine
+from sqlalchemy.orm import Session
 
 from simsql import SimsqlError, UsageError, fewest_tables, find_clusters, find_pairs, longest_prefix, plan
-from simsql.database import IndexSpec
+from simsql.database import (
+    IndexSpec,
+    SearchIndex,
+    change_storage,
+    create_index,
+    drop_index,
+    install_schema,
+    load_rows,
+    read_status,
+    set_default_index,
+    uninstall_schema,
+)
 from simsql.hamming import default_design, find_matches
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, clusters, near, near_many, pairs
 
@@ -37,6 +49,31 @@ def test_a_distance_out_of_range(function, distance):
     """For those of an index, see test_search_index.py; for the command line, test_options.py."""
     with pytest.raises(UsageError, match=f"^distance must be between 0 and 64, not {distance}$"):
         function(distance)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda bind: SearchIndex(bind, "article"),
+        lambda bind: create_index(bind, "article", "fingerprint"),
+        lambda bind: drop_index(bind, "article"),
+        lambda bind: set_default_index(bind, "article", "fingerprint"),
+        lambda bind: change_storage(bind, "article", "tables"),
+        lambda bind: load_rows(bind, "article", ["id"], []),
+        install_schema,
+        uninstall_schema,
+        read_status,
+    ],
+)
+def test_what_is_neither_an_engine_nor_a_connection(function):
+    for bind, advice in (("postgresql://", "open_engine"), (Session(), r"session\.connection\(\)"), (5, "int$")):
+        with pytest.raises(UsageError, match=f"^pass an Engine or a Connection .*{advice}"):
+            function(bind)
+
+
+def test_a_load_into_an_engine():
+    with pytest.raises(UsageError, match=r"^load_rows works .*: pass a Connection, as from engine\.begin\(\)"):
+        load_rows(create_engine("postgresql+psycopg://"), "article", ["id"], [])
 
 
 def test_a_usage_error_is_caught_as_a_value_error():

@@ -1,6 +1,7 @@
 """The application: its commands, and how their errors are reported."""
 
 import errno
+import gc
 import importlib
 import inspect
 import os
@@ -67,8 +68,8 @@ _ELSEWHERE = {
     "--priority": ("--keep",),
     "--order": ("--keep",),
     "--keep-path": ("--keep-under",),
-    "--delete": ("--drop-list", "--into"),
-    "--remove": ("--drop-list", "--into"),
+    "--delete": ("--clean", "--into"),
+    "--remove": ("--clean", "--into"),
     "--threads": ("--workers",),
     "--num-proc": ("--workers",),
 }
@@ -136,6 +137,8 @@ def _take_apart(function: Callable[..., None]) -> Callable[..., None]:
     def call(**given: Any) -> None:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        gc.freeze()  # the modules, which stay
+        gc.enable()
         function(**given)
 
     call.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
@@ -235,7 +238,7 @@ def _advise(error: Any) -> str | None:
     if name == "--dry-run" and "--keep" in own:
         return "this command only decides, it removes nothing from what it reads"
     use = next((option for option in _ELSEWHERE.get(name, ()) if option in own), None)
-    return use and f"use {use}"
+    return use and f"use {use}{', or --drop-list for files that are one document' * (use == '--clean')}"
 
 
 def _print_version(wanted: bool) -> None:

@@ -65,6 +65,7 @@ MEANINGS = {
         "Measure costs on the server first, with a million temporary fingerprints (up to minutes, 500 MB of disk)",
     ),
     "--chart": Meaning("FILE", "Draw precision and recall over the distance to this SVG file"),
+    "--check": Meaning(None, "Print only what needs attention, and exit with code 1 if anything does"),
     "--clean": Meaning(
         "PATH",
         "Copy the files of records without the documents to drop; several files and folders into a new folder",

@@ -52,7 +52,7 @@ def prepare_streams() -> None:
             # reader then goes, Python drops the rest without an error.
             buffer = io.BufferedWriter(sys.stdout.detach())
             sys.stdout = io.TextIOWrapper(buffer, line_buffering=True)
-        sys.stdout.reconfigure(encoding="utf-8")
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # paths may have any bytes
 
 
 def complain(message: str) -> None:

@@ -27,12 +27,11 @@ from simsql.cli._terminal import Telling, count_skips, print_skips, print_summar
 from simsql.cores import usable_cores
 from simsql.database.chosen import ChosenDatabase
 from simsql.decide.rules import Rules
-from simsql.dedup.cluster_formats import CLUSTER_WRITERS, FirstClusters
+from simsql.dedup.cluster_formats import TABLE, FirstClusters, choose_writer
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import ClusterCount, ClusterOutput
 from simsql.documents import STDOUT, Layout, printable
-from simsql.documents.output_formats import Format, choose_format, format_of_file
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 
@@ -106,9 +105,9 @@ def dedup_command(
     if null and not drop_list:
         raise UsageError("--null needs --drop-list FILE")
     output = None if output == STDOUT else output
-    chosen = form or (format_of_file(output) if output else choose_format(None))
-    first = FirstClusters() if form is None and chosen is Format.TABLE and not explain else None
-    writer = CLUSTER_WRITERS[Format.TABLE]._replace(cluster=first.keep) if first else CLUSTER_WRITERS[chosen]
+    writer = choose_writer(output, form)
+    first = FirstClusters() if form is None and writer is TABLE and not explain else None
+    writer = TABLE._replace(cluster=first.keep) if first else writer
     # Without a table, the default of the environment is not used.
     target = connecting.chosen() if store_in or connecting.is_given else ChosenDatabase()
     options = DedupOptions(
@@ -173,6 +172,9 @@ def _describe_shared(clusters: ClusterCount) -> str:
 
 def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
     yield "documents", summary.documents
+    if summary.archived is not None:
+        yield "  of the archive", summary.archived
+        yield "  new", summary.documents - summary.archived
     if wordless := summary.wordless.by_reason.total():
         yield "  without words: no fingerprint", wordless
     forgotten = summary.forgotten.by_reason.total()

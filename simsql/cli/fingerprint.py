@@ -16,17 +16,18 @@ from simsql.cli._options import (
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
 from simsql.cores import usable_cores
-from simsql.database import to_bigint
 from simsql.documents import Report, printable
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, simhash_items, simhash_items_with_sketches
 
-_WRITE: dict[Encode, Callable[[int], str]] = {
-    Encode.DECIMAL: str,
-    Encode.HEX: "{:016x}".format,
-    Encode.SIGNED: lambda fingerprint: str(to_bigint(fingerprint)),
-    Encode.BITS: "{:064b}".format,
-}
+
+def _writer(encode: Encode) -> Callable[[int], str]:
+    if encode is Encode.SIGNED:
+        from simsql.database import to_bigint  # noqa: PLC0415 - nothing else here needs SQLAlchemy
+
+        return lambda fingerprint: str(to_bigint(fingerprint))
+    template = {Encode.DECIMAL: "{}", Encode.HEX: "{:016x}", Encode.BITS: "{:064b}"}[encode]
+    return template.format
 
 
 @command("fingerprint")
@@ -55,15 +56,14 @@ def fingerprint_command(
             del item  # a long document is not kept while the next one is read
 
     compute: Callable[..., Iterator[tuple[Any, ...]]] = simhash_items_with_sketches if sketches else simhash_items
+    write = _writer(encode)
     printed = 0
     if workers is None and reader.bytes_total is not None:
         workers = usable_cores()
     # A progress bar would break up the lines of the output.
     with telling.stages().stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
         for names, *numbers in compute(named_texts(report), made_by, workers):
-            fields = [
-                ["" if one is None else _WRITE[encode](one) for one in column.tolist()] for column in numbers
-            ]
+            fields = [["" if one is None else write(one) for one in column.tolist()] for column in numbers]
             sys.stdout.write("".join("\t".join(line) + "\n" for line in zip(*fields, names, strict=True)))
             sys.stdout.flush()
             printed += len(names)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -20,12 +20,12 @@ from simsql.cli._options import (
     parse_scope,
     parse_size,
 )
-from simsql.database import install_schema
-from simsql.database.calibrate import STEPS, measure_costs
-from simsql.database.statistics import HotPrefix, Statistics, read_statistics, sample_fingerprints
 from simsql.documents.output_formats import Column, Format, print_rows
-from simsql.errors import UsageError
+from simsql.errors import SimsqlError, UsageError
 from simsql.hamming import Choice, Costs, Nesting, Plan, fewest_tables, longest_prefix, plan
+
+if TYPE_CHECKING:
+    from simsql.database.statistics import HotPrefix, Statistics
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -100,6 +100,8 @@ def plan_command(
         _print_costs(costs, run.console)
     sample = None
     if table is not None:
+        from simsql.database.statistics import sample_fingerprints  # noqa: PLC0415 - most plans need no database
+
         with run.open() as engine, engine.connect() as connection:
             stored, sample = sample_fingerprints(connection, table, column)
         if sample is None:
@@ -110,7 +112,7 @@ def plan_command(
     _print_plan(run.format, made, room)
     if room is not None and made.within_disk is None:
         least = _format_size(min(choice.bytes for choice in made.choices))
-        run.remark(f"no design fits into {_format_size(room)}: the smallest takes {least}")
+        raise SimsqlError(f"no design fits into {_format_size(room)}: the smallest takes {least}")
 
 
 def _nest(min_prefix: int | None, max_tables: int | None, distance: int) -> Nesting:
@@ -138,6 +140,9 @@ def _print_nesting(nesting: Nesting, run: Listing) -> None:
 
 def _calibrate(run: Listing) -> Costs:
     """Measure the server that the options or the environment choose, else the embedded one."""
+    from simsql.database import install_schema  # noqa: PLC0415
+    from simsql.database.calibrate import STEPS, measure_costs  # noqa: PLC0415
+
     with run.open(scratch=True) as engine:
         if not run.chosen().stays:
             install_schema(engine)
@@ -249,6 +254,8 @@ def stats_command(
     candidates of a search at distances 3, 7 and 10: as expected for random fingerprints, as the index expects from
     its last sample, and as measured in searches for some of the fingerprints.
     """
+    from simsql.database.statistics import read_statistics  # noqa: PLC0415
+
     within = parse_scope(scope)
     with run.open() as engine, engine.connect() as connection, run.stages().stage("read"):
         found = read_statistics(connection, table, column, scope=within)
@@ -258,7 +265,7 @@ def stats_command(
         print_rows(run.format, _STATISTICS, _list_statistics(found))
 
 
-def _list_statistics(found: Statistics) -> Iterator[tuple[str, int | None, int | str | None, float | None]]:
+def _list_statistics(found: "Statistics") -> Iterator[tuple[str, int | None, int | str | None, float | None]]:
     """Yield one row per number."""
     yield "rows", None, None, found.rows
     yield "distinct", None, None, found.distinct
@@ -274,7 +281,7 @@ def _list_statistics(found: Statistics) -> Iterator[tuple[str, int | None, int |
         yield "candidates measured", None, expected.distance, expected.measured
 
 
-def _print_tables(found: Statistics) -> None:
+def _print_tables(found: "Statistics") -> None:
     print(f"{found.rows:,} fingerprints, {found.distinct:,} distinct")
     if not found.distinct:
         return
@@ -298,7 +305,7 @@ def _print_tables(found: Statistics) -> None:
     )
 
 
-def _hexadecimal(hot: HotPrefix) -> str:
+def _hexadecimal(hot: "HotPrefix") -> str:
     return f"{hot.prefix:0{-(-hot.bits // 4)}x}"
 
 

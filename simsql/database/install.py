@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, Row, text
 
-from simsql.database.connect import begin
+from simsql.database.connect import begin, check_engine
 from simsql.errors import SimsqlError
 
 if TYPE_CHECKING:
     from simsql.database.history import History
-
-OLDEST_POSTGRESQL = 14
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ def install_schema(engine_or_connection: Engine | Connection) -> bool:
     """Install the schema `simsql` or upgrade it, in one transaction: that of the connection, if you pass one.
 
     Return whether anything changed. Safe to call twice, and from two processes at once. Raises SimsqlError if
-    PostgreSQL is older than 14, the role may not create a schema, or a newer simsql installed the schema.
+    the server or the role lacks what sql/requirements.sql lists, or a newer simsql installed the schema.
     """
     with begin(engine_or_connection) as connection:
         return install_within(connection, _own_history())
@@ -40,14 +38,15 @@ def install_schema(engine_or_connection: Engine | Connection) -> bool:
 
 def install_within(connection: Connection, history: "History") -> bool:
     """Install the schema of a history in the connection's transaction."""
-    check_server(connection)
+    if history.current(connection) == history.newest:
+        return False
+    for problem, remedy in missing_requirements(connection)[:1]:
+        raise SimsqlError(f"{problem}: {remedy}")
     # Held until the end of the transaction: of two installations at once the second finds nothing to do.
     lock = "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('simsql.install', 0))"
     connection.execute(text(f"SELECT {lock}"))
-    before = history.current(connection)
-    if before == history.newest:
+    if history.current(connection) == history.newest:
         return False
-    _check_may_create(connection, new=before is None)
     history.upgrade(connection)
     return True
 
@@ -59,7 +58,7 @@ def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
     are simhash indexes and `drop_indexes` is false, other views or objects use simsql, or the role does not own
     the schema.
     """
-    with engine.begin() as connection:
+    with check_engine(engine, "uninstall_schema").begin() as connection:
         if _own_history().current(connection) is None:
             return False
         connection.execute(
@@ -71,7 +70,7 @@ def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
 def read_status(engine: Engine) -> Status:
     """Return the installed version and indexes of a database."""
     history = _own_history()
-    with engine.connect() as connection:
+    with begin(engine) as connection:
         server = connection.execute(text("SHOW server_version")).scalar_one()
         revision = history.current(connection)
         if revision is None:
@@ -97,30 +96,11 @@ def _own_history() -> "History":
     return own_history()
 
 
-def check_server(connection: Connection) -> None:
-    """Raise SimsqlError if the PostgreSQL server lacks a feature that simsql needs."""
-    version = connection.execute(text("SHOW server_version_num")).scalar_one()
-    if int(version) // 10_000 < OLDEST_POSTGRESQL:
-        raise SimsqlError(
-            f"PostgreSQL {int(version) // 10_000} is too old: simsql needs {OLDEST_POSTGRESQL} or newer"
-            " (bit_count on bit strings); upgrade the server or use another one"
-        )
+def missing_requirements(connection: Connection) -> list[tuple[str, str]]:
+    """Return what the server or the role lacks for an installation or an upgrade: each problem with its remedy."""
+    from simsql.database.history import find_folder  # noqa: PLC0415
 
-
-def _check_may_create(connection: Connection, *, new: bool) -> None:
-    database, user, may_create, owner = connection.execute(
-        text(
-            "SELECT current_database(), current_user, has_database_privilege(current_database(), 'CREATE'),"
-            " (SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'simsql')"
-        )
-    ).one()
-    if owner is None and not may_create:
-        raise SimsqlError(
-            f"role {user} may not create the schema simsql in database {database}:"
-            f" as its owner, GRANT CREATE ON DATABASE {database} TO {user}"
-        )
-    if owner is not None and new:
-        raise SimsqlError(
-            f"database {database} has a schema simsql (of {owner}) that simsql did not install:"
-            " rename or drop it, then install again"
-        )
+    script = (find_folder("sql") / "requirements.sql").read_text(encoding="utf-8")
+    # Without parameters, so that no driver interprets percent signs.
+    rows = connection.exec_driver_sql(script, execution_options={"no_parameters": True})
+    return [(row.problem, row.remedy) for row in rows if not row.met]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection
 
+from simsql.database.connect import check_connection
 from simsql.database.index_spec import agreed_recipe
 from simsql.database.sketches import check_sketch_column, find_column
 from simsql.database.transfer import (
@@ -159,6 +160,7 @@ def load_rows(
     into the table through it, which raises SimsqlError, or end its transaction: the index's triggers may be
     disabled.
     """
+    check_connection(connection, "load_rows")
     if text_column is not None and fingerprints is not None:
         raise UsageError("text_column and fingerprints exclude each other: pass only one of them")
     if text_column is not None:

@@ -23,7 +23,7 @@ from sqlalchemy.types import TypeEngine
 
 from simsql.columns import Column
 from simsql.database.backfill import Backfill, Filled
-from simsql.database.connect import READ_COMMITTED, begin, check_engine
+from simsql.database.connect import READ_COMMITTED, begin, check_bind, check_engine
 from simsql.database.index import Finding, Report, verify
 from simsql.database.index_spec import agreed_recipe, check_distance, check_similarity
 from simsql.database.load import find_target
@@ -186,7 +186,7 @@ class SearchIndex:
         scope: Scope | None = None,
         recipe: Recipe | None = None,
     ) -> None:
-        self._bind = engine_or_connection
+        self._bind = check_bind(engine_or_connection)
         self._table = table
         self._column = column
         self._scope = scope

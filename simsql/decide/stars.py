@@ -2,7 +2,8 @@
 
 Connected components chain strangers, because each text has to resemble only one other. Here a dropped text
 resembles the text that is kept in its favour, and the kept texts of a cluster all resemble one another: pages that
-only share a template resemble some page in the middle, but not each other.
+only share a template resemble some page in the middle, but not each other. Only texts that are compared with an
+archive are listed with the nearest one there, whatever else is.
 """
 
 from collections import Counter
@@ -62,7 +63,13 @@ def centrality(nodes: int, pairs: SimilarPairs, drop: float) -> NDArray[np.int64
 
 
 def choose_stars(
-    order: Nodes, pairs: SimilarPairs, *, similarity: float, drop: float, earlier: Stars | None = None
+    order: Nodes,
+    pairs: SimilarPairs,
+    *,
+    similarity: float,
+    drop: float,
+    earlier: Stars | None = None,
+    to_earlier: bool = False,
 ) -> Stars:
     """Choose the nodes that are kept, and those that represent a cluster.
 
@@ -73,7 +80,8 @@ def choose_stars(
     one, it represents a new cluster. A tie goes to the node that comes first in the order.
 
     `earlier` holds the decisions of an earlier run, -1 for nodes without one. They stay, and nodes that were kept
-    come before all others, whatever the order.
+    come before all others, whatever the order. With `to_earlier`, a node that is kept and similar to
+    representatives of that run joins the most similar one, whatever else is in its cluster.
     """
     nodes = len(order)
     rank = np.empty(nodes, dtype=np.int64)
@@ -88,6 +96,8 @@ def choose_stars(
     before = np.where(is_kept, _by_rank(earlier.representative, order, rank), np.arange(nodes))
     among = ranked.at_least(similarity)
     among = among.where(is_kept[among.left] & is_kept[among.right])
+    if to_earlier:
+        _join_nearest(before, among, is_kept & (before == np.arange(nodes)), before == _FREE)
     representative = _clusters(among, before)[kept]
     found = np.empty((2, nodes), dtype=np.int64)
     found[0, order], found[1, order] = order[kept], order[representative]
@@ -123,7 +133,16 @@ def _stars(pairs: SimilarPairs, before: Nodes) -> Nodes:
     del reached
     is_centre |= ~covered
     centre[is_centre] = itself[is_centre]
-    joins = [np.flatnonzero(is_centre[start] & ~is_centre[end] & (before[end] == _FREE)) for start, end in sides]
+    _join_nearest(centre, pairs, is_centre, ~is_centre & (before == _FREE))
+    return centre
+
+
+def _join_nearest(
+    centre: Nodes, pairs: SimilarPairs, is_centre: NDArray[np.bool_], free: NDArray[np.bool_]
+) -> None:
+    """Give free nodes that have centres among their neighbours the most similar one; of equals, the first."""
+    sides = ((pairs.left, pairs.right), (pairs.right, pairs.left))
+    joins = [np.flatnonzero(is_centre[start] & free[end]) for start, end in sides]
     start, end = (
         np.concatenate([side[some] for side, some in zip(direction, joins, strict=True)])
         for direction in zip(*sides, strict=True)
@@ -132,7 +151,6 @@ def _stars(pairs: SimilarPairs, before: Nodes) -> Nodes:
     # The last assignment counts: that of the most similar centre, and of these the first.
     best = np.lexsort((-start, closeness))
     centre[end[best]] = start[best]
-    return centre
 
 
 def _clusters(pairs: SimilarPairs, before: Nodes) -> Nodes:

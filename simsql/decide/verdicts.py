@@ -56,11 +56,13 @@ def decide(
     order_by_name: Callable[[I64], I64],
     *,
     new_only: bool = False,
+    to_archive: bool = False,
 ) -> Verdicts:
     """Decide about all documents.
 
     With `new_only`, the members of clusters are documents whose decision is new or has changed, those that are
-    kept in their favour, and those that represent them.
+    kept in their favour, and those that represent them. With `to_archive`, the earlier decisions are an archive,
+    and a kept document that is similar to it is in the cluster of the most similar document there.
 
     A node is kept rather than others if it has a protected document, then if an earlier run has kept it, then by
     its `criterion`, which is higher for preferred documents, the sum of its similarities, the length of its text
@@ -85,7 +87,9 @@ def decide(
     central = centrality(nodes.total, pairs, rules.drop)
     # Equals stay in the order of their digests.
     order = np.lexsort([-documents.characters[best], -central, -criterion[best], ~is_kept, ~protected])
-    stars = choose_stars(order, pairs, similarity=rules.similarity, drop=rules.drop, earlier=earlier)
+    stars = choose_stars(
+        order, pairs, similarity=rules.similarity, drop=rules.drop, earlier=earlier, to_earlier=to_archive
+    )
     dropped = compared & ~(documents.protected & (evidence.states != GONE))
     kept = np.where(dropped, best[stars.kept[node]], itself)
     representative = np.where(compared, best[stars.representative[node]], itself)

@@ -20,9 +20,11 @@ from simsql.dedup.store.columns import Columns
 from simsql.dedup.store.store import StoredDocument
 from simsql.documents import STDOUT, DocumentReader, Layout, Report, SkipCount, Stages, printable, storable
 from simsql.documents.compression import is_named_compressed
-from simsql.documents.copying import Chosen, DifferentError, Target, can_copy, copy_records
+from simsql.documents.copying import Chosen, DifferentError, Target, copy_records
+from simsql.documents.input_formats import read_text
 from simsql.documents.opening import Format, format_of_name
 from simsql.documents.output import Output, is_special, naming_output, open_binary_output, open_output_folder
+from simsql.documents.pages import read_page
 from simsql.documents.parquet import read_parquet
 from simsql.documents.parquet_copying import copy_rows
 from simsql.documents.spool import StreamSpool
@@ -30,7 +32,7 @@ from simsql.errors import SimsqlError, UsageError
 
 _DIGEST = 16  # bytes
 _DAMAGED = {"corrupt", "unreadable"}
-_LEAVE_OUT = "leave it out with --exclude"
+_SHOWN = 10  # files in an error
 _REMOVE = "list files to remove with --drop-list FILE --null, and pass the list to xargs -0 rm --"
 
 
@@ -100,10 +102,14 @@ class Cleaner:
         self._is_single = is_single(arguments)
         if not self._is_single:
             _check_folder(path, arguments, others)
+        self._unfit = 0
+        """Number of files that cannot be copied."""
+        self._shown: list[str] = []
+        """The first of them."""
         self._files: dict[str, _Copied] = {}
         for found, form in reader.files():
             name = printable(storable(found.path)) if found.path else "stdin"
-            if not _can_copy(form):
+            if form in (read_text, read_page):
                 continue  # one document, skipped, or refused once it is read
             if found.path is None and not self._is_single:
                 raise UsageError("--clean takes standard input alone: save it as a file to read it with others")
@@ -116,7 +122,7 @@ class Cleaner:
             status = status_of_file(found.status) if found.status else None
             self._files[name] = _Copied(name, found.path, form, status)
         if not self._files:
-            raise UsageError(f"--clean copies JSON lines, tables and Parquet files, but found none: {_REMOVE}")
+            raise UsageError(f"--clean copies JSON, tables and Parquet files, but found none: {_REMOVE}")
         if self._is_single:
             self._check_ending()
         self._report: Report = lambda _: None
@@ -133,29 +139,33 @@ class Cleaner:
                 )
 
     def check(self, columns: Columns) -> None:
-        """Raise UsageError if one of these documents is a whole file."""
+        """Note which of these documents are whole files."""
         is_file = columns.origin < 0
         if self._with_archive:
             is_file &= ~columns.protected
-        for position in np.flatnonzero(is_file)[:1].tolist():
-            name = printable(columns.names.at(position))
-            raise UsageError(
-                f"--clean copies files of records, and {name} is one document: {_LEAVE_OUT}, or {_REMOVE}"
-            )
+        for position in np.flatnonzero(is_file).tolist():
+            self._note_unfit(printable(columns.names.at(position)), "one document")
 
     def check_files(self, files: Mapping[str, RecordFile], skips: SkipCount) -> None:
-        """Raise SimsqlError if one of these files cannot be copied, is new since the walk, or has such a skip."""
+        """Raise UsageError for files that cannot be copied, and SimsqlError for one that is new since the walk."""
+        for skip in skips.examples:
+            if skip.reason in _DAMAGED and skip.place in self._files:
+                self._note_unfit(skip.place, skip.detail)
+        if self._unfit:
+            more = f" and {self._unfit - _SHOWN:,} more" if self._unfit > _SHOWN else ""
+            raise UsageError(
+                f"--clean copies files of records, and not {', '.join(self._shown)}{more}: leave out other files"
+                f" with --exclude, or {_REMOVE}"
+            )
         for name, file in files.items():
-            if not _can_copy(format_of_name(file.path)):
-                raise UsageError(
-                    f"--clean does not copy the format of {name}: convert it to JSON lines, or {_LEAVE_OUT}"
-                )
             if name not in self._files:
                 raise _changed(name)
             self._files[name].status = file.status
-        for skip in skips.examples:
-            if skip.reason in _DAMAGED and skip.place in self._files:
-                raise SimsqlError(f"--clean cannot copy {skip.place}: {skip.detail}; {_LEAVE_OUT}")
+
+    def _note_unfit(self, name: str, why: str) -> None:
+        self._unfit += 1
+        if len(self._shown) < _SHOWN:
+            self._shown.append(f"{name} ({why})")
 
     def add(self, members: Sequence[Member]) -> None:
         """Leave out those members of a cluster that are droppable."""
@@ -281,10 +291,6 @@ def _find_targets(arguments: Sequence[str], files: Iterable[_Copied]) -> dict[st
 
 def _absolute(path: Path) -> str:
     return os.path.abspath(path)  # noqa: PTH100 - the name of a link is kept
-
-
-def _can_copy(form: Format) -> bool:
-    return form is read_parquet or can_copy(form)
 
 
 def _kind(path: Path) -> tuple[Format, str]:

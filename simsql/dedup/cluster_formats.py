@@ -1,23 +1,27 @@
-"""The formats of clusters: JSON lines, CSV, TSV and tables."""
+"""The formats of clusters: JSON lines, CSV, TSV, Parquet and tables."""
 
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from simsql.dedup.members import Member
-from simsql.documents import format_rows, printable
-from simsql.documents.output_formats import Format
+from simsql.documents import format_rows, open_output, printable, storable
+from simsql.documents.output_formats import Format, choose_format, format_of_file
+from simsql.documents.parquet_output import check_parquet, open_parquet_output
+from simsql.errors import UsageError
 from simsql.fingerprint import show_similarity
 
 _JSON = json.JSONEncoder(ensure_ascii=False)
 _SHOWN = 10  # members of a cluster in a table
 _SHOWN_CLUSTERS = 20  # at a terminal
-_NAMES = (
-    *("cluster", "id", "place", "representative"),
-    *("distance", "similarity", "kept", "kept_distance", "kept_similarity", "droppable"),
-)
-
+# With the types of Parquet.
+_COLUMNS = {
+    **{"cluster": "int64", "id": "string", "place": "string", "representative": "string"},
+    **{"distance": "int32", "similarity": "float64"},
+    **{"kept": "string", "kept_distance": "int32", "kept_similarity": "float64", "droppable": "bool"},
+}
 
 _HEADINGS = f"{'cluster':>7}  {'size':>7}  {'distance':>8}  {'similarity':>10}  document\n"
 
@@ -29,8 +33,10 @@ class ClusterWriter(NamedTuple):
     """How the first cluster begins, with what stands before it."""
     head: str
     """The text before the first cluster."""
-    cluster: Callable[[int, Sequence[Member]], str]
-    """Returns the text of a cluster, given its number and its members, its representative first."""
+    cluster: Callable[[int, Sequence[Member]], Any]
+    """Returns what to write for a cluster, given its number and its members, its representative first."""
+    open: Callable[[Any], Any] = open_output
+    """Opens what takes it."""
 
 
 def describe_member(member: Member) -> dict[str, Any]:
@@ -65,14 +71,18 @@ def _write_json(number: int, members: Sequence[Member]) -> str:
     return _JSON.encode(cluster) + "\n"
 
 
-def _write_rows(form: Format, number: int, members: Sequence[Member]) -> str:
+def _describe_rows(number: int, members: Sequence[Member]) -> list[dict[str, Any]]:
     """Return a row for each member."""
-    described = (
+    return [
         describe_member(member) | {"cluster": number, "representative": member.representative.label}
         for member in members
-    )
-    rows = ([row[name] for name in _NAMES] for row in described)
-    return "".join(format_rows(form, _NAMES, rows, head=False))
+    ]
+
+
+def _write_rows(form: Format, number: int, members: Sequence[Member]) -> str:
+    """Return a row for each member."""
+    rows = ([row[name] for name in _COLUMNS] for row in _describe_rows(number, members))
+    return "".join(format_rows(form, tuple(_COLUMNS), rows, head=False))
 
 
 def _write_table(number: int, members: Sequence[Member]) -> str:
@@ -122,11 +132,26 @@ class FirstClusters:
 
 
 JSON_LINES = ClusterWriter('{"cluster": 1, "size": ', "", _write_json)
-_HEADS = {form: "".join(format_rows(form, _NAMES, [])) for form in (Format.CSV, Format.TSV)}
+TABLE = ClusterWriter(_HEADINGS, "", _write_table)
+PARQUET = ClusterWriter("", "", _describe_rows, partial(open_parquet_output, columns=_COLUMNS))
+_HEADS = {form: "".join(format_rows(form, tuple(_COLUMNS), [])) for form in (Format.CSV, Format.TSV)}
 CLUSTER_WRITERS = {
-    Format.TABLE: ClusterWriter(_HEADINGS, "", _write_table),
+    Format.TABLE: TABLE,
     Format.JSONL: JSON_LINES,
     **{form: ClusterWriter(head, head, partial(_write_rows, form)) for form, head in _HEADS.items()},
 }
 CLUSTER_STARTS = tuple({writer.start for writer in CLUSTER_WRITERS.values()})
 """How clusters begin, in every format."""
+
+
+def choose_writer(path: Path | None, form: Format | None) -> ClusterWriter:
+    """Return the writer of a format; by default, of that which the name of the file shows.
+
+    Raises UsageError for another format in a Parquet file, or if pyarrow is missing.
+    """
+    if path and path.suffix.lower() == ".parquet":
+        if form:
+            raise UsageError(f"--format {form} does not fit {printable(storable(path))}: leave one of them out")
+        check_parquet()
+        return PARQUET
+    return CLUSTER_WRITERS[form or (format_of_file(path) if path else choose_format(None))]

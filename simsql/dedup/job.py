@@ -13,7 +13,7 @@ import numpy as np
 from simsql.decide.rules import Rules
 from simsql.decide.verdicts import Verdicts, decide
 from simsql.dedup.cleaning import Cleaner, is_single
-from simsql.dedup.cluster_formats import CLUSTER_STARTS
+from simsql.dedup.cluster_formats import CLUSTER_STARTS, PARQUET
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.evidence import gather_evidence
 from simsql.dedup.explaining import Explanation, explain_pair
@@ -22,6 +22,7 @@ from simsql.dedup.safety.identity import RecordFile
 from simsql.dedup.safety.refusing import refuse_drops
 from simsql.dedup.store.destination import Destination, open_store
 from simsql.dedup.store.intake import Intake
+from simsql.dedup.store.memory import MemoryStore
 from simsql.dedup.store.store import Loaded, Rows, Store
 from simsql.dedup.writing import ClusterCount, ClusterOutput, drop_list_name, write_clusters
 from simsql.documents import (
@@ -78,7 +79,8 @@ class DedupOptions:
         files = {"--output": output.clusters or STDOUT, "--drop-list": output.drop_list, "--report": output.report}
         if output.clean and is_single(self.paths):
             files["--clean"] = output.clean
-        return Outputs(files, CLUSTER_STARTS, copies=["--clean"])
+        fitting = ["--clean", "--output"] if output.writer is PARQUET else ["--clean"]
+        return Outputs(files, CLUSTER_STARTS, fitting)
 
     def open_reader(
         self, paths: Sequence[str | Path], outputs: Outputs | None = None, stdin: Any = None
@@ -100,6 +102,8 @@ class DedupSummary:
 
     documents: int
     """Number of documents read and not skipped."""
+    archived: int | None
+    """How many of them the archive has; None without one."""
     wordless: SkipCount
     """Those without a fingerprint, which are in no cluster."""
     loaded: Loaded
@@ -206,6 +210,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
                     cleaner.write(stages, files)
     return DedupSummary(
         intake.read - reader.skips.by_reason[READ_TWICE],
+        store.count_protected() if options.against and isinstance(store, MemoryStore) else None,
         intake.wordless,
         loaded,
         stored,
@@ -234,6 +239,7 @@ def _decide(
         rows.criterion,
         rows.order_by_name,
         new_only=options.new_only or bool(options.against),
+        to_archive=bool(options.against),
     )
     comparison.complete(verdicts)
     return comparison, verdicts

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 import numpy as np
 
@@ -37,6 +38,8 @@ class Run:
     """What ends a name in a drop list."""
     skipped: Mapping[str, SkipCount] = field(default_factory=dict)
     """As in `RunReport`."""
+    noun: Literal["document", "row"] = "document"
+    """What a member is called."""
 
 
 def text_reader(rows: Rows, texts: TextSpool) -> Callable[[int], str | None]:
@@ -75,6 +78,7 @@ def write_run_report(
         show_command(sys.argv[1:]),
         run.skipped,
         run.line_end,
+        run.noun,
     )
     write_report(file, found)
 

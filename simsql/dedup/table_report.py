@@ -88,6 +88,7 @@ def write_table_report(
             read_text,
             _list_name,
             skipped={"not decided": undecided},
+            noun="row",
         )
         clusters = (list(cluster) for _, cluster in groupby(rows(), key=attrgetter("cluster")))
         write_run_report(file, run, clusters, refused=())

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from simsql.dedup.cluster_formats import JSON_LINES, ClusterWriter
 from simsql.dedup.members import Member, arrange_members
+from simsql.dedup.safety.identity import path_of
 from simsql.dedup.store.store import StoredDocument
-from simsql.documents import STDOUT, Skip, SkipCount, Stages, open_output, printable
+from simsql.documents import STDOUT, Skip, SkipCount, Stages, open_output, printable, storable
 
 _REPLACED = re.compile(r"\\x00|\\ud[89a-f]")  # by simsql.documents.storable
 
@@ -69,7 +70,7 @@ def write_clusters(
     count = ClusterCount()
     for skip in refused.values():
         count.refused.add(skip)
-    output = files.enter_context(open_output(wanted.clusters))
+    output = files.enter_context(wanted.writer.open(wanted.clusters))
     drop_list = files.enter_context(open_output(wanted.drop_list)) if wanted.drop_list else None
     # A progress bar would break up the lines of the output.
     shown = STDOUT not in (wanted.clusters or STDOUT, wanted.drop_list) or not sys.stdout.isatty()
@@ -92,9 +93,9 @@ def write_clusters(
                 take(members)
             if drop_list:
                 for document in droppable:
-                    name = _listed_name(document)
+                    name = _listed_name(document, null=wanted.null)
                     if ambiguity := _ambiguity(document, name, null=wanted.null):
-                        count.unlisted.add(Skip(printable(name), *ambiguity))
+                        count.unlisted.add(Skip(printable(storable(name)), *ambiguity))
                     else:
                         drop_list.write(name + ("\0" if wanted.null else "\n"))
             report(count.members)
@@ -113,19 +114,29 @@ def _count_unread(members: Iterable[Member], unread: SkipCount) -> None:
 
 
 def drop_list_name(document: StoredDocument, *, null: bool) -> str | None:
-    """Return the name of a document in the drop list; None if the line could mean something else."""
-    name = _listed_name(document)
-    return None if _ambiguity(document, name, null=null) else name
+    """Return the name of a document in the drop list; None if the line could mean something else.
+
+    Also if it is a path that is not UTF-8, which a page cannot have.
+    """
+    name = _listed_name(document, null=null)
+    return None if _ambiguity(document, name, null=null) or name != storable(name) else name
 
 
-def _listed_name(document: StoredDocument) -> str:
-    """Return the name of a document in the drop list: its place, if its id could mean something else."""
-    is_label = document.line is not None and document.name != document.place
-    if is_label and (document.mistakable or _is_path(document.name)):
-        return document.place
-    if document.line is None and document.label.startswith("-"):
-        return f"./{document.label}"  # rm would take it for options
-    return document.label
+def _listed_name(document: StoredDocument, *, null: bool) -> str:
+    """Return the name of a document in the drop list: its place, if its id could mean something else.
+
+    With `null`, a path has all its bytes, in surrogates if they are not UTF-8.
+    """
+    if document.line is not None:
+        is_id = document.name != document.place
+        return document.place if is_id and (document.mistakable or _is_path(document.name)) else document.label
+    path = (null and _path_with_backslash(document)) or document.label
+    return f"./{path}" if path.startswith("-") else path  # rm would take it for options
+
+
+def _path_with_backslash(document: StoredDocument) -> str | None:
+    """Return the path of a file that is one document, if there is a backslash in its name and it is known."""
+    return path_of(document.name, document.identity) if "\\" in document.label else None
 
 
 def _ambiguity(document: StoredDocument, name: str, *, null: bool) -> tuple[str, str] | None:
@@ -135,12 +146,13 @@ def _ambiguity(document: StoredDocument, name: str, *, null: bool) -> tuple[str,
     if document.line is not None and name != document.place:
         replaced = "in an id, it may stand for a character that PostgreSQL cannot store"
         return ("backslash", replaced) if _REPLACED.search(name) else None
-    return _ambiguity_of_place(document, name)
+    return _ambiguity_of_path(document, name, null=null)
 
 
-def _ambiguity_of_place(document: StoredDocument, name: str) -> tuple[str, str] | None:
-    if "\\" in name:
-        return "backslash", "in a path, it may stand for a byte that is not UTF-8"
+def _ambiguity_of_path(document: StoredDocument, name: str, *, null: bool) -> tuple[str, str] | None:
+    if "\\" in name and not (null and document.line is None and _path_with_backslash(document)):
+        advice = "" if null or document.line is not None else ": --null writes it"
+        return "backslash", f"in a path, it may stand for a byte that is not UTF-8{advice}"
     if document.line is not None and _is_path(name):
         return "place and path", "the place of this record is also the path of a file"
     if document.misleading:

@@ -5,6 +5,7 @@
 
 import codecs
 import io
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +41,8 @@ _GUESSES = [
     *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256"),
     *("cp932", "euc_jp", "gb18030", "big5", "cp949"),
 ]
+
+_SINGLE_BYTES = re.compile(r"utf-8(-sig)?|ascii|iso8859-\d+|cp125\d|koi8-[rtu]")
 
 # UTF-32 before UTF-16: the little-endian mark of the first begins with the mark of the second.
 _BYTE_ORDER_MARKS = (
@@ -293,6 +296,11 @@ def _decode_sample(sample: bytes, encoding: str) -> str:
     """Decode the start of a file, which may end inside a character."""
     decoder = codecs.getincrementaldecoder(encoding)()
     return decoder.decode(sample, final=len(sample) < SAMPLE)
+
+
+def has_single_bytes(encoding: str) -> bool:
+    """Return whether a byte below 128 always stands for the character with this number, and nothing is shifted."""
+    return _SINGLE_BYTES.fullmatch(encoding) is not None
 
 
 def _is_wide(encoding: str) -> bool:

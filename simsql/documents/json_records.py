@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Literal
+from io import StringIO
 
 from simsql.documents.content import (
     SAMPLE,
@@ -34,6 +34,8 @@ from simsql.documents.input_formats import (
     record_of_json,
 )
 
+Reader = Callable[[Stream, Opened, Layout], Iterator[Document | Skip]]
+
 _JSON = json.JSONDecoder()
 _START = re.compile(r"\s*(\[\s*)?(?=\{)")
 _NEXT_LINE = re.compile(r"[ \t]*\r?\n\s*\{")
@@ -47,8 +49,7 @@ def read_json(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Docume
 
     Without the field, it may as well be settings or translations, which are texts.
     """
-    readers = {"array": read_json_array, "lines": read_json_lines, "text": read_text}
-    return readers[_find_shape(stream, layout)](stream, opened, layout)
+    return find_json_format(stream, layout)(stream, opened, layout)
 
 
 def read_stream(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
@@ -56,17 +57,16 @@ def read_stream(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Docu
     return find_stream_format(stream, layout)(stream, opened, layout)
 
 
-def find_stream_format(
-    stream: Stream, layout: Layout
-) -> Callable[[Stream, Opened, Layout], Iterator[Document | Skip]]:
-    """Return what reads a stream: JSON lines, an array, or a table, whose first line names the column of texts."""
+def find_stream_format(stream: Stream, layout: Layout) -> Reader:
+    """Return what reads a stream: JSON lines, an array, or a table, whose header names the column of texts."""
     start = _decode_start(stream, layout, SAMPLE)
     match = _START.match(start)
     if match and match[1]:
         return read_json_array
     if not match:
         for delimiter in (",", "\t"):
-            header = next(csv.reader(start.splitlines()[:1], delimiter=delimiter), [])
+            rows = csv.reader(StringIO(start, newline=""), delimiter=delimiter)
+            header = next(filter(None, rows), [])
             if layout.text_field in header:
                 return partial(read_table, delimiter=delimiter)
     return read_json_lines
@@ -98,15 +98,15 @@ def _decode_start(stream: Stream, layout: Layout, size: int) -> str:
         return ""
 
 
-def _find_shape(stream: Stream, layout: Layout) -> Literal["array", "lines", "text"]:
-    """Return whether a text is an array of records, or lines of them."""
+def find_json_format(stream: Stream, layout: Layout) -> Reader:
+    """Return what reads a JSON file: an array of records, lines of them, or a text."""
     size = SAMPLE
     record, end = None, 0
     while True:
         text = _decode_start(stream, layout, size)
         start = _START.match(text)
         if not start:
-            return "text"
+            return read_text
         is_whole = len(stream.sample(size)) < size
         with suppress(ValueError, RecursionError):
             record, end = _JSON.raw_decode(text, start.end())
@@ -115,54 +115,80 @@ def _find_shape(stream: Stream, layout: Layout) -> Literal["array", "lines", "te
             break
         size *= 4
     if not isinstance(record, dict) or layout.text_field not in record:
-        return "text"
+        return read_text
     if start[1]:
-        return "array"
-    return "lines" if "\n" not in text[start.end() : end] and _NEXT_LINE.match(text, end) else "text"
+        return read_json_array
+    has_lines = "\n" not in text[start.end() : end] and _NEXT_LINE.match(text, end)
+    return read_json_lines if has_lines else read_text
+
+
+class ArrayMarks:
+    """Finds what separates the elements of an array, in successive parts of a text.
+
+    An element ends at a comma, and need not be valid JSON.
+    """
+
+    def __init__(self, *, inside: bool = False) -> None:
+        self.inside = inside
+        """Whether the array has begun and has not ended: at first, whether it began before the first part."""
+        self._has_ended = False
+        self._depth = 0
+        self._in_string = False
+        self._is_escaped = False
+
+    def find(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yield the bracket that begins the array, each comma between elements, and the bracket that ends it."""
+        place = 0
+        if not (self.inside or self._has_ended) and (place := text.find("[") + 1):
+            self.inside = True
+            yield place - 1, "["
+        while self.inside and place < len(text):
+            if self._in_string:
+                # The character behind a backslash may be in the next part.
+                rest = _STRING.match(text, place + self._is_escaped)
+                assert rest  # noqa: S101 - it may match nothing
+                self._in_string = not rest[1]
+                self._is_escaped = self._in_string and rest.end() < len(text)
+                place = len(text) if self._in_string else rest.end()
+                continue
+            found = (_INSIDE_RECORD if self._depth else _BETWEEN_RECORDS).search(text, place)
+            if not found:
+                break
+            place, mark = found.end(), found[0]
+            if mark == '"':
+                self._in_string = True
+            elif mark in "[{":
+                self._depth += 1
+            elif self._depth and mark in "]}":
+                self._depth -= 1
+            elif mark in ",]":
+                self._has_ended = mark == "]"
+                self.inside = not self._has_ended
+                yield place - 1, mark
 
 
 def iter_elements(chunks: Iterator[str], encoding: str, limit: int) -> Iterator[str | UnfitError]:
     """Yield the JSON of each element of an array; an error in place of one that exceeds `limit` bytes.
 
-    An element ends at a comma, and need not be valid JSON. Only one of them is in memory.
+    Only one of them is in memory.
     """
     element = _Element(encoding, limit)
-    depth, in_string = 0, False
-    text = next(chunk for chunk in chunks if "[" in chunk)
-    place = first = text.index("[") + 1
-    while True:
-        while place < len(text):
-            if in_string:
-                rest = _STRING.match(text, place)
-                assert rest  # noqa: S101 - it may match nothing
-                place, in_string = rest.end(), not rest[1]
-                if in_string:
-                    break  # perhaps before a backslash, which needs the next character
-                continue
-            found = (_INSIDE_RECORD if depth else _BETWEEN_RECORDS).search(text, place)
-            place = found.end() if found else len(text)
-            mark = found[0] if found else ""
-            if mark == '"':
-                in_string = True
-            elif mark in ("[", "{"):
-                depth += 1
-            elif depth and mark in ("]", "}"):
-                depth -= 1
-            elif found and mark in (",", "]"):
-                element.add(text[first : found.start()])
-                first = place
+    marks = ArrayMarks()
+    for text in chunks:
+        first = 0
+        for place, mark in marks.find(text):
+            if mark != "[":
+                element.add(text[first:place])
                 if mark == "," or element.is_filled:
                     yield element.take()
-                if mark == "]":
-                    if text[place:].strip() or any(chunk.strip() for chunk in chunks):
-                        yield UnfitError("not JSON", "there is more text after the end of the array")
-                    return
-        element.add(text[first:place])
-        more = next(chunks, None)
-        if more is None:
-            yield UnfitError("not JSON", "the array does not end: the file is cut off, or a bracket is missing")
-            return
-        text, place, first = text[place:] + more, 0, 0
+            first = place + 1
+            if mark == "]":
+                if text[first:].strip() or any(chunk.strip() for chunk in chunks):
+                    yield UnfitError("not JSON", "there is more text after the end of the array")
+                return
+        if marks.inside:
+            element.add(text[first:])
+    yield UnfitError("not JSON", "the array does not end: the file is cut off, or a bracket is missing")
 
 
 class _Element:

@@ -23,6 +23,7 @@ STDOUT = Path("-")
 
 _Identity = tuple[int, int]  # device and inode
 _STDOUT_NAME = "standard output"
+_TEXT: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}  # paths may have any bytes
 _ENDINGS = {"--drop-list": ".txt", "--report": ".html", "--chart": ".svg"}  # where there is only one format
 _NOT_COMPRESSED = {".lz4", ".br", ".z", ".zip", ".7z"}
 _BINARY = {
@@ -40,8 +41,12 @@ _BINARY = {
     ".npz",
 }
 
-# How reports and charts begin.
+PARQUET_MARK = {"simsql": "results"}
+"""The metadata by which Parquet files of results are known."""
+
+# How reports and charts begin, and Parquet files of results end.
 _START = 1000  # bytes
+_PARQUET_END = b"\x06simsql\x18\x07results"
 _PAGE = re.compile(
     rb'<!DOCTYPE html>.*<meta name="generator" content="simsql '
     rb'|<svg xmlns="http://www.w3.org/2000/svg" viewBox="[\d ]+" width="\d+" height="\d+" role="img">\n<title>',
@@ -82,7 +87,7 @@ class Outputs:
         files: The path for each option, or None if it is not used.
         starts: How results begin that simsql may overwrite. It knows its reports and charts itself. Samples are
             not among them, because people add labels to them; nor are drop lists, which look like any text.
-        copies: The options of files that are copies of inputs, in any format.
+        fitting: The options of files whose names are known to fit what is written.
 
     Raises:
         UsageError: If a file cannot be written, or two are the same.
@@ -90,7 +95,7 @@ class Outputs:
     """
 
     def __init__(
-        self, files: Mapping[str, Path | None], starts: Sequence[str] = (), copies: Collection[str] = ()
+        self, files: Mapping[str, Path | None], starts: Sequence[str] = (), fitting: Collection[str] = ()
     ) -> None:
         self._starts = tuple(start.encode() for start in starts)
         self._at_risk: set[_Identity] = set()  # existing files that simsql may not have written
@@ -101,7 +106,7 @@ class Outputs:
                 continue
             if path != STDOUT:
                 _check_writable(path)
-                if option not in copies:
+                if option not in fitting:
                     _check_ending(option, path)
             self._add(path, option)
         if (redirected := identify(sys.stdout)) is not None:
@@ -125,6 +130,9 @@ class Outputs:
         try:
             with path.open("rb") as file:
                 start = file.read(_START)
+                if start.startswith(b"PAR1"):
+                    file.seek(-min(_START, len(start)), os.SEEK_END)
+                    return _PARQUET_END in file.read()
                 if compression := find_compression(start):
                     file.seek(0)
                     start = compression.read(file).read(_START)
@@ -197,7 +205,7 @@ def _check_ending(option: str, path: Path) -> None:
         advice = f"write {_show(path.with_suffix(_ENDINGS[option]))}"
     else:
         advice = f"write {_show(path.with_suffix('.jsonl'))}, and convert it"
-    raise UsageError(f"{option} {_show(path)}: simsql does not write {ending} files: {advice}")
+    raise UsageError(f"{option} {_show(path)}: this option does not write {ending} files: {advice}")
 
 
 class _Terminal:
@@ -237,7 +245,7 @@ def open_output(path: Path | None) -> Iterator[Output[str] | _Terminal | TextIO]
 @contextmanager
 def _compressing(file: IO[bytes], path: Path) -> Iterator[TextIO]:
     """Yield what compresses a text as the ending of a name says."""
-    text = TextIOWrapper(COMPRESSIONS[path.suffix.lower()].write(file), encoding="utf-8")
+    text = TextIOWrapper(COMPRESSIONS[path.suffix.lower()].write(file), **_TEXT)
     try:
         yield text
     except BaseException:
@@ -289,7 +297,7 @@ def abandon(file: IO[Any]) -> None:
 @contextmanager
 def _writing(path: Path, mode: Literal["w", "wb"]) -> Iterator[IO[Any]]:
     with naming_output(path):
-        file = open(path, mode, encoding=_encoding(mode))  # noqa: PTH123, SIM115 - closed below
+        file = open(path, mode, **_encoding(mode))  # noqa: PTH123, SIM115 - closed below
     try:
         yield file
         with naming_output(path):
@@ -309,7 +317,7 @@ def _replacing(path: Path, mode: Literal["x", "xb"]) -> Iterator[IO[Any]]:
     try:
         with naming_output(path):
             opener = _create_private if target.exists() else None
-            file = open(unfinished, mode, encoding=_encoding(mode), opener=opener)  # noqa: SIM115
+            file = open(unfinished, mode, **_encoding(mode), opener=opener)  # noqa: SIM115
             if target.exists():
                 unfinished.chmod(target.stat().st_mode & 0o777)
         yield file
@@ -326,8 +334,8 @@ def _replacing(path: Path, mode: Literal["x", "xb"]) -> Iterator[IO[Any]]:
             file.close()
 
 
-def _encoding(mode: str) -> str | None:
-    return None if "b" in mode else "utf-8"
+def _encoding(mode: str) -> dict[str, Any]:
+    return {} if "b" in mode else _TEXT
 
 
 def _unfinished(target: Path) -> Path:

@@ -50,7 +50,7 @@ class ParquetTable:
     """
 
     def __init__(self, file: io.BufferedIOBase, opened: Opened, layout: Layout) -> None:
-        arrow, parquet = _import()
+        arrow, parquet = import_parquet()
         self._arrow = arrow
         self._opened = opened
         self._layout = layout
@@ -194,7 +194,8 @@ def _reason(error: Exception) -> tuple[str, str]:
 
 
 @cache
-def _import() -> tuple[Any, Any]:
+def import_parquet() -> tuple[Any, Any]:
+    """Return pyarrow and its module for Parquet. Raise UnfitError if it is not installed."""
     try:
         import pyarrow  # noqa: PLC0415 - an extra
         from pyarrow import parquet  # noqa: PLC0415
@@ -205,7 +206,7 @@ def _import() -> tuple[Any, Any]:
 
 def parquet_errors() -> tuple[type[Exception], ...]:
     """Return the errors of pyarrow for files that are damaged, or that it cannot read."""
-    arrow, _ = _import()
+    arrow, _ = import_parquet()
     # A damaged length asks for more memory than there is, and a damaged name is not UTF-8.
     return (OSError, MemoryError, UnicodeDecodeError, arrow.ArrowException)
 

@@ -3,12 +3,11 @@
 Values, order, schema and metadata stay, and row groups that are not large. The bytes differ.
 """
 
-import io
 import os
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import islice
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,8 @@ from numpy.typing import NDArray
 from simsql.documents.content import UnfitError
 from simsql.documents.copying import Chosen, DifferentError, Target, copy_records
 from simsql.documents.input_formats import Document, Layout, Opened, printable
-from simsql.documents.parquet import ParquetTable, RowGroup, parquet_errors, read_parquet
+from simsql.documents.parquet import ParquetTable, RowGroup, import_parquet, parquet_errors, read_parquet
+from simsql.documents.parquet_output import writing_parquet
 from simsql.errors import SimsqlError
 
 _HELD = 1 << 26  # bytes of rows that are written at once
@@ -53,7 +53,7 @@ def copy_rows(
 def _copy(table: ParquetTable, target: Target | None, chosen: Chosen) -> None:
     """Check the chosen rows, and write the others to a target, if there is one."""
     done = 0
-    with _Writer(table, target) if target else nullcontext() as writer:
+    with _writing(table, target) if target else nullcontext() as writer:
         for group in table.groups:
             stop = int(np.searchsorted(chosen.lines, group.first + group.rows, side="right"))
             keep = np.ones(group.rows, dtype=bool)
@@ -64,6 +64,12 @@ def _copy(table: ParquetTable, target: Target | None, chosen: Chosen) -> None:
                 writer.write(group, keep)
         if done < len(chosen.lines):
             raise DifferentError
+
+
+def _find_runs(keep: NDArray[np.bool_]) -> list[list[int]]:
+    """Return the start and the end of each run of true values."""
+    changes = np.flatnonzero(np.diff(keep, prepend=False, append=False))
+    return changes.reshape(-1, 2).tolist()
 
 
 def _check(table: ParquetTable, group: RowGroup, chosen: Chosen, start: int, stop: int) -> NDArray[np.bool_]:
@@ -85,39 +91,20 @@ def _check(table: ParquetTable, group: RowGroup, chosen: Chosen, start: int, sto
 class _Writer:
     """Writes rows as the file has them: in row groups of the same rows, which are cut where they are large."""
 
-    def __init__(self, table: ParquetTable, target: Target) -> None:
-        import pyarrow  # noqa: PLC0415 - an extra
-        from pyarrow import parquet  # noqa: PLC0415
-
-        self._arrow = pyarrow
+    def __init__(self, table: ParquetTable, writer: Any) -> None:
         self._table = table
-        file = table.file
-        physical = [file.schema.column(position).physical_type for position in range(len(file.schema))]
-        self._file = _Target(target)
-        self._writer = parquet.ParquetWriter(
-            self._file,
-            file.schema_arrow,
-            compression=self._compression(file),
-            use_deprecated_int96_timestamps="INT96" in physical,
-            use_compliant_nested_type=False,  # the names of the file
-            store_schema=b"ARROW:schema" in (file.metadata.metadata or {}),
-        )
-
-    def _compression(self, file: Any) -> str:
-        """Return the compression of the texts, which are most of a corpus."""
-        paths = [file.schema.column(position).path for position in range(len(file.schema))]
-        used: str = file.metadata.row_group(0).column(paths.index(self._table.text_field)).compression
-        return {"UNCOMPRESSED": "none", "LZ4_RAW": "lz4"}.get(used, used.lower())
+        self._writer = writer
 
     def write(self, group: RowGroup, keep: NDArray[np.bool_]) -> None:
         """Write the rows of a row group that stay."""
         done = held = 0
         kept: list[Any] = []
         for batch in self._table.batches(group):
-            some = batch.filter(self._arrow.array(keep[done : done + batch.num_rows]))
+            # pyarrow cannot filter all types, but it can cut all.
+            for start, end in _find_runs(keep[done : done + batch.num_rows]):
+                kept.append(batch.slice(start, end - start))
+                held += kept[-1].nbytes
             done += batch.num_rows
-            kept.append(some)
-            held += some.nbytes
             if held > _HELD:
                 self._write(kept)
                 kept, held = [], 0
@@ -128,36 +115,23 @@ class _Writer:
     def _write(self, batches: Sequence[Any]) -> None:
         rows = sum(batch.num_rows for batch in batches)
         if rows:
-            self._writer.write_table(self._arrow.Table.from_batches(batches), row_group_size=rows)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind:
-            # Otherwise it would write the end whenever it is collected, to a target that is closed by then.
-            self._file.forget()
-            with suppress(Exception):
-                self._writer.close()
-        else:
-            self._writer.close()
+            arrow, _ = import_parquet()
+            self._writer.write_table(arrow.Table.from_batches(batches), row_group_size=rows)
 
 
-class _Target(io.RawIOBase):
-    """A target as a file."""
-
-    def __init__(self, target: Target) -> None:
-        super().__init__()
-        self._target: Target | None = target
-
-    def forget(self) -> None:
-        """Write nothing more."""
-        self._target = None
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        if self._target:
-            self._target.write(bytes(data))
-        return len(data)
+@contextmanager
+def _writing(table: ParquetTable, target: Target) -> Iterator[_Writer]:
+    file = table.file
+    columns = [file.schema.column(position) for position in range(len(file.schema))]
+    # The compression of the texts, which are most of a corpus.
+    position = [column.path for column in columns].index(table.text_field)
+    used: str = file.metadata.row_group(0).column(position).compression
+    with writing_parquet(
+        target,
+        file.schema_arrow,
+        compression={"UNCOMPRESSED": "none", "LZ4_RAW": "lz4"}.get(used, used.lower()),
+        use_deprecated_int96_timestamps="INT96" in {column.physical_type for column in columns},
+        use_compliant_nested_type=False,  # the names of the file
+        store_schema=b"ARROW:schema" in (file.metadata.metadata or {}),
+    ) as writer:
+        yield _Writer(table, writer)

@@ -6,7 +6,6 @@ compressed file or an encoding with shifts, is read by the process that splits, 
 
 import codecs
 import io
-import re
 import stat
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -19,6 +18,7 @@ from simsql.documents.content import (
     SAMPLE,
     UnfitError,
     encoding_of_records,
+    has_single_bytes,
     wrap_lines,
 )
 from simsql.documents.files import Found, unreadable
@@ -47,9 +47,6 @@ _LONGEST = 32  # parts: rows and lines are cut together up to this size
 _FILE = 1 << 12  # opening a file takes as long as reading this many bytes
 _DOCUMENT = 1 << 7  # the objects of a document take as much memory as a text of this length
 _COMPRESSION = 8
-
-# In these encodings, a byte below 128 always stands for the character with this number, and nothing is shifted.
-_CAN_BE_CUT = re.compile(r"utf-8(-sig)?|ascii|iso8859-\d+|cp125\d|koi8-[rtu]")
 
 
 class Part(Protocol):
@@ -224,7 +221,7 @@ def _open_ranges(found: Found, reader: FileReader) -> Range | None:
         encoding = encoding_of_records(start, layout.encoding)
     except (OSError, UnfitError, UnicodeError):
         return None  # which is then skipped
-    if not stat.S_ISREG(file.status.st_mode) or find_compression(start) or not _CAN_BE_CUT.fullmatch(encoding):
+    if not stat.S_ISREG(file.status.st_mode) or find_compression(start) or not has_single_bytes(encoding):
         return None
     place = len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0
     encoding = encoding.removesuffix("-sig")

@@ -94,13 +94,17 @@ def _read_json(lines: StringIO, name: str) -> Iterator[tuple[int, Record]]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise SimsqlError(f"{name}:{number}: not JSON: {error}") from None
+            column = getattr(error, "colno", 1)
+            raise SimsqlError(f"{name}:{number}: not JSON at column {column}: {_EXPECTED}") from None
         if not isinstance(record, dict):
-            raise SimsqlError(f"{name}:{number}: each line must be a JSON object, such as {_EXAMPLE}")
+            raise SimsqlError(f"{name}:{number}: {_EXPECTED}")
         yield number, record
 
 
-_EXAMPLE = '{"text_a": "...", "text_b": "...", "label": "near-duplicate"}'
+_EXPECTED = (
+    'each line must be a JSON object, such as {"text_a": "...", "text_b": "...", "label": "near-duplicate"};'
+    " the name of a table with a header ends in .csv or .tsv"
+)
 
 
 def _read_table(lines: StringIO, name: str, delimiter: str) -> Iterator[tuple[int, Record]]:

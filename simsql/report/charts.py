@@ -85,7 +85,7 @@ def draw_histograms(report: RunReport, collected: Collected) -> list[Histogram]:
     drawn = (
         _draw("similarity", "Similarity of members", list(_similarity_bins(collected.similarities)), thresholds),
         _draw("distance", "Distance of members in bits", list(_distance_bins(collected.distances))),
-        _draw("size", "Documents in a cluster", list(_size_bins(collected.sizes))),
+        _draw("size", f"{report.noun.title()}s in a cluster", list(_size_bins(collected.sizes, report.noun))),
     )
     return [histogram for histogram in drawn if histogram]
 
@@ -111,7 +111,7 @@ def _distance_bins(counts: Mapping[str, Counter[int]]) -> Iterator[Bin]:
         yield Bin(value, value, label, "" if value % every else str(value), found)
 
 
-def _size_bins(sizes: Counter[int]) -> Iterator[Bin]:
+def _size_bins(sizes: Counter[int], noun: str) -> Iterator[Bin]:
     highest = max(sizes, default=0)
     for low, after in zip(_SIZES, (*_SIZES[1:], None), strict=True):
         if low > highest:
@@ -120,7 +120,7 @@ def _size_bins(sizes: Counter[int]) -> Iterator[Bin]:
         values = f"{low:,}" if high == low else f"{low:,} to {high:,}"
         tick = f"{low:,}" if high == low else f"{low:,}+" if after is None else f"{low}\N{EN DASH}{high}"
         count = sum(number for size, number in sizes.items() if low <= size <= high)
-        yield Bin(low, high, f"{values} documents", tick, {"clusters": count})
+        yield Bin(low, high, f"{values} {noun}s", tick, {"clusters": count})
 
 
 def _draw(

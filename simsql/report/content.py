@@ -62,3 +62,5 @@ class RunReport:
     """Documents about which nothing was decided or that stay all the same, by what became of them."""
     line_end: str = "\n"
     """What ends a name in a drop list."""
+    noun: Literal["document", "row"] = "document"
+    """What a member is called."""

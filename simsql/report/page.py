@@ -57,6 +57,7 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
             "prefixes": collected.prefixes,
             "dropped": dropped,
             "lineEnd": report.line_end,
+            "noun": report.noun,
         }
         template = _environment().get_template("report.html")
         pieces = template.generate(

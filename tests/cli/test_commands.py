@@ -262,6 +262,8 @@ def test_a_command_imports_no_more_than_it_needs():
     for arguments, unwanted in (
         (["--help"], {"psycopg", "sqlalchemy", "alembic", "rich.progress"}),
         (["find-pairs"], {"psycopg", "sqlalchemy", "alembic"}),
+        (["fingerprint", "-"], {"psycopg", "sqlalchemy", "alembic"}),
+        (["plan", "--rows", "1"], {"psycopg", "sqlalchemy", "alembic"}),
         (["near", "article"], {"alembic"}),
     ):
         command = [sys.executable, "-c", script, *arguments]

@@ -127,9 +127,12 @@ def test_superfluous_keys_are_no_fault_and_removed(connection, index):
     assert index("verify").done().out == ""
 
 
-def test_the_list_says_how_an_index_is(connection, index):
+def test_the_list_and_the_check_say_how_an_index_is(connection, database_url, index):
     set_batch_size(connection, 10)
     create_articles(connection, range(100))
+    check = ("status", "--check", "--database", database_url)
+    sound = run(*check).done()
+    assert (sound.out, sound.err) == ("", "")
     connection.execute("UPDATE article SET fingerprint = -1 - fingerprint WHERE id % 2 = 0")
     connection.execute("SELECT pg_stat_force_next_flush()")
     (line,) = index("list").done().lines
@@ -138,6 +141,11 @@ def test_the_list_says_how_an_index_is(connection, index):
     assert unvacuumed == pytest.approx(1 / 3)
     assert datetime.fromisoformat(vacuumed).tzinfo
     assert hint == "33% of the keys are superfluous: simsql index vacuum public.article --column fingerprint"
+    problem, remedy = hint.split(": ")
+    assert (run(*check).code, rows_of(run(*check))) == (1, [[f"public.article(fingerprint): {problem}", remedy]])
+    connection.execute("ALTER TABLE article RENAME fingerprint TO print")
+    remedy = "Rename it back, or let the index follow the column: simsql index verify public.article --repair"
+    assert rows_of(run(*check)) == [["public.article(fingerprint): column renamed", remedy]]
     assert f"{size:,}  33%" in re.sub(" {3,}", "  ", index("list", "--format", "table").done().out)
 
 

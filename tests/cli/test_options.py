@@ -85,6 +85,7 @@ def test_without_a_command_there_is_help():
             ["dedup", ".", "--threshold", "0.8"],
             "no such option: --threshold: use --similarity; see simsql dedup",
         ),
+        (["dedup", ".", "--delete"], "--delete: use --clean, or --drop-list for files that are one document; see"),
         (["find-pairs", "--threshold", "3"], "no such option: --threshold: use --distance; see simsql find-pairs"),
         (["dedup", ".", "--bit_diff=3"], "no such option: --bit_diff: use --distance; see simsql dedup --help"),
         (
@@ -175,7 +176,7 @@ def test_quiet(tmp_path, connection, database_url):
         ["clusters", "article", "--distance", 0, *at],
         ["find-pairs", "--input", numbers],
         ["find-clusters", "--input", numbers],
-        ["plan", "--rows", 10, "--disk", 0],
+        ["plan", "--rows", 10],
         ["stats", "article", *at],
         ["index", "list", *at],
         ["index", "verify", *at],

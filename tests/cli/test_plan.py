@@ -74,11 +74,11 @@ def test_where_a_scan_is_faster_there_are_no_probes():
 
 
 def test_what_does_not_fit():
-    found = run("plan", "--rows", 10**7, "--disk", "1000 MB", *TABLE).done()
+    found = run("plan", "--rows", 10**7, "--disk", "1000 MB", *TABLE)
     assert [cells(line)[-1] for line in found.lines] == ["best for", *["too large"] * 3]
-    found = run("plan", "--rows", 10**7, "--disk", "1000 MB").done()
+    found = run("plan", "--rows", 10**7, "--disk", "1000 MB")
     assert [(row["best_for"], row["fits"]) for row in map(json.loads, found.lines)] == [([], False)] * 3
-    assert found.err == "no design fits into 1.0 GB: the smallest takes 1.1 GB\n"
+    assert (found.code, found.err) == (1, "simsql: error: no design fits into 1.0 GB: the smallest takes 1.1 GB\n")
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_what_does_not_fit():
     ],
 )
 def test_sizes(size, fits):
-    found = run("plan", "--rows", 10**7, "--disk", size, *TABLE).done()
+    found = run("plan", "--rows", 10**7, "--disk", size, *TABLE)
     assert ("disk" in found.lines[1]) == fits
-    assert (found.err == "") == fits
+    assert (found.code, found.err == "") == (0 if fits else 1, fits)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Commands through PgBouncer in transaction mode, where consecutive transactions run in different sessions."""
 
+import psycopg
 import pytest
 from pooler import find_pgbouncer, run_pooler
 from program import run, wait_until, write_lines
@@ -12,17 +13,26 @@ pytestmark = pytest.mark.skipif(not find_pgbouncer(), reason="PgBouncer is not i
 @pytest.fixture
 def pooled(server, database_url):
     """Run a command through the pooler, after which no session has anything left of it."""
-    with run_pooler(server, database_url) as pooler:
+    with run_pooler(server.cluster.data_folder) as pooler:
+        url = pooler.url(database_url)
+
+        def read_sessions(query):
+            """The results of a query in two sessions at once, which are idle ones if there are."""
+            where = {"dbname": url.database, "user": "postgres", **url.query}
+            with psycopg.connect(**where) as first, psycopg.connect(**where) as second:
+                return {row for session in (first, second) for row in session.execute(query).fetchall()}
 
         def run_pooled(*arguments):
-            pooler.open_sessions()
+            # At least two sessions are idle, so each transaction changes the session.
+            assert len(read_sessions("SELECT pg_backend_pid()")) > 1
             # psycopg would prepare every statement.
-            url = pooler.url.update_query_dict({"prepare_threshold": "0"}).render_as_string()
-            found = run(*arguments, "--database", url).done()
+            found = run(
+                *arguments, "--database", url.update_query_dict({"prepare_threshold": "0"}).render_as_string()
+            ).done()
 
             def is_clean():
                 # A session that the pooler has closed takes a moment to end.
-                return pooler.read_sessions(
+                return read_sessions(
                     "SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'),"
                     " (SELECT count(*) FROM pg_class WHERE relpersistence = 't'),"
                     " (SELECT count(*) FROM pg_prepared_statements), current_setting('search_path')"

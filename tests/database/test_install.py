@@ -163,25 +163,6 @@ def test_the_history_of_an_application_stays_as_it_is(empty_database):
     assert read_status(empty_database).revision == read_status(empty_database).newest_revision
 
 
-class OlderServer:
-    """A connection whose server says that it is older; all else is real."""
-
-    def __init__(self, connection):
-        self._connection = connection
-
-    def execute(self, statement):
-        assert str(statement) == "SHOW server_version_num"
-        return self._connection.execute(text("SELECT '130014'"))
-
-
-def test_a_postgresql_without_bit_count_is_refused(empty_database):
-    with empty_database.connect() as connection:
-        module.check_server(connection)
-        with pytest.raises(SimsqlError, match="PostgreSQL 13 is too old: simsql needs 14 or newer") as refused:
-            module.check_server(OlderServer(connection))
-    assert "\n" not in str(refused.value)
-
-
 def test_the_script_refuses_a_postgresql_without_bit_count(server, empty_database):
     script = schema_sql()
     check = "current_setting('server_version_num')::integer < 140000"

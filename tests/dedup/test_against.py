@@ -78,7 +78,7 @@ def test_new_documents_are_decided_about_and_the_archive_is_not(archive, new):
     def alike_by_name(a, b):
         return alike(named[a], named[b])
 
-    kept, representing = stars.decide(order, alike_by_name, 0.6, 0.7, old, old)
+    kept, representing = stars.decide(order, alike_by_name, 0.6, 0.7, old, old, to_earlier=True)
     expected = {}
     for name, written in named.items():
         if name.startswith("new"):
@@ -103,6 +103,9 @@ def test_new_documents_are_decided_about_and_the_archive_is_not(archive, new):
             )
         else:
             assert (member["kept"], member["droppable"]) == (name, False)
+        if name in expected and expected[name][0] == name:
+            nearest = max((alike(named[name], named[other]) for other in old), default=0)
+            assert member["similarity"] == round(nearest, 6) or nearest < 0.6
     assert sorted(dropped) == sorted(name for name, (centre, _) in expected.items() if centre != name)
 
 
@@ -193,6 +196,25 @@ def test_the_exit_code_says_whether_new_documents_could_be_dropped(tmp_path, bot
     found = run("dedup", new, "--against", "-", stdin=archive.read_bytes())
     assert found.code == 3
     assert found.groups == run("dedup", new, "--against", archive).groups
+
+
+def test_every_new_document_is_listed_with_the_nearest_one_of_the_archive(tmp_path):
+    """Also those that are too different to be dropped, and do not resemble each other."""
+    archive = write_lines(tmp_path / "archive.jsonl", {"a": variant(0, {}), "b": variant(0, {8})})
+    new = {"c": variant(0, {0, 1, 2, 3}), "d": variant(0, {19, 20, 21}), "e": variant(30, {})}
+    assert similarity(new["c"], new["d"]) < 0.6
+    found = run("dedup", write_lines(tmp_path / "new.jsonl", new), "--against", archive).done()
+    (cluster,) = found.clusters
+    assert cluster["representative"] == "a"
+    listed = {member["id"]: member for member in cluster["members"]}
+    assert listed.keys() == set("acd")
+    assert listed["a"]["place"] == f"{archive}:1"
+    for name in "cd":
+        assert not listed[name]["droppable"]
+        assert listed[name]["similarity"] == round(similarity(new[name], variant(0, {})), 6)
+        assert listed[name]["distance"] == hamming_distance(simhash(new[name]), simhash(variant(0, {})))
+    assert found.table["documents"] == "5"
+    assert (found.table["of the archive"], found.table["new"]) == ("2", "3")
 
 
 def test_the_archive_is_not_copied_to_the_clean_corpus(tmp_path, both):

@@ -9,6 +9,7 @@ import lzma
 import os
 import shutil
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -473,3 +474,41 @@ def test_histories(newest, tmp_path):
     )
     assert Here.runs > 10
     assert Here.dropped > 10
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_list_for_xargs_removes_files_whatever_bytes_are_in_their_names(newest, tmp_path, monkeypatch, kept):
+    monkeypatch.chdir(tmp_path)
+    names = [
+        b"caf\xe9",
+        rb"caf\xe9 not",
+        rb"a\xe9 " + b"\xe8",
+        rb"a\b",
+        b"\n\\\xff\r",
+        b"-\xc3",
+        b"\\x41",
+        "é".encode(),
+    ]
+    for number, name in enumerate(names):
+        Path(f"{number}").write_text(text_about(f"t{number}"))
+        Path(os.fsdecode(name)).write_text(text_about(f"t{number}"))
+    # A file and a link that have the same name in the output: nobody knows which of them is meant.
+    Path(os.fsdecode(b"l\xe9")).write_text(text_about("link"))
+    Path("9").write_text(text_about("link"))
+    Path(r"l\xe9").symlink_to(os.fsdecode(b"l\xe9"))
+    before = set(map(os.fsencode, Path().iterdir()))
+    options = ["--keep", "first", "--drop-list", tmp_path / "drop", "--null", "--report", tmp_path / "page.html"]
+    paths = [*map(str, range(10)), *(f"./{os.fsdecode(name)}" for name in names), r"l\xe9", os.fsdecode(b"l\xe9")]
+    paths.remove("8")
+    if kept:
+        options += ["--database", newest[1], "--table", "kept"]
+    found = command("dedup", *paths, *options).done()
+    assert found.table["documents that could be dropped"] == "8"
+    mixed = names.pop(2)  # a byte and a backslash: it is not found again
+    listed = Path("drop").read_bytes().split(b"\0")[:-1]
+    assert sorted(map(os.path.normpath, listed)) == sorted(names)
+    (tmp_path / "page.html").read_text()
+    subprocess.run("xargs -0 -r rm -- < drop", shell=True, check=True)
+    after = set(map(os.fsencode, Path().iterdir()))
+    assert before - after == set(names)
+    assert mixed in after

@@ -1,7 +1,9 @@
 """Runs that are interrupted or killed: nothing half-written stays, and no server that nobody uses."""
 
 import contextlib
+import lzma
 import os
+import random
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -172,6 +174,28 @@ def test_while_clusters_are_written(out, tmp_path, how):
         check_interrupted(process, how, out)
     finally:
         os.close(reader)
+
+
+@pytest.mark.parametrize(("how", "files"), [(signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGKILL, 2)])
+def test_while_the_clean_corpus_is_written(out, tmp_path, texts, how, files):
+    """A record that is skipped takes long to compress, so a file is half written."""
+    (tmp_path / "in").mkdir()
+    path = write_lines(tmp_path / "in/a.jsonl", texts)
+    slow = path.read_bytes() + b'{"note": "' + random.Random(1).randbytes(1_000_000).hex().encode() + b'"}\n'
+    for number in range(files):
+        (tmp_path / f"in/{number}.jsonl.xz").write_bytes(lzma.compress(slow, preset=0))
+    path.unlink()
+    name = "0.jsonl.xz" if files == 1 else "clean"
+    arguments = tmp_path / "in" / (name if files == 1 else "")
+    process = spawn("dedup", arguments, "--output", out / "clusters", "--clean", out / name)
+    wait_until(lambda: list(out.glob(f".{name}*")), "the copy has begun", process)
+    interrupt(process, how)
+    if how == signal.SIGKILL:
+        assert finish(process).code == -how
+        assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {"clusters"}
+        assert (out / "clusters").read_text() == "old"
+    else:
+        check_interrupted(process, how, out)
 
 
 @EITHER

@@ -1,7 +1,10 @@
 """Runs on a table that stays: what is the same document, what represents a cluster, and what may be dropped."""
 
+import psycopg
 import pytest
 from program import run
+
+from simsql.server import start_embedded
 
 TEXT = "The quick brown fox jumps over the lazy dog and runs away from the old barn near the river"
 
@@ -160,15 +163,23 @@ def test_a_record_whose_id_is_the_path_of_a_file_is_listed_by_its_place(tmp_path
     assert (tmp_path / "drop").read_text() == f"{path}:2\nthird\n"
 
 
-def test_variables_of_libpq_lead_to_no_other_server(home):
-    variables = {
-        "PGHOSTADDR": "127.0.0.1",
-        "PGPORT": "1",
-        "PGOPTIONS": "-c default_transaction_read_only=on",
-        "PGTARGETSESSIONATTRS": "read-only",
-        "PGCLIENTENCODING": "SQL_ASCII",
-    }
-    run("status", home=home, **variables).done()
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PGHOSTADDR", "127.0.0.1"),
+        ("PGPORT", "1"),
+        ("PGOPTIONS", "-c default_transaction_read_only=on"),
+        ("PGTARGETSESSIONATTRS", "read-only"),
+        ("PGCLIENTENCODING", "LATIN1"),
+    ],
+)
+def test_variables_of_libpq_lead_to_no_other_server(home, monkeypatch, name, value):
+    with start_embedded(home) as server:
+        url = server.url()
+        monkeypatch.setenv(name, value)
+        with psycopg.connect(user=url.username, dbname=url.database, **url.query) as connection:
+            assert connection.info.encoding == "utf-8"
+            assert connection.execute("SHOW transaction_read_only").fetchone() == ("off",)
 
 
 def test_a_database_without_an_encoding(tmp_path, newest):

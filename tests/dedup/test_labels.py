@@ -102,7 +102,7 @@ def test_ids_and_weights():
             "stdin:1: the pair has no weight, but the one",
         ),
         ("[1]", "stdin:2: each line must be a JSON object, such as {"),
-        ('{"text_a"', "stdin:2: not JSON: "),
+        ('{"text_a"', "stdin:2: not JSON at column 10: each line must be a JSON object, such as {"),
     ],
 )
 def test_lines_that_are_no_labels(row, said):

@@ -304,3 +304,23 @@ def test_a_run_keeps_decisions_that_another_has_made_while_it_read(tmp_path, dro
     assert late.wait(60) == 0
     # A copy of K, which stays.
     assert (tmp_path / "late").read_text() == "stdin:1\n"
+
+
+def test_a_folder_that_has_lost_all_documents_may_be_a_disk_that_is_not_mounted(tmp_path, newest):
+    disk, other = tmp_path / "disk", tmp_path / "other.txt"
+    disk.mkdir()
+    other.write_text(TEXTS["d"])
+    (disk / "a.txt").write_text(TEXTS["a"])
+    write_lines(disk / "a.jsonl", {"e": TEXTS["e"]})
+    options = ["--database", newest[1], "--table", "kept"]
+    run("dedup", disk, other, *options).done()
+    disk.rename(tmp_path.parent / f"{tmp_path.name} gone")
+    disk.mkdir()
+    run("dedup", other, disk, *options).failed(1, f"{disk} has no documents now, but had some in an earlier run")
+    assert run("dedup", other, *options).done().table["documents in the table"] == "3"
+    (disk / "new.txt").write_text("something new")
+    found = run("dedup", other, disk, *options).done()
+    assert (found.table["gone: forgotten"], found.table["documents in the table"]) == ("2", "2")
+    (disk / "new.txt").unlink()
+    run("dedup", disk, other, *options).failed(1, "name the folder above it")
+    assert run("dedup", tmp_path, *options).done().table["gone: forgotten"] == "1"

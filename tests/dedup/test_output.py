@@ -7,9 +7,15 @@ import stat
 import subprocess
 import threading
 from pathlib import Path
+from unittest import mock
 
+import pyarrow as pa
 import pytest
 from program import PROGRAM, environment, finish, run, run_apart, spawn, write_lines
+from pyarrow import parquet as pq
+
+from simsql.documents import UnfitError, parquet_output
+from simsql.documents.parquet import MISSING
 
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 
@@ -192,3 +198,40 @@ def test_the_ending_of_a_file_chooses_the_format(lines, out, home, name, first):
     assert (out / name).read_text().startswith(first)
     run("dedup", lines, "--output", out / name, "--format", "jsonl", home=home).done()
     assert (out / name).read_text().startswith("{")
+
+
+@pytest.mark.parametrize("group", [1, 3, 1 << 15])
+def test_parquet_has_the_values_of_the_json_lines(tmp_path, out, monkeypatch, group):
+    monkeypatch.setattr(parquet_output, "_GROUP", group)
+    texts = {
+        f"{kind}{n} é\n": f"a {kind} of words, and {n % 3} more {kind} of them" for kind in "abc" for n in range(8)
+    }
+    write_lines(tmp_path / "a.jsonl", texts)
+    (tmp_path / "page").write_text(texts["a1 é\n"])
+    for _ in range(2):  # its own file is replaced
+        for name in ("clusters.jsonl", "clusters.parquet"):
+            run("dedup", tmp_path, "--similarity", "0.4", "--output", out / name).done()
+    clusters = map(json.loads, (out / "clusters.jsonl").read_text().splitlines())
+    names = ("cluster", "representative")
+    expected = [
+        member | {name: found[name] for name in names} for found in clusters for member in found["members"]
+    ]
+    found = pq.ParquetFile(out / "clusters.parquet")
+    assert found.read().to_pylist() == expected
+    assert len(expected) > 20
+    assert (found.num_row_groups > 2) == (group < 4)
+    run("dedup", tmp_path / "page", "--output", out / "clusters.parquet").done()
+    assert pq.read_table(out / "clusters.parquet").schema == found.schema_arrow
+
+
+def test_parquet_is_refused_before_any_work(lines, out, monkeypatch):
+    path = out / "x.parquet"
+    run("dedup", lines, "--output", path, "--format", "csv").failed(2, "--format csv does not fit")
+    pq.write_table(pa.table({"simsql": ["results"]}), path)
+    run("dedup", out, "--output", path).failed(2, f"--output would overwrite {path}")
+    path.unlink()
+    (out / "clusters.parquet").symlink_to("/dev/full")
+    run("dedup", lines, "-o", out / "clusters.parquet").failed(1, "clusters.parquet cannot be written: No space")
+    monkeypatch.setattr(parquet_output, "import_parquet", mock.Mock(side_effect=UnfitError("Parquet", MISSING)))
+    run("dedup", lines, "--output", path).failed(2, f"{MISSING}\n")
+    assert not path.exists()

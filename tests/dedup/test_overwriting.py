@@ -130,13 +130,12 @@ def test_minus_is_standard_output(folder, home):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("x.parquet", "--output x.parquet: simsql does not write .parquet files: write x.jsonl, and convert it"),
-        ("x.XLSX", "simsql does not write .xlsx files"),
+        ("x.XLSX", "--output x.XLSX: this option does not write .xlsx files: write x.jsonl, and convert it"),
         (
             "x.csv.lz4",
-            "--output x.csv.lz4: simsql does not write .lz4 files: write x.csv.gz, .xz, .bz2 or .zst",
+            "--output x.csv.lz4: this option does not write .lz4 files: write x.csv.gz, .xz, .bz2 or .zst",
         ),
-        ("x.zip", "simsql does not write .zip files"),
+        ("x.zip", "this option does not write .zip files"),
     ],
 )
 @pytest.mark.parametrize("command", ["dedup", "sample", "find-pairs"])
@@ -147,7 +146,7 @@ def test_a_name_does_not_promise_another_format(folder, command, name, said):
 
 @pytest.mark.parametrize(("option", "better"), [("--drop-list", "x.txt"), ("--report", "x.html")])
 def test_an_output_with_one_format_suggests_its_ending(folder, option, better):
-    said = f"{option} x.parquet: simsql does not write .parquet files: write {better}\n"
+    said = f"{option} x.parquet: this option does not write .parquet files: write {better}\n"
     run("dedup", "a.jsonl", option, "x.parquet").failed(2, said)
 
 

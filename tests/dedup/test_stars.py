@@ -27,19 +27,19 @@ def pairs_of(edges, turned=()):
     return SimilarPairs(left, right, np.array(list(edges.values()), dtype=float))
 
 
-def by_definition(nodes, edges, order, kept_before=None, representing_before=None):
+def by_definition(nodes, edges, order, kept_before=None, representing_before=None, **more):
     """Return the decisions of one pass after the other, node by node."""
 
     def alike(a, b):
         return edges.get((min(a, b), max(a, b)), 0)
 
-    kept, representing = stars.decide(order, alike, SIMILARITY, DROP, kept_before, representing_before)
+    kept, representing = stars.decide(order, alike, SIMILARITY, DROP, kept_before, representing_before, **more)
     return [kept[node] for node in range(nodes)], [representing[node] for node in range(nodes)]
 
 
-def decided(nodes, edges, order, earlier=None):
+def decided(nodes, edges, order, earlier=None, **more):
     found = choose_stars(
-        np.array(order, dtype=int), pairs_of(edges), similarity=SIMILARITY, drop=DROP, earlier=earlier
+        np.array(order, dtype=int), pairs_of(edges), similarity=SIMILARITY, drop=DROP, earlier=earlier, **more
     )
     return found.kept.tolist(), found.representative.tolist()
 
@@ -76,15 +76,15 @@ def test_the_order_of_pairs_and_their_sides_do_not_matter(graph, random):
     assert centrality(nodes, pairs_of(dict(mixed), turned), DROP).tolist() == sums.tolist()
 
 
-@given(graphs(), st.data())
-def test_earlier_decisions_stay_when_documents_are_added(graph, data):
+@given(graphs(), st.data(), st.booleans())
+def test_earlier_decisions_stay_when_documents_are_added(graph, data, to_earlier):
     nodes, edges, order = graph
     old = data.draw(st.integers(0, nodes))
     before = {pair: edge for pair, edge in edges.items() if max(pair) < old}
     first = decided(old, before, [node for node in order if node < old]) if old else ([], [])
     padding = [-1] * (nodes - old)
     earlier = Stars(np.array(first[0] + padding), np.array(first[1] + padding))
-    kept, representative = decided(nodes, edges, order, earlier)
+    kept, representative = decided(nodes, edges, order, earlier, to_earlier=to_earlier)
     assert (kept[:old], representative[:old]) == first
     expected = by_definition(
         nodes,
@@ -92,6 +92,7 @@ def test_earlier_decisions_stay_when_documents_are_added(graph, data):
         order,
         dict(enumerate(first[0])),
         {node: centre for node, centre in enumerate(first[1]) if first[0][node] == node},
+        to_earlier=to_earlier,
     )
     assert (kept, representative) == expected
 

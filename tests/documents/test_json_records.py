@@ -128,3 +128,15 @@ def test_a_table_on_standard_input(delimiter, start):
     assert from_stdin(gzip.compress(data)) == expected
     assert [item.reason for item in from_stdin(data, text_field="body")][:1] == ["not JSON"]
     assert from_stdin(b"text\n", lines=True)[0].text == "text"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_header_may_have_line_breaks(tmp_path, end):
+    """Also the name of the column of texts, and blank lines before it."""
+    rows = end.join(["", '"a', 'b",id,"te', 'xt"', "1,2,x", '3,4,"y', 'z"', ""])
+    field = f"te{end}xt"
+    expected = [("2", "x", 5), ("4", f"y{end}z", 6)]
+    for table in (rows, rows.replace(",", "\t")):
+        path = write(tmp_path / ("a.csv" if "," in table else "a.tsv"), table.encode())
+        for found in (read(path, text_field=field), from_stdin(table.encode(), text_field=field)):
+            assert [(item.name, item.text, int(item.place.rpartition(":")[2])) for item in found] == expected

@@ -194,7 +194,7 @@ def test_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     from simsql.documents import parquet
 
-    parquet._import.cache_clear()
+    parquet.import_parquet.cache_clear()
     try:
         skip = one_skip(path)
     finally:

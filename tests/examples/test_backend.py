@@ -19,6 +19,7 @@ from documentation import BACKEND as PAGE
 from documentation import REPOSITORY, assert_output, read_blocks, read_commands
 from numpy.typing import NDArray
 from oracle import distance
+from preloaded import preloaded_programs
 from program import environment, temporary_folder, wait_until
 from servers import Server
 
@@ -61,9 +62,9 @@ def undo(commit: Path, change: str) -> None:
 class Shell:
     """Runs the page's commands, one after the other."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, programs: Path) -> None:
         self.variables = environment(None, DATABASE_URL=url)
-        self.variables["PATH"] = f"{Path(sys.executable).parent}:{self.variables['PATH']}"
+        self.variables["PATH"] = f"{programs}:{self.variables['PATH']}"
         blocks = [block for block in read_blocks(PAGE) if block.language == "console"]
         self._left = [command for block in blocks for command in read_commands(block)]
 
@@ -165,9 +166,10 @@ def test_the_service_gains_near_duplicate_search_and_loses_it_again(server: Serv
         temporary_folder() as folder,
         server.new_database(template="template0") as url,
         psycopg.connect(dbname=url.database, user="postgres", autocommit=True, **url.query) as connection,
+        preloaded_programs(folder) as programs,
     ):
         before, after = write_commits(folder)
-        shell = Shell(url.render_as_string(hide_password=False))
+        shell = Shell(url.render_as_string(hide_password=False), programs)
 
         # As it was.
         shell.run(before, "alembic upgrade head")

@@ -1,27 +1,31 @@
-"""PgBouncer in transaction mode in front of a test server."""
+"""PgBouncer in front of a test server."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import psycopg
 from program import wait_until
-from servers import Server
 from sqlalchemy import URL, make_url
+from sqlalchemy.engine import Dialect
 
-_PORT = 6432
-# Consecutive transactions take turns with the idle sessions.
+_ports = itertools.count(6432)
+# Consecutive transactions take turns with the idle sessions. Roles come and go with the tests.
 _SETTINGS = """
 [databases]
-* = host={folder} port=5432 user=postgres
+* = host={folder} port=5432
 [pgbouncer]
-pool_mode = transaction
+pool_mode = {mode}
 server_round_robin = 1
-auth_type = any
+auth_type = trust
+auth_file = {folder}/pgbouncer.users
+auth_user = postgres
+max_client_conn = 200
 listen_port = {port}
 unix_socket_dir = {folder}
 """
@@ -34,37 +38,46 @@ def find_pgbouncer() -> str | None:
 
 @dataclass(frozen=True)
 class Pooler:
-    """A running pooler before one database."""
+    """A running pooler before one server."""
 
-    url: URL
+    port: int
 
-    def open_sessions(self) -> None:
-        """See to it that at least two sessions are idle: each transaction then changes the session."""
-        assert len(self.read_sessions("SELECT pg_backend_pid()")) > 1
-
-    def read_sessions(self, query: str) -> set[tuple[Any, ...]]:
-        """The results of a query in two sessions at once, which are idle ones if there are."""
-        where = {"dbname": self.url.database, "user": "postgres", **self.url.query}
-        with psycopg.connect(**where) as first, psycopg.connect(**where) as second:
-            return {row for session in (first, second) for row in session.execute(query).fetchall()}
+    def url(self, database_url: URL | str) -> URL:
+        """The URL of a database through the pooler."""
+        return make_url(database_url).update_query_dict({"port": str(self.port)})
 
 
 @contextlib.contextmanager
-def run_pooler(server: Server, database_url: str) -> Iterator[Pooler]:
-    """Start a pooler before a database, and stop it afterwards."""
+def run_pooler(data_folder: Path, mode: str = "transaction") -> Iterator[Pooler]:
+    """Start a pooler before the server with this folder, and stop it afterwards."""
     program = find_pgbouncer()
     assert program
-    folder = server.cluster.data_folder  # the server's socket is there
-    settings = folder / "pgbouncer.ini"
-    settings.write_text(_SETTINGS.format(folder=folder, port=_PORT))
-    settings.chmod(0o644)
-    owner = folder.stat()
+    port = next(_ports)
+    settings = data_folder / f"pgbouncer{port}.ini"  # the server's socket is there
+    settings.write_text(_SETTINGS.format(folder=data_folder, port=port, mode=mode))
+    users = data_folder / "pgbouncer.users"
+    users.write_text('"postgres" ""')
+    owner = data_folder.stat()
+    for file in (settings, users):
+        file.chmod(0o644)
     # It refuses to run as root.
     account = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}
     process = subprocess.Popen([program, "--quiet", settings], stderr=subprocess.DEVNULL, cwd="/", **account)
     try:
-        wait_until((folder / f".s.PGSQL.{_PORT}").exists, "the pooler listens")
-        yield Pooler(make_url(database_url).update_query_dict({"port": str(_PORT)}))
+        wait_until((data_folder / f".s.PGSQL.{port}").exists, "the pooler listens")
+        yield Pooler(port)
     finally:
         process.terminate()
         process.wait()
+
+
+def suit_pooler(dialect: Dialect, record: object, arguments: object, options: dict[str, Any]) -> None:
+    """Connect as docs/poolers.md says: a listener for `do_connect` of every engine."""
+    if dialect.driver == "psycopg":
+        options["prepare_threshold"] = None
+    elif dialect.driver == "asyncpg":
+        options |= {
+            "statement_cache_size": 0,
+            "prepared_statement_cache_size": 0,
+            "prepared_statement_name_func": lambda: "",
+        }

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gc
 import io
 import json
 import os
@@ -184,6 +185,7 @@ def _call_main(arguments: Collection[Argument], streams: Collection[Any], variab
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, variables, clear=True))
         stack.enter_context(mock.patch.object(sys, "argv", ["simsql", *map(_text, arguments)]))
+        stack.enter_context(mock.patch("gc.freeze"))  # else garbage of the tests before would stay for ever
         for name, stream in zip(STREAMS, streams, strict=True):
             stack.enter_context(mock.patch.object(sys, name, stream))
         try:
@@ -192,6 +194,7 @@ def _call_main(arguments: Collection[Argument], streams: Collection[Any], variab
         except SystemExit as end:
             code = end.code
         finally:
+            gc.enable()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             if sys.stdout not in streams:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
+from pooler import Pooler, run_pooler
 from sqlalchemy import URL
 
 from simsql.database.connect import open_engine
@@ -72,6 +73,8 @@ class Server:
     _administration: psycopg.Connection
     _numbers: Iterator[int]
     _templates: dict[Callable[[psycopg.Connection], object], str] = field(default_factory=dict)
+    pooler: Pooler | None = None
+    """Through which tests reach their databases, unless they `connect`."""
 
     @property
     def name(self) -> str:
@@ -109,7 +112,7 @@ class Server:
         strategy = " STRATEGY file_copy" if self.major >= 15 else ""
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}{strategy}")
         try:
-            yield self.url(name)
+            yield self.pooler.url(self.url(name)) if self.pooler else self.url(name)
         finally:
             self._disconnect(name)
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
@@ -160,15 +163,16 @@ def _describe(bin_folder: Path, source: str) -> Program:
 
 
 @contextlib.contextmanager
-def run_server(program: Program) -> Iterator[Server]:
+def run_server(program: Program, *, pooled: bool = False) -> Iterator[Server]:
     """Start a new server, in memory where there is enough, and remove it afterwards."""
-    with _new_folder(program) as folder:
+    with _new_folder(program) as folder, contextlib.ExitStack() as stack:
         cluster = PostgresServer(program.bin_folder, folder / "data", SETTINGS)
         cluster.init()
         cluster.start()
         try:
             with _connect(cluster, "postgres") as administration:
-                server = Server(program, cluster, administration, itertools.count())
+                pooler = stack.enter_context(run_pooler(cluster.data_folder)) if pooled else None
+                server = Server(program, cluster, administration, itertools.count(), pooler=pooler)
                 server.execute(f"CREATE DATABASE {TEMPLATE}")
                 engine = open_engine(server.url(TEMPLATE))
                 install_schema(engine)

@@ -44,9 +44,17 @@ def decide(
     drop: float,
     kept_before: Mapping[Any, Any] | None = None,
     representing_before: Mapping[Any, Any] | None = None,
+    *,
+    to_earlier: bool = False,
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Return the node that is kept in favour of each, and the representative of each."""
     kept = stars(order, alike, drop, kept_before or {})
     keepers = [node for node in order if kept[node] == node]
-    representing = clusters(keepers, alike, similarity, representing_before or {})
+    before = dict(representing_before or {})
+    if to_earlier:  # the most similar one of an archive, of equals the first
+        archive = [node for node in keepers if before.get(node) == node]
+        for node in keepers:
+            if node not in before and (near := [one for one in archive if alike(node, one) >= similarity]):
+                before[node] = max(near, key=lambda one: (alike(node, one), -order.index(one)))
+    representing = clusters(keepers, alike, similarity, before)
     return kept, {node: representing[kept[node]] for node in order}

@@ -4,7 +4,6 @@ Neither a path nor the size and time of a file prove that: only the text does.
 """
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,11 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from simsql.decide.documents import GONE, PRESENT, UNKNOWN, States
-from simsql.dedup.safety.identity import Identities, RecordFile, digest_text, file_of, read_status
+from simsql.dedup.safety.identity import Identities, RecordFile, digest_text, file_of, paths_named, read_status
 from simsql.documents import Document, DocumentReader, printable, storable
 from simsql.errors import UsageError
-
-_ESCAPED_BYTE = re.compile(rb"\\x([89a-f][0-9a-f])")  # by simsql.documents.storable
 
 
 class Reference(NamedTuple):
@@ -163,7 +160,7 @@ class Confirmer:
             name = os.fspath(self._files[name].path)
         elif document.line is None and printable(document.name) == document.place:
             name = document.name
-        for path in (name, os.fsdecode(_ESCAPED_BYTE.sub(_byte, os.fsencode(name)))):
+        for path in paths_named(name):
             # Path.is_file raises for long names.
             if os.path.isfile(path) and not self._is_written(Path(path)):  # noqa: PTH113
                 return Path(path).absolute()  # the reader would take `-` for standard input
@@ -179,7 +176,3 @@ class Confirmer:
 def _is_stream(document: Reference) -> bool:
     """Return whether a document of an earlier run came from standard input."""
     return document.line is not None and file_of(document.place, document.line) == "stdin"
-
-
-def _byte(escape: re.Match[bytes]) -> bytes:
-    return bytes([int(escape[1], 16)])

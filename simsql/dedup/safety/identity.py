@@ -7,6 +7,7 @@ its text as well, because another stream is another source.
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from itertools import count
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from simsql.documents import Document, printable
 
+_ESCAPED_BYTE = re.compile(rb"\\x([89a-f][0-9a-f])")  # by simsql.documents.storable
 _DIGESTED = 1 << 20  # characters of a text that are digested at once
 
 
@@ -100,6 +102,17 @@ def file_of(place: str, line: int | None) -> str:
     return place if line is None else place.removesuffix(f":{line}")
 
 
+def paths_named(name: str) -> dict[str, None]:
+    """Return the paths that a storable name may stand for: bytes in it that are not UTF-8 may be escaped."""
+    return dict.fromkeys((name, os.fsdecode(_ESCAPED_BYTE.sub(_byte, os.fsencode(name)))))
+
+
+def path_of(name: str, identity: str) -> str | None:
+    """Return the path of a file that is one document; None if it is gone, or several paths lead there."""
+    paths = [path for path in paths_named(name) if os.path.lexists(path) and hash_key(real_path(path)) == identity]
+    return paths[0] if len(paths) == 1 else None
+
+
 def real_path(path: str | Path) -> bytes:
     """Return the path of a file without links."""
     return os.fsencode(os.path.realpath(path))
@@ -131,3 +144,7 @@ def digest_text(text: str) -> str:
 def hash_key(*parts: bytes) -> str:
     """Return the digest of an identity: a B-tree cannot store names of more than 2.7 kB."""
     return hashlib.blake2b(b"\0".join(parts), digest_size=16).hexdigest()
+
+
+def _byte(escape: re.Match[bytes]) -> bytes:
+    return bytes([int(escape[1], 16)])

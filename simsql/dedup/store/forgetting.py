@@ -15,27 +15,41 @@ from sqlalchemy.sql.expression import cast
 from simsql.dedup.safety.confirming import Reference
 from simsql.dedup.store.table import DocumentTable
 from simsql.documents import printable, storable
+from simsql.errors import SimsqlError
 
 
 def find_unread(store: DocumentTable, paths: Sequence[str]) -> Iterator[Reference]:
     """Yield documents of earlier runs below these paths, or in these files, that this run has not read.
 
-    Streams are left out. To be called after the documents of this run have been merged.
+    Streams are left out. To be called after the documents of this run have been merged. Raises SimsqlError if all
+    documents below one of the folders are among them: they need not be gone, because the folder of a disk that is
+    not mounted is empty.
     """
     table, staged = store.table, store.staged
-    below = [
-        _is_below(table.c.place, table.c.line, spelled)
+    spellings = {
+        printable(storable(found)): path
         for path in paths
         if path != "-" and (os.path.isfile(path) or os.path.isdir(path))  # noqa: PTH112, PTH113 - long names
-        for spelled in {printable(storable(found)) for found in (Path.cwd() / path, os.path.realpath(path))}
-    ]
-    if not below:
+        for found in (os.path.realpath(path), Path.cwd() / path)
+    }
+    if not spellings:
         return
     read = exists().where(staged.c.identity == table.c.identity)
     columns = [table.c[name] for name in Reference._fields]
-    unread = select(*columns).where(or_(*below), ~read).order_by(table.c.id)
-    for row in store.connection.execute(unread.execution_options(yield_per=10_000)):
-        yield Reference(row.id, row.name, row.place, row.line, row.identity.hex, row.text_digest.hex)
+    below = or_(*(_is_below(table.c.place, table.c.line, path) for path in spellings))
+    unread = select(*columns).where(below, ~read).order_by(table.c.id)
+    checked: set[str] = set()
+    with store.connection.execute(unread.execution_options(yield_per=10_000)) as rows:
+        for row in rows:
+            for folder in spellings.keys() & set(map(str, Path(row.place).parents)) - checked:
+                checked.add(folder)
+                found = select(exists().where(_is_below(table.c.place, table.c.line, folder), read))
+                if not store.connection.execute(found).scalar_one():
+                    raise SimsqlError(
+                        f"{printable(storable(spellings[folder]))} has no documents now, but had some in an"
+                        " earlier run: mount its disk, or leave it out; to forget them, name the folder above it"
+                    )
+            yield Reference(row.id, row.name, row.place, row.line, row.identity.hex, row.text_digest.hex)
 
 
 def forget(store: DocumentTable, documents: Iterable[Reference]) -> None:

@@ -80,8 +80,7 @@ class Intake:
                 f"no document that was read is below {name_paths(under)}: name a folder with documents; that of"
                 " --keep-under has to be among the paths to read, too"
             )
-        with stages.stage("load"):
-            return self._store.merge(self._reader.skips.add)
+        return self._store.merge(stages, self._reader.skips.add)
 
     def _batches(self, report: Report) -> Iterator[Columns]:
         done = 0

@@ -62,7 +62,7 @@ class MemoryStore:
             self._escaped += [total + position for position in whole if not names[position].isprintable()]
             total += len(names)
 
-    def merge(self, skip: Callable[[Skip], None]) -> Loaded:
+    def merge(self, _: Stages, skip: Callable[[Skip], None]) -> Loaded:
         """Leave out documents that were read twice, and count the others."""
         self.columns = Columns.concatenate(self._batches)
         self._name_hash = np.concatenate(self._hashes)
@@ -105,6 +105,10 @@ class MemoryStore:
     def count(self) -> int:
         """Return the number of documents."""
         return len(self.ordinals)
+
+    def count_protected(self) -> int:
+        """Return the number of documents that the rules protect, such as those of an archive."""
+        return int(np.count_nonzero(self.columns.protected[self.ordinals]))
 
     def clusters(self) -> Iterator[list[StoredDocument]]:
         """Yield the documents of each cluster, the largest first."""

@@ -111,7 +111,7 @@ class Store(Protocol):
         `origins` and `tokens`, if tokens are wanted, have what the batches refer to, and grow with them.
         """
 
-    def merge(self, skip: Callable[[Skip], None]) -> Loaded:
+    def merge(self, stages: Stages, skip: Callable[[Skip], None]) -> Loaded:
         """Add the documents of the run to those of earlier runs. Skip those that were read twice."""
 
     def find_unread(self, paths: Sequence[str]) -> Iterable[Reference]:

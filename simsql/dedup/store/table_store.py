@@ -48,11 +48,12 @@ class TableStore(Results):
         self._tokens = tokens
         stage(self._table, self._rows(batches, origins))
 
-    def merge(self, skip: Callable[[Skip], None]) -> Loaded:
+    def merge(self, stages: Stages, skip: Callable[[Skip], None]) -> Loaded:
         """Add the documents of the run to those of earlier runs. Skip those that were read twice."""
-        for place, first in drop_duplicates(self._table):
-            skip(read_twice(place, first))
-        return merge(self._table)
+        with stages.stage("load"):
+            for place, first in drop_duplicates(self._table):
+                skip(read_twice(place, first))
+            return merge(self._table)
 
     def find_unread(self, paths: Sequence[str]) -> Iterator[Reference]:
         """Yield documents of earlier runs in these files and folders that this run has not read."""

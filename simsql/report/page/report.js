@@ -180,7 +180,7 @@
     const documents = found.reduce((sum, cluster) => sum + cluster.size, 0);
     if (complete) {
       const all = found.length === clusters.length ? "" : ` of ${number(clusters.length)}`;
-      $("found").textContent = `${number(found.length)}${all} ${clusters.length === 1 ? "cluster" : "clusters"}, ${number(documents)} documents`;
+      $("found").textContent = `${number(found.length)}${all} ${clusters.length === 1 ? "cluster" : "clusters"}, ${number(documents)} ${index.noun}s`;
     }
     $("nothing").hidden = found.length > 0 || !complete;
     const selected = state.cluster && found.includes(state.cluster) ? state.cluster : found[0];
@@ -202,7 +202,7 @@
         const button = element("button", { type: "button", "data-cluster": cluster.number, tabindex: -1 });
         const title = element("span", { class: "row" }, element("span", { class: "at" }, number(cluster.number)));
         title.append(named(first.id, index.prefixes[0]));
-        title.append(element("span", { class: "size", title: "documents" }, number(cluster.size)));
+        title.append(element("span", { class: "size", title: `${index.noun}s` }, number(cluster.size)));
         const snippet = element("span", { class: "snippet", dir: "auto" }, visible.line(first.snippet));
         const meter = element("span", { class: "row low" }, snippet);
         if (judged.has(cluster.number)) meter.append(element("span", { class: "judged", title: "has a judgement" }, "✓"));
@@ -266,7 +266,7 @@
     const inList = $("list").contains(document.activeElement);
     select(next);
     if (inList) $("list").querySelector("[aria-current]").focus({ preventScroll: true });
-    $("status").textContent = `Cluster ${next.number}, ${next.size} documents`;
+    $("status").textContent = `Cluster ${next.number}, ${next.size} ${index.noun}s`;
   }
 
   // Show a member as text B, beside the text that decides about it unless text A was chosen.
@@ -294,7 +294,7 @@
     $("heading").textContent = `Cluster ${number(cluster.number)}`;
     const dropped = cluster.members.filter((member) => member.decision === 2).length;
     const missing = cluster.size - cluster.members.length;
-    const parts = [`${number(cluster.size)} documents`, `${number(dropped)} dropped`];
+    const parts = [`${number(cluster.size)} ${index.noun}s`, `${number(dropped)} dropped`];
     if (missing) parts.push(`${number(missing)} left out of this page`);
     $("heading").append(element("small", {}, parts.join(" · ")));
     drawMembers();
@@ -424,7 +424,7 @@
 
   // Say in how many places the texts that are shown differ, if both are there.
   function changes() {
-    if (state.left === state.right) return ["the same document"];
+    if (state.left === state.right) return [`the same ${index.noun}`];
     if (!compared.parts) return [];
     const [a, b] = compared.parts;
     const count = a.filter(([text, changed], part) => changed && (text || b[part][0])).length;

@@ -1,0 +1,103 @@
+-- What simsql needs of a server and of the role that installs it: a row for each requirement, with the problem and its
+-- remedy if it is not met. Run it in the database, as that role: psql -f requirements.sql. It changes nothing.
+--
+-- simsql install and simsql status --check run it, too. Everything else that simsql does, any role may do with what it
+-- owns: functions with SECURITY DEFINER and settings of their own, none of which only a superuser may change; triggers
+-- with ENABLE ALWAYS and ENABLE REPLICA; policies; a materialized view. It needs no extension and no event trigger, and
+-- never sets session_replication_role. docs/permissions.md says which privileges on tables an index needs.
+
+WITH
+database (name, role, version, is_standby, is_read_only) AS (
+    SELECT pg_catalog.current_database()::text, current_user::text,
+           pg_catalog.current_setting('server_version_num')::integer / 10000,
+           pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only')::boolean
+),
+installed (owner, is_ours) AS (
+    SELECT n.nspowner,
+           EXISTS (SELECT FROM pg_class AS c WHERE c.relnamespace = n.oid AND c.relname = 'schema_version')
+       AND EXISTS (SELECT FROM pg_class AS c WHERE c.relnamespace = n.oid AND c.relname = 'registry')
+      FROM pg_namespace AS n WHERE n.nspname = 'simsql'
+),
+found (number, requirement, met, problem, remedy) AS (
+    SELECT 1, 'PostgreSQL 14 or newer', version >= 14,
+           pg_catalog.format('PostgreSQL %s is too old: simsql needs 14 or newer (bit_count on bit strings)', version),
+           'upgrade the server or use another one'
+      FROM database
+    UNION ALL
+    SELECT 2, 'a server that accepts writes', NOT is_standby,
+           'the server is a standby, which accepts no writes', 'connect to the primary'
+      FROM database
+    UNION ALL
+    SELECT 3, 'transactions that may write', is_standby OR NOT is_read_only,
+           'transactions are read-only',
+           pg_catalog.format('ALTER ROLE %I IN DATABASE %I SET default_transaction_read_only = off', role, name)
+      FROM database
+    UNION ALL
+    -- An upgrade creates no schema.
+    SELECT 4, 'CREATE on the database',
+           pg_catalog.has_database_privilege(name, 'CREATE') OR EXISTS (SELECT FROM installed),
+           pg_catalog.format('role %s may not create the schema simsql in database %s', role, name),
+           pg_catalog.format('as its owner, GRANT CREATE ON DATABASE %I TO %I', name, role)
+      FROM database
+    UNION ALL
+    SELECT 5, 'no other schema named simsql', coalesce((SELECT is_ours FROM installed), true),
+           pg_catalog.format('database %s has a schema simsql (of %s) that simsql did not install', name,
+                             (SELECT owner::regrole FROM installed)),
+           'rename or drop it, then install again'
+      FROM database
+    UNION ALL
+    SELECT 6, 'for an upgrade: the role owns the schema simsql',
+           coalesce((SELECT pg_catalog.pg_has_role(owner, 'USAGE') FROM installed WHERE is_ours), true),
+           pg_catalog.format('role %s does not own the schema simsql', role),
+           pg_catalog.format('upgrade as %s', (SELECT owner::regrole FROM installed))
+      FROM database
+    UNION ALL
+    SELECT 7, pg_catalog.format('USAGE on the language %s', wanted),
+           coalesce(pg_catalog.has_language_privilege(l.oid, 'USAGE'), false),
+           CASE WHEN l.oid IS NULL THEN pg_catalog.format('database %s lacks the language %s', name, wanted)
+                ELSE pg_catalog.format('role %s may not use the language %s', role, wanted) END,
+           CASE WHEN l.oid IS NULL THEN pg_catalog.format('CREATE EXTENSION %I', wanted)
+                ELSE pg_catalog.format('as its owner, GRANT USAGE ON LANGUAGE %I TO %I', wanted, role) END
+      FROM database
+     CROSS JOIN (VALUES ('plpgsql'), ('sql')) AS w (wanted)
+      LEFT JOIN pg_language AS l ON l.lanname = wanted
+    UNION ALL
+    -- PostgreSQL grants what follows to every role, and some servers revoke it.
+    SELECT 8, pg_catalog.format('EXECUTE on %s functions', pg_catalog.cardinality(wanted)), missing IS NULL,
+           pg_catalog.format('role %s may not call %s', role, missing),
+           pg_catalog.format('as a superuser, GRANT EXECUTE ON FUNCTION %s TO %I', missing, role)
+      FROM database
+     CROSS JOIN (VALUES ('{
+               "gen_random_uuid()", "pg_advisory_xact_lock(bigint)", "pg_advisory_xact_lock_shared(bigint)",
+               "pg_backend_pid()", "pg_blocking_pids(integer)", "pg_describe_object(oid, oid, integer)",
+               "pg_get_indexdef(oid, integer, boolean)", "pg_get_triggerdef(oid)",
+               "pg_identify_object_as_address(oid, oid, integer)", "pg_partition_ancestors(regclass)",
+               "pg_partition_tree(regclass)", "pg_relation_is_publishable(regclass)",
+               "pg_relation_is_updatable(regclass, boolean)", "pg_relation_size(regclass)", "pg_size_bytes(text)",
+               "pg_sleep(double precision)", "pg_stat_get_dead_tuples(oid)", "pg_stat_get_ins_since_vacuum(oid)",
+               "pg_stat_get_last_analyze_time(oid)", "pg_stat_get_last_autoanalyze_time(oid)",
+               "pg_stat_get_last_autovacuum_time(oid)", "pg_stat_get_last_vacuum_time(oid)",
+               "pg_stat_get_live_tuples(oid)", "pg_stat_get_mod_since_analyze(oid)",
+               "pg_try_advisory_xact_lock(bigint)", "pg_typeof(\"any\")", "set_config(text, text, boolean)"
+           }'::text[])) AS f (wanted)
+     CROSS JOIN LATERAL (
+                SELECT pg_catalog.string_agg(w, ', ') FROM pg_catalog.unnest(wanted) AS w
+                 WHERE NOT pg_catalog.has_function_privilege(pg_catalog.to_regprocedure(w), 'EXECUTE')
+           ) AS m (missing)
+    UNION ALL
+    SELECT 9, pg_catalog.format('SELECT on %s catalogs', pg_catalog.cardinality(wanted)), missing IS NULL,
+           pg_catalog.format('role %s may not read %s', role, missing),
+           pg_catalog.format('as a superuser, GRANT SELECT ON %s TO %I', missing, role)
+      FROM database
+     CROSS JOIN (VALUES ('{
+               pg_am, pg_amop, pg_attribute, pg_constraint, pg_database, pg_depend, pg_index, pg_inherits, pg_locks,
+               pg_opclass, pg_operator, pg_policy, pg_prepared_statements, pg_proc, pg_stat_progress_create_index,
+               pg_subscription_rel, pg_trigger, pg_type
+           }'::text[])) AS c (wanted)
+     CROSS JOIN LATERAL (
+                SELECT pg_catalog.string_agg(w, ', ') FROM pg_catalog.unnest(wanted) AS w
+                 WHERE NOT pg_catalog.has_table_privilege(pg_catalog.to_regclass('pg_catalog.' || w), 'SELECT')
+           ) AS m (missing)
+)
+SELECT requirement, met, CASE WHEN NOT met THEN problem END AS problem, CASE WHEN NOT met THEN remedy END AS remedy
+  FROM found ORDER BY number;
