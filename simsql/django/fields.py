@@ -173,7 +173,7 @@ def followers(model: Any) -> list[SimhashField]:
 
 
 def compute_ahead(instances: Iterable[Any], field: SimhashField) -> None:
-    """Compute the fingerprints of many objects; one by one takes ten times as long."""
+    """Compute the fingerprints of many objects; one by one takes several times as long."""
     waiting = []
     for instance in instances:
         texts = () if _has_deferred(field, instance) else field.texts_of(instance)

@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from django.contrib.postgres.operations import AddIndexConcurrently
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import DatabaseError, NotSupportedError, connection, connections, migrations, models, transaction
@@ -156,6 +157,8 @@ def test_an_index_is_built_while_others_write():
     build = BuildSimhashIndex("Page", INDEX)
     with pytest.raises(NotSupportedError, match="set atomic = False"):
         migrate(build, state=state)
+    with pytest.raises(NotSupportedError, match=r"use simsql\.django\.BuildSimhashIndex"):
+        migrate(AddIndexConcurrently("Page", INDEX), state=state, atomic=False)
     # The remains of an interrupted CREATE INDEX CONCURRENTLY.
     ask("CREATE INDEX page_near ON pages_page (fingerprint)")
     ask("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'page_near'::regclass")

@@ -102,7 +102,7 @@ def test_the_index_answers(in_test_case):
         cursor.execute("ANALYZE library_article; SET LOCAL enable_seqscan = off")
     plan = Article.objects.near("fingerprint", text=TEXTS[0], distance=3).explain()
     assert "Function Scan on near" in plan
-    assert "library_article_fingerp_" in plan.replace("library_art_", "library_article_")
+    assert Article._meta.indexes[0].name in plan
     assert "Seq Scan" not in plan
 
 
