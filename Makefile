@@ -38,7 +38,7 @@ test: $(READY) ## run the tests against every PostgreSQL there is
 	$(BIN)/python -m pytest -rs --numprocesses 2
 
 test-pgbouncer: $(READY) ## run the tests of databases, models, migrations, commands and pages through PgBouncer
-	@command -v pgbouncer /usr/sbin/pgbouncer > /dev/null || { echo "PgBouncer is missing: apt-get install pgbouncer"; exit 1; }
+	@command -v pgbouncer > /dev/null || test -x /usr/sbin/pgbouncer || { echo "PgBouncer is missing: apt-get install pgbouncer"; exit 1; }
 	$(BIN)/python -m pytest -rs --pgbouncer --numprocesses 2 \
 		tests/database tests/sqlalchemy tests/alembic tests/cli tests/test_docs.py
 

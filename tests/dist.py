@@ -38,12 +38,10 @@ DIST = REPOSITORY / "dist"
 SUPPORTED = range(11, 15)  # 3.11 to 3.14
 FOR_USERS = ",".join(extra for extra in PROJECT["optional-dependencies"] if extra != "bench")
 # Packages of extras that a module imports as it is imported itself. All others are imported where they are used.
-OF_EXTRAS = {"pyarrow"}
+OF_EXTRAS = {"django", "pyarrow"}
 IMPORT_ALL = f"""
 import importlib, pkgutil, simsql
 for found in pkgutil.walk_packages(simsql.__path__, "simsql."):
-    if found.name.startswith("simsql.migrations"):
-        continue
     try:
         importlib.import_module(found.name)
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ Fenced blocks by language:
 - text, right behind one of these: the result of the last statement as psql prints it, what the Python block
   prints, or what the last command prints.
 
-The changes (diff) and commands of docs/backend.md are tried by tests/examples/test_backend.py.
+The changes (diff) and commands of docs/backend.md and docs/django.md are tried by tests/examples/.
 
 `...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
 
@@ -41,6 +41,7 @@ import pytest
 import typer
 from documentation import (
     BACKEND,
+    DJANGO,
     PAGES,
     REPOSITORY,
     Block,
@@ -78,7 +79,7 @@ def pages_with(*languages: str) -> pytest.MarkDecorator:
         for page in PAGES
         if any(block.language in languages and not block.file for block in read_blocks(page))
     ]
-    chosen = [page for page in chosen if page != BACKEND]
+    chosen = [page for page in chosen if page not in (BACKEND, DJANGO)]
     return pytest.mark.parametrize("page", chosen, ids=page_id)
 
 

@@ -151,7 +151,8 @@ def test_the_public_functions_of_the_database_can_be_called(server):
 
 
 def test_no_public_function_is_left_out():
-    packages = [package for package in PACKAGES if package is not documents]  # for the commands only
+    # documents is for the commands only; simsql.django needs settings, which its own tests have.
+    packages = [package for package in PACKAGES if package not in (documents, simsql.django)]
     exported = {function for package in packages for function in public_functions(package)}
     functions = {function for function in exported if not isinstance(function, type | fingerprint.Recipe)}
     with_servers = {*public_functions(database), *public_functions(server)}

@@ -34,7 +34,6 @@ def test_register_may_be_called_twice():
     assert callable(Operations.create_simhash_index)
 
 
-@pytest.mark.pooled
 def test_the_histories_do_not_touch_each_other(bare_project):
     """simsql's own revisions run inside the application's, whose `op` and `context` go on as before."""
     bare_project.write(

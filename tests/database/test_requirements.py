@@ -10,8 +10,6 @@ from program import run
 
 from simsql.database.install import schema_sql
 
-pytestmark = pytest.mark.oldest_version
-
 SCRIPT = REPOSITORY / "sql/requirements.sql"
 CREATE = "CREATE ON DATABASE {database}"
 # The statement that takes something away, the one that gives it back, and the requirement that is then not met.

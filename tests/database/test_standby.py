@@ -26,8 +26,6 @@ from simsql.errors import SimsqlError
 from simsql.sqlalchemy import Fingerprint
 from simsql.sqlalchemy import near as near_in_model
 
-pytestmark = pytest.mark.oldest_version
-
 FINGERPRINTS = oracle.clustered(150, seed=24)
 TENANT = ", scope => '{\"tenant\": 1}'"
 SEARCHES = (
@@ -52,13 +50,9 @@ REFUSED = (
     "SELECT simsql.drop_index('article')",
 )
 COMMANDS = (
-    ["index", "create", "article", "other"],
     ["index", "create", "article", "other", "--concurrently"],
     ["index", "vacuum", "article"],
-    ["index", "verify", "article", "--repair"],
     ["index", "change-storage", "article", "expression"],
-    ["index", "set-default", "article", "fingerprint"],
-    ["index", "drop", "article"],
     ["backfill", "article", "--text-column", "body"],
     ["clusters", "article", "--into", "cluster"],
     ["dedup-table", "article", "--text-column", "body", "--into", "decision"],
@@ -102,7 +96,7 @@ def test_searches_equal_those_on_the_primary(standby, connection, copy):
         def check():
             standby.catch_up()
             for name, scope in (("article", ""), ("post", TENANT)):
-                for query in FINGERPRINTS[::40]:
+                for query in FINGERPRINTS[::60]:
                     for search in SEARCHES:
                         statement = search.format(table=f"'{name}'", name=name, query=query, scope=scope)
                         found = reader.execute(statement).fetchall()
@@ -151,8 +145,6 @@ def test_python_and_the_command_line_read_a_standby(database_url, copy):
             ["near", "article", "--fingerprint", query, "--distance", 7],
             ["pairs", "article", "--keys"],
             ["clusters", "article", "--distance", 7, "--keys"],
-            ["stats", "article"],
-            ["status"],
             ["status", "--check"],
             ["index", "verify"],
         ):

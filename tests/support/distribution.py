@@ -60,6 +60,7 @@ def tracked_files() -> set[str]:
 def check_metadata(content: bytes) -> None:
     metadata = BytesParser(policy=compat32).parsebytes(content)
     assert (metadata["Name"], metadata["Version"]) == ("simsql", simsql.__version__)
+    assert metadata["Metadata-Version"] == "2.4"
     assert (metadata["License-Expression"], metadata["License-File"]) == ("MIT", "LICENSE")
     assert metadata["Requires-Python"] == PROJECT["requires-python"]
     assert set(metadata.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
