@@ -3,6 +3,7 @@
 import io
 import json
 
+import psycopg
 import pytest
 from django.core import serializers
 from django.core.management import CommandError, call_command
@@ -235,6 +236,19 @@ def test_another_recipe_than_that_of_the_index_is_refused(monkeypatch):
     with pytest.raises(CommandError, match="cannot be compared"):
         backfill("library.Article")
     assert Note.objects.count() == 0
+
+
+def test_a_backfill_that_leaves_rows_fails(other_library):
+    for body in (ZEN, OTHER):
+        Article.objects.using("other").create(body=body)
+    with connections["other"].cursor() as cursor:
+        cursor.execute("UPDATE library_article SET fingerprint = NULL")
+    with psycopg.connect(connections["other"].connection.info.dsn) as writer:
+        writer.execute("SELECT FROM library_article WHERE body = %s FOR UPDATE", [ZEN])
+        with pytest.raises(CommandError, match="1 rows are left, which others were writing") as left:
+            backfill("library.Article", "--database", "other")
+        assert left.value.returncode == 1
+    assert "fingerprinted 1 rows" in backfill("--database", "other")
 
 
 def test_a_backfill_of_all_rows(other_library):
