@@ -158,6 +158,8 @@ def test_a_scope_confines_searches(in_test_case):
     assert Note.objects.filter(Exists(same.exclude(pk=OuterRef("pk")))).count() == 0
     assert Note.objects.claim("fingerprint", text=TEXTS[0], scope=scope) == note
     assert Note.objects.claim("fingerprint", text=TEXTS[0], scope={"author": ann, "language": "fr"}) is None
+    index = search_index(Note, "fingerprint", scope=scope)
+    assert [match.distance for match in index.near(text=TEXTS[0])] == [0]
     with pytest.raises(UsageError, match="'language' must not be None"):
         Note.objects.near("fingerprint", 1, scope={"author": ann, "language": None})
     with pytest.raises(DataError, match="needs a scope"), transaction.atomic():

@@ -178,6 +178,13 @@ def test_many_objects_at_once():
     assert found == {text: text and simhash(text) for text in texts}
 
 
+def test_a_number_is_fingerprinted_as_it_is_stored():
+    article = Article.objects.create(body=4711)
+    assert stored(article) == simhash("4711")
+    Article.objects.update(body=4712)
+    assert stored(article) == simhash("4712")
+
+
 def test_several_sources_have_weights():
     memo = Memo.objects.create(title="A title", text=ZEN)
     assert stored(memo) == simhash_parts([("A title", 3), (ZEN, 1)])
