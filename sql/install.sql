@@ -41,6 +41,7 @@
 \ir join_designs.sql
 \ir pairs.sql
 \ir near_many.sql
+\ir near_wide.sql
 \ir claim.sql
 \ir clusters.sql
 \ir load.sql

@@ -33,6 +33,7 @@ GRANT SELECT ON simsql.schema_version TO PUBLIC;
 
 CREATE TYPE simsql.match AS (fingerprint bigint, distance integer);
 CREATE TYPE simsql.query_match AS (query bigint, fingerprint bigint, distance integer);
+CREATE TYPE simsql.wide_match AS (fingerprint bigint[], distance integer);
 CREATE TYPE simsql.pair AS (a bigint, b bigint, distance integer);
 CREATE TYPE simsql.member AS (cluster bigint, fingerprint bigint);
 CREATE TYPE simsql.finding AS (

@@ -12,7 +12,7 @@ Fenced blocks by language:
 - text, right behind one of these: the result of the last statement as psql prints it, what the Python block
   prints, or what the last command prints.
 
-The changes (diff) and commands of docs/backend.md are tried by tests/examples/test_backend.py.
+The changes (diff) and commands of docs/backend.md and docs/django.md are tried by tests/examples/.
 
 `...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
 
@@ -41,6 +41,7 @@ import pytest
 import typer
 from documentation import (
     BACKEND,
+    DJANGO,
     PAGES,
     REPOSITORY,
     Block,
@@ -50,6 +51,7 @@ from documentation import (
     read_commands,
     rows_of_table,
 )
+from pooler import Pooler, find_pgbouncer, run_pooler
 from preloaded import preloaded_programs
 from program import run_in_one_stream
 
@@ -77,7 +79,7 @@ def pages_with(*languages: str) -> pytest.MarkDecorator:
         for page in PAGES
         if any(block.language in languages and not block.file for block in read_blocks(page))
     ]
-    chosen = [page for page in chosen if page != BACKEND]
+    chosen = [page for page in chosen if page not in (BACKEND, DJANGO)]
     return pytest.mark.parametrize("page", chosen, ids=page_id)
 
 
@@ -171,14 +173,24 @@ def embedded() -> Iterator[EmbeddedServer]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="module")
+def pooler(embedded: EmbeddedServer) -> Iterator[Pooler]:
+    """PgBouncer before the embedded server."""
+    with run_pooler(Path(embedded.url().query["host"])) as running:
+        yield running
+
+
 @pytest.fixture
-def example_url(embedded: EmbeddedServer, page: Path) -> str:
-    """A URL that SQLAlchemy and libpq understand, of a new database with simsql."""
+def example_url(embedded: EmbeddedServer, page: Path, request: pytest.FixtureRequest) -> str:
+    """A URL that SQLAlchemy and libpq understand, of a new database with simsql; through a pooler for its page."""
     url = embedded.url(f"docs_{page.stem}".lower().replace("-", "_"))
     engine = open_engine(url)
     install_schema(engine)
     engine.dispose()
-    return f"postgresql://{url.username}@/{url.database}?host={quote(str(url.query['host']), safe='')}"
+    where = f"host={quote(str(url.query['host']), safe='')}"
+    if find_pgbouncer() and (page.stem == "poolers" or request.config.getoption("pgbouncer")):
+        where += f"&port={request.getfixturevalue('pooler').port}"
+    return f"postgresql://{url.username}@/{url.database}?{where}"
 
 
 @pytest.fixture(scope="module")
@@ -287,6 +299,13 @@ def test_commands_and_python_do_what_the_pages_say(page: Path, workplace: Path, 
             run_python(block, names, example_url)
         elif block.language in ("console", "sh"):
             run_commands(block, example_url)
+
+
+def test_no_text_proposes_to_install_simsql_from_an_index() -> None:
+    texts = [*PAGES, *REPOSITORY.glob("simsql/**/*.py"), *REPOSITORY.glob("examples/**/*.md")]
+    proposal = re.compile(r"\b(conda|pipx?|uvx?)( [\w-]+)* ['\"]?simsql\b")
+    found = [page_id(path) for path in texts if proposal.search(path.read_text(encoding="utf-8"))]
+    assert found == [], "simsql is not published: README.md says how to install it"
 
 
 # Links and lists

@@ -1,5 +1,6 @@
 CREATE TYPE simsql._fault AS (
     problem text, object text, state text, effect text, message text, advice text, remedy text);
+CREATE TYPE simsql.wide_match AS (fingerprint bigint[], distance integer);
 
 ALTER TABLE simsql.registry ADD COLUMN nonce text NOT NULL DEFAULT gen_random_uuid();
 -- Until an index is vacuumed, its searches expect random fingerprints.

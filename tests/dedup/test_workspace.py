@@ -403,6 +403,7 @@ def test_a_database_that_does_not_exist(newest, lines):
     run("dedup", lines, "--database", url, "--table", "x").failed(1, 'database "nothing" does not exist')
 
 
+@pytest.mark.unpooled("PgBouncer asks for the password")
 def test_a_wrong_password(server, database, new_role, lines):
     role = new_role()
     hba = server.cluster.data_folder / "pg_hba.conf"
