@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from simsql.documents.compression import READ_ERRORS
-from simsql.documents.guessing import choose_encoding, is_like_utf8, suggest_encodings
+from simsql.documents.guessing import choose_encoding, is_like_utf8, suggest_encodings, whole_characters
 from simsql.documents.kinds import find_kind
 
 SAMPLE = 1 << 16
@@ -138,7 +138,7 @@ def decode_text(stream: Stream, encoding: str, limit: int) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise undecodable(encoding, f"byte {_offset(data, error)}", bytes(data)) from None
+        raise undecodable(encoding, f"byte {_offset(data, error)}", bytes(data[:_LOOKED_AT])) from None
 
 
 def read_document(source: Any, limit: int) -> bytearray:
@@ -282,7 +282,7 @@ def detect_encoding(read_start: Callable[[int], bytes]) -> str:
     while data.isascii() and len(data) == size and size < _LOOKED_AT:
         size *= 2
         data = read_start(size)
-    return _detect(data)
+    return _detect(data if len(data) < size else whole_characters(data))
 
 
 def _detect(data: bytes) -> str:

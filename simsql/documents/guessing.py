@@ -26,6 +26,12 @@ def is_like_utf8(data: bytes) -> bool:
     return 5 * damaged <= len(data) - len(data.translate(None, _ALL_HIGH))
 
 
+def whole_characters(data: bytes) -> bytes:
+    """Return the start of a text without a character that is cut at its end."""
+    match = _ALONE.match(data)
+    return match[0] if match else data
+
+
 def suggest_encodings(data: bytes) -> list[str]:
     """Return up to three encodings that a text may have, the most likely first."""
     return [encoding for encoding, _ in _guess(data)][:3]
@@ -49,7 +55,7 @@ def _guess(data: bytes) -> Iterator[tuple[str, str]]:
     first = _HIGH.search(data)
     start = max(first.start() - _BEFORE, 0) if first else 0
     sample = data[start : start + _SAMPLE]
-    if start + _SAMPLE < len(data) and (whole := _ALONE.match(sample)):
-        sample = whole[0]
+    if start + _SAMPLE < len(data):
+        sample = whole_characters(sample)
     for match in from_bytes(sample, cp_isolation=_ENCODINGS, enable_fallback=False):
         yield match.encoding, str(match)

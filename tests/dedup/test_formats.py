@@ -188,12 +188,13 @@ class TestPlainText:
         assert one_skip(path, encoding="detect") == one_skip(path)
 
     def test_detect_leaves_utf8_and_marks_alone(self, tmp_path):
-        content = ["façade", codecs.BOM_UTF8 + b"na\xc3\xafve", "étude".encode("utf-16"), "ascii"]
+        cut = "x" * (SAMPLE - 9) + " eight 𝄞"
+        content = [cut, "façade", codecs.BOM_UTF8 + b"na\xc3\xafve", "étude".encode("utf-16"), "ascii"]
         for number, data in enumerate(content):
             write(tmp_path / str(number), data)
         found = list(read(tmp_path, encoding="detect"))
         assert [(item.text, item.guess) for item in found] == [
-            (text, None) for text in ("façade", "naïve", "étude", "ascii")
+            (text, None) for text in (cut, "façade", "naïve", "étude", "ascii")
         ]
 
     def test_what_tells_the_encoding_may_come_late(self, tmp_path):
