@@ -102,7 +102,7 @@ class TestPlainText:
         skip = one_skip(write(tmp_path / "a", b"na\xefve text"))
         assert skip.reason == "not utf-8"
         assert skip.detail.startswith("byte 2 is not utf-8: the file is damaged or in another encoding")
-        assert skip.detail.endswith("; if you know which, name it with --encoding")
+        assert skip.detail.endswith("; --encoding detect reads it by a guess, --encoding NAME decides")
         assert "byte 5 " in one_skip(write(tmp_path / "a", codecs.BOM_UTF8 + b"na\xefve text")).detail
 
     @pytest.mark.parametrize(
