@@ -10,12 +10,13 @@ from django.db import DatabaseError, NotSupportedError, connection, connections,
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.state import ModelState, ProjectState
 from django.db.migrations.writer import MigrationWriter
+from django.db.models.signals import pre_migrate
 from django.test.utils import isolate_apps
 from library.models import Article
 from sqlalchemy.exc import DBAPIError
 
 from simsql import Recipe, simhash
-from simsql.database import schema_sql
+from simsql.database import install_schema, schema_sql
 from simsql.django import (
     BuildSimhashIndex,
     InstallSimsql,
@@ -301,6 +302,20 @@ def test_the_engine_works_in_djangos_transaction():
         shared.exec_driver_sql("CREATE TABLE seen (id int)")
     assert connection.get_autocommit()
     assert ask("SELECT count(*) FROM seen") == [0]
+
+
+@in_an_empty_database
+def test_tables_without_migrations():
+    def install(using, **_):
+        install_schema(engine_of(using))
+
+    pre_migrate.connect(install)
+    try:
+        call_command("migrate", run_syncdb=True, verbosity=0)
+    finally:
+        pre_migrate.disconnect(install)
+    found = Article.objects.create(body=ZEN)
+    assert Article.objects.near("fingerprint", text=ZEN).get() == found
 
 
 def test_the_models_pass_the_checks():
