@@ -51,7 +51,7 @@ $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 
 test-oldest: $(OLDEST)/.ready ## run the tests of models and migrations with the lowest versions that are allowed
 	$(OLDEST)/bin/simsql --help > /dev/null
-	$(OLDEST)/bin/python -m pytest tests/alembic tests/sqlalchemy
+	$(OLDEST)/bin/python -m pytest tests/alembic tests/django tests/sqlalchemy
 
 $(ENGINES)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)

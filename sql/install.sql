@@ -27,6 +27,7 @@
 \ir storage/tables/triggers.sql
 \ir storage/tables/build.sql
 \ir storage/tables/vacuum.sql
+\ir storage/tables/advice.sql
 \ir storage/tables/load.sql
 \ir storage/tables/faults.sql
 \ir storage/storage.sql

@@ -87,6 +87,11 @@ CREATE TABLE simsql.registry (
     scope_types regtype[] NOT NULL DEFAULT '{}',
     -- Whether it is the default index of its table; null if the table has none.
     is_default  boolean,
+    -- When the key tables were last created, built or vacuumed, and the keys of the first one at that time. The
+    -- rows are estimated, as later ones are.
+    vacuumed_at timestamptz,
+    vacuumed_keys bigint,
+    vacuumed_rows double precision,
     UNIQUE (table_id, column_name)
 );
 

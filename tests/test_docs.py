@@ -11,6 +11,7 @@ Fenced blocks by language:
   use.
 - text, right behind one of these: the result of the last statement as psql prints it, what the Python block
   prints, or what the last command prints.
+- yaml: a collector for sql_exporter, whose queries any role can run.
 
 The changes (diff) and commands of docs/backend.md and docs/django.md are tried by tests/examples/.
 
@@ -39,6 +40,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 import typer
+import yaml
 from documentation import (
     BACKEND,
     DJANGO,
@@ -149,6 +151,36 @@ def test_sql_does_what_the_pages_say(page: Path, connection: psycopg.Connection)
     for block in read_blocks(page):
         if block.language == "sql" and not block.file:
             run_sql(connection, block)
+
+
+@pytest.mark.parametrize("member", ["pg_monitor", None])
+def test_a_monitor_needs_no_privileges(connection, connect, new_role, member: str | None) -> None:
+    (block,) = (block for page in PAGES for block in read_blocks(page) if block.language == "yaml")
+    collector = yaml.safe_load(block.code)
+    queries = {query["query_name"]: query["query"] for query in collector["queries"]}
+    connection.execute(
+        "CREATE SCHEMA closed; CREATE TABLE closed.article (fingerprint bigint);"
+        "INSERT INTO closed.article SELECT generate_series(1, 100); CREATE TABLE print (fingerprint bigint);"
+        "SELECT simsql.create_index('closed.article', 'fingerprint');"
+        "SELECT simsql.create_index('print', 'fingerprint'); ALTER TABLE print RENAME TO moved"
+    )
+    role = new_role()
+    if member:
+        connection.execute(f"GRANT {member} TO {role}")
+    monitor = connect(role)
+    monitor.row_factory = psycopg.rows.dict_row
+    found = {}
+    for metric in collector["metrics"]:
+        rows = monitor.execute(metric.get("query") or queries[metric["query_ref"]]).fetchall()
+        for row in rows:
+            assert set(row) == {*metric["key_labels"], *metric.get("values", [])}
+            assert all(isinstance(row[name], str) for name in metric["key_labels"])
+            assert all(float(row[name] or 0) >= 0 for name in metric.get("values", []))
+        found[metric["metric_name"]] = rows
+    figures, (attention,) = found["simsql_index"], found["simsql_index_attention"]
+    assert [row["ready"] for row in figures] == [1, 0]
+    assert all(row["bytes"] and row["vacuum_age"] for row in figures)
+    assert (attention["table_name"], attention["state"]) == ("public.print", "table renamed")
 
 
 # Commands and Python

@@ -12,7 +12,6 @@ from typing import Any
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
-from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
@@ -33,10 +32,11 @@ class _SharedConnection(psycopg.Connection[tuple[Any, ...]]):
         pgconn.notice_handler, pgconn.notify_handler = handlers
         # Both objects would use the same names.
         self.prepare_threshold = None
-        self._within = django.in_atomic_block or not django.get_autocommit()
+        self._within = False
         # Django has begun a transaction before PostgreSQL knows it.
         if pgconn.transaction_status == TransactionStatus.IDLE and original.isolation_level is not None:
-            super().set_isolation_level(original.isolation_level)
+            self.isolation_level = original.isolation_level
+        self._within = django.in_atomic_block or not django.get_autocommit()
 
     def commit(self) -> None:
         """Commit, unless the transaction is Django's."""
@@ -48,15 +48,10 @@ class _SharedConnection(psycopg.Connection[tuple[Any, ...]]):
         if not self._within:
             super().rollback()
 
-    def set_autocommit(self, value: bool) -> None:
-        """Change the mode, unless the transaction is Django's."""
-        if not self._within:
-            super().set_autocommit(value)
-
-    def set_isolation_level(self, value: IsolationLevel | None) -> None:
-        """Change the level of later transactions, unless the transaction is Django's."""
-        if not self._within:
-            super().set_isolation_level(value)
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Change no mode and no isolation level of a transaction of Django's."""
+        if name not in ("autocommit", "isolation_level") or not self._within:
+            super().__setattr__(name, value)
 
     def close(self) -> None:
         """Leave the session to Django."""

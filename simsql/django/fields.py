@@ -108,7 +108,7 @@ class SimhashField(models.BigIntegerField):
     def texts_of(self, instance: Any) -> tuple[Any, ...]:
         """Return the texts of an object as they are written."""
         fields = (self.model._meta.get_field(name) for name in self.sources.names)
-        return tuple(_as_written(field, getattr(instance, field.attname)) for field in fields)
+        return tuple(as_written(field, getattr(instance, field.attname)) for field in fields)
 
     def compute(self, texts: Mapping[str, Any]) -> int | None:
         """Return the fingerprint of a text for each source; None if one is an expression."""
@@ -173,7 +173,7 @@ def followers(model: Any) -> list[SimhashField]:
 
 
 def compute_ahead(instances: Iterable[Any], field: SimhashField) -> None:
-    """Compute the fingerprints of many objects; one by one takes ten times as long."""
+    """Compute the fingerprints of many objects; one by one takes several times as long."""
     waiting = []
     for instance in instances:
         texts = () if _has_deferred(field, instance) else field.texts_of(instance)
@@ -198,7 +198,8 @@ def _read_recipe(recipe: Recipe | str | None) -> tuple[str, Recipe | None]:
     return recipe.id, recipe
 
 
-def _as_written(field: Any, value: Any) -> Any:
+def as_written(field: Any, value: Any) -> Any:
+    """Return a text as the field writes it, and an expression unchanged."""
     return value if value is None or hasattr(value, "resolve_expression") else field.get_prep_value(value)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import models
+from django.db import NotSupportedError, models
 from django.db.backends.ddl_references import Columns, Statement, Table
 
 from simsql.database.index_spec import IndexSpec, Storage
@@ -70,6 +70,11 @@ class SimhashIndex(models.Index):
 
     def create_sql(self, model: Any, schema_editor: Any, using: str = "", **options: Any) -> Statement:
         """Return the statements that create the B-tree, the index and the trigger."""
+        if options.get("concurrently"):
+            raise NotSupportedError(
+                f"AddIndexConcurrently cannot create the simhash index {self.name}: use"
+                " simsql.django.BuildSimhashIndex, with the same arguments"
+            )
         self._check_installed(model, schema_editor)
         statement = super().create_sql(model, schema_editor, using, **options)
         templates = [str(statement.template), _CREATE, *([_FOLLOW] if self._sources(model) else [])]

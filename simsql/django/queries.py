@@ -11,7 +11,7 @@ from simsql.database.index_spec import check_distance, other_recipes
 from simsql.database.search_index import SearchIndex
 from simsql.database.transfer import NOT_GIVEN, NotGiven
 from simsql.django.connection import check_database, engine_of
-from simsql.django.fields import SimhashField, compute_ahead, followers
+from simsql.django.fields import SimhashField, as_written, compute_ahead, followers
 from simsql.errors import UsageError
 
 Text = str | Mapping[str, str | None]
@@ -195,14 +195,15 @@ class SimhashQuerySet(models.QuerySet):
             if cursor.fetchone() is None:
                 return None
         # Another statement sees the rows that were committed while the claim waited.
-        return self.near(field, fingerprint, distance, text=text, scope=scope).first()
+        return self.near(field, wanted.query, distance, scope=scope).first()
 
     claim.alters_data = True  # type: ignore[attr-defined]
 
     def update(self, **values: Any) -> int:
         """Update rows; where a text is a plain value, with its fingerprint, else with NULL for a backfill."""
         for field in followers(self.model):
-            texts = {name: values[name] for name in field.sources.names if name in values}
+            given = {name: values[name] for name in field.sources.names if name in values}
+            texts = {name: as_written(self.model._meta.get_field(name), text) for name, text in given.items()}
             if texts and field.name not in values:
                 whole = len(texts) == len(field.sources.names)
                 values[field.name] = field.compute(texts) if whole else None
@@ -250,9 +251,12 @@ def search_index(
 ) -> SearchIndex:
     """Return the `simsql.database.SearchIndex` on a field: pairs, clusters, many searches, verify, vacuum.
 
-    It works on Django's connection of this thread, in its transaction. `scope` has the values by column.
+    It works on Django's connection of this thread, in its transaction. `scope` has the values of the scope fields.
     """
     column = _simhash_field(model, field)
+    if scope is not None:
+        scoped = {name: model._meta.get_field(name) for name in scope}
+        scope = {scoped[name].column: _key(scoped[name], value) for name, value in scope.items()}
     table = connections[using].ops.quote_name(column.model._meta.db_table)
     return SearchIndex(engine_of(using), table, column.column, scope=scope, recipe=column.recipe)
 
@@ -274,11 +278,12 @@ def _in_scope(model: Any, name: str, value: Any) -> Any:
     field = model._meta.get_field(name)
     if value is None:
         raise UsageError(f"scope: {name!r} must not be None: rows with a null there are not indexed")
-    if hasattr(value, "resolve_expression"):
-        return value
-    if isinstance(value, models.Model):
-        value = getattr(value, field.target_field.attname)
-    return Value(value, output_field=field)
+    return value if hasattr(value, "resolve_expression") else Value(_key(field, value), output_field=field)
+
+
+def _key(field: Any, value: Any) -> Any:
+    """Return the key of an object, and any other value unchanged."""
+    return getattr(value, field.target_field.attname) if isinstance(value, models.Model) else value
 
 
 def _with_fingerprints(model: Any, names: Iterable[str]) -> list[str]:

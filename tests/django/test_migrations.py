@@ -3,18 +3,20 @@
 import io
 
 import pytest
+from django.contrib.postgres.operations import AddIndexConcurrently
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import DatabaseError, NotSupportedError, connection, connections, migrations, models, transaction
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.state import ModelState, ProjectState
 from django.db.migrations.writer import MigrationWriter
+from django.db.models.signals import pre_migrate
 from django.test.utils import isolate_apps
 from library.models import Article
 from sqlalchemy.exc import DBAPIError
 
 from simsql import Recipe, simhash
-from simsql.database import schema_sql
+from simsql.database import install_schema, schema_sql
 from simsql.django import (
     BuildSimhashIndex,
     InstallSimsql,
@@ -156,6 +158,8 @@ def test_an_index_is_built_while_others_write():
     build = BuildSimhashIndex("Page", INDEX)
     with pytest.raises(NotSupportedError, match="set atomic = False"):
         migrate(build, state=state)
+    with pytest.raises(NotSupportedError, match=r"use simsql\.django\.BuildSimhashIndex"):
+        migrate(AddIndexConcurrently("Page", INDEX), state=state, atomic=False)
     # The remains of an interrupted CREATE INDEX CONCURRENTLY.
     ask("CREATE INDEX page_near ON pages_page (fingerprint)")
     ask("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'page_near'::regclass")
@@ -298,6 +302,20 @@ def test_the_engine_works_in_djangos_transaction():
         shared.exec_driver_sql("CREATE TABLE seen (id int)")
     assert connection.get_autocommit()
     assert ask("SELECT count(*) FROM seen") == [0]
+
+
+@in_an_empty_database
+def test_tables_without_migrations():
+    def install(using, **_):
+        install_schema(engine_of(using))
+
+    pre_migrate.connect(install)
+    try:
+        call_command("migrate", run_syncdb=True, verbosity=0)
+    finally:
+        pre_migrate.disconnect(install)
+    found = Article.objects.create(body=ZEN)
+    assert Article.objects.near("fingerprint", text=ZEN).get() == found
 
 
 def test_the_models_pass_the_checks():

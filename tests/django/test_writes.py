@@ -3,6 +3,7 @@
 import io
 import json
 
+import psycopg
 import pytest
 from django.core import serializers
 from django.core.management import CommandError, call_command
@@ -177,6 +178,13 @@ def test_many_objects_at_once():
     assert found == {text: text and simhash(text) for text in texts}
 
 
+def test_a_number_is_fingerprinted_as_it_is_stored():
+    article = Article.objects.create(body=4711)
+    assert stored(article) == simhash("4711")
+    Article.objects.update(body=4712)
+    assert stored(article) == simhash("4712")
+
+
 def test_several_sources_have_weights():
     memo = Memo.objects.create(title="A title", text=ZEN)
     assert stored(memo) == simhash_parts([("A title", 3), (ZEN, 1)])
@@ -235,6 +243,19 @@ def test_another_recipe_than_that_of_the_index_is_refused(monkeypatch):
     with pytest.raises(CommandError, match="cannot be compared"):
         backfill("library.Article")
     assert Note.objects.count() == 0
+
+
+def test_a_backfill_that_leaves_rows_fails(other_library):
+    for body in (ZEN, OTHER):
+        Article.objects.using("other").create(body=body)
+    with connections["other"].cursor() as cursor:
+        cursor.execute("UPDATE library_article SET fingerprint = NULL")
+    with psycopg.connect(connections["other"].connection.info.dsn) as writer:
+        writer.execute("SELECT FROM library_article WHERE body = %s FOR UPDATE", [ZEN])
+        with pytest.raises(CommandError, match="1 rows are left, which others were writing") as left:
+            backfill("library.Article", "--database", "other")
+        assert left.value.returncode == 1
+    assert "fingerprinted 1 rows" in backfill("--database", "other")
 
 
 def test_a_backfill_of_all_rows(other_library):

@@ -110,6 +110,25 @@ def test_words_that_many_rows_share_are_left_out_or_read_once(connection, storag
         assert storage == "expression" or read <= most
 
 
+def test_btrees_on_all_words_are_read_instead_of_wide_rows(connection):
+    connection.execute("CREATE TABLE image (a bigint, d bigint, body text)")
+    connection.execute("CREATE INDEX ON image (a, d); CREATE INDEX ON image (d, a)")
+    connection.execute(
+        "INSERT INTO image SELECT CASE WHEN n % 2 = 0 THEN 0 ELSE hashint8extended(n, 1) END,"
+        " hashint8extended(n, 2), repeat('x', 1000) FROM generate_series(1, 5000) AS n"
+    )
+    connection.execute("VACUUM ANALYZE image")
+    connection.execute("SELECT simsql.create_index('image', 'a'), simsql.create_index('image', 'd')")
+    # They serve as the B-trees of the words.
+    btrees = connection.execute("SELECT FROM pg_index WHERE indrelid = 'image'::regclass")
+    assert len(btrees.fetchall()) == 2
+    rows = connection.execute("SELECT a, d FROM image").fetchall()
+    with connection.transaction():
+        before = rows_read(connection)
+        assert near_wide(connection, rows[1], 20, ("a", "d")) == expected(rows, rows[1], 20)
+        assert rows_read(connection) - before <= 1  # for its second word
+
+
 def rows_read(connection):
     """How many rows of the table this transaction has read, in its heap."""
     (count,) = connection.execute(
