@@ -30,7 +30,6 @@ from simsql.documents.content import (
     too_long,
     undecodable,
 )
-from simsql.hamming._checks import one_fingerprint
 
 # How much of a line that is too long is passed over at a time.
 _PASSED_OVER = 1 << 16
@@ -353,6 +352,8 @@ def spell_fingerprint(value: Any, layout: Layout) -> str:
 
     Raise UnfitError for anything else.
     """
+    from simsql.hamming._checks import one_fingerprint  # noqa: PLC0415 - commands start before numpy is there
+
     is_decimal = layout.fingerprints == "decimal"
     try:
         number = one_fingerprint(int(value) if is_decimal and isinstance(value, str) else value)
