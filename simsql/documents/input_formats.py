@@ -96,6 +96,8 @@ class Layout:
     """The field or column whose value is read beside the text, if a record has it."""
     main_content: bool = False
     """Whether the text of a web page is its main content, and not its source."""
+    pictures: bool = False
+    """Whether to read pictures, and nothing else."""
 
 
 def storable(name: str | os.PathLike[str]) -> str:

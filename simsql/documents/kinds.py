@@ -19,6 +19,9 @@ def _kind(name: str, start: bytes, advice: str, *, like_text: bool = False) -> K
     return Kind(name, re.compile(start, re.DOTALL), advice, like_text)
 
 
+IMAGE = "image"
+"""The name of the kind of pictures."""
+
 _UNPACK = "unpack it, and name the folder"
 _EXTRACT = "extract its text first"
 _EXPORT = "export its texts first, for example as CSV"
@@ -44,10 +47,10 @@ _KINDS = (
     _kind("Parquet", rb"PAR[1E]", "decompress it, and name it .parquet; it cannot be read from a pipe"),
     _kind("database", rb"SQLite format 3\0|ARROW1\0\0|ORC|Obj\x01|\x89HDF\r\n", _EXPORT),
     _kind(
-        "image",
+        IMAGE,
         rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP|II\*\0|MM\0\*|BM....\0\0\0\0|\0\0\x01\0|8BPS"
         rb"|....ftyp(avif|heic|mif1)",
-        _EXTRACT,
+        "simsql dedup --recipe phash compares pictures; for the texts in them, extract these first",
     ),
     _kind("audio or video", rb"RIFF....(WAVE|AVI )|ID3|\xff\xfb|fLaC|OggS|....ftyp|\x1aE\xdf\xa3", _EXTRACT),
     _kind("program", rb"\x7fELF", "leave it out", like_text=True),
