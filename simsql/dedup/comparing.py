@@ -45,6 +45,7 @@ class Comparison:
         self.nodes = group_nodes(documents, here, by_words=rules.checks_texts, scope=scope)
         example = self.nodes.example
         self._tokens = Tokens(tokens.counts[example], lambda nodes: tokens.read(example[nodes]), tokens.pictures)
+        self.pictures = tokens.pictures
         self._scope = None if scope is None else scope[self.nodes.example]
         self._workers = workers
         self._report = report

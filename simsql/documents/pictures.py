@@ -87,7 +87,9 @@ def _decode(data: bytes) -> Iterator[tuple["Image", tuple[int, int]]]:
         except (UnfitError, MemoryError):
             raise
         except UnidentifiedImageError:
-            raise UnfitError("unsupported", f"convert it to one of {', '.join(_FORMATS)} first") from None
+            raise UnfitError(
+                "unsupported", f"it is damaged, or in none of these formats: {', '.join(_FORMATS)}"
+            ) from None
         except Image.DecompressionBombError:  # by far
             raise _too_large() from None
         except Exception as error:  # which is not documented

@@ -139,7 +139,7 @@ class _Pictures:
         aspect = self._aspect[one] / self._aspect[other]
         found = np.minimum(windows.min((1, 2)), 1 - colours / _COLOUR_RANGE)
         found = np.minimum(found, np.minimum(aspect, 1 / aspect))
-        result: NDArray[np.float64] = np.clip(found, 0.0, 1.0).astype(np.float64)
+        result: NDArray[np.float64] = np.clip(found, 0, 1).astype(np.float64).round(4)  # of what float32 holds
         return result
 
 

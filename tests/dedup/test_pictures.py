@@ -4,8 +4,8 @@ import io
 import os
 
 import pytest
-from PIL import Image
 from pictures import draw
+from PIL import Image
 from program import run
 
 
@@ -53,7 +53,7 @@ def test_pictures_in_all_modes_are_near_duplicates(photos, home):
     save(on_white, photos / "on white.png")
     wide = draw(9).convert("L")
     save(wide, photos / "grey.png")
-    save(wide.point([value * 257 for value in range(256)], "I") .convert("I;16"), photos / "16 bits.png")
+    save(wide.point([value * 257 for value in range(256)], "I").convert("I;16"), photos / "16 bits.png")
     found = run("dedup", "photos", "--recipe", "phash", "--drop-list", "drops", home=home).done()
     groups = {frozenset(name.removeprefix("photos/") for name in group) for group in found.groups}
     assert groups == {
@@ -68,7 +68,7 @@ def test_pictures_in_all_modes_are_near_duplicates(photos, home):
     kept = {member["kept"] for cluster in found.clusters for member in cluster["members"]}
     assert {"photos/large.jpg", "photos/1.png"} < kept
     dropped = (photos.parent / "drops").read_text().splitlines()
-    assert "photos/0.png" in dropped and "photos/1 half.webp" in dropped and "photos/large.jpg" not in dropped
+    assert {"photos/0.png", "photos/1 half.webp"} < set(dropped) - {"photos/large.jpg"} == set(dropped)
 
 
 def test_what_looks_alike_to_the_hash_alone_is_not_dropped(photos, home):
@@ -89,13 +89,13 @@ def test_what_looks_alike_to_the_hash_alone_is_not_dropped(photos, home):
     assert found.table["documents"] == "10"
 
 
-def test_what_cannot_be_compared_is_skipped_by_name(photos, home, monkeypatch):
+def test_what_cannot_be_compared_is_skipped_by_name(photos, home):
     (photos / "text.txt").write_text("some text")
     (photos / "page.svg").write_text("<svg/>")
     (photos / "records.jsonl").write_text('{"text": "a"}\n')
     (photos / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
     (photos / "cut.png").write_bytes((photos / "0.png").read_bytes()[:900])
-    (photos / "bad.jpg").write_bytes(b"\xff\xd8\xff" + os.urandom(500))
+    (photos / "bad.jpg").write_bytes(b"\xff\xd8\xff" + bytes(500))
     (photos / "empty.png").touch()
     save(Image.new("RGB", (50, 50), "red"), photos / "flat.png")
     bomb = io.BytesIO()
@@ -105,37 +105,35 @@ def test_what_cannot_be_compared_is_skipped_by_name(photos, home, monkeypatch):
     os.mkfifo(photos / "pipe.png")
     found = run("dedup", "photos", "photos/pipe.png", "--recipe", "phash", home=home)
     reasons = ["not a picture", "unsupported", "corrupt", "empty", "too large", "special file"]
-    assert {reason: found.table[reason] for reason in reasons} == dict(zip(reasons, "321122", strict=True)) | {
-        "special file": "1"
-    }
+    assert {reason: found.table[reason] for reason in reasons} == dict(zip(reasons, "321121", strict=True))
     assert found.table["flat: no fingerprint"] == "1"
     for line in (
-        "photos/text.txt: not a picture: --recipe phash only reads pictures; texts are read without it",
-        "photos/phone.heic: unsupported: convert it to one of JPEG, PNG, WEBP, GIF, TIFF, BMP, AVIF first",
+        "photos/phone.heic: unsupported: it is damaged, or in none of these formats: JPEG, PNG, WEBP",
         "photos/cut.png: corrupt: the picture is damaged or truncated",
         "photos/wide.png: too large: more than 67,108,864 pixels: make it smaller first",
         "photos/flat.png: flat picture: a picture of one colour has no fingerprint",
     ):
-        assert line in found.stderr
-    texts = run("dedup", "photos", home=home)
-    assert "0.png: image: simsql dedup --recipe phash compares pictures" in texts.stderr
+        assert line in found.err
+    run("dedup", "photos/0.png", home=home).failed(1, "the first was photos/0.png: simsql dedup --recipe phash compares")
+    run("dedup", "photos/text.txt", "--recipe", "phash", home=home).failed(1, "photos/text.txt: --recipe phash only reads pictures")
     run("dedup", "-", "--recipe", "phash", home=home).failed(2, "pictures are only read from files")
-    run("dedup", "photos", "--recipe", "phash", "--clean", "clean", home=home).failed(2, "--clean copies files of rec")
+    run("dedup", "photos", "--recipe", "phash", "--clean", "clean", home=home).failed(
+        2, "--clean copies files of rec"
+    )
 
 
 def test_later_runs_archives_and_explanations(photos, home, newest):
     kept = ["--recipe", "phash", "--database", newest[1], "--table", "pictures"]
     first = run("dedup", "photos", *kept, home=home).done()
-    assert (first.table["new"], first.table["documents that could be dropped"]) == ("6", "3")
+    assert (first.table["documents"], first.table["documents that could be dropped"]) == ("6", "3")
     save(draw(0), photos / "later.jpg", quality=80)
     save(draw(1), photos / "new" / "1.jpg", quality=80)
     later = run("dedup", "photos", *kept, "--drop-list", "drops", home=home).done()
     assert (later.table["new"], later.table["known already"]) == ("2", "6")
     assert {"photos/later.jpg", "photos/new/1.jpg"} < set((photos.parent / "drops").read_text().splitlines())
-    # An index on the table finds pictures, too.
-    run("dedup", "photos", "--database", newest[1], "--table", "pictures", home=home).failed(2, "phash1-set-1")
+    run("dedup", "photos", "--database", newest[1], "--table", "pictures", home=home).failed(1, "phash1-set-1")
     pair = ["--explain", "photos/0.png", "photos/later.jpg"]
-    explained = run("dedup", *kept, *pair, home=home).done().stdout
+    explained = run("dedup", *kept, *pair, home=home).done().out
     assert "photos/later.jpg is dropped in favour of photos/0.png" in explained
     assert "estimate" not in explained
     against = run(

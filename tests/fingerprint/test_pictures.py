@@ -3,8 +3,8 @@
 import imagehash
 import numpy as np
 import pytest
-from PIL import Image
 from pictures import draw
+from PIL import Image
 
 from simsql.fingerprint import (
     Recipe,
@@ -77,7 +77,15 @@ def test_similarities_equal_those_of_single_windows():
     one = draw(1)
     grey = one.convert("L").convert("RGB")
     bright = one.point(lambda value: min(255, int(value * 1.2)))
-    pictures = [one, draw(2), grey, bright, one.resize((150, 100)), one.crop((6, 4, 294, 196)), one.resize((200, 200))]
+    pictures = [
+        one,
+        draw(2),
+        grey,
+        bright,
+        one.resize((150, 100)),
+        one.crop((6, 4, 294, 196)),
+        one.resize((200, 200)),
+    ]
     pictures.append(Image.blend(one, draw(2), 0.3))
     pairs = [(a, b) for a in range(len(pictures)) for b in range(len(pictures))]
     expected = [similarity(pictures[a], pictures[b]) for a, b in pairs]
