@@ -255,17 +255,20 @@ def _write_report(
     refused: Container[int],
 ) -> None:
     # Here: the templates take longer to import than a short run.
-    from simsql.dedup.run_report import Run, text_reader, write_run_report  # noqa: PLC0415
+    from simsql.dedup.run_report import Run, picture_reader, text_reader, write_run_report  # noqa: PLC0415
 
     null = options.output.null
+    pictures = options.recipe.of_pictures
+    read_text = text_reader(rows, texts)
     run = Run(
         options.recipe,
         store.rules,
         store.count(),
-        text_reader(rows, texts),
+        picture_reader(rows, read_text) if pictures else read_text,
         partial(drop_list_name, null=null),
         "\0" if null else "\n",
         skipped,
+        "picture" if pictures else "document",
     )
     write_run_report(page, run, store.clusters(), refused)
     page.flush()

@@ -23,7 +23,7 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "AVIF")
 _LARGEST = 1 << 26  # pixels that are decoded: they take up to 256 MB, and their conversions as much again
 _DRAFT = 512  # pixels: the thumbnails of a JPEG hardly change if it is decoded at this size, or at a larger one
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}  # of EXIF
-_SHOWN = 240  # pixels of the longer side of a picture in a report
+_SHOWN = 200  # pixels of the longer side of a picture in a report
 
 
 def read_picture(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
