@@ -54,7 +54,9 @@ def test_pictures_in_all_modes_are_near_duplicates(photos, home):
     wide = draw(9).convert("L")
     save(wide, photos / "grey.png")
     save(wide.point([value * 257 for value in range(256)], "I").convert("I;16"), photos / "16 bits.png")
-    found = run("dedup", "photos", "--recipe", "phash", "--drop-list", "drops", home=home).done()
+    found = run(
+        "dedup", "photos", "--recipe", "phash", "--drop-list", "drops", "--report", "page", home=home
+    ).done()
     groups = {frozenset(name.removeprefix("photos/") for name in group) for group in found.groups}
     assert groups == {
         frozenset({"0.png", *(name for name, *_ in variants(0))}),
@@ -64,6 +66,10 @@ def test_pictures_in_all_modes_are_near_duplicates(photos, home):
         frozenset({"grey.png", "16 bits.png"}),
     }
     assert found.table["documents that could be dropped"] == "13"
+    page = (photos.parent / "page").read_text()
+    # GIF and TIFF have the same pixels as PNG, but a picture of each is shown.
+    assert page.count("data:image/jpeg;base64,") == page.count("<img ") >= 12
+    assert 'alt="turned.jpg, 300x200 pixels"' in page
     # The one with the most pixels is kept.
     kept = {member["kept"] for cluster in found.clusters for member in cluster["members"]}
     assert {"photos/large.jpg", "photos/1.png"} < kept
@@ -114,8 +120,9 @@ def test_what_cannot_be_compared_is_skipped_by_name(photos, home):
         "photos/flat.png: flat picture: a picture of one colour has no fingerprint",
     ):
         assert line in found.err
-    run("dedup", "photos/0.png", home=home).failed(1, "the first was photos/0.png: simsql dedup --recipe phash compares")
-    run("dedup", "photos/text.txt", "--recipe", "phash", home=home).failed(1, "photos/text.txt: --recipe phash only reads pictures")
+    run("dedup", "photos/0.png", home=home).failed(1, "photos/0.png: simsql dedup --recipe phash compares")
+    only = run("dedup", "photos/text.txt", "--recipe", "phash", home=home)
+    only.failed(1, "photos/text.txt: --recipe phash only reads pictures")
     run("dedup", "-", "--recipe", "phash", home=home).failed(2, "pictures are only read from files")
     run("dedup", "photos", "--recipe", "phash", "--clean", "clean", home=home).failed(
         2, "--clean copies files of rec"
