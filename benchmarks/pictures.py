@@ -33,6 +33,7 @@ from simsql.hamming import find_pairs
 
 DISTANCES = (4, 8, 12)
 _SIDE = 1024  # pixels: larger pictures are made smaller before they are changed
+_LEAST = 128  # pixels of the width and height of a picture that is changed: icons lose more when they are scaled
 _SEARCHED = (4, 8)
 _SEARCHES = 200
 
@@ -111,9 +112,9 @@ def change(path: Path) -> Iterator[tuple[str, str | None]]:
     with Image.open(path) as opened:
         opened.draft("RGB", (_SIDE, _SIDE))
         rgba = opened.convert("RGBA")
-    rgba.thumbnail((_SIDE, _SIDE))
     picture = Image.new("RGBA", rgba.size, "white")
     picture.alpha_composite(rgba)
+    picture.thumbnail((_SIDE, _SIDE))
     for name, variant in VARIANTS.items():
         file = io.BytesIO()
         variant(picture.convert("RGB")).save(file, "PNG")
@@ -281,7 +282,8 @@ def measure(
     taken = time.process_time() - start
     originals = Pictures(texts)
     print(f"{len(paths):,} pictures, {1000 * taken / len(paths):.1f} ms of processor time each\n", flush=True)
-    chosen = np.random.default_rng(1).permutation(len(paths))[:pictures].tolist()
+    large = [number for number, text in enumerate(texts) if min(map(int, text.split(" ")[0].split("x"))) >= _LEAST]
+    chosen = np.random.default_rng(1).permutation(large)[:pictures].tolist()
     changed = [(name, number, text) for number in chosen for name, text in change(paths[number])]
     _print_recall(originals, changed)
     _print_originals(originals, paths, listed)

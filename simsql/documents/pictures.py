@@ -47,7 +47,7 @@ def show_picture(path: Path, text: str) -> str | None:
             if _spell(image, size) != text:
                 return None
             image.thumbnail((_SHOWN, _SHOWN))
-            _on_white(image).save(file, "JPEG", quality=70)
+            image.save(file, "JPEG", quality=70)
     except (OSError, UnfitError):
         return None
     return f"data:image/jpeg;base64,{b64encode(file.getvalue()).decode()}"
@@ -65,7 +65,7 @@ def _check_kind(stream: Stream, opened: Opened) -> None:
 
 @contextmanager
 def _decode(data: bytes) -> Iterator[tuple["Image", tuple[int, int]]]:
-    """Decode a picture: upright and as L, RGB or RGBA, but not larger than needed. Also return its real size.
+    """Decode a picture: upright and as L or RGB, but not larger than needed. Also return its real size.
 
     Raises UnfitError for what cannot be decoded, also within the context.
     """
@@ -106,7 +106,7 @@ def _too_large() -> UnfitError:
 
 
 def _to_plain(image: "Image") -> "Image":
-    """Return a picture as L, RGB or RGBA."""
+    """Return a picture as L or RGB, on white."""
     from PIL import Image  # noqa: PLC0415 - an extra
 
     if image.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
@@ -114,7 +114,10 @@ def _to_plain(image: "Image") -> "Image":
     if image.mode == "F":
         raise UnfitError("unsupported", "its pixels are real numbers: convert it to JPEG or PNG first")
     if image.has_transparency_data:
-        return image.convert("RGBA")
+        image = image.convert("RGBA")
+        white = Image.new("RGB", image.size, "white")
+        white.paste(image, mask=image.getchannel("A"))
+        return white
     return image if image.mode == "L" else image.convert("RGB")
 
 
@@ -124,17 +127,4 @@ def _spell(image: "Image", size: tuple[int, int]) -> str:
 
 
 def _shrink(image: "Image", side: int, mode: str) -> "Image":
-    if image.mode != "RGBA":
-        image = image.convert(mode)  # first, as imagehash does it
-    small = image.resize((side, side), 1)  # LANCZOS
-    return _on_white(small).convert(mode)
-
-
-def _on_white(image: "Image") -> "Image":
-    if image.mode != "RGBA":
-        return image
-    from PIL import Image  # noqa: PLC0415 - an extra
-
-    white = Image.new("RGBA", image.size, "white")
-    white.alpha_composite(image)
-    return white.convert("RGB")
+    return image.convert(mode).resize((side, side), 1)  # LANCZOS, after the conversion, as imagehash does it
