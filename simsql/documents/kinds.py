@@ -19,9 +19,6 @@ def _kind(name: str, start: bytes, advice: str, *, like_text: bool = False) -> K
     return Kind(name, re.compile(start, re.DOTALL), advice, like_text)
 
 
-IMAGE = "image"
-"""The name of the kind of pictures."""
-
 _UNPACK = "unpack it, and name the folder"
 _EXTRACT = "extract its text first"
 _EXPORT = "export its texts first, for example as CSV"
@@ -47,7 +44,7 @@ _KINDS = (
     _kind("Parquet", rb"PAR[1E]", "decompress it, and name it .parquet; it cannot be read from a pipe"),
     _kind("database", rb"SQLite format 3\0|ARROW1\0\0|ORC|Obj\x01|\x89HDF\r\n", _EXPORT),
     _kind(
-        IMAGE,
+        "image",
         rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP|II\*\0|MM\0\*|BM....\0\0\0\0|\0\0\x01\0|8BPS"
         rb"|....ftyp(avif|heic|mif1)",
         "simsql dedup --recipe phash compares pictures; for the texts in them, extract these first",

@@ -13,7 +13,7 @@ import numpy as np
 
 from simsql.documents.content import Stream, UnfitError, read_document
 from simsql.documents.input_formats import Document, Layout, Opened, Skip, printable
-from simsql.documents.kinds import IMAGE, find_kind
+from simsql.documents.kinds import find_kind
 from simsql.fingerprint import COLOUR_SIDE, GREY_SIDE, HASH_SIDE, hash_picture, spell_picture
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _check_kind(stream: Stream, opened: Opened) -> None:
     sample = stream.sample()
     if not sample:
         raise UnfitError("empty", "the file is empty")
-    if find_kind(sample).name != IMAGE:
+    if find_kind(sample).name != "image":
         raise UnfitError("not a picture", "--recipe phash only reads pictures; texts are read without it")
 
 
