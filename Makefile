@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
+DIST_READY := $(VENV)/.dist-ready
 OLDEST := .venv-oldest
 ENGINES := .venv-engines
 
@@ -12,7 +13,7 @@ ENGINES := .venv-engines
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-oldest test-engines lint format reference soak crashes drops exactness quality bench clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines lint dist format reference soak crashes drops exactness quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +37,11 @@ demo: $(READY) ## find near-duplicates among the texts of the installed packages
 test: $(READY) ## run the tests against every PostgreSQL there is
 	$(BIN)/python -m pytest -rs --numprocesses 2
 
+test-pgbouncer: $(READY) ## run the tests of databases, models, migrations, commands and pages through PgBouncer
+	@command -v pgbouncer > /dev/null || test -x /usr/sbin/pgbouncer || { echo "PgBouncer is missing: apt-get install pgbouncer"; exit 1; }
+	$(BIN)/python -m pytest -rs --pgbouncer --numprocesses 2 \
+		tests/database tests/sqlalchemy tests/alembic tests/cli tests/test_docs.py
+
 $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
@@ -45,7 +51,7 @@ $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 
 test-oldest: $(OLDEST)/.ready ## run the tests of models and migrations with the lowest versions that are allowed
 	$(OLDEST)/bin/simsql --help > /dev/null
-	$(OLDEST)/bin/python -m pytest tests/alembic tests/sqlalchemy
+	$(OLDEST)/bin/python -m pytest tests/alembic tests/django tests/sqlalchemy
 
 $(ENGINES)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)
@@ -58,7 +64,7 @@ test-engines: $(ENGINES)/.ready ## compare the examples for Spark and DuckDB wit
 	@command -v java > /dev/null || { echo "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"; exit 1; }
 	$(ENGINES)/bin/python -m pytest -n0 tests/engines
 
-lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/
+lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/ and .github/
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -67,8 +73,21 @@ lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/
 	$(BIN)/mypy examples/spark/dedup.py
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/*.Dockerfile
-	$(BIN)/yamllint --strict --config-data "{extends: default, rules: {document-start: disable, line-length: {max: 115}}}" docker
+	$(BIN)/yamllint --strict --config-data "{extends: default, rules: {document-start: disable, line-length: {max: 115}, truthy: {check-keys: false}}}" docker .github recipe .pre-commit-config.yaml
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/*compose.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(BIN)/zizmor --offline --quiet .github
+	$(BIN)/pre-commit validate-config
+
+$(DIST_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --group dist
+	@touch $@
+
+dist: $(DIST_READY) ## build the release, check it, and try it with each Python from 3.11 on that is here
+	$(BIN)/python tests/dist.py
 
 reference: $(READY) ## write the reference of the commands into docs/command-line.md
 	PYTHONPATH=tests/support $(BIN)/python tests/test_docs.py

@@ -29,6 +29,7 @@ from benchmarks.sections import (
     near,
     pairs,
     radius,
+    wide,
     writes,
 )
 from benchmarks.server import connect, default_folder, run_server
@@ -38,7 +39,7 @@ from simsql.errors import SimsqlError
 
 SECTIONS: dict[str, Section] = {
     module.SECTION: module.run
-    for module in (near, growth, batch, pairs, memory, build, radius, corpus, documents, writes, clients)
+    for module in (near, growth, batch, pairs, memory, build, radius, wide, corpus, documents, writes, clients)
 }
 # These need no server or start their own. They run before the server of the others starts.
 WITHOUT_SERVER: dict[str, SectionWithoutServer] = {

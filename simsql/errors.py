@@ -16,6 +16,15 @@ class UsageError(SimsqlError, ValueError):
     """
 
 
+def missing_package(subject: str, package: str, *requirements: str) -> ModuleNotFoundError:
+    """Return the error for a package of an extra that is not installed, with the pip command that installs it.
+
+    It names packages, not the extra, so that it is right wherever simsql was installed from.
+    """
+    command = f"pip install {' '.join(requirements or [package])}"
+    return ModuleNotFoundError(f"{subject} needs the package {package}: {command}", name=package)
+
+
 @contextmanager
 def naming_temporary_files() -> Iterator[None]:
     """Add the folder of temporary files to errors of the system, such as a full disk."""

@@ -187,7 +187,7 @@ BEGIN
     -- The search below is a statement of its own. Its snapshot is taken after the locks, because this
     -- function is VOLATILE and the transaction is READ COMMITTED. An older snapshot would not show the rows
     -- that this call has waited for.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
+    IF current_setting('transaction_isolation') <> 'read committed' OR pg_is_in_recovery() THEN
         PERFORM simsql._check_read_committed('claim');
     END IF;
     IF column_name IS NULL THEN

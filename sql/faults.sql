@@ -193,17 +193,28 @@ BEGIN
 END
 $$;
 
--- The state of the worst fault, for simsql.indexes. It is a function because Citus copies a view that names
--- the columns of a composite type to new nodes, with the functions that it calls and without the registry.
-CREATE OR REPLACE FUNCTION simsql._state(index simsql.registry) RETURNS text
+-- The columns of simsql.indexes that tell how an index is: the state and the remedy of its worst fault, and
+-- otherwise the advice of its storage. A `sound` index, as _searchable calls it, has no faults but those of its
+-- storage. It is a function because Citus copies a view that names the columns of a composite type to new
+-- nodes, with the functions that it calls and without the registry.
+CREATE OR REPLACE FUNCTION simsql._health(
+    index simsql.registry, sound boolean, OUT state text, OUT unvacuumed double precision,
+    OUT last_vacuum timestamptz, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
+DECLARE
+    faults constant simsql._fault[] := CASE WHEN sound THEN simsql._storage_faults(index, index, false)
+                                            ELSE simsql._faults(index) END;
+    advice text;
 BEGIN
-    RETURN coalesce((SELECT f.state
-                       FROM unnest(simsql._faults(index)) WITH ORDINALITY AS f
-                      WHERE f.effect <> 'refuses this role'
-                      ORDER BY array_position('{refuses,may miss rows,slows}', f.effect), f.ordinality
-                      LIMIT 1), 'ready');
+    SELECT f.state, concat_ws(' ', f.advice, f.remedy) INTO state, hint
+      FROM unnest(faults) WITH ORDINALITY AS f
+     WHERE f.effect <> 'refuses this role'
+     ORDER BY array_position('{refuses,may miss rows,slows}', f.effect), f.ordinality
+     LIMIT 1;
+    state := coalesce(state, 'ready');
+    SELECT a.* INTO unvacuumed, last_vacuum, advice FROM simsql._storage_advice(index) AS a;
+    hint := coalesce(hint, advice);
 END
 $$;
 

@@ -62,6 +62,18 @@ BEGIN
 END
 $$;
 
+-- Raises an error on a standby. It grants advisory locks, which mean nothing to those who write on the primary.
+CREATE OR REPLACE FUNCTION simsql._check_primary(caller text) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'simsql.%: this server is a standby, which accepts no writes', caller
+            USING ERRCODE = 'read_only_sql_transaction', HINT = 'Connect to the primary.';
+    END IF;
+END
+$$;
+
 -- Locks a table until the end of the transaction, and raises if its name has come to belong to another one
 -- meanwhile. CREATE INDEX locks the partitions of a table one by one; here all are locked before anything
 -- else is done.
@@ -71,6 +83,7 @@ AS $$
 DECLARE
     name constant text := table_id::text;
 BEGIN
+    PERFORM simsql._check_primary(caller);
     PERFORM simsql._check_no_concurrent_change(table_id, caller);
     EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', name, mode);
     IF to_regclass(name) IS DISTINCT FROM table_id THEN

@@ -84,6 +84,7 @@ CREATE OR REPLACE FUNCTION simsql._check_read_committed(caller text) RETURNS voi
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
+    PERFORM simsql._check_primary(caller);
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'simsql.%: the transaction must be read committed, not %', caller,
                         current_setting('transaction_isolation')

@@ -27,6 +27,7 @@
 \ir storage/tables/triggers.sql
 \ir storage/tables/build.sql
 \ir storage/tables/vacuum.sql
+\ir storage/tables/advice.sql
 \ir storage/tables/load.sql
 \ir storage/tables/faults.sql
 \ir storage/storage.sql
@@ -41,6 +42,7 @@
 \ir join_designs.sql
 \ir pairs.sql
 \ir near_many.sql
+\ir near_wide.sql
 \ir claim.sql
 \ir clusters.sql
 \ir load.sql

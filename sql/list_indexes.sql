@@ -12,13 +12,21 @@ SELECT r.id,
        r.lead,
        r.inner_blocks,
        r.recipe,
-       simsql._state(r) AS state,
+       h.state,
        r.storage,
-       a.all_visible,
-       a.hint,
-       coalesce(r.is_default, count(*) OVER (PARTITION BY r.table_id) = 1) AS is_default
+       coalesce(r.is_default, count(*) OVER (PARTITION BY r.table_id) = 1) AS is_default,
+       simsql._storage_size(r) AS bytes,
+       h.unvacuumed,
+       h.last_vacuum,
+       h.hint
   FROM simsql.registry AS r
-  LEFT JOIN LATERAL simsql._storage_advice(r) AS a ON true;
+  JOIN simsql._searchable AS s ON s.id = r.id
+  LEFT JOIN pg_class AS c ON c.oid = r.table_id
+  LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
+ -- `sound` looks the table up by its name, which a role may not do in a schema that is closed to it.
+ CROSS JOIN LATERAL simsql._health(
+       r, CASE WHEN quote_ident(n.nspname) || '.' || quote_ident(c.relname) = r.table_name
+                    AND has_schema_privilege(n.oid, 'USAGE') THEN s.sound END) AS h;
 
 COMMENT ON VIEW simsql.indexes IS
     'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';

@@ -238,8 +238,8 @@ BEGIN
                         '%, and these cannot be compared',
                         table_name, quote_ident(column_name), of_index, recipe
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Pass the recipe of the index to Fingerprint, or change the index in a migration '
-                         '(alembic revision --autogenerate).';
+                  HINT = 'Give the column of the model the recipe of the index, or change the index in a '
+                         'migration.';
     END IF;
     RETURN fingerprint;
 END

@@ -33,6 +33,7 @@ GRANT SELECT ON simsql.schema_version TO PUBLIC;
 
 CREATE TYPE simsql.match AS (fingerprint bigint, distance integer);
 CREATE TYPE simsql.query_match AS (query bigint, fingerprint bigint, distance integer);
+CREATE TYPE simsql.wide_match AS (fingerprint bigint[], distance integer);
 CREATE TYPE simsql.pair AS (a bigint, b bigint, distance integer);
 CREATE TYPE simsql.member AS (cluster bigint, fingerprint bigint);
 CREATE TYPE simsql.finding AS (
@@ -86,6 +87,11 @@ CREATE TABLE simsql.registry (
     scope_types regtype[] NOT NULL DEFAULT '{}',
     -- Whether it is the default index of its table; null if the table has none.
     is_default  boolean,
+    -- When the key tables were last created, built or vacuumed, and the keys of the first one at that time. The
+    -- rows are estimated, as later ones are.
+    vacuumed_at timestamptz,
+    vacuumed_keys bigint,
+    vacuumed_rows double precision,
     UNIQUE (table_id, column_name)
 );
 

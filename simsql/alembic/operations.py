@@ -16,6 +16,7 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from simsql.database import IndexSpec, install_schema, schema_sql
 from simsql.database.index_spec import Storage, is_text_recipe
+from simsql.database.install import UNINSTALL_IF_UNUSED
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
@@ -29,27 +30,6 @@ from simsql.sqlalchemy.expressions import (
 
 # A child of the logger alembic, which the alembic.ini of every project configures.
 log = logging.getLogger("alembic.operations.simsql")
-
-# Several branches can install simsql, and each downgrade tries to remove it; the last one succeeds. Triggers of
-# clear_on_change are not dependents: simsql.uninstall would drop them.
-_UNINSTALL = """\
--- SELECT simsql.uninstall(); unless something uses simsql
-DO $simsql$
-BEGIN
-    IF pg_catalog.to_regnamespace('simsql') IS NULL THEN
-        RETURN;
-    ELSIF EXISTS (SELECT FROM pg_catalog.pg_trigger AS t
-                    JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
-                    JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-                   WHERE n.nspname = 'simsql' AND p.proname = '_clear_fingerprint') THEN
-        RAISE NOTICE 'schema simsql stays: tables have triggers of simsql.clear_on_change';
-        RETURN;
-    END IF;
-    PERFORM simsql.uninstall();
-EXCEPTION WHEN dependent_objects_still_exist THEN
-    RAISE NOTICE 'schema simsql stays: %', SQLERRM;
-END
-$simsql$"""
 
 
 class SimsqlOp(MigrateOperation):
@@ -98,7 +78,7 @@ class InstallSimsqlOp(SimsqlOp):
         if context.as_sql:
             # Several branches can install it, and a script cannot look whether the database has it.
             if not context.opts.setdefault("simsql_is_printed", False):
-                context.impl.static_output(schema_sql(transaction=False).rstrip())
+                context.impl.static_output(schema_sql().rstrip())
             context.opts["simsql_is_printed"] = True
             return
         try:
@@ -129,11 +109,11 @@ class UninstallSimsqlOp(SimsqlOp):
         """Run the operation, or print it as SQL."""
         context = operations.migration_context
         if context.as_sql:
-            context.impl.static_output(_UNINSTALL + context.impl.command_terminator)
+            context.impl.static_output(UNINSTALL_IF_UNUSED + context.impl.command_terminator)
             return
         # Without parameters, so that no driver interprets colons and percent signs in names.
         connection = operations.get_bind()
-        connection.exec_driver_sql(_UNINSTALL, execution_options={"no_parameters": True}).close()
+        connection.exec_driver_sql(UNINSTALL_IF_UNUSED, execution_options={"no_parameters": True}).close()
         stays = connection.execute(text("SELECT pg_catalog.to_regnamespace('simsql') IS NOT NULL"))
         if stays.scalar_one():
             log.info("Schema simsql stays: something in the database still uses it")

@@ -93,7 +93,9 @@ MEANINGS = {
         "|".join(Encode),
         "Print fingerprints as unsigned decimals, 16 hex digits, signed bigints, or 64 bits, highest first",
     ),
-    "--encoding": Meaning("NAME", "Decode texts with this encoding"),
+    "--encoding": Meaning(
+        "NAME", "Decode texts with this encoding; detect guesses that of files that are not UTF-8"
+    ),
     "--exclude": Meaning(
         "GLOB", "Inside folders, leave out files and folders that match: '*.log', 'drafts/**'; may be repeated"
     ),

@@ -149,7 +149,8 @@ def _ignore(done: int) -> None:
 def print_skips(skips: SkipCount, console: Console, *, what: str = "skipped", counted: bool = False) -> None:
     """List the skipped documents, up to ten per reason, except those expected in any folder.
 
-    With `counted`, count those too, because no table follows. `what` begins each line.
+    With `counted`, count those too, because no table follows. `what` begins each line. Then count the files that
+    were decoded by a guess.
     """
     for skip in skips.examples:
         if skip.reason not in _NOT_NAMED:
@@ -161,6 +162,9 @@ def print_skips(skips: SkipCount, console: Console, *, what: str = "skipped", co
             console.print(Text(f"{what} {count:,}: {reason}"), soft_wrap=True)
         elif reason not in _NOT_NAMED and count > named:
             console.print(Text(f"{what} {count - named:,} more: {reason}"), soft_wrap=True)
+    if skips.guesses:
+        found = ", ".join(f"{count:,} as {encoding}" for encoding, count in skips.guesses.most_common())
+        console.print(Text(f"files decoded by a guess: {found}"), soft_wrap=True)
 
 
 def count_skips(skips: SkipCount) -> list[tuple[str, int]]:

@@ -23,7 +23,7 @@ from simsql.database import SearchIndex, change_storage, create_index, drop_inde
 from simsql.database.index import Finding, verify
 from simsql.database.install import Status
 from simsql.documents import printable
-from simsql.documents.output_formats import Column, Format, format_share, print_rows
+from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design
@@ -51,7 +51,7 @@ _INDEXES = (
     *(Column("table"), Column("column"), Column("scope"), Column("distance", "number")),
     *(Column("blocks", "number"), Column("lead", "number"), Column("inner_blocks", "number")),
     *(Column("recipe"), Column("storage"), Column("state"), Column("is_default")),
-    *(Column("all_visible", "number"), Column("hint")),
+    *(Column("bytes", "count"), Column("unvacuumed", "number"), Column("last_vacuum"), Column("hint")),
 )
 _FINDINGS = (
     *(Column("table"), Column("column"), Column("problem"), Column("object")),
@@ -212,7 +212,14 @@ def print_indexes(form: Format, status: Status) -> None:
 
     def cell(index: RowMapping, name: str) -> Any:
         value = index.get(name, index.get(f"{name}_name"))
-        return format_share(value, form) if name == "all_visible" else value
+        match name:
+            case "unvacuumed":
+                return f"{value:.0%}" if value is not None and form is Format.TABLE else value
+            case "last_vacuum":
+                return value and value.isoformat(timespec="seconds")
+            case "hint":
+                return value and as_commands(value)
+        return value
 
     print_rows(form, _INDEXES, ([cell(row._mapping, name) for name, _ in _INDEXES] for row in status.indexes))
 

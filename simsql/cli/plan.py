@@ -20,7 +20,7 @@ from simsql.cli._options import (
     parse_scope,
     parse_size,
 )
-from simsql.documents.output_formats import Column, Format, format_share, print_rows
+from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import SimsqlError, UsageError
 from simsql.hamming import Choice, Costs, Nesting, Plan, fewest_tables, longest_prefix, plan
 
@@ -252,8 +252,7 @@ def stats_command(
 
     Print the number of fingerprints, the mean of each bit, the most frequent prefixes of each key table, and the
     candidates of a search at distances 3, 7 and 10: as expected for random fingerprints, as the index expects from
-    its last sample, and as measured in searches for some of the fingerprints. With the storage expression, also
-    print the share of the table's pages that searches need not visit.
+    its last sample, and as measured in searches for some of the fingerprints.
     """
     from simsql.database.statistics import read_statistics  # noqa: PLC0415
 
@@ -270,8 +269,6 @@ def _list_statistics(found: "Statistics") -> Iterator[tuple[str, int | None, int
     """Yield one row per number."""
     yield "rows", None, None, found.rows
     yield "distinct", None, None, found.distinct
-    if found.all_visible is not None:
-        yield "all-visible", None, None, found.all_visible
     if found.distinct:
         for bit, mean in zip(reversed(range(64)), found.bit_means, strict=True):
             yield "bit mean", None, bit, mean
@@ -286,10 +283,6 @@ def _list_statistics(found: "Statistics") -> Iterator[tuple[str, int | None, int
 
 def _print_tables(found: "Statistics") -> None:
     print(f"{found.rows:,} fingerprints, {found.distinct:,} distinct")
-    if found.all_visible is not None:
-        print(f"{format_share(found.all_visible, Format.TABLE)} of the table's pages are all-visible")
-    if found.hint:
-        print(f"hint: {found.hint}")
     if not found.distinct:
         return
     print("\nshare of fingerprints with each bit set, most significant first")

@@ -4,16 +4,18 @@ They manage its schema in a database, and its embedded server.
 """
 
 import signal
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from sqlalchemy import Row
 
-from simsql.cli._app import command
+from simsql.cli._app import as_commands, command
 from simsql.cli._database import Connecting, postgresql_errors
 from simsql.cli._options import Folder, Printing, option
 from simsql.cli.index import print_indexes
 from simsql.database import install_schema, read_status, schema_sql, uninstall_schema
 from simsql.database.install import missing_requirements
+from simsql.documents import printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import UsageError
 from simsql.server import start_embedded
@@ -71,7 +73,7 @@ def status_command(
 
     A table includes the indexes. The other formats give their number: simsql index list prints them. With --check,
     print one row per problem with its remedy instead: if simsql is not installed or outdated, what the server or
-    the role lacks for the installation.
+    the role lacks for the installation; otherwise the indexes that need a repair, a vacuum or the like.
     """
     with connecting.open() as engine:
         status = read_status(engine)
@@ -81,6 +83,8 @@ def status_command(
             if status.revision != status.newest_revision:
                 with engine.connect() as connection:
                     problems += missing_requirements(connection)
+            else:
+                problems += map(_describe, filter(lambda index: index.hint is not None, status.indexes))
             if print_rows(printing.format, _PROBLEMS, problems):
                 raise typer.Exit(1)
             return
@@ -97,6 +101,14 @@ def status_command(
     print(f"indexes        {len(status.indexes):,}")
     if status.indexes:
         print_indexes(printing.format, status)
+
+
+def _describe(index: Row[Any]) -> tuple[str, str]:
+    """Return the problem of an index, and its remedy."""
+    reason, remedy = index.state, index.hint
+    if reason == "ready":
+        reason, _, remedy = remedy.partition(": ")
+    return f"{printable(index.table_name)}({printable(index.column_name)}): {reason}", as_commands(remedy)
 
 
 @command("server")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from simsql.database.load import load_rows
     from simsql.database.search_index import SearchIndex
     from simsql.database.transfer import from_bigint, to_bigint
+    from simsql.database.wide import near_wide
 
 __all__ = [
     "IndexSpec",
@@ -24,6 +25,7 @@ __all__ = [
     "from_bigint",
     "install_schema",
     "load_rows",
+    "near_wide",
     "open_engine",
     "read_status",
     "schema_sql",
@@ -40,6 +42,7 @@ _MODULES = {
     "load_rows": "load",
     "SearchIndex": "search_index",
     **dict.fromkeys(("from_bigint", "to_bigint"), "transfer"),
+    "near_wide": "wide",
 }
 
 if not TYPE_CHECKING:  # a type checker would take every name for one that exists

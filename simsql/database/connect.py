@@ -153,6 +153,8 @@ def one_line(error: PostgresqlError, install: str = "simsql install") -> str:
         isinstance(original, psycopg.errors.UndefinedTable) and '"simsql.registry"' in message
     ):
         hint = f"simsql is not installed in the database: run {install}"
+    elif isinstance(original, psycopg.errors.ReadOnlySqlTransaction) and not hint:
+        hint = "The server is a standby, or its transactions are read-only: use the primary"
     elif "local user with ID" in message:  # libpq would connect as that user
         hint = "Name a user in the URL: postgresql://user@host/database"
     elif isinstance(original, psycopg.errors.InvalidName):

@@ -62,10 +62,10 @@ class History:
         """Install the schema or upgrade it to the newest revision, in the connection's transaction."""
         self._run(MigrationContext.configure(connection, opts=VERSION_TABLE), self.current(connection))
 
-    def script(self, start: str | None = None, *, transaction: bool = True) -> str:
-        """Return the SQL from a revision (by default, an empty database) to the newest.
+    def script(self, start: str | None = None) -> str:
+        """Return the SQL from a revision (by default, an empty database) to the newest, as one statement.
 
-        It is wrapped in a transaction if you ask for one. Raises UsageError if the revision does not exist.
+        It is atomic by itself, and runs in a transaction, too. Raises UsageError if the revision does not exist.
         """
         if start is not None and start not in self.revisions:
             raise UsageError(f"there is no revision {start}: choose one of {', '.join(self.revisions)}")
@@ -77,12 +77,9 @@ class History:
         context = MigrationContext.configure(
             dialect_name="postgresql", dialect_opts={"paramstyle": "named"}, opts=options
         )
-        if transaction:
-            with context.begin_transaction():
-                self._run(context, start)
-        else:
-            self._run(context, start)
-        return output.getvalue()
+        self._run(context, start)
+        way = "the schema" if start is None else f"an upgrade from revision {start}"
+        return f"-- simsql: {way}, to revision {self.newest}\n{_as_statement(output.getvalue())};\n"
 
     def files(self, start: str | None = None) -> list[Path]:
         """Return the SQL files that lead from a revision to the newest, in order."""
@@ -109,9 +106,6 @@ class History:
         if start == self.newest:
             return
         operations = Operations(context)
-        if context.as_sql:
-            way = "the schema" if start is None else f"an upgrade from revision {start}"
-            context.impl.static_output(f"-- simsql: {way}, to revision {self.newest}")
         for file in self.files(start):
             run_script(operations, file.read_text(encoding="utf-8"))
         context.stamp(self._scripts, self.newest)
@@ -150,8 +144,12 @@ def run_script(operations: Operations, script: str) -> None:
     if context.as_sql:
         context.impl.static_output(script)
         return
+    # Without parameters, so that no driver interprets colons and percent signs.
+    operations.get_bind().exec_driver_sql(_as_statement(script), execution_options={"no_parameters": True})
+
+
+def _as_statement(script: str) -> str:
+    """Return a script of several statements as one."""
     if _QUOTE in script:
         raise ValueError(f"the script must not contain {_QUOTE}")
-    block = f"DO $simsql_run$ BEGIN EXECUTE {_QUOTE}{script}{_QUOTE}; END $simsql_run$"
-    # Without parameters, so that no driver interprets colons and percent signs.
-    operations.get_bind().exec_driver_sql(block, execution_options={"no_parameters": True})
+    return f"DO $simsql_run$ BEGIN EXECUTE {_QUOTE}\n{script}{_QUOTE}; END $simsql_run$"

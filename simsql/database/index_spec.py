@@ -105,12 +105,12 @@ def _expression(name: str, value: object) -> ColumnElement[object]:
     return literal(value, _TYPES[name]) if value is not None else cast(None, _TYPES[name])
 
 
-def check_distance(distance: int | None) -> int | None:
-    """Return the distance of a search as an int; None, the default of the index, stays None.
+def check_distance(distance: int | None, words: int = 1) -> int | None:
+    """Return the distance of a search for these words as an int; None, the default of the index, stays None.
 
     Raises UsageError for a distance out of range, and TypeError if it is not an integer.
     """
-    return None if distance is None else whole_number("distance", distance, 0, FINGERPRINT_BITS)
+    return None if distance is None else whole_number("distance", distance, 0, FINGERPRINT_BITS * words)
 
 
 def check_similarity(similarity: float) -> None:

@@ -11,6 +11,27 @@ from simsql.errors import SimsqlError
 if TYPE_CHECKING:
     from simsql.database.history import History
 
+# Several migrations can install simsql, and the reverse of each tries to remove it; the last one succeeds.
+# Triggers of clear_on_change are not dependents: simsql.uninstall would drop them.
+UNINSTALL_IF_UNUSED = """\
+-- SELECT simsql.uninstall(); unless something uses simsql
+DO $simsql$
+BEGIN
+    IF pg_catalog.to_regnamespace('simsql') IS NULL THEN
+        RETURN;
+    ELSIF EXISTS (SELECT FROM pg_catalog.pg_trigger AS t
+                    JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+                    JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+                   WHERE n.nspname = 'simsql' AND p.proname = '_clear_fingerprint') THEN
+        RAISE NOTICE 'schema simsql stays: tables have triggers of simsql.clear_on_change';
+        RETURN;
+    END IF;
+    PERFORM simsql.uninstall();
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    RAISE NOTICE 'schema simsql stays: %', SQLERRM;
+END
+$simsql$"""
+
 
 @dataclass(frozen=True)
 class Status:
@@ -80,13 +101,13 @@ def read_status(engine: Engine) -> Status:
         return Status(server, revision, history.newest, version, tuple(rows))
 
 
-def schema_sql(start: str | None = None, *, transaction: bool = True) -> str:
+def schema_sql(start: str | None = None) -> str:
     """Return the SQL script from a revision (by default, an empty database) to the newest, without connecting.
 
-    It is wrapped in a transaction by default, and empty if the revision is the newest. Raises UsageError if the
-    revision does not exist.
+    It is one statement, so it is atomic, and a migration can run it in its transaction. It is empty if the
+    revision is the newest. Raises UsageError if the revision does not exist.
     """
-    return _own_history().script(start, transaction=transaction)
+    return _own_history().script(start)
 
 
 def _own_history() -> "History":

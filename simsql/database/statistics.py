@@ -54,7 +54,6 @@ class Statistics:
 
     `rows` counts the rows with a fingerprint, and `distinct` their different fingerprints. `bit_means` are the
     shares of the latter with each of the 64 bits set, most significant first; nan without fingerprints.
-    `all_visible` and `hint` are those of the index in the view `simsql.indexes`.
     """
 
     rows: int
@@ -63,8 +62,6 @@ class Statistics:
     bit_means: tuple[float, ...]
     prefixes: tuple[HotPrefix, ...]
     candidates: tuple[Candidates, ...]
-    all_visible: float | None
-    hint: str | None
 
 
 def read_statistics(
@@ -78,7 +75,7 @@ def read_statistics(
     """
     arguments = {"table": table, "column": column, "scope": encode_scope(scope)}
     # From here on with a column: the default index may change.
-    found, *design_of, all_visible, hint = connection.execute(_DESIGN, arguments).one()
+    found, *design_of = connection.execute(_DESIGN, arguments).one()
     arguments["column"], design = found, Design(*design_of)
     stored = np.concatenate([*fetch_fingerprints(connection, table, found, scope), np.empty(0, dtype=np.uint64)])
     stored.sort()
@@ -90,8 +87,6 @@ def read_statistics(
         bit_means=tuple(_share_with_bit(distinct, place) for place in reversed(range(64))),
         prefixes=_hot_prefixes(distinct, design),
         candidates=_count_candidates(connection, arguments, distinct, design),
-        all_visible=all_visible,
-        hint=hint,
     )
 
 
@@ -109,9 +104,8 @@ def sample_fingerprints(
 
 
 _DESIGN = text(
-    "SELECT i.column_name, i.blocks, i.lead, i.inner_blocks, a.all_visible, a.hint FROM simsql._searched_index("
+    "SELECT i.column_name, i.blocks, i.lead, i.inner_blocks FROM simsql._searched_index("
     "CAST(:table AS pg_catalog.regclass), :column, CAST(:scope AS pg_catalog.jsonb)) AS i"
-    " CROSS JOIN LATERAL simsql._storage_advice(i) AS a"
 )
 _CANDIDATES = text(
     "SELECT c.share, c.candidates FROM simsql._measured_candidates(CAST(:table AS pg_catalog.regclass),"

@@ -140,35 +140,37 @@ def fetch_fingerprints(
 
     If the index has a scope, yield the fingerprints of one scope.
 
-    An array holds some ten thousand values, and only one is in memory at a time. All come from one snapshot: that
-    of the transaction or, if it is READ COMMITTED, of this call. `table` is a name as in SQL. If the table has
-    only one index, omit the column. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, several
-    indexes, an index that cannot be searched, no privilege to read the column.
+    An array holds some ten thousand values. Outside of autocommit, only one is in memory at a time. All come from
+    one snapshot: that of the transaction or, if it is READ COMMITTED, of this call. `table` is a name as in SQL.
+    If the table has only one index, omit the column. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message:
+    no index, several indexes, an index that cannot be searched, no privilege to read the column.
     """
     raw = raw_connection(connection)
-    # WITH HOLD if each statement is its own transaction. Then a transaction pooler may fetch in a session with the
-    # cursor of another process: random names make that an error.
+    query = sql.SQL(
+        "SELECT simsql._packed_pieces(CAST(%s AS pg_catalog.regclass), %s, %s, CAST(%s AS pg_catalog.jsonb))"
+    )
+    parameters = [table, column, _PAGES, encode_scope(scope)]
     name = f"simsql_fingerprints_{secrets.token_hex(8)}"
-    declare = sql.SQL(
-        "DECLARE {} NO SCROLL CURSOR {} HOLD FOR"
-        " SELECT simsql._packed_pieces(CAST(%s AS pg_catalog.regclass), %s, %s, CAST(%s AS pg_catalog.jsonb))"
-    ).format(sql.Identifier(name), sql.SQL("WITH" if raw.autocommit else "WITHOUT"))
-    fetch = sql.SQL("FETCH FROM {}").format(sql.Identifier(name))
+    cursor = sql.Identifier(name)
     with sqlalchemy_errors():
-        raw.execute(declare, [table, column, _PAGES, encode_scope(scope)])
+        if raw.autocommit:
+            # A transaction pooler would fetch from a cursor in another session.
+            yield from map(_unpack, raw.execute(query, parameters, binary=True))
+            return
+        raw.execute(sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}").format(cursor, query), parameters)
+        fetch = sql.SQL("FETCH FROM {}").format(cursor)
         try:
             while piece := raw.execute(fetch, binary=True, prepare=False).fetchone():
-                yield np.frombuffer(piece[0], dtype=">u8").astype(np.uint64)
+                yield _unpack(piece)
         finally:
-            _close(raw, name)
+            # The transaction may have ended: an iteration may be abandoned at any time.
+            exists = "SELECT FROM pg_catalog.pg_cursors WHERE name = %s"
+            if raw.info.transaction_status == TransactionStatus.INTRANS and raw.execute(exists, [name]).rowcount:
+                raw.execute(sql.SQL("CLOSE {}").format(cursor))
 
 
-def _close(raw: psycopg.Connection[tuple[Any, ...]], name: str) -> None:
-    """Close a cursor, unless its transaction has ended: an iteration may be abandoned at any time."""
-    status = raw.info.transaction_status
-    usable = status == TransactionStatus.INTRANS or (status == TransactionStatus.IDLE and raw.autocommit)
-    if usable and raw.execute("SELECT FROM pg_catalog.pg_cursors WHERE name = %s", [name]).rowcount:
-        raw.execute(sql.SQL("CLOSE {}").format(sql.Identifier(name)))
+def _unpack(piece: tuple[bytes]) -> NDArray[np.uint64]:
+    return np.frombuffer(piece[0], dtype=">u8").astype(np.uint64)
 
 
 def copy_columns(connection: Connection, table: sql.Composable, columns: Mapping[str, NDArray[Any]]) -> int:

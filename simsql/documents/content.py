@@ -6,19 +6,25 @@
 import codecs
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from simsql.documents.compression import READ_ERRORS
+from simsql.documents.guessing import choose_encoding, is_like_utf8, suggest_encodings, whole_characters
 from simsql.documents.kinds import find_kind
 
 SAMPLE = 1 << 16
 """Number of bytes at the start of a file that decide its type."""
 
+DETECT = "detect"
+"""In place of an encoding: guess that of a file that is not UTF-8."""
+
 MAX_DOCUMENT = 100 << 20
 """Default limit for the size of a document, in bytes."""
 
 _CHUNK = 1 << 18
+# How far to look for bytes that tell an encoding, while all before them are ASCII.
+_LOOKED_AT = 1 << 20
 # Characters of a line that are read at once.
 _PART = 1 << 20
 # The bytes of a character in any encoding, with shifts to another alphabet and back.
@@ -33,14 +39,6 @@ _CONTROLS = bytes({*range(32), 0x7F} - set(b"\b\t\n\v\f\r\x1b"))
 # other encoding accepts (nearly) any bytes, and a failure to decode says nothing either way: controls decide.
 _MANY_CONTROLS = 0.30
 _FEW_CONTROLS = 0.05
-
-# Guesses are only told. They are wrong too often to decode by: the texts of some languages look alike in several
-# encodings, such as Turkish in cp1254 and cp1250, or Hebrew in cp1255 and Russian in cp1251.
-_GUESSED = 1 << 14  # bytes
-_GUESSES = [
-    *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256"),
-    *("cp932", "euc_jp", "gb18030", "big5", "cp949"),
-]
 
 _SINGLE_BYTES = re.compile(r"utf-8(-sig)?|ascii|iso8859-\d+|cp125\d|koi8-[rtu]")
 
@@ -140,7 +138,7 @@ def decode_text(stream: Stream, encoding: str, limit: int) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise undecodable(encoding, f"byte {_offset(data, error)}", bytes(data[:_GUESSED])) from None
+        raise undecodable(encoding, f"byte {_offset(data, error)}", bytes(data[:_LOOKED_AT])) from None
 
 
 def read_document(source: Any, limit: int) -> bytearray:
@@ -265,10 +263,35 @@ def _read_line(lines: io.TextIOWrapper, limit: int) -> str | None:
 def undecodable(encoding: str, position: str, data: bytes | None = None) -> UnfitError:
     """Return the error for bytes that the encoding does not allow, with a guess at that of `data`."""
     encoding = encoding.removesuffix("-sig")
-    guesses = _guess_encodings(data) if data and encoding == "utf-8" else []
+    guesses = suggest_encodings(data) if data and encoding == "utf-8" else []
     perhaps = f", perhaps {' or '.join(guesses)}" if guesses else ""
-    advice = f"the file is damaged or in another encoding{perhaps}; if you know which, name it with --encoding"
-    return UnfitError(f"not {encoding}", f"{position} is not {encoding}: {advice}")
+    advice = "if you know which, name it with --encoding"
+    if data and encoding == "utf-8" and _detect(data) != encoding:
+        advice = f"--encoding {DETECT} reads it by a guess, --encoding NAME decides"
+    what = f"{position} is not {encoding}: the file is damaged or in another encoding{perhaps}; {advice}"
+    return UnfitError(f"not {encoding}", what)
+
+
+def detect_encoding(read_start: Callable[[int], bytes]) -> str:
+    """Return the encoding of a text, of which `read_start` returns so many bytes: a guess if it is not UTF-8.
+
+    It is UTF-8, too, if a guess is not safe, or if the bytes are not a text: what reads it says so.
+    """
+    size = SAMPLE
+    data = read_start(size)
+    while data.isascii() and len(data) == size and size < _LOOKED_AT:
+        size *= 2
+        data = read_start(size)
+    return _detect(data if len(data) < size else whole_characters(data))
+
+
+def _detect(data: bytes) -> str:
+    # Legacy texts hold no NUL.
+    if data.startswith(tuple(mark for mark, _ in _BYTE_ORDER_MARKS)) or b"\0" in data or is_like_utf8(data):
+        return "utf-8"
+    if _control_share(data, len(data)) > _FEW_CONTROLS:
+        return "utf-8"
+    return choose_encoding(data) or "utf-8"
 
 
 def check_bytes(sample: bytes) -> None:
@@ -276,14 +299,6 @@ def check_bytes(sample: bytes) -> None:
     marked = sample.startswith(tuple(mark for mark, _ in _BYTE_ORDER_MARKS))
     if find_kind(sample).like_text or (not marked and _control_share(sample, len(sample)) > _FEW_CONTROLS):
         raise _not_text(sample)
-
-
-def _guess_encodings(data: bytes) -> list[str]:
-    """Return encodings that a text may have, the most likely first."""
-    from charset_normalizer import from_bytes  # noqa: PLC0415 - most runs need it for no file
-
-    found = from_bytes(data[:_GUESSED], cp_isolation=_GUESSES, enable_fallback=False)
-    return [match.encoding for match in found][:3]
 
 
 def _actual_encoding(sample: bytes, encoding: str) -> str:

@@ -85,6 +85,7 @@ def copy_records(
                     stream = Stream(stack.enter_context(compression.read(stream)))
                     if chosen.removes:
                         output = stack.enter_context(closing(compression.write(target)))
+                layout = layout.of_file(stream.sample)
                 if form is read_stream:
                     form = find_stream_format(stream, layout)
                 elif form is read_json:

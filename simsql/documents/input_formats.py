@@ -11,12 +11,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from simsql.documents.content import (
+    DETECT,
     MAX_DOCUMENT,
     UNDECODABLE,
     Stream,
@@ -24,6 +25,7 @@ from simsql.documents.content import (
     count_bytes,
     decode_lines,
     decode_text,
+    detect_encoding,
     iter_lines,
     too_long,
     undecodable,
@@ -52,6 +54,8 @@ class Document(NamedTuple):
     """The file; None for standard input."""
     status: os.stat_result | None = None
     """The status of the file when it was opened; None for standard input."""
+    guess: str | None = None
+    """The encoding of its file, if that is a guess, for the first document of the file."""
 
 
 class Opened(NamedTuple):
@@ -89,7 +93,7 @@ class Layout:
     id_field: str = "id"
     """The field or column that names the document. Records without it are named `path:line`."""
     encoding: str = "utf-8"
-    """A byte order mark of UTF-8, UTF-16 or UTF-32 takes precedence."""
+    """A byte order mark of UTF-8, UTF-16 or UTF-32 takes precedence. `DETECT` guesses where it is not UTF-8."""
     max_document: int = MAX_DOCUMENT
     """Limit in bytes, after decompression, for a text, or the line or row of a record."""
     value_field: str | None = None
@@ -98,6 +102,12 @@ class Layout:
     """Whether the text of a web page is its main content, and not its source."""
     pictures: bool = False
     """Whether to read pictures, and nothing else."""
+
+    def of_file(self, read_start: Callable[[int], bytes]) -> "Layout":
+        """Return the layout of a file, of which `read_start` returns so many bytes: with its own encoding."""
+        if self.encoding != DETECT:
+            return self
+        return replace(self, encoding=detect_encoding(read_start))
 
 
 def storable(name: str | os.PathLike[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from simsql.documents.compression import READ_ERRORS, find_compression, is_named_compressed
-from simsql.documents.content import Stream
+from simsql.documents.content import DETECT, Stream
 from simsql.documents.files import Found, unreadable
 from simsql.documents.input_formats import (
     Document,
@@ -90,15 +90,23 @@ class FileReader:
 
     def _decode(self, file: BinaryIO | io.FileIO, opened: Opened, read: Format) -> Iterator[Document | Skip]:
         stream = self.current = Stream(file)
+        layout, guess = self.layout, None
         try:
             if compression := find_compression(stream.sample()):
                 stream = Stream(compression.read(stream))
-            yield from read(stream, opened, self.layout)
+            if layout.encoding == DETECT and read is not read_page:
+                layout = layout.of_file(stream.sample)
+                guess = None if layout.encoding == "utf-8" else layout.encoding
+            for item in read(stream, opened, layout):
+                if guess and isinstance(item, Document):
+                    item, guess = item._replace(guess=guess), None  # noqa: PLW2901
+                yield item
+                del item  # a long document is not kept while the next one is read
         except READ_ERRORS as error:
             yield unreadable(opened.name, error)
         except UnicodeError as error:
             # The codecs of domain names and the like know no error handlers.
-            yield Skip(printable(opened.name), f"not {self.layout.encoding}", printable(str(error)))
+            yield Skip(printable(opened.name), f"not {layout.encoding}", printable(str(error)))
 
 
 def holds_records(path: Path) -> bool:

@@ -58,11 +58,6 @@ def choose_format(wanted: Format | None) -> Format:
     return wanted or (Format.TABLE if sys.stdout.isatty() else Format.JSONL)
 
 
-def format_share(share: float | None, form: Format) -> float | str | None:
-    """Return a share as a percentage in a table, else as it is. It is never rounded up to 100%."""
-    return share if share is None or form is not Format.TABLE else f"{int(100 * share)}%"
-
-
 def format_rows(
     form: Format, names: Sequence[str], rows: Iterable[Sequence[Any]], *, head: bool = True
 ) -> Iterator[str]:

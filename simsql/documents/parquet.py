@@ -22,8 +22,7 @@ from simsql.documents.input_formats import (
     printable,
 )
 from simsql.documents.ranges import Bytes, MovedError, OpenFile
-
-MISSING = "Parquet needs pip install 'simsql[parquet]'"
+from simsql.errors import missing_package
 
 _BUFFER = 1 << 18  # bytes of a column that are read at once
 # Of a batch. A value of a dictionary takes no room in the file, but each row has a copy of it.
@@ -200,7 +199,7 @@ def import_parquet() -> tuple[Any, Any]:
         import pyarrow  # noqa: PLC0415 - an extra
         from pyarrow import parquet  # noqa: PLC0415
     except ModuleNotFoundError:
-        raise UnfitError("Parquet", MISSING) from None
+        raise UnfitError("Parquet", str(missing_package("Parquet", "pyarrow"))) from None
     return pyarrow, parquet
 
 

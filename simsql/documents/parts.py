@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from simsql.documents.compression import find_compression, is_named_compressed
 from simsql.documents.content import (
+    DETECT,
     SAMPLE,
     UnfitError,
     encoding_of_records,
@@ -204,7 +205,7 @@ def gather(items: Iterable[Document | Skip]) -> Iterator[list[Document | Skip]]:
 
 def _open_ranges(found: Found, reader: FileReader) -> Range | None:
     """Return the range of a file that holds its records; None if it cannot be cut."""
-    path, layout, read = found.path, reader.layout, reader.format_of(found)
+    path, read = found.path, reader.format_of(found)
     # A pipe is opened once, or what its writer has written goes to nobody.
     can_be_cut = (
         path
@@ -218,10 +219,14 @@ def _open_ranges(found: Found, reader: FileReader) -> Range | None:
     try:
         file = OpenFile(path)
         start = file.read(0, SAMPLE)
+        layout = reader.layout.of_file(partial(file.read, 0))
         encoding = encoding_of_records(start, layout.encoding)
     except (OSError, UnfitError, UnicodeError):
         return None  # which is then skipped
-    if not stat.S_ISREG(file.status.st_mode) or find_compression(start) or not has_single_bytes(encoding):
+    # A guess is told once, with the first document of the file.
+    guessed = reader.layout.encoding == DETECT and layout.encoding != "utf-8"
+    cuttable = stat.S_ISREG(file.status.st_mode) and has_single_bytes(encoding) and not guessed
+    if not cuttable or find_compression(start):
         return None
     place = len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0
     encoding = encoding.removesuffix("-sig")

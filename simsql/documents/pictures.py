@@ -14,6 +14,7 @@ import numpy as np
 from simsql.documents.content import Stream, UnfitError, read_document
 from simsql.documents.input_formats import Document, Layout, Opened, Skip, printable
 from simsql.documents.kinds import find_kind
+from simsql.errors import missing_package
 from simsql.fingerprint import COLOUR_SIDE, GREY_SIDE, HASH_SIDE, hash_picture, spell_picture
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ def _decode(data: bytes) -> Iterator[tuple["Image", tuple[int, int]]]:
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
-        message = "pictures need the package Pillow: pip install 'simsql[images]'"
-        raise ModuleNotFoundError(message, name="PIL") from None
+        raise missing_package("the recipe phash", "Pillow") from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about what is wrong in a file, without its name
         try:

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from simsql.documents.content import Stream, UnfitError, decode_text
+from simsql.documents.content import DETECT, Stream, UnfitError, decode_text
 from simsql.documents.files import VISIBLE, Found, InputFiles, Selection
 from simsql.documents.input_formats import Document, Layout, Skip, printable, storable
 from simsql.documents.opening import FileReader, Format
@@ -121,6 +121,7 @@ class DocumentReader:
         for item in self:
             report(self.bytes_done)
             if isinstance(item, Document):
+                self.skips.add_guess(item)
                 if item.line is not None and item.path is not path:
                     path = item.path
                     self.skips.read.add(name_of_file(item))
@@ -144,6 +145,8 @@ class DocumentReader:
 
 def _known_encoding(encoding: str) -> str:
     """Return Python's name for an encoding: utf8 and UTF-8 are the same."""
+    if encoding == DETECT:
+        return encoding
     try:
         name = codecs.lookup(encoding).name
         "a".encode(name)  # refuses codecs that are not between text and bytes, such as base64
@@ -161,8 +164,9 @@ def read_single_text(path: str, *, encoding: str, max_document: int, stdin: Bina
     or more than `max_document` bytes.
     """
     if path == "-":
+        stream = Stream(stdin)
         try:
-            return decode_text(Stream(stdin), encoding, max_document)
+            return decode_text(stream, Layout(encoding=encoding).of_file(stream.sample).encoding, max_document)
         except UnfitError as unfit:
             raise SimsqlError(f"stdin: {unfit.reason}: {unfit.detail}") from None
     layout = Layout(encoding=encoding, max_document=max_document)

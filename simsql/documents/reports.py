@@ -53,6 +53,8 @@ class SkipCount:
         self.examples: list[Skip] = []
         self.read: set[str] = set()
         """The names of the files of records with documents."""
+        self.guesses: Counter[str] = Counter()
+        """The number of files that were decoded by a guess, by encoding."""
         self._named = named
         self._files: dict[str, Skip] = {}
         """One skip for each file of which anything was skipped: that of the file, or the first record."""
@@ -64,6 +66,11 @@ class SkipCount:
         if self.by_reason[skip.reason] <= _EXAMPLES:
             self.examples.append(skip)
 
+    def add_guess(self, document: Document) -> None:
+        """Count the file of a document, if this is its first one and the encoding is a guess."""
+        if document.guess:
+            self.guesses[document.guess] += 1
+
     def add_all(self, later: "SkipCount") -> None:
         """Count the skips that another one has counted."""
         left = {reason: _EXAMPLES - self.by_reason[reason] for reason in later.by_reason}
@@ -72,6 +79,7 @@ class SkipCount:
                 left[skip.reason] -= 1
                 self.examples.append(skip)
         self.by_reason.update(later.by_reason)
+        self.guesses.update(later.guesses)
         for name, skip in later._files.items():
             self._note(name, skip)
 

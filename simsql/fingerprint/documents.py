@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import index
-from typing import TypeVar
+from typing import TypeVar, get_args, overload
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from simsql.fingerprint.extract import (
 from simsql.fingerprint.features import Features, IdfTable, count_features, iter_counts
 from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.pictures import read_pictures
-from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, check_recipe
+from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, WordNumber, check_recipe
 from simsql.fingerprint.sketches import sketches_of_tokens
 from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
 from simsql.fingerprint.utf8 import TokenLists
@@ -35,12 +35,26 @@ _LARGE_RESULT_CHARACTERS = 1 << 21
 Item = TypeVar("Item")
 
 
-def simhash(text: str, recipe: Recipe = DEFAULT_RECIPE) -> int | None:
+@overload
+def simhash(text: str, recipe: Recipe = DEFAULT_RECIPE) -> int | None: ...
+@overload
+def simhash(text: str, recipe: Recipe = DEFAULT_RECIPE, *, words: int) -> tuple[int, ...] | None: ...
+def simhash(
+    text: str, recipe: Recipe = DEFAULT_RECIPE, *, words: int | None = None
+) -> int | tuple[int, ...] | None:
     """Return the fingerprint of a text, in [0, 2**64), or None if the text has no features.
 
     A text without a letter, digit or emoji has no features. For many texts, `simhash_many` is many times
-    faster. Raises TypeError if `text` is not a str.
+    faster. With `words`, 1 to 4, return a tuple of that many fingerprints with independent hashes: word i has the
+    recipe with this `word`, so word 0 is the fingerprint. Raises TypeError if `text` is not a str, ValueError for
+    another number of words or a recipe that is not that of word 0.
     """
+    if words is not None:
+        check_recipe(recipe)
+        if words not in range(1, 5) or recipe.word:
+            raise UsageError(f"words must be between 1 and 4, and the recipe that of word 0: {words}, {recipe.id}")
+        found = [simhash(text, replace(recipe, word=word)) for word in get_args(WordNumber)[:words]]
+        return None if None in found else tuple(word for word in found if word is not None)
     if not isinstance(text, str):
         raise TypeError(f"text must be a str, not {type(text).__name__}")
     values, empty = _fingerprint([text], recipe)

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.errors import UsageError
+from simsql.errors import UsageError, missing_package
 from simsql.fingerprint.characters import DROPPED, MARK, WORD, class_table, spell
 from simsql.fingerprint.features import Features, distinct, shingle
 from simsql.fingerprint.hashes import I64, U64, hash_as_tokens, hash_strings, mix
@@ -295,9 +295,7 @@ def _load_jieba() -> Callable[[str], list[str]]:
             warnings.simplefilter("ignore")
             import jieba  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            'a recipe with the tokens "jieba" needs the package jieba: pip install jieba==0.42.1', name="jieba"
-        ) from None
+        raise missing_package('a recipe with the tokens "jieba"', "jieba", "jieba==0.42.1") from None
     tokenizer = jieba.Tokenizer()
     tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
     tokenizer.initialized = True

@@ -30,7 +30,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.errors import UsageError
+from simsql.errors import UsageError, missing_package
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
@@ -178,9 +178,7 @@ def _hash_xxh3(octets: Iterator[bytes]) -> U64:
     try:
         from xxhash import xxh3_64_intdigest  # noqa: PLC0415 - of an extra
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            'a recipe with the hash "xxh3" needs the package xxhash: pip install xxhash', name="xxhash"
-        ) from None
+        raise missing_package('a recipe with the hash "xxh3"', "xxhash") from None
     return np.fromiter(map(xxh3_64_intdigest, octets), dtype=np.uint64)
 
 

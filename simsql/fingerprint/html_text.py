@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
+from simsql.errors import missing_package
 from simsql.fingerprint.documents import simhash_parts, simhash_texts_and_features
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, check_recipe
 
@@ -134,10 +135,7 @@ def html_parts(html: str | bytes, *, images: bool = False) -> list[tuple[str, st
         import lxml.html  # noqa: PLC0415
         import trafilatura  # noqa: PLC0415
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "the text of web pages needs the package trafilatura: pip install trafilatura lxml-html-clean",
-            name="trafilatura",
-        ) from None
+        raise missing_package("the text of web pages", "trafilatura", "trafilatura", "lxml-html-clean") from None
     page = decode_page(html) if isinstance(html, bytes) else html
     parser = lxml.html.HTMLParser(encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True)
     try:

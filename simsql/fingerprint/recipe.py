@@ -14,6 +14,7 @@ TokenKind = Literal["words", "characters", "jieba", "phash"]
 Step = Literal["nfkc", "casefold", "lower", "marks"]
 WeightKind = Literal["set", "log", "tf"]
 ShortKind = Literal["none", "exact"]
+WordNumber = Literal[0, 1, 2, 3]
 
 # The last part of every id: the revision of the definitions that the fields do not name, such as normalisation,
 # character classes, hashes and the logarithm. Raise it if a change of one of them changes a fingerprint.
@@ -31,6 +32,7 @@ _ID = re.compile(
     r"(?:-tie(?P<tie>1))?"
     r"(?:-class(?P<classes>(?:\.[a-z0-9_]+\.[0-9]+)+))?"
     r"(?:-min\.(?P<least>[0-9]+)(?:\.(?P<short>exact))?)?"
+    r"(?:-word\.(?P<word>[0-9]))?"
     rf"-{REVISION}"
 )
 _NAME = re.compile(r"[a-z0-9_]+")
@@ -140,6 +142,8 @@ class Recipe:
     short
         The fingerprint of a text with fewer features: "none" for no fingerprint, or "exact" for a hash of all its
         features, so that it only matches texts with the same features.
+    word
+        Which word of a wide fingerprint this is, 0 to 3: each word hashes the same features independently.
 
     Raises ValueError for other arguments and for arguments that contradict each other.
     """
@@ -156,6 +160,7 @@ class Recipe:
     class_weights: tuple[tuple[str, int], ...] = ()
     min_features: int = 1
     short: ShortKind = "none"
+    word: WordNumber = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.tokens, Pattern | Tokenizer) and self.tokens not in get_args(TokenKind):
@@ -167,6 +172,7 @@ class Recipe:
         _check_choice("hash", self.hash, get_args(HashKind))
         _check_choice("short", self.short, get_args(ShortKind))
         _check_choice("tie", self.tie, (0, 1))
+        _check_choice("word", self.word, get_args(WordNumber))
         _check_choice("cyclic", self.cyclic, (False, True))
         _check_shingles(self.shingles)
         _check_steps(self.normalise)
@@ -206,6 +212,8 @@ class Recipe:
             parts.append("class" + "".join(f".{name}.{weight}" for name, weight in self.class_weights))
         if self.min_features > 1:
             parts.append(f"min.{self.min_features}" + (".exact" if self.short == "exact" else ""))
+        if self.word:
+            parts.append(f"word.{self.word}")
         if self.stop_words:
             parts.append(f"stop.{_digest(sorted(self.stop_words))}")
         if self.idf is not None:
@@ -220,7 +228,9 @@ class Recipe:
     @property
     def features_id(self) -> str:
         """The id of the recipe with the same features and hashes, all with the weight 1."""
-        alike = replace(self, weight="set", tie=0, idf=None, class_weights=(), min_features=1, short="none")
+        alike = replace(
+            self, weight="set", tie=0, idf=None, class_weights=(), min_features=1, short="none", word=0
+        )
         return alike.id
 
     @staticmethod
@@ -258,6 +268,7 @@ class Recipe:
             "class_weights": tuple(zip(classes[0::2], map(int, classes[1::2]), strict=True)),
             "min_features": int(found["least"] or 1),
             "short": found["short"] or "none",
+            "word": int(found["word"] or 0),
         }
         recipe = Recipe(**fields)
         if recipe.id != id:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from simsql.errors import UsageError
 from simsql.fingerprint.features import Features
-from simsql.fingerprint.hashes import I64, U64, hash_as_tokens, hash_strings, mix
+from simsql.fingerprint.hashes import GOLDEN, I64, U64, hash_as_tokens, hash_strings, mix
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, WeightKind, check_recipe
 
 _LOWEST_BITS = np.uint64(0x0101010101010101)
@@ -161,9 +161,10 @@ def fingerprints_of(
     values = np.zeros(len(empty), dtype=np.uint64)
     if not empty.all():
         starts = (np.cumsum(features.documents) - features.documents)[~empty]
-        values[~empty] = majorities(features.hashes, weights, features.documents[~empty], recipe.tie)
+        votes = _hash_for_word(features.hashes, recipe)
+        values[~empty] = majorities(votes, weights, features.documents[~empty], recipe.tie)
         if short.any():
-            exact = mix(np.add.reduceat(_hash_counted(features.hashes, features.occurrences), starts))
+            exact = mix(np.add.reduceat(_hash_counted(votes, features.occurrences), starts))
             values[short] = exact[short[~empty]]
     return values, (empty if recipe.short == "exact" else empty | short)
 
@@ -183,10 +184,11 @@ class Tally:
         if not len(hashes):
             return
         weights = _weigh(hashes, occurrences, self._recipe) * constant
-        self._ones += weigh_ones(hashes, weights, np.array([len(hashes)]))
+        votes = _hash_for_word(hashes, self._recipe)
+        self._ones += weigh_ones(votes, weights, np.array([len(hashes)]))
         self._total += int(weights.sum())
         if self._recipe.short == "exact":
-            self._exact += np.add.reduce(_hash_counted(hashes, occurrences), keepdims=True)
+            self._exact += np.add.reduce(_hash_counted(votes, occurrences), keepdims=True)
         # The recipe does not need to distinguish more of them.
         if len(self._different) < self._recipe.min_features:
             self._different = np.union1d(self._different, hashes[: self._recipe.min_features])
@@ -214,6 +216,11 @@ def _weigh_by_count(occurrences: I64, kind: WeightKind) -> I64:
 def _weigh(hashes: U64, occurrences: I64, recipe: Recipe) -> I64:
     weights = _weigh_by_count(occurrences, recipe.weight)
     return weights if recipe.idf is None else weights * recipe.idf.weigh(hashes)
+
+
+def _hash_for_word(hashes: U64, recipe: Recipe) -> U64:
+    """Return the hashes with which features vote. Each word of a wide fingerprint has its own."""
+    return mix(hashes + np.uint64(recipe.word * int(GOLDEN) % 2**64)) if recipe.word else hashes
 
 
 def _hash_counted(hashes: U64, occurrences: I64) -> U64:

@@ -4,6 +4,7 @@
     Sketch(source="body")                          64 MinHashes beside it, for near(..., similarity=0.6)
     SimhashIndex("fingerprint", distance=3)        in __table_args__: created and dropped with the table
     near, claim, near_many, pairs, clusters        searches as statements, for Session, AsyncSession and Connection
+    near_wide                                      the same for fingerprints of several words, in a column each
 
     select(Article).where(Article.fingerprint.near(text="some text", distance=7))
     select(Article.fingerprint.hamming_distance(fingerprint))
@@ -13,6 +14,6 @@ Nothing here connects to a database, and importing it changes nothing in SQLAlch
 
 from simsql.sqlalchemy.columns import Sketch
 from simsql.sqlalchemy.model import Fingerprint, SimhashIndex
-from simsql.sqlalchemy.statements import claim, clusters, near, near_many, pairs
+from simsql.sqlalchemy.statements import claim, clusters, near, near_many, near_wide, pairs
 
-__all__ = ["Fingerprint", "SimhashIndex", "Sketch", "claim", "clusters", "near", "near_many", "pairs"]
+__all__ = ["Fingerprint", "SimhashIndex", "Sketch", "claim", "clusters", "near", "near_many", "near_wide", "pairs"]

@@ -14,6 +14,7 @@ from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
 from simsql.database.index_spec import check_similarity
+from simsql.database.sources import Sources
 from simsql.database.transfer import NOT_GIVEN, NotGiven, from_bigint, to_bigint
 from simsql.errors import UsageError
 from simsql.fingerprint import sketch
@@ -21,7 +22,6 @@ from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.events import follow_sources
 from simsql.sqlalchemy.expressions import FingerprintArgument, TextArgument, as_fingerprint, beside, root_column
 from simsql.sqlalchemy.inserts import add_default
-from simsql.sqlalchemy.sources import Sources
 
 
 class Bits64(TypeDecorator[int]):

@@ -16,9 +16,10 @@ from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag, QueryableAttribut
 from sqlalchemy.orm.attributes import History, get_history
 from sqlalchemy.orm.exc import UnmappedClassError
 
+from simsql.database.sources import Sources, compute_many
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.recipes import refuse_other_recipe
-from simsql.sqlalchemy.sources import Sources, compute_many, name_sources
+from simsql.sqlalchemy.sources import compute_row, find_other, name_sources
 
 
 @functools.cache
@@ -164,7 +165,8 @@ class _Follower:
         of_texts, value = state.info.get(self.ahead, ((), None))
         if of_texts != texts:
             if self._single_text(state.object) is None:
-                return self.sources.compute(
+                return compute_row(
+                    self.sources,
                     dict(zip(self.sources.names, texts, strict=True)),
                     f"{type(state.object).__name__}.{self.key}",
                 )
@@ -175,7 +177,7 @@ class _Follower:
 
     def _compute_all(self, mapper: Mapper[Any], states: list[InstanceState[Any]]) -> None:
         """Keep the value of each object in its info, and that of a column of the other kind with this source."""
-        column, of_column = self.sources.find_other(mapper.columns)
+        column, of_column = find_other(self.sources, mapper.columns)
         other = None if column is None else mapper.get_property_by_column(column).key
         texts = [self._texts(state.object) for state in states]
         values = compute_many((text for (text,) in texts), self.sources, of_column)

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import column as name_column
 from sqlalchemy import table as name_table
-from sqlalchemy.dialects.postgresql import REGCLASS
+from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import QueryableAttribute
@@ -117,8 +117,11 @@ def search(
     distance: int | None,
     scope: Scope | None,
     found: Mapping[str, TypeEngine[Any]],
+    words: Sequence[str] | None = None,
 ) -> "Select[*tuple[Any, ...]]":
     """Return a SELECT of the columns `found` from a call of a search function of simsql.
+
+    `words` are the columns of near_wide, of which `searched` is one.
 
     Citus would send a statement that reads one shard to its worker as a whole, with the search in it, and workers
     have no simhash indexes. But it runs a subquery that reads a local table on the coordinator. So the registry is
@@ -128,8 +131,8 @@ def search(
     call = getattr(func.simsql, function)(
         TableName(indexed.table),
         *arguments,
-        literal(check_distance(distance), Integer()),
-        literal(str(indexed.name), Text()),
+        literal(check_distance(distance, len(words or [indexed])), Integer()),
+        literal(words, ARRAY(Text())) if words else literal(str(indexed.name), Text()),
         *([] if scope is None else [_scope_values(indexed.table, scope)]),
     )
     # The columns are named. When SQLAlchemy copies the statement to load a relationship, a column object would

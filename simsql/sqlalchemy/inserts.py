@@ -6,8 +6,9 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, ColumnDefault
 
+from simsql.database.sources import Sources, compute_many
 from simsql.sqlalchemy.recipes import refuse_other_recipe
-from simsql.sqlalchemy.sources import Sources, compute_many, source_key
+from simsql.sqlalchemy.sources import compute_row, find_other, source_key
 
 # The last text of an execution, and its values by the names of the columns.
 _last: WeakKeyDictionary[Any, tuple[str, dict[str, int | None]]] = WeakKeyDictionary()
@@ -27,10 +28,10 @@ def add_default(column: Column[Any], _: object) -> None:
             return None  # what is missing may be an expression
         texts = {name: row[key] for name, key in keys.items()}
         refuse_other_recipe(context.root_connection, original, sources.recipe, context.execution_options)
-        other, of_other = sources.find_other(original.table.columns)
+        other, of_other = find_other(sources, original.table.columns)
         text = next(iter(texts.values()))
         if other is None or not isinstance(text, str):
-            return sources.compute(texts, f"{original.table.name}.{original.name}")
+            return compute_row(sources, texts, f"{original.table.name}.{original.name}")
         # Both columns of a row are computed one after the other.
         of_text, values = _last.get(context, (None, {}))
         if of_text != text or original.name not in values:

@@ -28,9 +28,10 @@ from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
 from simsql.database.index_spec import IndexSpec, Storage, agreed_recipe
+from simsql.database.sources import Sources, fingerprint_text
 from simsql.database.transfer import NOT_GIVEN, NotGiven
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe, simhash, simhash_parts
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy.columns import Bits64, is_similar
 from simsql.sqlalchemy.expressions import (
@@ -49,7 +50,6 @@ from simsql.sqlalchemy.expressions import (
     table_column,
 )
 from simsql.sqlalchemy.recipes import of_recipe
-from simsql.sqlalchemy.sources import Sources
 
 _REPEATED = (
     ".near() of a column of another table is slow under row-level security, where PostgreSQL repeats the search"
@@ -172,23 +172,10 @@ def as_query(
 def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Recipe) -> int | None:
     """Return the fingerprint of a text for a column."""
     sources = searched.type.sources if isinstance(searched.type, Fingerprint) else None
-    weights = dict(sources.weights) if sources is not None else {}
-    if not isinstance(text, Mapping):
-        if len(weights) > 1:
-            raise ArgumentError(
-                f"{searched} has several sources, so a single text is not enough: pass"
-                f" text={{{', '.join(f'{name!r}: ...' for name in weights)}}}"
-            )
-        return simhash(text, recipe)
-    if text.keys() != weights.keys():
-        raise ArgumentError(
-            f"text= names {', '.join(map(repr, text)) or 'no source'}, but the sources of {searched} are"
-            f" {', '.join(map(repr, weights))}: name each of them"
-            if weights
-            else f"{searched} has no source: pass text= as one str"
-        )
-    parts = [(part, weights[name]) for name, part in text.items() if part is not None]
-    return simhash_parts(parts, recipe)
+    try:
+        return fingerprint_text(text, sources, recipe, str(searched))
+    except UsageError as error:
+        raise ArgumentError(str(error)) from None
 
 
 def _find_recipe(searched: ColumnElement[Any], given: Recipe | None) -> Recipe:

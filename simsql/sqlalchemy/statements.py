@@ -1,10 +1,10 @@
-"""Searches as statements, for Session, AsyncSession and Connection: near, claim, near_many, pairs, clusters."""
+"""Searches as statements, for Session, AsyncSession and Connection: near, claim, near_many, pairs, clusters ..."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
 from sqlalchemy import Column, ColumnElement, Integer, Select, String, and_, literal, select
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, array
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql.selectable import LateralFromClause
@@ -63,19 +63,67 @@ def near(
     query = as_query(_expression(column), fingerprint, text, recipe)
     similar = is_similar(_expression(column), text, similarity)
     matches = _search("near", column, [query], distance, scope, "fingerprint", "distance")
+    if similar and not isinstance(column, QueryableAttribute):
+        raise ArgumentError(
+            f"similarity= compares sketches of rows, but a search for {column} returns fingerprints: pass an"
+            " attribute of a mapped class, or filter a SELECT of the table by .near(...)"
+        )
+    return _nearest(column, [query], matches, column == matches.c.fingerprint, scope, similar)
+
+
+def near_wide(
+    columns: Sequence[Searched],
+    fingerprint: Sequence[FingerprintArgument] | NotGiven = NOT_GIVEN,
+    *,
+    distance: int,
+    text: TextArgument | None = None,
+    scope: Scope | None = None,
+) -> "Select[Any, int]":
+    """Return a SELECT of the matches of a fingerprint of several words, or of a text, nearest first.
+
+    `columns` are those of the words, in their order, each with a simhash index of its own. `fingerprint` has a
+    number or an expression for each of them; a word that is None matches nothing. `distance`, from 0 to 64 times
+    the number of words, counts the bits that differ in all words together. For attributes, the rows are (entity,
+    distance); for columns of a Table, they are (fingerprint, distance), and a fingerprint is a list of words.
+    Takes the other arguments and raises the errors of `near`, and ArgumentError for columns of several tables.
+    """
+    searched = [_expression(column) for column in columns]
+    tables = [root_column(column).table for column in searched]
+    given = [fingerprint] * len(searched) if isinstance(fingerprint, NotGiven) else fingerprint
+    if not searched or any(table is not tables[0] for table in tables) or len(given) != len(searched):
+        raise ArgumentError("near_wide needs columns of one table, and a word for each of them")
+    queries = [as_query(column, word, text, None) for column, word in zip(searched, given, strict=True)]
+    matches = _search(
+        "near_wide",
+        columns[0],
+        queries,
+        distance,
+        scope,
+        "fingerprint",
+        "distance",
+        words=[str(root_column(column).name) for column in searched],
+    )
+    condition = and_(*(column == matches.c.fingerprint[place] for place, column in enumerate(columns, 1)))
+    return _nearest(columns[0], queries, matches, condition, scope)
+
+
+def _nearest(
+    column: Searched,
+    queries: Sequence[ColumnElement[Any]],
+    matches: LateralFromClause,
+    condition: ColumnElement[bool],
+    scope: Scope | None,
+    similar: Sequence[ColumnElement[bool]] = (),
+) -> "Select[Any, int]":
+    """Return a SELECT of matches or, for an attribute, of the entities that fulfil the conditions."""
     # The tables that the search depends on come first. A LATERAL subquery leaves them to the statement around it.
-    depends_on = correlated(_expression(column), [query], scope)
+    depends_on = correlated(_expression(column), queries, scope)
     tables = select(*depends_on).get_final_froms() if depends_on else []
     if not isinstance(column, QueryableAttribute):
-        if similar:
-            raise ArgumentError(
-                f"similarity= compares sketches of rows, but a search for {column} returns fingerprints: pass an"
-                " attribute of a mapped class, or filter a SELECT of the table by .near(...)"
-            )
         found = select(matches.c.fingerprint, matches.c.distance).select_from(*tables, matches)
         return found.order_by(matches.c.distance, matches.c.fingerprint)
     statement: Select[Any, int] = select(_entity(column), matches.c.distance).select_from(*tables)
-    statement = statement.join_from(matches, _entity(column), column == matches.c.fingerprint)
+    statement = statement.join_from(matches, _entity(column), condition)
     # Not in ON, which could not refer to the tables before the search.
     statement = statement.where(*in_scope(column.expression, scope), *similar)
     return statement.order_by(matches.c.distance, column, *_primary_key(column))
@@ -166,12 +214,16 @@ def _search(
     distance: int | None,
     scope: Scope | None,
     *found: str,
+    words: Sequence[str] | None = None,
 ) -> LateralFromClause:
     searched = _expression(column)
     _refuse_texts(root_column(searched))
-    types = {name: Integer() if name == "distance" else _FINGERPRINT for name in found}
+    fingerprint = ARRAY(_FINGERPRINT) if words else _FINGERPRINT
+    types = {name: Integer() if name == "distance" else fingerprint for name in found}
+    if words:
+        arguments = [array(arguments, type_=_FINGERPRINT)]
     # Lateral, because an argument may be a column of another table in the statement.
-    return search(function, searched, arguments, distance, scope, types).lateral()
+    return search(function, searched, arguments, distance, scope, types, words).lateral()
 
 
 def _refuse_texts(column: Column[Any]) -> None:

@@ -107,9 +107,31 @@ AS $$
                               WHEN 'expression' THEN simsql._expression_vacuum(index, state) END
 $$;
 
--- advice: what a database administrator should do for the searches of an index, and the share of pages that
--- are all-visible. It matters only to searches that read the table itself: _storage_advice is a function of
--- `expression`.
+-- size: the bytes that the key tables, or the B-trees on prefixes, take on disk. Null on Citus.
+CREATE OR REPLACE FUNCTION simsql._storage_size(index simsql.registry) RETURNS bigint
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN CASE index.storage WHEN 'tables' THEN simsql._tables_size(index)
+                              WHEN 'expression' THEN simsql._expression_size(index) END;
+END
+$$;
+
+-- advice: the share of what searches read that a vacuum would clean up, when the last one was, and what an
+-- administrator should do; null if nothing. It reads the catalogue and the statistics alone, and no role needs
+-- privileges for that.
+CREATE OR REPLACE FUNCTION simsql._storage_advice(
+    index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text)
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    CASE index.storage
+        WHEN 'tables' THEN SELECT a.* INTO unvacuumed, last_vacuum, hint FROM simsql._tables_advice(index) AS a;
+        WHEN 'expression' THEN
+            SELECT a.* INTO unvacuumed, last_vacuum, hint FROM simsql._expression_advice(index) AS a;
+    END CASE;
+END
+$$;
 
 -- drop: drops everything that create_index creates, except for the B-tree on the user's column. An
 -- interrupted change of the storage leaves some of each.

@@ -159,6 +159,7 @@ BUILD = (
 )
 
 
+@pytest.mark.unpooled("PgBouncer refuses the parameter options")
 def test_an_online_build(project, server, tmp_path):
     fingerprints = clustered(300, seed=41)
     project.write(f"{TABLE}\nop.create_index('by_print', 'article', ['fingerprint'])")
@@ -226,6 +227,7 @@ def test_schema_translate_map(project):
     assert project.indexes()[0][0] == "tenant.article"
 
 
+@pytest.mark.pooled
 def test_an_async_environment(bare_project):
     """With asyncpg, as the template `async` of Alembic does it: it takes one statement at a time."""
     bare_project.metadata = models(SimhashIndex("fingerprint"))

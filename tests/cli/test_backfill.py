@@ -85,6 +85,7 @@ def test_rows_that_others_write_are_counted(posts, database_url):
     assert found.lines[2] == "Skipped 2 rows that others were writing: run it again"
 
 
+@pytest.mark.unpooled("PgBouncer keeps sessions open")
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_what_was_broken_off_goes_on_where_it_stopped(posts, database_url, end):
     command = ["backfill", "post", "--text-column", "body", "--batch", "5", "--database", database_url]

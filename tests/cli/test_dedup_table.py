@@ -101,6 +101,7 @@ def read_page(page):
     return chunks, [[(row[0], row[2:8]) for row in rows] for *_, rows in index["clusters"]]
 
 
+@pytest.mark.unpooled("PgBouncer answers for a session that was ended")
 def test_the_reason_of_a_lost_connection_is_shown(articles):
     _, dedup = articles
     ended = "PostgreSQL: terminating connection due to administrator command"

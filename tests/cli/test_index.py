@@ -1,7 +1,9 @@
 """`simsql index ...`: what it prints, and its exit codes."""
 
 import json
+import re
 import signal
+from datetime import datetime
 
 import pytest
 from articles import create_articles, create_table, missing_keys
@@ -25,7 +27,7 @@ def index(database_url):
 
 
 def listed(index):
-    """The cells of each index, apart from what to do."""
+    """The cells of each index, apart from how it is."""
     rows = [json.loads(line) for line in index("list").done().lines]
     names = [
         "table",
@@ -39,11 +41,13 @@ def listed(index):
         "storage",
         "state",
         "is_default",
-        "all_visible",
+        "bytes",
+        "unvacuumed",
+        "last_vacuum",
         "hint",
     ]
     assert all(list(row) == names for row in rows)
-    return [list(row.values())[:-3] for row in rows]
+    return [list(row.values())[:-5] for row in rows]
 
 
 def rows_of(found):
@@ -121,6 +125,28 @@ def test_superfluous_keys_are_no_fault_and_removed(connection, index):
     assert index("vacuum", "article", "--column", "fingerprint").done().out == "8 keys removed\n"
     assert index("vacuum", "article").done().out == "0 keys removed\n"
     assert index("verify").done().out == ""
+
+
+def test_the_list_and_the_check_say_how_an_index_is(connection, database_url, index):
+    set_batch_size(connection, 10)
+    create_articles(connection, range(100))
+    check = ("status", "--check", "--database", database_url)
+    sound = run(*check).done()
+    assert (sound.out, sound.err) == ("", "")
+    connection.execute("UPDATE article SET fingerprint = -1 - fingerprint WHERE id % 2 = 0")
+    connection.execute("SELECT pg_stat_force_next_flush()")
+    (line,) = index("list").done().lines
+    *_, size, unvacuumed, vacuumed, hint = json.loads(line).values()
+    assert size > 100 * 4 * 36
+    assert unvacuumed == pytest.approx(1 / 3)
+    assert datetime.fromisoformat(vacuumed).tzinfo
+    assert hint == "33% of the keys are superfluous: simsql index vacuum public.article --column fingerprint"
+    problem, remedy = hint.split(": ")
+    assert (run(*check).code, rows_of(run(*check))) == (1, [[f"public.article(fingerprint): {problem}", remedy]])
+    connection.execute("ALTER TABLE article RENAME fingerprint TO print")
+    remedy = "Rename it back, or let the index follow the column: simsql index verify public.article --repair"
+    assert rows_of(run(*check)) == [["public.article(fingerprint): column renamed", remedy]]
+    assert f"{size:,}  33%" in re.sub(" {3,}", "  ", index("list", "--format", "table").done().out)
 
 
 def test_what_postgresql_refuses(table, index):

@@ -66,17 +66,6 @@ def test_an_empty_table(connection, database_url):
     assert len(run("stats", "article", *at).done().lines) == 2 + 9
 
 
-def test_the_share_of_all_visible_pages(connection, database_url):
-    connection.execute("CREATE TABLE article (fingerprint bigint); INSERT INTO article VALUES (5), (6)")
-    connection.execute("SELECT simsql.create_index('article', 'fingerprint', storage => 'expression')")
-    connection.execute("VACUUM article")
-    at = ["--database", database_url]
-    found = run("stats", "article", *at).done()
-    assert json.loads(found.lines[2]) == {"statistic": "all-visible", "table": None, "of": None, "value": 1.0}
-    found = run("stats", "article", "--format", "table", *at).done()
-    assert found.lines[1] == "100% of the table's pages are all-visible"
-
-
 def test_a_scope_and_what_is_refused(connection, database_url):
     connection.execute("CREATE TABLE article (tenant integer, fingerprint bigint)")
     connection.execute("INSERT INTO article VALUES (1, 5), (1, 6), (2, 7)")

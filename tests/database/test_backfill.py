@@ -137,6 +137,7 @@ def test_odd_names_and_several_columns(connection, database):
     assert found == [(both,), (expected("sheep"),), (None,)]
 
 
+@pytest.mark.pooled
 def test_the_index_has_the_keys_and_its_recipe_is_taken(connection, database):
     connection.execute("CREATE TABLE article (id int PRIMARY KEY, body text, fingerprint bigint)")
     with database.begin() as transaction:

@@ -64,6 +64,7 @@ def test_an_application_may_use_its_own_url(database_url):
         ("", {"prepare": False}, None),
     ],
 )
+@pytest.mark.unpooled("PgBouncer needs another prepare_threshold")
 def test_statements_that_are_prepared(database_url, query, options, threshold):
     engine = open_engine(database_url + query, **options)
     with engine.connect() as connection:

@@ -113,6 +113,7 @@ def two_connections(database):
     engine.dispose()
 
 
+@pytest.mark.unpooled("PgBouncer refuses the parameter options")
 @pytest.mark.parametrize("storage", ["tables", "expression"])
 def test_a_build_needs_two_connections_and_leaves_their_sessions_as_they_were(articles, two_connections, storage):
     articles.execute("CREATE SCHEMA evil")
@@ -135,6 +136,7 @@ def test_a_build_needs_two_connections_and_leaves_their_sessions_as_they_were(ar
             assert session.execute(text(held)).scalars().all() == []
 
 
+@pytest.mark.unpooled("PgBouncer answers for a session that was ended")
 def test_a_build_reports_that_its_connection_broke(articles, database):
     end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = %s"
     with pytest.raises(OperationalError, match="terminating connection"):

@@ -388,6 +388,7 @@ def test_arguments_that_do_not_fit(articles, database):
 # Transactions
 
 
+@pytest.mark.pooled
 @directly
 def test_loading_begins_a_transaction_to_which_the_rows_belong(articles, database, way):
     found = text("SELECT count(*) FROM simsql.near('article', 8, 0)")

@@ -515,6 +515,27 @@ def test_a_file_that_changes_is_not_copied(folder, change, stage, paths):
     assert {path.name for path in folder.iterdir()} <= {"a.jsonl", "sub"}
 
 
+def test_files_in_guessed_encodings(folder):
+    text = "Все счастливые семьи похожи друг на друга, каждая несчастливая семья несчастлива по-своему."
+    data = "".join(f'{{"id": {n}, "text": "{text if n < 3 else n}"}}\n' for n in range(6)).encode("cp1251")
+    (folder / "r.jsonl").write_bytes(data)
+    (folder / "k.txt").write_bytes(text.encode("koi8-r"))
+    (folder / "u.txt").write_text(text)
+    (folder / "z.txt").write_bytes(text.encode("cp866"))
+    found = run("dedup", "r.jsonl", "k.txt", "u.txt", "--encoding", "detect", "--keep", "first").done()
+    assert "files decoded by a guess: 1 as cp1251, 1 as koi8_r" in found.err
+    assert found.table["documents that could be dropped"] == "4"
+    found = run("dedup", "r.jsonl", "--encoding", "detect", "--clean", "c.jsonl", "--drop-list", "drop").done()
+    dropped = (folder / "drop").read_text().split()
+    rest = [
+        line for line in data.splitlines(keepends=True) if not any(b"%s," % n.encode() in line for n in dropped)
+    ]
+    assert len(dropped) == 2
+    assert (folder / "c.jsonl").read_bytes() == b"".join(rest)
+    found = run("dedup", "u.txt", "z.txt", "--encoding", "detect")
+    assert (found.code, found.table["not utf-8"]) == (1, "1")
+
+
 def test_records_that_differ_are_not_removed(folder):
     """As if the file had changed and its status had not."""
     data = (folder / "a.jsonl").read_bytes()

@@ -102,7 +102,7 @@ class TestPlainText:
         skip = one_skip(write(tmp_path / "a", b"na\xefve text"))
         assert skip.reason == "not utf-8"
         assert skip.detail.startswith("byte 2 is not utf-8: the file is damaged or in another encoding")
-        assert skip.detail.endswith("; if you know which, name it with --encoding")
+        assert skip.detail.endswith("; --encoding detect reads it by a guess, --encoding NAME decides")
         assert "byte 5 " in one_skip(write(tmp_path / "a", codecs.BOM_UTF8 + b"na\xefve text")).detail
 
     @pytest.mark.parametrize(
@@ -166,8 +166,40 @@ class TestPlainText:
     )
     def test_a_guess_at_the_encoding_is_told(self, tmp_path, encoding, text):
         path = write(tmp_path / "a", text.encode(encoding))
-        guesses = re.search(r"perhaps (.*?);", one_skip(path).detail)[1].split(" or ")
+        detail = one_skip(path).detail
+        guesses = re.search(r"perhaps (.*?);", detail)[1].split(" or ")
         assert text in {texts(path, encoding=guess)[0] for guess in guesses}
+        assert detail.endswith("; --encoding detect reads it by a guess, --encoding NAME decides")
+        (read_by_it,) = read(path, encoding="detect")
+        assert (read_by_it.guess, read_by_it.text) == (guesses[0], texts(path, encoding=guesses[0])[0])
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            "Все счастливые семьи похожи друг на друга.".encode() + b"\xd0 and the rest",  # damaged
+            "Привет, как дела? Всё хорошо, спасибо. А у вас?".encode("cp866"),  # letters would be symbols
+            "Все люди рождаются свободными и равными в своём достоинстве и правах. ".encode("cp866") * 20,
+            "人人生而自由,在尊严和权利上一律平等。".encode("utf-16-le"),
+        ],
+    )
+    def test_a_guess_that_could_lose_words_is_refused(self, tmp_path, data):
+        path = write(tmp_path / "a", data)
+        assert "--encoding detect" not in one_skip(path).detail
+        assert one_skip(path, encoding="detect") == one_skip(path)
+
+    def test_detect_leaves_utf8_and_marks_alone(self, tmp_path):
+        cut = "x" * (SAMPLE - 9) + " eight 𝄞"
+        content = [cut, "façade", codecs.BOM_UTF8 + b"na\xc3\xafve", "étude".encode("utf-16"), "ascii"]
+        for number, data in enumerate(content):
+            write(tmp_path / str(number), data)
+        found = list(read(tmp_path, encoding="detect"))
+        assert [(item.text, item.guess) for item in found] == [
+            (text, None) for text in (cut, "façade", "naïve", "étude", "ascii")
+        ]
+
+    def test_what_tells_the_encoding_may_come_late(self, tmp_path):
+        text = "ascii\n" * 20_000 + "Все счастливые семьи похожи друг на друга. " * 9
+        assert texts(write(tmp_path / "a", text.encode("cp1251")), encoding="detect") == [text]
 
     def test_what_an_encoding_says_is_on_one_line(self, tmp_path):
         skip = one_skip(write(tmp_path / "a.jsonl", b"hi-abc\n"), encoding="punycode")

@@ -15,7 +15,7 @@ from program import PROGRAM, environment, finish, run, run_apart, spawn, write_l
 from pyarrow import parquet as pq
 
 from simsql.documents import UnfitError, parquet_output
-from simsql.documents.parquet import MISSING
+from simsql.errors import missing_package
 
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 
@@ -232,6 +232,7 @@ def test_parquet_is_refused_before_any_work(lines, out, monkeypatch):
     path.unlink()
     (out / "clusters.parquet").symlink_to("/dev/full")
     run("dedup", lines, "-o", out / "clusters.parquet").failed(1, "clusters.parquet cannot be written: No space")
-    monkeypatch.setattr(parquet_output, "import_parquet", mock.Mock(side_effect=UnfitError("Parquet", MISSING)))
-    run("dedup", lines, "--output", path).failed(2, f"{MISSING}\n")
+    missing = UnfitError("Parquet", str(missing_package("Parquet", "pyarrow")))
+    monkeypatch.setattr(parquet_output, "import_parquet", mock.Mock(side_effect=missing))
+    run("dedup", lines, "--output", path).failed(2, "Parquet needs the package pyarrow: pip install pyarrow\n")
     assert not path.exists()

@@ -93,6 +93,11 @@ def test_a_file_that_can_be_cut_is_cut(tmp_path):
     for encoding in ("gbk", "utf-16", "utf-7"):
         found = check(write(tmp_path / "e.jsonl", lines.decode().encode(encoding)), 100, encoding=encoding)
         assert not any(isinstance(part, Range) for part in found)
+    russian = lines.decode().replace("a", "Все счастливые семьи ").encode("cp1251")
+    found = check(write(tmp_path / "e.jsonl", russian), 100, encoding="detect")
+    assert not any(isinstance(part, Range) for part in found)
+    found = check(write(tmp_path / "e.jsonl", lines), 100, encoding="detect")
+    assert all(isinstance(part, Range) for part in found)
 
 
 def test_small_files_are_grouped_and_a_large_one_is_read_alone(tmp_path):

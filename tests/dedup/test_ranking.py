@@ -57,7 +57,8 @@ def by_definition(texts, fingerprints, compare, distance=12, similarity=0.6, dro
     pairs = [(one, other) for a, b in near for one in by_fingerprint[a] for other in by_fingerprint[b]]
     for same in by_fingerprint.values():
         pairs += [(one, other) for at, one in enumerate(same) for other in same[at + 1 :]]
-    sketches = {node: simsql.sketch(texts[names[0]]) for node, names in nodes.items()}
+    sketched = simsql.sketch_many([texts[names[0]] for names in nodes.values()])
+    sketches = dict(zip(nodes, sketched.tolist(), strict=True))
     limit = sketch_distance(similarity)
     pairs = [(one, other) for one, other in pairs if (sketches[one] ^ sketches[other]).bit_count() <= limit]
     found = compare([(texts[nodes[one][0]], texts[nodes[other][0]]) for one, other in pairs])
@@ -120,6 +121,14 @@ def check(found, texts, fingerprints, decisions, drop_list):
     written = [cluster["size"] for cluster in found.clusters]
     assert written == sorted((size for size in sizes.values() if size > 1), reverse=True)
     dropped = []
+    compared = [
+        (member["id"], other)
+        for cluster in found.clusters
+        for member in cluster["members"]
+        for other in (cluster["representative"], member["kept"])
+    ]
+    columns = ([texts[name] for name in column] for column in zip(*compared, strict=True))
+    similarities = dict(zip(compared, simsql.similarity_many(*columns).tolist(), strict=True))
     for cluster in found.clusters:
         names = [member["id"] for member in cluster["members"]]
         assert cluster["size"] == len(names)
@@ -129,8 +138,8 @@ def check(found, texts, fingerprints, decisions, drop_list):
             assert member["droppable"] == (name != kept)
             assert member["distance"] == (fingerprints[name] ^ fingerprints[centre]).bit_count()
             assert member["kept_distance"] == (fingerprints[name] ^ fingerprints[kept]).bit_count()
-            assert member["similarity"] == round(simsql.similarity(texts[name], texts[centre]), 6)
-            assert member["kept_similarity"] == round(simsql.similarity(texts[name], texts[kept]), 6)
+            assert member["similarity"] == round(similarities[name, centre], 6)
+            assert member["kept_similarity"] == round(similarities[name, kept], 6)
             assert names.index(kept) <= names.index(name)
             dropped += [name] * (name != kept)
     assert drop_list.read_text().splitlines() == dropped

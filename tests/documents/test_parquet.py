@@ -199,7 +199,7 @@ def test_without_pyarrow(tmp_path, monkeypatch):
         skip = one_skip(path)
     finally:
         monkeypatch.undo()
-    assert (skip.reason, skip.detail) == ("Parquet", "Parquet needs pip install 'simsql[parquet]'")
+    assert (skip.reason, skip.detail) == ("Parquet", "Parquet needs the package pyarrow: pip install pyarrow")
     assert texts(path) == ["a"]
 
 

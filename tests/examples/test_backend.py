@@ -3,7 +3,6 @@
 import contextlib
 import random
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,10 +14,12 @@ from threading import Barrier
 import httpx
 import numpy as np
 import psycopg
+from commits import write_commits
 from documentation import BACKEND as PAGE
-from documentation import REPOSITORY, assert_output, read_blocks, read_commands
+from documentation import assert_output, read_blocks, read_commands
 from numpy.typing import NDArray
 from oracle import distance
+from preloaded import preloaded_programs
 from program import environment, temporary_folder, wait_until
 from servers import Server
 
@@ -28,42 +29,12 @@ ARTICLES = 50_000
 WORDS = [f"word{number}" for number in range(3_000)]
 
 
-def write_commits(folder: Path) -> tuple[Path, Path]:
-    """Write the service as it was before and as it is after what docs/backend.md changes."""
-    before, after = folder / "before", folder / "after"
-    for commit in (before, after):
-        shutil.copytree(REPOSITORY / "examples/backend", commit, ignore=shutil.ignore_patterns("__pycache__"))
-    for block in read_blocks(PAGE):
-        if block.language == "diff":
-            for change in re.split(r"^--- ", block.code, flags=re.MULTILINE)[1:]:
-                undo(before, change)
-    return before, after
-
-
-def undo(commit: Path, change: str) -> None:
-    """Take back the changes of one file, which have to be in it."""
-    heads, *hunks = re.split(r"^@@.*@@\n", change, flags=re.MULTILINE)
-    old, new = heads.splitlines()
-    file = commit / new.removeprefix("+++ b/")
-    text = file.read_text(encoding="utf-8")
-    for hunk in hunks:
-        lines = [line or " " for line in hunk.splitlines()]
-        as_it_is, as_it_was = ("".join(f"{line[1:]}\n" for line in lines if line[0] != sign) for sign in "-+")
-        assert text.count(as_it_is) == 1, f"{PAGE}: {file} does not have\n{as_it_is}"
-        text = text.replace(as_it_is, as_it_was)
-    if old == "/dev/null":
-        assert text == ""
-        file.unlink()
-    else:
-        file.write_text(text, encoding="utf-8")
-
-
 class Shell:
     """Runs the page's commands, one after the other."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, programs: Path) -> None:
         self.variables = environment(None, DATABASE_URL=url)
-        self.variables["PATH"] = f"{Path(sys.executable).parent}:{self.variables['PATH']}"
+        self.variables["PATH"] = f"{programs}:{self.variables['PATH']}"
         blocks = [block for block in read_blocks(PAGE) if block.language == "console"]
         self._left = [command for block in blocks for command in read_commands(block)]
 
@@ -165,9 +136,10 @@ def test_the_service_gains_near_duplicate_search_and_loses_it_again(server: Serv
         temporary_folder() as folder,
         server.new_database(template="template0") as url,
         psycopg.connect(dbname=url.database, user="postgres", autocommit=True, **url.query) as connection,
+        preloaded_programs(folder) as programs,
     ):
-        before, after = write_commits(folder)
-        shell = Shell(url.render_as_string(hide_password=False))
+        before, after = write_commits(folder, "backend", PAGE)
+        shell = Shell(url.render_as_string(hide_password=False), programs)
 
         # As it was.
         shell.run(before, "alembic upgrade head")

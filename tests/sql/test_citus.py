@@ -39,6 +39,12 @@ def test_every_kind_of_table_is_searched_exactly(connection, kind):
     searches_are_exact(connection)
     assert connection.execute("SELECT storage, state FROM simsql.indexes").fetchone() == ("expression", "ready")
     assert near(connection, 0, 30) == expected_near(FINGERPRINTS, 0, 30)
+    for within in (7, 30):
+        wide = connection.execute(
+            "SELECT fingerprint[1], distance FROM simsql.near_wide('article', '{0}', %s, '{fingerprint}')",
+            [within],
+        )
+        assert wide.fetchall() == expected_near(FINGERPRINTS, 0, within)
     connection.execute("UPDATE article SET fingerprint = fingerprint # 4")
     searches_are_exact(connection)
 

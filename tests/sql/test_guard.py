@@ -19,6 +19,8 @@ CALLS = [
     "SELECT * FROM simsql.near_rows(NULL::bob.article, 1, 3{scope})",
     "SELECT * FROM simsql.near_many('bob.article', ARRAY[1, 2], 3{scope})",
     "SELECT * FROM simsql.near_many('bob.article', ARRAY(SELECT generate_series(1, 3000)), 20{scope})",
+    "SELECT * FROM simsql.near_wide('bob.article', ARRAY[1], 3, ARRAY['fingerprint']{scope})",
+    "SELECT * FROM simsql.near_wide('bob.article', ARRAY[1], 40, ARRAY['fingerprint']{scope})",
     "SELECT * FROM simsql.claim('bob.article', 1{scope})",
     "SELECT * FROM simsql.explain_near('bob.article', 1, 3{scope})",
     "SELECT simsql._packed_pieces('bob.article', 'fingerprint', 100{scope})",

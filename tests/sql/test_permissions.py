@@ -20,6 +20,7 @@ USES = {
     "simsql.near": "SELECT * FROM simsql.near('article', 1)",
     "simsql.near_rows": "SELECT * FROM simsql.near_rows(NULL::article, 1)",
     "simsql.near_many": "SELECT * FROM simsql.near_many('article', ARRAY[1]::bigint[])",
+    "simsql.near_wide": "SELECT * FROM simsql.near_wide('article', ARRAY[1]::bigint[], 3, '{fingerprint}')",
     "simsql.explain_near": "SELECT * FROM simsql.explain_near('article', 1)",
     "simsql.pairs": "SELECT * FROM simsql.pairs('article')",
     "simsql.clusters": "SELECT * FROM simsql.clusters('article')",

@@ -37,6 +37,7 @@ FUNCTIONS = {
     "scan": "SELECT count(*) FROM simsql.near({table}, 0, 40, {scope})",
     "near_rows": "SELECT id FROM simsql.near_rows(NULL::public.{name}, 0, 7, {scope})",
     "near_many": "SELECT query, fingerprint FROM simsql.near_many({table}, {queries}, 5, {scope}) ORDER BY 1, 2",
+    "near_wide": "SELECT f.* FROM simsql.near_wide({table}, ARRAY[0], 7, ARRAY['fingerprint'], {scope}) AS f",
     "pairs": "SELECT a, b FROM simsql.pairs({table}, 2, {scope}) ORDER BY 1, 2",
     "clusters": "SELECT cluster, fingerprint FROM simsql.clusters({table}, 2, {scope})",
     "claim": "SELECT fingerprint FROM simsql.claim({table}, 3, 5, {scope})",

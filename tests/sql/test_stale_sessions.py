@@ -129,6 +129,7 @@ SEARCHES = {
     "near": "SELECT * FROM simsql.near(%s::regclass, 5)",
     "near_many": "SELECT * FROM simsql.near_many(%s::regclass, '{5}')",
     "near_many of many": "SELECT * FROM simsql.near_many(%s::regclass, ARRAY(SELECT generate_series(1, 20)))",
+    "near_wide": "SELECT * FROM simsql.near_wide(%s::regclass, '{5}', 3, '{fingerprint}')",
     "documents": "SELECT * FROM simsql._near_documents(%s::regclass, 5, 3, NULL, NULL)",
     "claim": "SELECT * FROM simsql.claim(%s::regclass, 5)",
     "pairs": "SELECT * FROM simsql.pairs(%s::regclass)",

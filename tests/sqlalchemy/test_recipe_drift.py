@@ -7,10 +7,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
-from simsql.database import open_engine
+from simsql.database import open_engine, recipes
 from simsql.errors import UsageError
 from simsql.fingerprint import KNOWN_RECIPES
-from simsql.sqlalchemy import Fingerprint, Sketch, claim, near, recipes
+from simsql.sqlalchemy import Fingerprint, Sketch, claim, near
 
 WORDS = "There should be one, and preferably only one, obvious way to do it."
 OTHER = "If the implementation is hard to explain, it's a bad idea."

@@ -278,6 +278,7 @@ def test_a_session_with_several_engines_finds_the_one_of_the_table(session, data
                 assert sorted((_plain(row) for row in other.execute(statement)), key=repr) == rows
 
 
+@pytest.mark.pooled
 @each_driver
 def test_async_sessions_run_the_same_statements(session: Session, database_url, driver):
     fingerprint = 2**63 + 5

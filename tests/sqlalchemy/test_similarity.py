@@ -8,8 +8,9 @@ from sqlalchemy.exc import ArgumentError, StatementError
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 
 from simsql import estimate_similarity, simhash, sketch
+from simsql.database import recipes, sources
 from simsql.errors import UsageError
-from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch, near, recipes, sources
+from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch, near
 
 WORDS = [f"word{number}" for number in range(60)]
 # Every row has the same words, so they are near; only the order differs.

@@ -11,9 +11,9 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/*.md"))]
-BACKEND = REPOSITORY / "docs/backend.md"
+BACKEND, DJANGO = (REPOSITORY / "docs" / name for name in ("backend.md", "django.md"))
 FILE_NAME = re.compile(r"(?:#|--) ([\w/]+\.(?:py|sh|sql))\n")
-LANGUAGES = {"sql", "python", "console", "sh", "text", "diff"}
+LANGUAGES = {"sql", "python", "console", "sh", "text", "diff", "yaml"}
 
 
 @dataclass(frozen=True)

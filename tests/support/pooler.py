@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from program import wait_until
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL, Engine, event, make_url
 from sqlalchemy.engine import Dialect
 
 _ports = itertools.count(6432)
@@ -34,6 +34,13 @@ unix_socket_dir = {folder}
 def find_pgbouncer() -> str | None:
     """The program, if it is installed."""
     return shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+
+
+# By driver.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "psycopg": {"prepare_threshold": None},
+    "asyncpg": {"prepared_statement_cache_size": 0, "prepared_statement_name_func": lambda: ""},
+}
 
 
 @dataclass(frozen=True)
@@ -71,13 +78,15 @@ def run_pooler(data_folder: Path, mode: str = "transaction") -> Iterator[Pooler]
         process.wait()
 
 
-def suit_pooler(dialect: Dialect, record: object, arguments: object, options: dict[str, Any]) -> None:
-    """Connect as docs/poolers.md says: a listener for `do_connect` of every engine."""
-    if dialect.driver == "psycopg":
-        options["prepare_threshold"] = None
-    elif dialect.driver == "asyncpg":
-        options |= {
-            "statement_cache_size": 0,
-            "prepared_statement_cache_size": 0,
-            "prepared_statement_name_func": lambda: "",
-        }
+@contextlib.contextmanager
+def run_suited_pooler(data_folder: Path) -> Iterator[Pooler]:
+    """Start a pooler to which every engine of this process connects as docs/poolers.md says."""
+    with run_pooler(data_folder) as pooler:
+
+        def suit(dialect: Dialect, record: object, arguments: object, options: dict[str, Any]) -> None:
+            if str(options.get("port")) == str(pooler.port):
+                options |= SETTINGS[dialect.driver]
+
+        event.listen(Engine, "do_connect", suit)
+        yield pooler
+        event.remove(Engine, "do_connect", suit)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
-from pooler import Pooler, run_pooler
+from pooler import Pooler
 from sqlalchemy import URL
 
 from simsql.database.connect import open_engine
@@ -51,6 +51,8 @@ class Program:
     bin_folder: Path
     version: str
     source: str
+    pooled: bool = False
+    """Whether tests reach their databases through PgBouncer."""
 
     @property
     def major(self) -> int:
@@ -62,6 +64,10 @@ class Program:
 
     def __str__(self) -> str:
         return f"{self.version} ({self.source})"
+
+    @property
+    def test_id(self) -> str:
+        return f"{self.name}-pgbouncer" if self.pooled else self.name
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,10 @@ def _connect(cluster: PostgresServer, database: str, user: str = "postgres") -> 
 
 
 def find_programs() -> list[Program]:
-    """Every PostgreSQL that simsql supports, newest first, one for each major version."""
+    """Every PostgreSQL that simsql supports, newest first, one for each major version.
+
+    The variable SIMSQL_POSTGRES leaves one of them, as in the matrix of .github/workflows/test.yml.
+    """
     found = {}
     for folder in Path("/usr/lib/postgresql").glob("*/bin"):
         if (folder / "postgres").exists():
@@ -153,6 +162,8 @@ def find_programs() -> list[Program]:
             found[program.major] = program
     with contextlib.suppress(SimsqlError):  # the extra "embedded" is not installed
         found |= {major: _describe(folder, "wheel") for major, folder in bundled_programs().items()}
+    if major := os.environ.get("SIMSQL_POSTGRES"):
+        return [found[int(major)]]
     return [found[major] for major in sorted(found, reverse=True) if major >= OLDEST]
 
 
@@ -163,16 +174,15 @@ def _describe(bin_folder: Path, source: str) -> Program:
 
 
 @contextlib.contextmanager
-def run_server(program: Program, *, pooled: bool = False) -> Iterator[Server]:
+def run_server(program: Program) -> Iterator[Server]:
     """Start a new server, in memory where there is enough, and remove it afterwards."""
-    with _new_folder(program) as folder, contextlib.ExitStack() as stack:
+    with _new_folder(program) as folder:
         cluster = PostgresServer(program.bin_folder, folder / "data", SETTINGS)
         cluster.init()
         cluster.start()
         try:
             with _connect(cluster, "postgres") as administration:
-                pooler = stack.enter_context(run_pooler(cluster.data_folder)) if pooled else None
-                server = Server(program, cluster, administration, itertools.count(), pooler=pooler)
+                server = Server(program, cluster, administration, itertools.count())
                 server.execute(f"CREATE DATABASE {TEMPLATE}")
                 engine = open_engine(server.url(TEMPLATE))
                 install_schema(engine)

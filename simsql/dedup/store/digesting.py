@@ -136,6 +136,7 @@ class _Documents:
             if isinstance(item, Skip):
                 self._skips.add(item)
                 continue
+            self._skips.add_guess(item)
             position = len(self._names)
             self._add(item)
             if known is None or not known[position]:
@@ -143,7 +144,7 @@ class _Documents:
             del item  # a long text is not kept while the next one is read
 
     def _add(self, item: Document) -> None:
-        name, text, place, value, line, path, _ = item
+        name, text, place, value, line, path, *_ = item
         start = size = 0
         if len(text) > _DIGESTED:
             digest = digest_text(text)

@@ -9,13 +9,26 @@
 -- sessions that lock each. So if that is half the locks of a search, all connections can search at once.
 -- Measured with 100 and 200 partitions, a quarter is enough, because there is some room to spare.
 CREATE OR REPLACE FUNCTION simsql._lock_advice(table_id regclass) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN (
+        SELECT format('a search takes up to %s locks: set max_locks_per_transaction to %s or more, '
+                      'or have fewer partitions', s.locks, (s.locks + 1) / 2)
+          FROM (SELECT 20 + count(*) + sum((SELECT count(*) FROM pg_index AS i WHERE i.indrelid = t))::bigint
+                  FROM simsql._with_partitions(table_id) AS t) AS s (locks)
+         WHERE s.locks > 4 * current_setting('max_locks_per_transaction')::integer);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._expression_size(index simsql.registry) RETURNS bigint
 LANGUAGE sql STABLE
 AS $$
-    SELECT format('a search takes up to %s locks: set max_locks_per_transaction to %s or more, '
-                  'or have fewer partitions', s.locks, (s.locks + 1) / 2)
-      FROM (SELECT 20 + count(*) + sum((SELECT count(*) FROM pg_index AS i WHERE i.indrelid = t))::bigint
-              FROM simsql._with_partitions(table_id) AS t) AS s (locks)
-     WHERE s.locks > 4 * current_setting('max_locks_per_transaction')::integer
+    SELECT sum(pg_relation_size(b))
+      FROM pg_index AS i
+      JOIN pg_class AS c ON c.oid = i.indexrelid AND c.relname ~ format('^simsql_%s_\d+$', index.id)
+     CROSS JOIN LATERAL simsql._with_partitions(c.oid) AS b
+     WHERE i.indrelid = index.table_id AND NOT simsql._is_distributed(index.table_id)
 $$;
 
 CREATE OR REPLACE FUNCTION simsql._warn_of_locks(table_id regclass, caller text) RETURNS void
@@ -32,21 +45,22 @@ BEGIN
 END
 $$;
 
--- The share of the pages of a table with its partitions that are all-visible: for their rows, a search reads
--- B-trees alone. It matters for tables of 8 MB and more, and if more than a tenth of the pages is missing.
--- Null without rows, and on Citus.
+-- unvacuumed: the share of the pages of a table with its partitions that are not all-visible: of these, a search
+-- reads the rows. It matters for tables of 8 MB and more, from a tenth on. Null without rows, and on Citus.
 --
 -- PostgreSQL counts these pages, but only in VACUUM and ANALYZE. Each row updated or deleted since takes one
 -- of them away, and new rows come on new pages; the statistics know their numbers. Changed rows are expected
 -- anywhere in the table. Dead rows may have been pruned, but the changes since ANALYZE are complete, if it
 -- was later than VACUUM. Of a table that neither has seen, the number of pages is unknown, so that its rows
 -- count.
-CREATE OR REPLACE FUNCTION simsql._storage_advice(
-    index simsql.registry, OUT all_visible double precision, OUT hint text)
-LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION simsql._expression_advice(
+    index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text)
+LANGUAGE plpgsql STABLE
 AS $$
+BEGIN
     WITH visible AS (
         SELECT sum(p.pages) AS pages,
+               CASE WHEN bool_and(n.vacuumed IS NOT NULL) THEN min(n.vacuumed) END AS last_vacuum,
                -- exp fails if its result is too small.
                sum(c.relallvisible * exp(-least(p.changed / greatest(c.relpages, 1), 99)))
                / nullif(sum(p.pages), 0) AS share
@@ -69,10 +83,12 @@ AS $$
                                CASE WHEN n.analyzed >= n.vacuumed THEN n.modified - n.inserted END
                               )::double precision AS changed) AS p
          WHERE NOT simsql._is_distributed(index.table_id))
-    SELECT v.share,
+    SELECT 1 - v.share, v.last_vacuum,
            nullif(concat_ws('; ', CASE WHEN v.pages >= 1024 AND v.share < 0.9
-                                       THEN format('VACUUM (ANALYZE) %s', index.table_id) END,
+                                       THEN format('%s%% of the pages are not all-visible: VACUUM (ANALYZE) %s',
+                                                   round(100 * (1 - v.share)), index.table_id) END,
                             simsql._lock_advice(index.table_id)), '')
-      FROM visible AS v
-     WHERE index.storage = 'expression'
+      INTO unvacuumed, last_vacuum, hint
+      FROM visible AS v;
+END
 $$;

@@ -37,6 +37,7 @@ BEGIN
        INTO fp, scope USING simsql._batch_size();
     IF fp IS NULL THEN  -- there were fewer
         EXECUTE format('DROP TABLE simsql.built_%s', index.id);
+        PERFORM simsql._record_vacuum(index);
         RETURN true;
     END IF;
     EXECUTE format('DELETE FROM simsql.built_%1$s; INSERT INTO simsql.built_%1$s VALUES (%2$L, %3$L)',

@@ -120,6 +120,9 @@ BEGIN
         PERFORM simsql._guard_keys(keys, index);
     END LOOP;
     PERFORM set_config('work_mem', work_mem, true);
+    IF filled THEN
+        PERFORM simsql._record_vacuum(index);
+    END IF;
     -- The progress of a build is the last fingerprint whose keys it has added, and its scope. Everybody can
     -- read the registry, so these values are in a table of the owner. Row-level security without a policy
     -- admits nobody else, even if default privileges grant more.

@@ -134,6 +134,7 @@ BEGIN
     state.tables := state.tables[2:];
     state.finished := cardinality(state.tables) = 0;
     IF state.finished THEN
+        PERFORM simsql._record_vacuum(index);
         RAISE NOTICE 'simsql.vacuum: removed % keys of %(%)', state.removed, index.table_id,
                      quote_ident(index.column_name);
     END IF;

@@ -1,0 +1,1 @@
+"""Authors and their articles."""

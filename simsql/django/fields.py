@@ -1,0 +1,276 @@
+"""SimhashField: a bigint column whose fingerprint follows the texts of other fields.
+
+Django computes fields in `pre_save`, which `save`, `create` and `bulk_create` call. What they leave out is done by
+signals of the model (`save(update_fields=...)`, `loaddata`), by `SimhashQuerySet` (`update`, `bulk_update`), and
+last by the trigger that a `SimhashIndex` creates: it clears a fingerprint whose text another writer has changed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import connections, models
+from django.db.models.signals import class_prepared, post_init, post_save, pre_save
+from sqlalchemy import cast, literal
+from sqlalchemy.dialects.postgresql import REGCLASS
+
+from simsql.database import recipes
+from simsql.database.sources import Sources, compute_many, fingerprint_text
+from simsql.database.transfer import from_bigint, to_bigint
+from simsql.django.connection import check_database, engine_of
+from simsql.errors import UsageError
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe
+
+_LARGEST = 2**64 - 1
+
+
+class SimhashField(models.BigIntegerField):
+    """A 64-bit fingerprint: an int in [0, 2**64) in Python, the bigint with the same bits in PostgreSQL.
+
+    source
+        The field whose text is fingerprinted, or several with their weights, such as `{"title": 3, "body": 1}`.
+        The fingerprint follows them: what you assign is overwritten. Without it, assign fingerprints yourself.
+    recipe
+        How a text becomes a fingerprint: a `simsql.Recipe` or its id, by default simsql's default recipe. If
+        fingerprints do not come from texts, a name of your own, such as "phash64".
+
+    The field may be null, as the fingerprint of a text without words is. Raises ValueError for an empty source or
+    a weight outside of 1 to 1,000,000.
+    """
+
+    description = "Fingerprint (64 bits)"
+    non_db_attrs = (*models.BigIntegerField.non_db_attrs, "source", "recipe")
+
+    def __init__(
+        self,
+        *args: Any,
+        source: str | Mapping[str, int] | None = None,
+        recipe: Recipe | str | None = None,
+        **options: Any,
+    ) -> None:
+        self.source = source
+        self.recipe_id, self.recipe = _read_recipe(recipe)
+        self.sources: Any = None if source is None else Sources.of(source, self.recipe)
+        options = {"null": True, "blank": True, **({} if source is None else {"editable": False}), **options}
+        super().__init__(*args, **options)
+
+    def deconstruct(self) -> Any:
+        """Return the arguments, with the id of the recipe: another default one is a change, too."""
+        name, path, args, options = super().deconstruct()
+        options["recipe"] = self.recipe_id
+        if self.source is not None:
+            options["source"] = self.source
+        return name, path.replace("simsql.django.fields", "simsql.django"), args, options
+
+    def contribute_to_class(self, cls: Any, name: str, *args: Any, **options: Any) -> None:
+        """Add the field to a model."""
+        super().contribute_to_class(cls, name, *args, **options)
+        # Subclasses and proxies have the field, too, and signals of their own.
+        class_prepared.connect(_follow, dispatch_uid="simsql.django")
+
+    @property
+    def validators(self) -> list[Callable[[Any], None]]:
+        """The range of fingerprints, not that of bigint."""
+        return [*self._validators, MinValueValidator(0), MaxValueValidator(_LARGEST)]
+
+    def formfield(self, **options: Any) -> Any:
+        """Return a form field for a number in [0, 2**64)."""
+        return super().formfield(**{"min_value": 0, "max_value": _LARGEST, **options})
+
+    def get_prep_value(self, value: Any) -> Any:
+        """Return the bigint. Raises ValueError for a number outside [0, 2**64)."""
+        return value if hasattr(value, "resolve_expression") else to_bigint(value)
+
+    def from_db_value(self, value: int | None, expression: Any, connection: Any) -> int | None:  # noqa: ARG002
+        """Return the unsigned number."""
+        return from_bigint(value)
+
+    def get_db_prep_save(self, value: Any, connection: Any) -> Any:
+        """Return the bigint to write. Raises UsageError if the index in the database has another recipe."""
+        if self.sources is not None and value is not None and not hasattr(value, "as_sql"):
+            _refuse_other_recipe(self, connection)
+        return super().get_db_prep_save(value, connection)
+
+    def pre_save(self, model_instance: Any, add: bool) -> Any:
+        """Return the fingerprint of the texts of an object, and set the attribute."""
+        if self.sources is None or _has_deferred(self, model_instance):
+            return super().pre_save(model_instance, add)
+        texts = self.texts_of(model_instance)
+        ahead, value = _state(model_instance, "computed").get(self.attname, (None, None))
+        if ahead != texts:
+            value = self.compute(dict(zip(self.sources.names, texts, strict=True)))
+        setattr(model_instance, self.attname, value)
+        return value
+
+    def texts_of(self, instance: Any) -> tuple[Any, ...]:
+        """Return the texts of an object as they are written."""
+        fields = (self.model._meta.get_field(name) for name in self.sources.names)
+        return tuple(as_written(field, getattr(instance, field.attname)) for field in fields)
+
+    def compute(self, texts: Mapping[str, Any]) -> int | None:
+        """Return the fingerprint of a text for each source; None if one is an expression."""
+        if any(hasattr(text, "resolve_expression") for text in texts.values()):
+            return None
+        self.known_recipe()
+        return self.sources.compute(texts, str(self))
+
+    def fingerprint(self, text: str | Mapping[str, str | None]) -> int | None:
+        """Return the fingerprint of a text, or one for each source by name, to search for it."""
+        return fingerprint_text(text, self.sources, self.known_recipe(), str(self))
+
+    def known_recipe(self) -> Recipe:
+        """Return the recipe; UsageError if there is only its id, and the id is not enough."""
+        if self.recipe is None:
+            raise UsageError(
+                f"{self}: the id {self.recipe_id} is not enough to fingerprint texts: pass the Recipe to the field"
+            )
+        return self.recipe
+
+    def check(self, **options: Any) -> list[checks.CheckMessage]:
+        """Return what is wrong with the sources, and with the databases that are checked."""
+        return [*super().check(**options), *self._check_sources(), *self._check_databases(**options)]
+
+    def _check_sources(self) -> Iterable[checks.CheckMessage]:
+        if self.sources is None:
+            return
+        own = {field.name for field in self.model._meta.local_concrete_fields}
+        for name in self.sources.names:
+            if name not in own:
+                yield checks.Error(
+                    f"The source {name!r} is not a field of the table {self.model._meta.db_table}.",
+                    hint=f"Name a text field of {self.model.__name__} itself.",
+                    obj=self,
+                    id="simsql.E001",
+                )
+        if not self.null:
+            yield checks.Error(
+                "A field with a source must allow nulls: a text without words has no fingerprint.",
+                hint="Remove null=False.",
+                obj=self,
+                id="simsql.E002",
+            )
+
+    def _check_databases(self, databases: Iterable[str] | None = None, **_: Any) -> Iterable[checks.CheckMessage]:
+        for alias in databases or ():
+            try:
+                check_database(connections[alias])
+            except ImproperlyConfigured as error:
+                yield checks.Error(str(error), obj=self, id="simsql.E003")
+
+
+_followers: WeakKeyDictionary[Any, list[SimhashField]] = WeakKeyDictionary()
+
+
+def followers(model: Any) -> list[SimhashField]:
+    """Return the fields of a model that follow texts."""
+    if model not in _followers:
+        fields = (field for field in model._meta.concrete_fields if isinstance(field, SimhashField))
+        _followers[model] = [field for field in fields if field.sources is not None]
+    return _followers[model]
+
+
+def compute_ahead(instances: Iterable[Any], field: SimhashField) -> None:
+    """Compute the fingerprints of many objects; one by one takes several times as long."""
+    waiting = []
+    for instance in instances:
+        texts = () if _has_deferred(field, instance) else field.texts_of(instance)
+        if len(texts) == 1 and isinstance(texts[0], str):
+            waiting.append((_state(instance, "computed"), texts))
+    field.known_recipe()
+    values = compute_many((text for _, (text,) in waiting), field.sources)
+    for (state, texts), (value, _) in zip(waiting, values, strict=True):
+        state[field.attname] = texts, value
+
+
+def _read_recipe(recipe: Recipe | str | None) -> tuple[str, Recipe | None]:
+    """Return the id, and the recipe if it is known. Migrations only have the id."""
+    if recipe is None:
+        return DEFAULT_RECIPE.id, DEFAULT_RECIPE
+    if isinstance(recipe, str):
+        try:
+            return recipe, Recipe.from_id(recipe)
+        except ValueError:
+            return recipe, None
+    check_recipe(recipe)
+    return recipe.id, recipe
+
+
+def as_written(field: Any, value: Any) -> Any:
+    """Return a text as the field writes it, and an expression unchanged."""
+    return value if value is None or hasattr(value, "resolve_expression") else field.get_prep_value(value)
+
+
+def _refuse_other_recipe(field: SimhashField, connection: Any) -> None:
+    check_database(connection)
+    table = field.model._meta.db_table
+    engine = engine_of(connection.alias)
+    if recipes.is_agreed(engine.dialect, table, field.column, field.recipe):
+        return
+    regclass = cast(literal(connection.ops.quote_name(table)), REGCLASS)
+    with engine.connect() as shared:
+        recipes.refuse_other_recipe(
+            shared, recipes.WrittenTable(table, table, regclass), field.column, field.known_recipe()
+        )
+
+
+# The signals of models with such fields
+
+
+def _follow(sender: Any, **_: Any) -> None:
+    """Listen to a model that has such a field."""
+    if not sender._meta.abstract and followers(sender):
+        post_init.connect(_on_load, sender=sender)
+        pre_save.connect(_before_save, sender=sender)
+        post_save.connect(_after_save, sender=sender)
+
+
+def _state(instance: Any, name: str) -> dict[str, tuple[tuple[Any, ...], int | None]]:
+    """Return texts and fingerprints of an object by field: those that are "loaded", or "computed"."""
+    kept: dict[str, Any] = instance._state.__dict__.setdefault(f"simsql_{name}", {})
+    return kept
+
+
+def _has_deferred(field: SimhashField, instance: Any) -> bool:
+    names = field.sources.names
+    return any(field.model._meta.get_field(name).attname not in instance.__dict__ for name in names)
+
+
+def _remember(instance: Any, field: SimhashField) -> None:
+    if instance.__dict__.get(field.attname) is not None and not _has_deferred(field, instance):
+        _state(instance, "loaded")[field.attname] = field.texts_of(instance), instance.__dict__[field.attname]
+
+
+def _on_load(sender: Any, instance: Any, **_: Any) -> None:
+    for field in followers(sender):
+        _remember(instance, field)
+
+
+def _before_save(sender: Any, instance: Any, raw: bool, **_: Any) -> None:
+    """Compute the fingerprints of an object that a fixture has: Django writes it without `pre_save`."""
+    if instance._state.adding:
+        _state(instance, "loaded").clear()  # it is not from the database
+    for field in followers(sender) if raw else ():
+        field.pre_save(instance, add=False)
+
+
+def _after_save(sender: Any, instance: Any, created: bool, using: str, update_fields: Any, **_: Any) -> None:
+    """Write the fingerprints that Django has left out, or that the trigger may have cleared.
+
+    The trigger clears a fingerprint that an UPDATE of the text leaves unchanged, as it is if only letter case
+    changes.
+    """
+    for field in followers(sender):
+        rows = sender._base_manager.using(using).filter(pk=instance.pk)
+        if update_fields is not None and not update_fields & {field.name, field.attname}:
+            if update_fields.isdisjoint(field.sources.names):
+                continue
+            rows.update(**{field.name: field.pre_save(instance, add=False)})
+        elif not created and not _has_deferred(field, instance) and getattr(instance, field.attname) is not None:
+            texts, value = _state(instance, "loaded").get(field.attname, (None, None))
+            fingerprint = instance.__dict__.get(field.attname)
+            if texts is None or (texts != field.texts_of(instance) and value == fingerprint):
+                rows.filter(**{f"{field.name}__isnull": True}).update(**{field.name: fingerprint})
+        _remember(instance, field)

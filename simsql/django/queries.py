@@ -1,0 +1,296 @@
+"""Searches: the lookup `near`, expressions, and the queryset, which also writes fingerprints with their texts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from django.db import DEFAULT_DB_ALIAS, connections, models, transaction
+from django.db.models.expressions import Col, Expression, F, Func, Value
+from django.db.models.lookups import Lookup
+
+from simsql.database.index_spec import check_distance, other_recipes
+from simsql.database.search_index import SearchIndex
+from simsql.database.transfer import NOT_GIVEN, NotGiven
+from simsql.django.connection import check_database, engine_of
+from simsql.django.fields import SimhashField, as_written, compute_ahead, followers
+from simsql.errors import UsageError
+
+Text = str | Mapping[str, str | None]
+
+
+class HammingDistance(Func):
+    """The number of bits, 0 to 64, in which two fingerprints differ; NULL if one is NULL.
+
+    Takes names of fields, fingerprints in [0, 2**64) and expressions.
+    """
+
+    function = "simsql.hamming_distance"
+    arity = 2
+    output_field = models.IntegerField()
+
+    def __init__(self, one: Any, other: Any, **extra: Any) -> None:
+        super().__init__(
+            *(F(part) if isinstance(part, str) else _as_value(part) for part in (one, other)), **extra
+        )
+
+
+class Near(Expression):
+    """What to search for: `filter(fingerprint__near=Near(text="some text", distance=7))`.
+
+    fingerprint
+        A number in [0, 2**64), an expression such as `OuterRef("fingerprint")`, or None, which matches nothing.
+    text
+        Instead of it, a text, or one for each source of the field by name. It is fingerprinted with the recipe of
+        the field.
+    distance
+        Between 0 and 64; by default, that of the index.
+    scope
+        A value for each scope field of the index, by name.
+
+    Raises UsageError for a distance out of range, and unless you pass either a fingerprint or a text.
+    """
+
+    def __init__(
+        self,
+        fingerprint: Any = NOT_GIVEN,
+        distance: int | None = None,
+        *,
+        text: Text | None = None,
+        scope: Mapping[str, Any] | None = None,
+    ) -> None:
+        if (text is None) == isinstance(fingerprint, NotGiven):
+            raise UsageError("pass either a fingerprint or text=" + (", not both" if text is not None else ""))
+        super().__init__(output_field=models.BigIntegerField())
+        self.text = text
+        self.query = None if text is not None else _as_value(fingerprint)
+        self.distance = check_distance(distance)
+        self.scope = dict(scope or {})
+
+    def for_field(self, field: SimhashField) -> "Near":
+        """Return the search for the fingerprint of the text, and for values of the scope fields."""
+        found = self.copy()
+        if self.text is not None and self.query is None:
+            found.query = _as_value(field.fingerprint(self.text))
+        found.scope = {name: _in_scope(field.model, name, value) for name, value in self.scope.items()}
+        return found
+
+    def get_source_expressions(self) -> list[Any]:
+        """Return the fingerprint and the values of the scope."""
+        return [self.query, *(value for value in self.scope.values() if hasattr(value, "resolve_expression"))]
+
+    def set_source_expressions(self, exprs: Sequence[Any]) -> None:
+        """Replace them."""
+        self.query, *values = exprs
+        expressions = (name for name, value in self.scope.items() if hasattr(value, "resolve_expression"))
+        self.scope = {**self.scope, **dict(zip(expressions, values, strict=True))}
+
+    def call(self, function: str, field: SimhashField, compiler: Any) -> tuple[str, list[Any]]:
+        """Return a call of a search function of simsql, and its parameters."""
+        check_database(compiler.connection)
+        table = compiler.connection.ops.quote_name(field.model._meta.db_table)
+        sql, parameters = compiler.compile(self.query)
+        sql, parameters = f"CAST({sql} AS bigint)", list(parameters)
+        if self.text is not None:
+            # PostgreSQL refuses the fingerprint if the index has another recipe.
+            sql = (
+                f"simsql._of_recipe({sql}, CAST(%s AS regclass), CAST(%s AS text), CAST(%s AS text),"
+                " CAST(%s AS text))"
+            )
+            parameters += [table, field.column, field.recipe_id, other_recipes(field.recipe_id)]
+        sql = f"simsql.{function}(CAST(%s AS regclass), {sql}, CAST(%s AS integer), CAST(%s AS text)"
+        parameters = [table, *parameters, self.distance, field.column]
+        if self.scope:
+            pairs = []
+            for scoped, value, of_value in self.scope_values(field, compiler):
+                pairs.append(f"CAST(%s AS text), {value}")
+                parameters += [scoped.column, *of_value]
+            sql += f", pg_catalog.jsonb_build_object({', '.join(pairs)})"
+        return f"{sql})", parameters
+
+    def scope_values(self, field: SimhashField, compiler: Any) -> Iterable[tuple[Any, str, Sequence[Any]]]:
+        """Yield each scope field, its value in the field's type, and the parameters."""
+        for name, value in self.scope.items():
+            scoped = field.model._meta.get_field(name)
+            sql, parameters = compiler.compile(value)
+            yield scoped, f"CAST({sql} AS {scoped.cast_db_type(compiler.connection)})", parameters
+
+
+@SimhashField.register_lookup
+class NearLookup(Lookup):
+    """The rows within a distance of a fingerprint or of a `Near`, answered by the simhash index."""
+
+    lookup_name = "near"
+    prepare_rhs = False
+
+    def get_prep_lookup(self) -> Near:
+        """Return the search, with the fingerprint of its text."""
+        field = getattr(self.lhs, "target", None)
+        if not isinstance(self.lhs, Col) or not isinstance(field, SimhashField):
+            raise UsageError(f"{self.lhs} is not a SimhashField of a table, so it has no simhash index")
+        wanted: Near = self.rhs if isinstance(self.rhs, Near) else Near(self.rhs)
+        return wanted.for_field(field)
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+        """Return one condition of an index scan, also beside OR, and conditions for the scope."""
+        column, parameters = self.process_lhs(compiler, connection)
+        field = self.lhs.target
+        search, of_search = self.rhs.call("near", field, compiler)
+        sql = f"{column} = ANY (ARRAY(SELECT n.fingerprint FROM {search} AS n))"  # noqa: S608 - composed here
+        parameters = [*parameters, *of_search]
+        # Rows of other scopes can have the same fingerprint, and the B-tree on the rows begins with the scope.
+        for scoped, value, of_value in self.rhs.scope_values(field, compiler):
+            held, _ = compiler.compile(Col(self.lhs.alias, scoped))
+            sql += f" AND {held} = {value}"
+            parameters += of_value
+        return f"({sql})", parameters
+
+
+class SimhashQuerySet(models.QuerySet):
+    """A queryset that searches for fingerprints, and writes them with the texts that `update` and others write.
+
+    Use it as `objects = SimhashQuerySet.as_manager()`, or derive your own from it.
+    """
+
+    def near(
+        self,
+        field: str,
+        fingerprint: Any = NOT_GIVEN,
+        distance: int | None = None,
+        *,
+        text: Text | None = None,
+        scope: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Return the rows within the distance, nearest first, with their distance as `.distance`.
+
+        Takes the arguments and raises the errors of `Near`.
+        """
+        wanted = Near(fingerprint, distance, text=text, scope=scope).for_field(_simhash_field(self.model, field))
+        found: Self = self.filter(**{f"{field}__near": wanted})
+        return found.annotate(distance=HammingDistance(field, wanted.query)).order_by("distance", "pk")
+
+    def claim(
+        self,
+        field: str,
+        fingerprint: Any = NOT_GIVEN,
+        distance: int | None = None,
+        *,
+        text: Text | None = None,
+        scope: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Wait for claims of similar fingerprints, then return the nearest row or None; call before an insert.
+
+        If two transactions claim similar fingerprints and then insert, the second waits until the first ends. So
+        exactly one of them gets None. Raises TransactionManagementError outside of `transaction.atomic`, and the
+        errors of `near`.
+        """
+        self._for_write = True
+        if transaction.get_autocommit(self.db):
+            raise transaction.TransactionManagementError("claim cannot be used outside of a transaction.")
+        column = _simhash_field(self.model, field)
+        wanted = Near(fingerprint, distance, text=text, scope=scope).for_field(column)
+        compiler = self.query.get_compiler(using=self.db)
+        resolved = wanted.resolve_expression(self.query)
+        sql, parameters = resolved.call("claim", column, compiler)
+        with compiler.connection.cursor() as cursor:
+            cursor.execute(f"SELECT fingerprint FROM {sql}", parameters)  # noqa: S608 - composed here
+            if cursor.fetchone() is None:
+                return None
+        # Another statement sees the rows that were committed while the claim waited.
+        return self.near(field, wanted.query, distance, scope=scope).first()
+
+    claim.alters_data = True  # type: ignore[attr-defined]
+
+    def update(self, **values: Any) -> int:
+        """Update rows; where a text is a plain value, with its fingerprint, else with NULL for a backfill."""
+        for field in followers(self.model):
+            given = {name: values[name] for name in field.sources.names if name in values}
+            texts = {name: as_written(self.model._meta.get_field(name), text) for name, text in given.items()}
+            if texts and field.name not in values:
+                whole = len(texts) == len(field.sources.names)
+                values[field.name] = field.compute(texts) if whole else None
+        return super().update(**values)
+
+    update.alters_data = True  # type: ignore[attr-defined]
+
+    def bulk_create(
+        self, objs: Iterable[Any], *args: Any, update_fields: Iterable[str] | None = None, **options: Any
+    ) -> list[Any]:
+        """Insert objects with their fingerprints, which an upsert of a text also writes."""
+        objs = list(objs)
+        update_fields = None if update_fields is None else _with_fingerprints(self.model, update_fields)
+        for field in followers(self.model):
+            compute_ahead(objs, field)
+        return super().bulk_create(objs, *args, update_fields=update_fields, **options)
+
+    bulk_create.alters_data = True  # type: ignore[attr-defined]
+
+    def bulk_update(self, objs: Iterable[Any], fields: Iterable[str], **options: Any) -> int:
+        """Update fields of objects; if one is a source, with its fingerprint."""
+        objs, names = tuple(objs), list(fields)
+        written = _with_fingerprints(self.model, names)
+        following = [field for field in followers(self.model) if field.name in written]
+        for field in following:
+            compute_ahead(objs, field)
+            for instance in objs:
+                field.pre_save(instance, add=False)
+        with transaction.atomic(using=self.db, savepoint=False):
+            updated: int = super().bulk_update(objs, written, **options)
+            for field in following:
+                # The trigger clears a fingerprint that is that of the old text, too.
+                cleared = self.filter(pk__in=[instance.pk for instance in objs], **{f"{field.name}__isnull": True})
+                keys = set(cleared.values_list("pk", flat=True))
+                again = [each for each in objs if each.pk in keys and getattr(each, field.attname) is not None]
+                if again:
+                    super().bulk_update(again, [field.name], **options)
+        return updated
+
+    bulk_update.alters_data = True  # type: ignore[attr-defined]
+
+
+def search_index(
+    model: Any, field: str, *, using: str = DEFAULT_DB_ALIAS, scope: Mapping[str, Any] | None = None
+) -> SearchIndex:
+    """Return the `simsql.database.SearchIndex` on a field: pairs, clusters, many searches, verify, vacuum.
+
+    It works on Django's connection of this thread, in its transaction. `scope` has the values of the scope fields.
+    """
+    column = _simhash_field(model, field)
+    if scope is not None:
+        scoped = {name: model._meta.get_field(name) for name in scope}
+        scope = {scoped[name].column: _key(scoped[name], value) for name, value in scope.items()}
+    table = connections[using].ops.quote_name(column.model._meta.db_table)
+    return SearchIndex(engine_of(using), table, column.column, scope=scope, recipe=column.recipe)
+
+
+def _simhash_field(model: Any, name: str) -> SimhashField:
+    field = model._meta.get_field(name)
+    if not isinstance(field, SimhashField):
+        raise UsageError(f"{field} is not a SimhashField: search for the fingerprint, not for the text")
+    return field
+
+
+def _as_value(value: Any) -> Any:
+    """Return a fingerprint as an expression, and an expression unchanged."""
+    return value if hasattr(value, "resolve_expression") else Value(value, output_field=SimhashField())
+
+
+def _in_scope(model: Any, name: str, value: Any) -> Any:
+    """Return the value of a scope field as an expression; UsageError for None."""
+    field = model._meta.get_field(name)
+    if value is None:
+        raise UsageError(f"scope: {name!r} must not be None: rows with a null there are not indexed")
+    return value if hasattr(value, "resolve_expression") else Value(_key(field, value), output_field=field)
+
+
+def _key(field: Any, value: Any) -> Any:
+    """Return the key of an object, and any other value unchanged."""
+    return getattr(value, field.target_field.attname) if isinstance(value, models.Model) else value
+
+
+def _with_fingerprints(model: Any, names: Iterable[str]) -> list[str]:
+    """Return the names of fields, with those of the fingerprints that follow them."""
+    given = list(names)
+    return given + [
+        field.name
+        for field in followers(model)
+        if field.name not in given and not set(given).isdisjoint(field.sources.names)
+    ]

@@ -1,0 +1,82 @@
+-- What a database administrator should do for the indexes in the storage `tables`: vacuum them.
+
+CREATE OR REPLACE FUNCTION simsql._tables_size(index simsql.registry) RETURNS bigint
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN (SELECT sum(pg_relation_size(c.oid))
+              FROM pg_class AS c
+             WHERE c.relnamespace = 'simsql'::regnamespace
+               -- The key tables and their B-trees, one range of names: the backtick follows the underscore.
+               AND c.relname > format('keys_%s_', index.id)::name
+               AND c.relname < format('keys_%s`', index.id)::name);
+END
+$$;
+
+-- The number of rows of a table, from what PostgreSQL has counted; null if that is nothing. Statistics are
+-- complete from the first VACUUM or ANALYZE that they know of. They begin again at zero after a crash, a reset
+-- and on a standby, but the catalogue remembers the last VACUUM, ANALYZE or CREATE INDEX.
+CREATE OR REPLACE FUNCTION simsql._estimated_rows(table_id regclass) RETURNS double precision
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN (SELECT CASE WHEN s.are_complete THEN s.live
+                        WHEN c.reltuples >= 0 OR s.live + s.dead > 0
+                        THEN greatest(0, c.reltuples - s.dead, s.live) END
+              FROM pg_class AS c
+             CROSS JOIN LATERAL (
+                   SELECT pg_stat_get_live_tuples(c.oid) AS live, pg_stat_get_dead_tuples(c.oid) AS dead,
+                          coalesce(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid),
+                                   pg_stat_get_last_analyze_time(c.oid),
+                                   pg_stat_get_last_autoanalyze_time(c.oid)) IS NOT NULL AS are_complete) AS s
+             WHERE c.oid = table_id);
+END
+$$;
+
+-- Records, if this role may, that the keys of an index are those that its rows need.
+CREATE OR REPLACE FUNCTION simsql._record_vacuum(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    keys bigint;
+BEGIN
+    IF has_table_privilege('simsql.registry', 'UPDATE') THEN
+        EXECUTE format('SELECT count(*) FROM simsql.keys_%s_0', index.id) INTO keys;
+        UPDATE simsql.registry AS r
+           SET vacuumed_at = now(), vacuumed_keys = keys, vacuumed_rows = simsql._estimated_rows(r.table_id)
+         WHERE r.id = index.id;
+    END IF;
+END
+$$;
+
+-- unvacuumed: the share of superfluous keys. The number of keys is known. How many of them the rows need is
+-- expected from the rows: as many for each row as at the last vacuum. Rows that share a fingerprint, or have
+-- none, need fewer than one. Once most keys are younger than that, or if it is unknown, each row is taken to
+-- need one, so that the share is rather too small.
+--
+-- A vacuum of less than one batch takes a second, and searches do not notice whether it has been done.
+CREATE OR REPLACE FUNCTION simsql._tables_advice(
+    index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    keys constant double precision := simsql._estimated_rows(
+        to_regclass(format('simsql.keys_%s_0', index.id)));
+    rows constant double precision := simsql._estimated_rows(index.table_id);
+    is_grown constant boolean := keys >= 4 * coalesce(index.vacuumed_keys, 0);
+    needed constant double precision := rows * CASE
+        WHEN is_grown THEN 1 ELSE coalesce(least(1, index.vacuumed_keys / nullif(index.vacuumed_rows, 0)), 1) END;
+    vacuum constant text := format('CALL simsql.vacuum(%L, %L);', index.table_id, index.column_name);
+BEGIN
+    unvacuumed := CASE WHEN keys > 0 AND needed IS NOT NULL THEN greatest(0, 1 - needed / keys) END;
+    last_vacuum := index.vacuumed_at;
+    hint := CASE WHEN coalesce(keys, 0) < simsql._batch_size() THEN NULL
+                 WHEN unvacuumed >= 0.2
+                 THEN format('%s%% of the keys are superfluous: %s', round(100 * unvacuumed), vacuum)
+                 WHEN is_grown
+                 THEN format('there are about %s keys, and %s at the last vacuum: %s', round(keys),
+                             coalesce(index.vacuumed_keys::text, 'an unknown number'), vacuum)
+                 WHEN rows IS NULL
+                 THEN format('the number of rows is unknown: ANALYZE %s', index.table_id) END;
+END
+$$;

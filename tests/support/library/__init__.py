@@ -1,0 +1,1 @@
+"""An application of Django's, for tests of simsql.django."""
