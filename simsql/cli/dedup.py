@@ -105,8 +105,8 @@ def dedup_command(
     one line of JSON per cluster, or one line per member in the other formats. A table shows up to ten members of
     each cluster; at a terminal, it is the default and ends after the 20 largest clusters. Every document that
     could be dropped is similar to one that is kept. Documents that cannot be read are skipped, counted and
-    listed in the summary on stderr. Nothing is kept, and no PostgreSQL is needed, without --table and --server-
-    dir.
+    listed in the summary on stderr. Nothing is kept, and no PostgreSQL is needed, without --table and
+    --server-dir.
     """
     if not (paths or explain):
         raise typer.BadParameter("name the files to read", ctx=context, param_hint="PATH")

@@ -20,18 +20,8 @@ FLAT = "flat picture"
 """Reasons to skip a document after reading it."""
 
 # What nobody misses: texts that are empty or there already, and what a folder leaves out.
-_NOTHING_LOST = {
-    "empty",
-    "excluded",
-    "hidden",
-    "link",
-    "special file",
-    "not a picture",
-    DUPLICATE,
-    READ_TWICE,
-    NO_WORDS,
-    FLAT,
-}
+_NOTHING_LOST = {"empty", "excluded", "hidden", "link", "special file", "not a picture"}
+_NOTHING_LOST |= {DUPLICATE, READ_TWICE, NO_WORDS, FLAT}
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
 
 
