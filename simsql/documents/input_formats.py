@@ -102,6 +102,8 @@ class Layout:
     """Whether the text of a web page is its main content, and not its source."""
     fingerprints: Literal["hex", "decimal"] | None = None
     """How strings are written if the text field holds fingerprints: see `spell_fingerprint`."""
+    pictures: bool = False
+    """Whether to read pictures, and nothing else."""
 
     def of_file(self, read_start: Callable[[int], bytes]) -> "Layout":
         """Return the layout of a file, of which `read_start` returns so many bytes: with its own encoding."""
