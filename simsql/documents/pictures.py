@@ -78,6 +78,12 @@ def _decode(data: bytes) -> Iterator[tuple["Image", tuple[int, int]]]:
         warnings.simplefilter("ignore")  # about what is wrong in a file, without its name
         try:
             with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+                if (
+                    getattr(image, "is_animated", False) and image.format != "MPO"
+                ):  # JPEG with a preview or a depth map
+                    raise UnfitError(
+                        "unsupported", "it has several frames or pages: only single pictures are compared"
+                    )
                 width, height = image.size
                 if image.getexif().get(_ORIENTATION, 1) in _ON_ITS_SIDE:
                     width, height = height, width

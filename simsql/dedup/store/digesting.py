@@ -172,7 +172,9 @@ class _Documents:
         self._values.append(value or of_file[0])
         self._identities.append(identity)
         self._digests.append(digest)
-        characters = count_pixels(text) if self._of_pictures else len(text)
+        characters = len(text)
+        if self._of_pictures and item.status:  # of as many pixels, those in the larger file have lost less
+            characters = count_pixels(text) << 32 | min(item.status.st_size, 2**32 - 1)
         self._numbers.extend((origin, line or 0, characters, start, size, repeatable, of_file[1]))
 
     def _open(self, item: Document) -> None:
