@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "AVIF")
-_LARGEST = 1 << 26  # pixels that are decoded: they take up to 256 MB, and their conversions as much again
+_LARGEST = 1 << 26  # pixels that are decoded: they take up to 256 MB, and their conversions twice as much again
 _DRAFT = 512  # pixels: the thumbnails of a JPEG hardly change if it is decoded at this size, or at a larger one
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}  # of EXIF
 _SHOWN = 200  # pixels of the longer side of a picture in a report
@@ -116,7 +116,7 @@ def _to_plain(image: "Image") -> "Image":
     from PIL import Image  # noqa: PLC0415 - an extra
 
     if image.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
-        return Image.fromarray(np.clip(np.asarray(image).astype(np.int64) >> 8, 0, 255).astype(np.uint8))
+        return Image.fromarray(np.clip(np.asarray(image) >> 8, 0, 255).astype(np.uint8))
     if image.mode == "F":
         raise UnfitError("unsupported", "its pixels are real numbers: convert it to JPEG or PNG first")
     if image.has_transparency_data:
