@@ -78,12 +78,7 @@ def _decode(data: bytes) -> Iterator[tuple["Image", tuple[int, int]]]:
         warnings.simplefilter("ignore")  # about what is wrong in a file, without its name
         try:
             with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-                if (
-                    getattr(image, "is_animated", False) and image.format != "MPO"
-                ):  # JPEG with a preview or a depth map
-                    raise UnfitError(
-                        "unsupported", "it has several frames or pages: only single pictures are compared"
-                    )
+                _check_frames(image)
                 width, height = image.size
                 if image.getexif().get(_ORIENTATION, 1) in _ON_ITS_SIDE:
                     width, height = height, width
@@ -100,6 +95,12 @@ def _decode(data: bytes) -> Iterator[tuple["Image", tuple[int, int]]]:
             raise _too_large() from None
         except Exception as error:  # which is not documented
             raise UnfitError("corrupt", f"the picture is damaged or truncated: {error}") from None
+
+
+def _check_frames(image: "Image") -> None:
+    # A JPEG with a preview or a depth map is MPO.
+    if getattr(image, "is_animated", False) and image.format != "MPO":
+        raise UnfitError("unsupported", "it has several frames or pages: only single pictures are compared")
 
 
 def _check_size(pixels: int) -> None:
