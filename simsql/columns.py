@@ -1,9 +1,9 @@
-"""Columns of fingerprints or sketches of pyarrow and Polars, read in place; neither package is imported here."""
+"""The types of fingerprints, and columns of them of pyarrow and Polars, read in place without importing either."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,15 @@ class Column(Protocol):
     def __len__(self) -> int: ...
 
 
-Fingerprints = Iterable[int | None] | NDArray[Any] | Column
+class ImageHash(Protocol):
+    """A hash of a picture, such as those of the package imagehash: 64 bits as an array of bool."""
+
+    hash: Any
+
+
+OneFingerprint: TypeAlias = int | np.integer[Any] | str | bytes | ImageHash | None
+"""A fingerprint in one of the forms of docs/python.md; or None or a masked element, which are NULL."""
+Fingerprints = Iterable[OneFingerprint] | NDArray[Any] | Column
 
 
 def read_column(column: Column, what: str = "fingerprints") -> tuple[NDArray[np.uint64], NDArray[np.bool_] | None]:

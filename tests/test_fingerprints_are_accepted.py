@@ -5,12 +5,16 @@ import asyncio
 import numpy as np
 import pyarrow
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from imagehash import ImageHash
 from sqlalchemy import bindparam, func, insert, literal, select, text, update
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from simsql import find_clusters, find_pairs, hamming_distance, simhash, simhash_many
 from simsql import sqlalchemy as models
+from simsql.cli._options import parse_fingerprint
 from simsql.database import SearchIndex, from_bigint, load_rows, to_bigint
 from simsql.hamming import Design, find_matches
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
@@ -22,8 +26,32 @@ FIRST, SECOND = simhash(TEXTS[0]), simhash(TEXTS[2])
 BITS = (FIRST ^ SECOND).bit_count()
 # All that stands for no fingerprint: of simhash, of an array, of its elements one by one, of a part of it.
 NOTHING = {"None": simhash("?!"), "masked": MADE[1], "zero_dimensional": MADE[1:2].reshape(())}
+
+
+def image_hash(number: int) -> ImageHash:
+    return ImageHash(np.array([bit == "1" for bit in f"{number:064b}"]).reshape(8, 8))
+
+
+# The forms of a fingerprint.
+FORMS = {
+    "unsigned": int,
+    "numpy": np.uint64,
+    "bigint": lambda number: number - (number >> 63 << 64),
+    "int64": lambda number: np.uint64(number).view(np.int64),
+    "hexadecimal": "{:016x}".format,
+    "0x": "0x{:016X}".format,
+    "bytes": lambda number: number.to_bytes(8),
+    "bytearray": lambda number: bytearray(number.to_bytes(8)),
+    "ImageHash": image_hash,
+}
 # The same fingerprints, as a list of each kind and as an array.
 MANY = {
+    **{
+        name: [None if one is None else form(one) for one in MADE.tolist()]
+        for name, form in FORMS.items()
+        if name not in ("numpy", "int64", "0x", "bytearray")
+    },
+    "int64": np.ma.MaskedArray(MADE.data.view(np.int64), mask=MADE.mask),
     "array": MADE,
     "elements": list(MADE),
     "list": MADE.tolist(),
@@ -61,6 +89,49 @@ def connection(database):
 @pytest.fixture
 def index(connection):
     return SearchIndex(connection, "article")
+
+
+@given(st.integers(0, 2**64 - 1))
+@example(0)
+@example(2**63 - 1)
+@example(2**63)
+@example(2**64 - 1)
+@example(0x1234567890123456)  # as a str, only of decimal digits
+def test_all_forms_are_one_fingerprint(number):
+    bigint = int(np.uint64(number).view(np.int64))
+    forms = [form(number) for form in FORMS.values()]
+    assert [to_bigint(form) for form in forms] == [bigint] * len(forms)
+    assert [hamming_distance(number, form) for form in forms] == [0] * len(forms)
+    assert str(forms[-1]) == FORMS["hexadecimal"](number)  # as imagehash writes it
+    assert find_matches(forms, [forms], 0).__next__().queries.tolist() == [number]
+    column = Fingerprint()
+    assert all(column.compare_values(one, other) for one in forms for other in forms[:2])
+    assert not any(column.compare_values(form, number ^ 1) for form in forms)
+    assert not any(column.compare_values(form, None) for form in forms)
+    written = (str(number), str(bigint), f"0x{number:016x}", f"0X{number:016X}")
+    assert [parse_fingerprint(one) for one in written] == [number] * 4
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "said"),
+    [
+        ("123456789012345", ValueError, "as a str, it has 16 hexadecimal digits; convert decimal ones with int"),
+        ("0x1", ValueError, "'0x1' is not a fingerprint"),
+        ("c" * 32, ValueError, "keep wider ones in several columns, which near_wide searches"),
+        (" " + "c" * 15, ValueError, "is not a fingerprint"),
+        ("\u0663" * 16, ValueError, "is not a fingerprint"),
+        ("1_000_000_000_000", ValueError, "is not a fingerprint"),
+        (b"\0" * 7, ValueError, "must have 64 bits, not 56"),
+        (ImageHash(np.zeros((16, 16), dtype=bool)), ValueError, "must have 64 bits, not 256: keep wider"),
+        (True, TypeError, "must be an int, 16 hexadecimal digits, 8 bytes or an ImageHash, not True"),
+        (1.5, TypeError, "not 1.5"),
+        ([1], TypeError, r"not \[1\]"),
+    ],
+)
+def test_what_has_no_64_bits_is_refused(value, error, said):
+    for convert in (to_bigint, lambda value: hamming_distance(value, 0), lambda value: find_pairs([value])):
+        with pytest.raises(error, match=said):
+            convert(value)
 
 
 @each_nothing
@@ -149,6 +220,8 @@ def test_objects_take_them(session_of_article, nothing):
     article.fingerprint = MADE[0]
     session.commit()
     session.refresh(article)
+    article.fingerprint = image_hash(FIRST)
+    assert not session.is_modified(article)
     # The value that it has: this counts for nothing, whatever its type.
     article.fingerprint, article.body = MADE[0], TEXTS[2]
     session.commit()
@@ -162,13 +235,14 @@ def session_of_article(database):
         yield session
 
 
-def test_the_trigger_that_clears_them_spares_those_of_numpy(session_of_article):
+@pytest.mark.parametrize("form", [np.uint64, *map(FORMS.get, ("hexadecimal", "ImageHash"))])
+def test_the_trigger_that_clears_them_spares_other_forms(session_of_article, form):
     session = session_of_article
     session.execute(text("SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['body'])"))
     article = Article(body=WORDS)
     session.add(article)
     session.commit()
-    article.body, article.fingerprint = WORDS.upper(), MADE[0]
+    article.body, article.fingerprint = WORDS.upper(), form(FIRST)
     session.commit()
     assert article.fingerprint == FIRST
 

@@ -101,7 +101,14 @@ MEANINGS = {
     ),
     "--explain": Meaning("ID", "Explain what was decided instead of printing results"),
     "--file": Meaning("PATH", "Search for the text in this file; - reads it from stdin"),
-    "--fingerprint": Meaning("NUMBER", "Search for this fingerprint (unsigned decimal)"),
+    "--fingerprint": Meaning(
+        "NUMBER", "Search for this fingerprint: a decimal, signed or not, or 0x and 16 hex digits"
+    ),
+    "--fingerprint-field": Meaning(
+        "NAME[=decimal]",
+        "Read fingerprints instead of texts from this field or column: integers, or strings of 16 hex digits or of"
+        " decimals",
+    ),
     "--format": Meaning(
         "|".join(Format),
         "Print results in this format; by default, a table at a terminal and JSON lines elsewhere",
@@ -117,7 +124,9 @@ MEANINGS = {
     "--include": Meaning("GLOB", "Inside folders, read only files that match; may be repeated"),
     "--inner-blocks": Meaning("N", "Split the other bits into this many inner blocks; 0 for none"),
     "--input": Meaning(
-        "FILE", "Read fingerprints from this file, one unsigned decimal per line; - is stdin", "-i"
+        "FILE",
+        "Read fingerprints from this file, one per line, written as for near --fingerprint; - is stdin",
+        "-i",
     ),
     "--into": Meaning("NAME", "Create this table and write the results to it"),
     "--keep": Meaning(
@@ -212,6 +221,21 @@ def option(name: str, more: str = "", **settings: Any) -> Any:
 def argument(name: str, meaning: str) -> Any:
     """Return an argument that names something in a database."""
     return typer.Argument(metavar=name, help=meaning, callback=refuse_empty)
+
+
+_FINGERPRINT = re.compile("-?[0-9]{1,20}|0[xX][0-9a-fA-F]{16}")
+
+
+def parse_fingerprint(written: str) -> int:
+    """Return a fingerprint. Hexadecimal digits need 0x: all of them could be decimal, too."""
+    base = 16 if written[1:2].lower() == "x" else 10
+    number = int(written, base) if _FINGERPRINT.fullmatch(written) else 1 << 64
+    if not -(1 << 63) <= number < 1 << 64:
+        raise UsageError(
+            f"{printable(written[:40])} is not a fingerprint: expected a whole number between 0 and 2**64 - 1, the"
+            " bigint of one, or 0x and 16 hexadecimal digits"
+        )
+    return number % (1 << 64)
 
 
 _NUMBER = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?[eE]\+?\d{1,2})", re.ASCII)

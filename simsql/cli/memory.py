@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from simsql.cli._app import command
-from simsql.cli._options import distance_option, number_option, path_option
+from simsql.cli._options import distance_option, number_option, parse_fingerprint, path_option
 from simsql.cli._terminal import Telling, is_terminal
 from simsql.documents import Outputs, open_output, printable
 from simsql.errors import SimsqlError, UsageError
@@ -99,14 +99,14 @@ def _read(source: Path) -> NDArray[np.uint64]:
         # What is too large for 64 bits is read as the largest number.
         if not (fingerprints == _LARGEST).any():
             return fingerprints
+    found = []
     for place, line in enumerate(content.splitlines(), 1):
-        if line and not (line.isdigit() and len(line) < 999 and int(line) <= _LARGEST):
-            shown = printable(line[:40].decode("utf-8", "backslashreplace"))
-            raise SimsqlError(
-                f"{'stdin' if source == _STREAM else source}, line {place}: {shown} is not a fingerprint:"
-                " expected a whole number between 0 and 2**64 - 1"
-            )
-    return fingerprints
+        if line:
+            try:
+                found.append(parse_fingerprint(line.decode("utf-8", "backslashreplace")))
+            except UsageError as error:
+                raise SimsqlError(f"{'stdin' if source == _STREAM else source}, line {place}: {error}") from None
+    return np.array(found, dtype=np.uint64)
 
 
 def _write(output: Path, parts: Iterable[str]) -> None:

@@ -24,6 +24,7 @@ from simsql.cli._options import (
     SearchDistance,
     SketchColumn,
     option,
+    parse_fingerprint,
     parse_max_document,
     parse_scope,
     share_option,
@@ -77,7 +78,7 @@ def near_command(
         raise UsageError("--similarity compares texts: use --text or --file, and --text-column")
     if similarity is None and (text_column or sketch_column) and not explain:
         raise UsageError("--text-column and --sketch-column need --similarity")
-    wanted = None if fingerprint is None else _parse_fingerprint(fingerprint)
+    wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
     within, given, limit = parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
     content = "" if wanted is not None else _read_text(text, file, encoding, limit, run)
     with run.open() as engine, _snapshot(engine) as connection:
@@ -225,15 +226,6 @@ def _read_text(text: str | None, file: str | None, encoding: str, limit: int, ru
                 f"{name} is a file, and --text searches for its name: use --file {name} to search for its content"
             )
     return str(text)
-
-
-def _parse_fingerprint(number: str) -> int:
-    if not number.isdecimal() or int(number) >= 1 << 64:
-        hint = " (a negative number is a PostgreSQL bigint: add 2**64)" if number.startswith("-") else ""
-        raise UsageError(
-            f"{printable(number)} is not a fingerprint: expected a whole number between 0 and 2**64 - 1{hint}"
-        )
-    return int(number)
 
 
 def _print_pairs(form: Format, keys: PrimaryKeys | None, pairs: Iterable[Pair]) -> int:

@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection
 
+from simsql.columns import Fingerprints
 from simsql.database.connect import check_connection
 from simsql.database.index_spec import agreed_recipe
 from simsql.database.sketches import check_sketch_column, find_column
 from simsql.database.transfer import (
-    OneFingerprint,
     copy_columns,
     first_of_equals,
     raw_connection,
     sqlalchemy_errors,
-    to_bigint,
     to_bigints,
 )
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items, simhash_items_with_sketches
 from simsql.hamming import Design
+from simsql.hamming._checks import fingerprint_column
 
 Row = Sequence[Any]
 Item = TypeVar("Item")
@@ -129,7 +129,7 @@ def load_rows(
     rows: Iterable[Row],
     *,
     text_column: str | None = None,
-    fingerprints: NDArray[np.uint64] | Sequence[OneFingerprint] | None = None,
+    fingerprints: Fingerprints | None = None,
     column: str | None = None,
     sketch_column: str | None = None,
     recipe: Recipe | None = None,
@@ -141,8 +141,8 @@ def load_rows(
 
     - from the texts in `text_column`, one of `columns`: computed in `workers` processes (see `simhash_many`) with
       the recipe of the index or, without an index, with `recipe` or the default one;
-    - from `fingerprints`, a uint64 array or a sequence with a value for each row, masked or None if there is none,
-      which were computed with `recipe`;
+    - from `fingerprints`, an array or a sequence with a fingerprint in any form for each row, masked or None if
+      there is none, which were computed with `recipe`;
     - or from the rows: then one of `columns` holds bigints or None.
 
     In the first two cases they go into `column`, which you can omit if the table has only one index. If you pass a
@@ -245,34 +245,21 @@ def _check_lengths(rows: Iterable[Row], length: int) -> Iterator[Row]:
         yield row
 
 
-def _append(
-    rows: Iterable[Row], fingerprints: NDArray[np.uint64] | Sequence[OneFingerprint]
-) -> Iterator[list[Any]]:
+def _append(rows: Iterable[Row], fingerprints: Fingerprints) -> Iterator[list[Any]]:
     """Yield the rows, each followed by the bigint of its fingerprint."""
-    if not isinstance(fingerprints, np.ndarray):
-        fingerprints = _as_array(fingerprints)
-    if fingerprints.dtype != np.uint64 or fingerprints.ndim != 1:
-        raise TypeError(
-            f"fingerprints must be a uint64 array of one dimension, not {fingerprints.dtype} of"
-            f" {fingerprints.ndim}"
-        )
+    values, present = fingerprint_column(fingerprints)
+    masked = np.ma.MaskedArray(values, mask=np.ma.nomask if present is None else ~present)
     remaining = iter(rows)
-    for start in range(0, len(fingerprints), _BATCH_ROWS):
-        batch = np.ma.MaskedArray(fingerprints[start : start + _BATCH_ROWS])
+    for start in range(0, len(values), _BATCH_ROWS):
+        batch = masked[start : start + _BATCH_ROWS]
         bigints = to_bigints(batch)
         part = list(islice(remaining, len(batch)))
         if len(part) < len(batch):
-            raise UsageError(f"{len(fingerprints)} fingerprints for {start + len(part)} rows")
+            raise UsageError(f"{len(values)} fingerprints for {start + len(part)} rows")
         for row, bigint in zip(part, bigints, strict=True):
             yield [*row, bigint]
     if next(remaining, None) is not None:
-        raise UsageError(f"more rows than the {len(fingerprints)} fingerprints")
-
-
-def _as_array(fingerprints: Sequence[OneFingerprint]) -> NDArray[np.uint64]:
-    bigints = [to_bigint(fingerprint) for fingerprint in fingerprints]
-    values = np.array([bigint or 0 for bigint in bigints], dtype=np.int64).view(np.uint64)
-    return np.ma.MaskedArray(values, mask=[bigint is None for bigint in bigints])
+        raise UsageError(f"more rows than the {len(values)} fingerprints")
 
 
 def load_through(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
 from sqlalchemy.types import TypeEngine
 
-from simsql.columns import Column
+from simsql.columns import Column, OneFingerprint
 from simsql.database.backfill import Backfill, Filled
 from simsql.database.connect import READ_COMMITTED, begin, check_bind, check_engine
 from simsql.database.index import Finding, Report, verify
@@ -43,7 +43,6 @@ from simsql.database.sketches import check_sketch_column, check_text_column
 from simsql.database.transfer import (
     NOT_GIVEN,
     NotGiven,
-    OneFingerprint,
     Scope,
     encode_scope,
     from_bigint,

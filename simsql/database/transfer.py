@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import date, time
 from decimal import Decimal
 from enum import Enum
-from typing import Any, SupportsIndex, TypeAlias, overload
+from typing import Any, SupportsIndex, overload
 from uuid import UUID
 
 import numpy as np
@@ -28,14 +28,13 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from simsql.columns import ImageHash, OneFingerprint
 from simsql.errors import UsageError
-from simsql.hamming._checks import is_missing
+from simsql.hamming._checks import is_missing, one_fingerprint
 
 _HALF = 1 << 63
 _WHOLE = 1 << 64
 
-OneFingerprint: TypeAlias = SupportsIndex | None
-"""An int or a numpy integer in [0, 2**64); or None or a masked element, which are NULL in PostgreSQL."""
 Scope = Mapping[str, object]
 """Values by the unquoted names of the scope columns: str, int, float, bool, UUID, Decimal, dates and times."""
 
@@ -72,23 +71,18 @@ NOT_GIVEN = NotGiven.NOT_GIVEN
 @overload
 def to_bigint(fingerprint: None, what: str = ...) -> None: ...
 @overload
-def to_bigint(fingerprint: SupportsIndex, what: str = ...) -> int: ...
+def to_bigint(fingerprint: int | np.integer[Any] | str | bytes | ImageHash, what: str = ...) -> int: ...
 @overload
 def to_bigint(fingerprint: OneFingerprint, what: str = ...) -> int | None: ...
 def to_bigint(fingerprint: OneFingerprint, what: str = "fingerprint") -> int | None:
-    """Return the bigint, in [-2**63, 2**63), with the bits of a fingerprint in [0, 2**64).
+    """Return the bigint, in [-2**63, 2**63), with the bits of a fingerprint in any of its forms.
 
-    Return None, which is NULL in PostgreSQL, for None or a masked element. Raises ValueError for a number outside
-    the range, and TypeError for a value that is not an integer; they call it a fingerprint, or `what` it is.
+    Return None, which is NULL in PostgreSQL, for None or a masked element. Raises UsageError for a value that does
+    not have 64 bits, and TypeError for a value of another type; they call it a fingerprint, or `what` it is.
     """
     if fingerprint is None or is_missing(fingerprint):
         return None
-    if isinstance(fingerprint, str):
-        raise TypeError(f"a {what} is an int, not a str: pass a text as text=...")
-    number = operator.index(fingerprint)
-    if not 0 <= number < _WHOLE:
-        hint = "; a negative number is a bigint from PostgreSQL: from_bigint converts it" if number < 0 else ""
-        raise UsageError(f"{number} is not a {what}: they range from 0 to 2**64 - 1{hint}")
+    number = one_fingerprint(fingerprint, what=what)
     return number - _WHOLE if number >= _HALF else number
 
 

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, text
 
+from simsql.columns import OneFingerprint
 from simsql.database.connect import begin
 from simsql.database.index_spec import check_distance
 from simsql.database.search_index import SearchIndex
 from simsql.database.transfer import (
     NOT_GIVEN,
     NotGiven,
-    OneFingerprint,
     Scope,
     encode_scope,
     from_bigint,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from operator import index
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +16,8 @@ from simsql.errors import UsageError
 FINGERPRINT_BITS = 64
 # Positions of fingerprints fit 32 bits, with one number left that means "none".
 DISTINCT_AT_MOST = 2**32 - 1
-_BIGINT_HINT = (
-    "a negative value is the bigint of a PostgreSQL row: take it modulo 2**64 "
-    "(value % 2**64; for an int64 array: array.view(numpy.uint64))"
-)
+_HEXADECIMAL = re.compile(r"(?:0[xX])?([0-9a-fA-F]{16})")
+_WIDE = "keep wider ones in several columns, which near_wide searches"
 
 
 def whole_number(name: str, value: object, low: int, high: int) -> int:
@@ -39,26 +39,55 @@ def is_missing(value: object) -> bool:
     )
 
 
-def one_fingerprint(value: object, width: int = FINGERPRINT_BITS) -> int:
-    """Return `value` as an int if it is an integer in [0, 2**width)."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"a fingerprint must be an int in [0, 2**{width}), not {value!r}")
-    if not 0 <= value < 1 << width:
-        hint = f"; {_BIGINT_HINT}" if value < 0 else ""
-        raise UsageError(f"a fingerprint must be in [0, 2**{width}), not {value}{hint}")
-    return int(value)
+def one_fingerprint(value: object, width: int = FINGERPRINT_BITS, what: str = "fingerprint") -> int:
+    """Return a fingerprint as an int in [0, 2**width). This is the only place that knows its forms.
+
+    They are integers, of which negative ones are the bigint of PostgreSQL; a str of 16 hexadecimal digits, with or
+    without 0x; eight bytes, the highest first; and an array of 64 bool as the attribute `hash`, the highest first,
+    as imagehash.ImageHash has it. Raises TypeError for other types, UsageError for other values of these; they
+    call it `what` it is.
+    """
+    number = _number_of(value, what)
+    if number < 0 and width == FINGERPRINT_BITS and number >= -(1 << 63):
+        return number + (1 << FINGERPRINT_BITS)
+    if not 0 <= number < 1 << width:
+        or_bigint = ", or a bigint in [-2**63, 2**63)" if width == FINGERPRINT_BITS else ""
+        raise UsageError(f"{number} is not a {what}: it must be in [0, 2**{width}){or_bigint}")
+    return number
+
+
+def _number_of(value: object, what: str) -> int:
+    if isinstance(value, str):
+        if digits := _HEXADECIMAL.fullmatch(value):
+            return int(digits[1], 16)
+        raise UsageError(
+            f"{value[:40]!r} is not a {what}: as a str, it has 16 hexadecimal digits; convert decimal ones with"
+            f" int(), pass a text as text=..., and {_WIDE}"
+        )
+    if isinstance(value, bytes | bytearray):
+        return int.from_bytes(_only_64(value, 8 * len(value), what))
+    bits = getattr(value, "hash", None)
+    if isinstance(bits, np.ndarray) and bits.dtype == bool:
+        return int.from_bytes(np.packbits(_only_64(bits, bits.size, what)).tobytes())
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise TypeError(f"a {what} must be an int, 16 hexadecimal digits, 8 bytes or an ImageHash, not {value!r}")
+    return index(value)
+
+
+def _only_64(value: Any, bits: int, what: str) -> Any:
+    if bits != FINGERPRINT_BITS:
+        raise UsageError(f"a {what} must have {FINGERPRINT_BITS} bits, not {bits}: {_WIDE}")
+    return value
 
 
 def fingerprint_array(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return an array of any unsigned integer type as uint64, with its shape and mask.
+    """Return an array of integers as uint64, with its shape and mask. Negative ones are the bigint of PostgreSQL.
 
-    Raises TypeError for every other type. Signed arrays are refused even if no value is negative: the type does
-    not show whether they contain plain numbers or bigint bit patterns, and a wrong guess gives wrong distances.
+    Raises TypeError for every other type.
     """
-    if values.dtype.kind == "u":
+    if values.dtype.kind in "iu":
         return values.astype(np.uint64, copy=False)
-    hint = f"; {_BIGINT_HINT}" if values.dtype.kind == "i" else ""
-    raise TypeError(f"fingerprints must be an array of uint64, not of {values.dtype}{hint}")
+    raise TypeError(f"fingerprints must be an array of uint64 or int64, not of {values.dtype}")
 
 
 def refuse_array(values: NDArray[np.uint64], width: int) -> NoReturn:
@@ -86,10 +115,8 @@ def fingerprint_column(
             present = None if all(known) else np.array(known)
         try:
             return np.array(values, dtype=np.uint64), present
-        except OverflowError:
-            for value in values:
-                one_fingerprint(value)
-            raise
+        except OverflowError:  # a negative number, or one that is too large
+            return np.array([one_fingerprint(value) for value in values], dtype=np.uint64), present
     if fingerprints.ndim != 1:
         raise UsageError(f"fingerprints must be an array of one dimension, not of {fingerprints.ndim}")
     present = ~np.ma.getmaskarray(fingerprints) if np.ma.is_masked(fingerprints) else None

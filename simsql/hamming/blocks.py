@@ -163,7 +163,7 @@ class Permutation:
         """Return the key of a fingerprint (int), or the keys of an array of them (uint64, same shape and mask).
 
         None and a masked element have the key None. Raises ValueError for values outside [0, 2**width), TypeError
-        for anything but ints and unsigned arrays.
+        for other types.
         """
         if is_missing(fingerprint):
             return None

@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.columns import Column, Fingerprints, masked_column
+from simsql.columns import Column, Fingerprints, OneFingerprint, masked_column
 from simsql.cores import usable_cores
 from simsql.errors import UsageError
 from simsql.hamming._checks import (
@@ -47,20 +47,20 @@ Sketches = tuple[Fingerprints, int] | None
 @overload
 def hamming_distance(a: int, b: int) -> int: ...
 @overload
-def hamming_distance(a: int | None, b: int | None) -> int | None: ...
+def hamming_distance(a: OneFingerprint, b: OneFingerprint) -> int | None: ...
 @overload
-def hamming_distance(a: NDArray[Any] | Column, b: NDArray[Any] | Column | int | None) -> NDArray[np.uint8]: ...
+def hamming_distance(a: NDArray[Any] | Column, b: NDArray[Any] | Column | OneFingerprint) -> NDArray[np.uint8]: ...
 @overload
-def hamming_distance(a: int | None, b: NDArray[Any] | Column) -> NDArray[np.uint8]: ...
+def hamming_distance(a: OneFingerprint, b: NDArray[Any] | Column) -> NDArray[np.uint8]: ...
 def hamming_distance(
-    a: int | NDArray[Any] | Column | None, b: int | NDArray[Any] | Column | None
+    a: OneFingerprint | NDArray[Any] | Column, b: OneFingerprint | NDArray[Any] | Column
 ) -> int | NDArray[np.uint8] | None:
     """Return the number of bits, 0 to 64, in which two fingerprints differ.
 
-    For two ints the result is an int, or None if one of them is None or a masked element. If one argument is an
-    array or a column of pyarrow or Polars, the result is a uint8 array, broadcast by the rules of NumPy, and
-    masked if an argument is masked, null or None. Raises ValueError for ints outside [0, 2**64), TypeError for
-    anything but ints, unsigned integer arrays and columns: convert the signed bigint values of PostgreSQL first.
+    For two fingerprints in any of their forms the result is an int, or None if one of them is None or a masked
+    element. If one argument is an array of integers or a column of pyarrow or Polars, the result is a uint8 array,
+    broadcast by the rules of NumPy, and masked if an argument is masked, null or None. Raises ValueError for
+    values that do not have 64 bits, TypeError for others.
     """
     left, right = _one_side(a), _one_side(b)
     if left is None or right is None:
@@ -74,14 +74,12 @@ def hamming_distance(
     return distances
 
 
-def _one_side(side: int | NDArray[Any] | Column | None) -> int | NDArray[np.uint64] | None:
+def _one_side(side: OneFingerprint | NDArray[Any] | Column) -> int | NDArray[np.uint64] | None:
     if is_missing(side):
         return None
     if isinstance(side, np.ndarray):
         return fingerprint_array(side)
-    if isinstance(side, int | np.integer) or not isinstance(side, Column):
-        return one_fingerprint(side)
-    return masked_column(side)
+    return masked_column(side) if isinstance(side, Column) else one_fingerprint(side)
 
 
 @overload

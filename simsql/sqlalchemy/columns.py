@@ -7,18 +7,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 from sqlalchemy import BigInteger, ColumnElement, Dialect, Double, event, func, literal
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
+from simsql.columns import OneFingerprint
 from simsql.database.index_spec import check_similarity
 from simsql.database.sources import Sources
 from simsql.database.transfer import NOT_GIVEN, NotGiven, from_bigint, to_bigint
 from simsql.errors import UsageError
 from simsql.fingerprint import sketch
-from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.events import follow_sources
 from simsql.sqlalchemy.expressions import FingerprintArgument, TextArgument, as_fingerprint, beside, root_column
 from simsql.sqlalchemy.inserts import add_default
@@ -49,8 +48,8 @@ class Bits64(TypeDecorator[int]):
         if self.sources is not None:
             event.listen(parent, "after_parent_attach", add_default)
 
-    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
-        """Return the bigint. Raises ValueError for a number outside [0, 2**64)."""
+    def process_bind_param(self, value: OneFingerprint, dialect: Dialect) -> int | None:  # noqa: ARG002
+        """Return the bigint. Raises ValueError and TypeError as `to_bigint`."""
         return to_bigint(value, self.called)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
@@ -63,11 +62,14 @@ class Bits64(TypeDecorator[int]):
 
     def compare_values(self, x: Any, y: Any) -> bool:
         """Return whether two values of an attribute are the same bits, regardless of their types."""
-        # The unit of work compares the result with True by identity, and numpy.True_ is another object.
-        one, other = (None if is_missing(value) else value for value in (x, y))
-        if isinstance(one, int | np.integer) and isinstance(other, int | np.integer):
-            return int(one) == int(other)
-        return super().compare_values(one, other)
+        return super().compare_values(_as_bits(x), _as_bits(y))
+
+
+def _as_bits(value: Any) -> Any:
+    try:
+        return to_bigint(value)
+    except (TypeError, ValueError):  # an SQL expression, or a symbol of SQLAlchemy
+        return value
 
 
 def _as_literal(value: int | None, called: str) -> str:

@@ -9,7 +9,6 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Column, Connection, event, inspect, update
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag, QueryableAttribute, Session, class_mapper
@@ -17,6 +16,7 @@ from sqlalchemy.orm.attributes import History, get_history
 from sqlalchemy.orm.exc import UnmappedClassError
 
 from simsql.database.sources import Sources, compute_many
+from simsql.database.transfer import to_bigint
 from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.recipes import refuse_other_recipe
 from simsql.sqlalchemy.sources import compute_row, find_other, name_sources
@@ -132,7 +132,7 @@ class _Follower:
         state: InstanceState[Any] = inspect(target)
         state.info.pop(self.ahead, None)
         value = getattr(target, self.key) if self._sources_changed(state) else None
-        if not isinstance(value, int | np.integer) or _history(state, self.key).deleted:
+        if not _is_filled(value) or _history(state, self.key).deleted:
             return
         table = self.column.table
         keys = table.primary_key.columns or [key for key in mapper.primary_key if key.table is table]
@@ -192,6 +192,14 @@ class _Follower:
     def _single_text(self, target: object) -> str | None:
         texts = self._texts(target)
         return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else None
+
+
+def _is_filled(value: Any) -> bool:
+    """Return whether a value is a fingerprint in any of its forms, and not missing or an SQL expression."""
+    try:
+        return to_bigint(value) is not None
+    except TypeError:
+        return False
 
 
 def _ahead(key: str) -> str:

@@ -1,7 +1,7 @@
 """SQL that columns, indexes, searches and migrations share: tables, calls of search functions, DDL elements."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, SupportsIndex, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import (
     BigInteger,
@@ -31,12 +31,13 @@ from sqlalchemy.sql.selectable import FromClause, TableValuedAlias
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Integer, NullType, TypeEngine
 
+from simsql.columns import OneFingerprint
 from simsql.database.index_spec import IndexSpec, Storage, check_distance
 from simsql.errors import UsageError
 from simsql.hamming._checks import is_missing
 
-# A fingerprint in [0, 2**64), an expression with one, or None or a masked element for a text without words.
-FingerprintArgument: TypeAlias = SupportsIndex | SQLColumnExpression[Any] | None
+# A fingerprint in any of its forms, an expression with one, or None or a masked element for a text without words.
+FingerprintArgument: TypeAlias = OneFingerprint | SQLColumnExpression[Any]
 # A text, or one for each source of a column, by its name.
 TextArgument: TypeAlias = str | Mapping[str, str | None]
 Scope: TypeAlias = Mapping[str, Any]

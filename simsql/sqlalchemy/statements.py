@@ -1,7 +1,7 @@
 """Searches as statements, for Session, AsyncSession and Connection: near, claim, near_many, pairs, clusters ..."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, TypeAlias
 
 from sqlalchemy import Column, ColumnElement, Integer, Select, String, and_, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY, array
@@ -9,6 +9,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql.selectable import LateralFromClause
 
+from simsql.columns import OneFingerprint
 from simsql.database.transfer import NOT_GIVEN, NotGiven
 from simsql.fingerprint import Recipe
 from simsql.hamming._checks import is_missing
@@ -152,7 +153,7 @@ def claim(
 
 def near_many(
     column: Searched,
-    fingerprints: Iterable[SupportsIndex | None],
+    fingerprints: Iterable[OneFingerprint],
     distance: int | None = None,
     *,
     scope: Scope | None = None,

@@ -52,18 +52,24 @@ def test_nothing_in_is_nothing_out(name):
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
-        (b"-1", "-1"),
+        (b"-9223372036854775809", "-9223372036854775809"),
         (b"18446744073709551616", "18446744073709551616"),
         (b"9" * 5000, "9" * 40),
         (b"1 2", "1 2"),
         (b"1_000", "1_000"),
         (b"0x10", "0x10"),
+        (b"c" * 16, "c" * 16),
         (b"\xff", "\\xff"),
         ("\u0663".encode(), "\u0663"),
     ],
 )
 def test_what_is_no_fingerprint_is_named_with_its_line(line, shown):
     run("find-pairs", stdin=b"5\n\n" + line + b"\n7\n").failed(1, f"stdin, line 3: {shown} is not a fingerprint")
+
+
+def test_numbers_are_written_in_several_forms():
+    written = b"-1\n0xFFFFFFFFFFFFFFFE\n 18446744073709551613\r\n"
+    assert run("find-clusters", stdin=written).done().out == f"{[2**64 - 3, 2**64 - 2, 2**64 - 1]}\n"
 
 
 def test_wrong_usage_and_missing_files(tmp_path):

@@ -50,15 +50,10 @@ def test_what_is_masked_in_an_array_becomes_null():
     assert list(to_bigints(np.ma.array([], dtype=np.uint64))) == []
 
 
-@pytest.mark.parametrize("number", [-1, -(2**63), 2**64, 2**100])
+@pytest.mark.parametrize("number", [-(2**63) - 1, 2**64, 2**100])
 def test_what_is_no_fingerprint_is_refused(number):
     with pytest.raises(ValueError, match=f"{number} is not a fingerprint"):
         to_bigint(number)
-
-
-def test_a_negative_number_is_explained():
-    with pytest.raises(ValueError, match="from_bigint converts it"):
-        to_bigint(-1)
 
 
 @pytest.mark.parametrize("number", [2**63, 2**64 - 1, -(2**63) - 1])
@@ -70,7 +65,7 @@ def test_what_is_no_bigint_is_refused(number):
 @pytest.mark.parametrize("number", [1.5, "1"])
 def test_what_is_no_whole_number_is_refused(number):
     for convert in (to_bigint, from_bigint):
-        with pytest.raises(TypeError):
+        with pytest.raises((TypeError, ValueError), match=r"not|cannot be"):
             convert(number)
 
 
@@ -104,5 +99,5 @@ def test_sql_and_python_count_the_same_distance(connection, fingerprint, bigint)
 
 
 def test_a_text_in_the_place_of_a_fingerprint_is_explained():
-    with pytest.raises(TypeError, match="pass a text as text="):
+    with pytest.raises(ValueError, match="pass a text as text="):
         to_bigint("some text")

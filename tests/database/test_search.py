@@ -90,12 +90,12 @@ def test_many_queries_find_what_one_query_finds(within, index):
     )
     assert found
     assert list(index.near_many([])) == []
-    with pytest.raises(ValueError, match=r"a fingerprint must be in .*, not -1"):
-        index.near_many([1, -1])
+    with pytest.raises(ValueError, match=f"{2**64} is not a fingerprint"):
+        index.near_many([1, 2**64])
 
 
 @pytest.mark.parametrize("search", [SearchIndex.near, SearchIndex.near_rows])
-@pytest.mark.parametrize("number", [-1, 2**64])
+@pytest.mark.parametrize("number", [-(2**63) - 1, 2**64])
 def test_what_is_no_fingerprint_is_refused(index, search, number):
     with pytest.raises(ValueError, match="is not a fingerprint"):
         search(index, number)

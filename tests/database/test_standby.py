@@ -108,6 +108,13 @@ def test_searches_equal_those_on_the_primary(standby, connection, copy):
         check()
         # The session has cached plans, which the changes of the primary make wrong.
         connection.execute("DELETE FROM article WHERE id % 3 = 0")
+        connection.execute("ANALYZE article, simsql.keys_1_0")
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        standby.catch_up()
+        health = "SELECT state, bytes, unvacuumed, last_vacuum FROM simsql.indexes WHERE id = 1"
+        found = reader.execute(health).fetchone()
+        assert found == connection.execute(health).fetchone()
+        assert found[2] > 0.1  # a standby has no statistics of its own
         connection.execute("CALL simsql.vacuum('article')")
         connection.execute("INSERT INTO article (fingerprint) SELECT fingerprint # 3 FROM post WHERE id % 5 = 0")
         connection.execute("SELECT simsql.drop_index('post')")

@@ -280,8 +280,11 @@ def test_what_is_assigned_is_overwritten_or_written_without_a_source():
     assert largest.hash == 2**64 - 1
     assert Picture.objects.get(hash=2**64 - 1) == Picture.objects.get(hash__in=[0, 2**64 - 1]) == largest
     largest.full_clean()
+    for form in (-1, "f" * 16, b"\xff" * 8):
+        Picture.objects.update(hash=form)
+        assert Picture.objects.get(hash=form).hash == 2**64 - 1
     Picture.objects.update(hash=F("hash"))
-    for number in (-1, 2**64):
+    for number in (-(2**63) - 1, 2**64):
         with pytest.raises(ValueError, match="is not a fingerprint"):
             Picture.objects.create(hash=number)
 

@@ -260,9 +260,8 @@ def test_the_input_stays_as_it_was():
 @pytest.mark.parametrize(
     ("queries", "stored", "distance", "error", "says"),
     [
-        ([1, -2], [], 3, ValueError, "not -2; .*bigint of a PostgreSQL row"),
+        ([1, -(2**63) - 1], [], 3, ValueError, "-9223372036854775809 is not a fingerprint"),
         ([1.5], [], 3, TypeError, r"not 1\.5"),
-        (np.array([1]), [], 3, TypeError, r"not of int64; .*array.view\(numpy.uint64\)"),
         ([1], [], 65, ValueError, "distance must be between 0 and 64, not 65"),
         ([1], [], True, TypeError, "distance must be an int between 0 and 64, not True"),
         ([1], np.array([1], dtype=np.uint64), 3, TypeError, r"not a single array: pass \[array\]"),
@@ -276,8 +275,8 @@ def test_wrong_arguments_are_named_at_once(queries, stored, distance, error, say
 @pytest.mark.parametrize(
     ("batch", "error", "says"),
     [
-        ([2**64], ValueError, "not 18446744073709551616$"),
-        (np.array([-1]), TypeError, "not of int64"),
+        ([2**64], ValueError, "18446744073709551616 is not a fingerprint"),
+        (np.array([-1.0]), TypeError, "not of float64"),
         (np.array([[1]], dtype=np.uint64), ValueError, "one dimension, not of 2"),
     ],
 )

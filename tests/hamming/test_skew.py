@@ -69,8 +69,8 @@ def test_a_sample_needs_two_fingerprints(values):
         PrefixSample(np.array(values, dtype=np.uint64))
 
 
-def test_a_sample_takes_what_is_unsigned_and_omits_what_is_masked():
+def test_a_sample_takes_integers_and_omits_what_is_masked():
     with pytest.raises(TypeError, match="uint64"):
-        PrefixSample(np.array([1, 2]))
+        PrefixSample(np.array([1.0, 2.0]))
     with pytest.raises(ValueError, match="not 1"):
         PrefixSample(np.ma.MaskedArray(np.array([1, 2], dtype=np.uint64), mask=[True, False]))
