@@ -324,6 +324,13 @@ def test_the_models_pass_the_checks():
     assert "no issues" in output.getvalue()
 
 
+def test_a_squashed_migration_keeps_an_index_that_comes_later():
+    squashed = table(fingerprint=SimhashField(source="body"))
+    squashed.options["indexes"] = [INDEX]
+    state, _ = migrate(squashed, KeepSimhashIndex([migrations.AlterField("Page", "body", models.TextField())]))
+    check_search(page(state))
+
+
 @isolate_apps("library")
 def test_checks_name_what_is_wrong():
     class Wrong(models.Model):
